@@ -1,0 +1,47 @@
+//! Compiles the protos with protox, so that nobody needs protoc to build Troupe.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message as _;
+
+/// Every file of the API. `store` is the format of stored records: built like the rest, served by nobody.
+const FILES: &[&str] = &[
+    "troupe/common/v1/common.proto",
+    "troupe/registry/v1/registry.proto",
+    "troupe/supervisor/v1/thread.proto",
+    "troupe/supervisor/v1/session.proto",
+    "troupe/supervisor/v1/event.proto",
+    "troupe/supervisor/v1/supervisor.proto",
+    "troupe/supervisor/v1/runner.proto",
+    "troupe/store/v1/record.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut compiler = protox::Compiler::new(["."])?;
+    compiler
+        .include_source_info(true)
+        .include_imports(true)
+        .open_files(FILES)?;
+    let descriptors = compiler.file_descriptor_set();
+
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    // Reflection serves names and types; comments would only make the binary larger.
+    let mut served = descriptors.clone();
+    for file in &mut served.file {
+        file.source_code_info = None;
+    }
+    fs::write(out.join("troupe_descriptor.bin"), served.encode_to_vec())?;
+    fs::write(
+        out.join("troupe_descriptor_with_comments.bin"),
+        descriptors.encode_to_vec(),
+    )?;
+
+    tonic_prost_build::configure()
+        .bytes(".")
+        // Ordered, so that equal messages have equal encodings: request hashes rest on it.
+        .btree_map(".")
+        .compile_fds(descriptors)?;
+    // tonic-prost-build does not emit this for protos that it did not open itself.
+    println!("cargo::rerun-if-changed=troupe");
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! The API of Troupe: generated messages, clients and servers, the descriptor set, and the closed list of error reasons.
+//!
+//! Nothing here decides anything; the domain crates do not depend on this one.
+#![forbid(unsafe_code)]
+
+pub mod fault;
+pub mod reason;
+
+/// Types that both services share.
+pub mod common {
+    /// Package `troupe.common.v1`.
+    #[allow(missing_docs, clippy::all, clippy::unwrap_used, unreachable_pub, unused_qualifications)]
+    pub mod v1 {
+        tonic::include_proto!("troupe.common.v1");
+    }
+}
+
+/// The registry's API.
+pub mod registry {
+    /// Package `troupe.registry.v1`.
+    #[allow(missing_docs, clippy::all, clippy::unwrap_used, unreachable_pub, unused_qualifications)]
+    pub mod v1 {
+        tonic::include_proto!("troupe.registry.v1");
+    }
+}
+
+/// The supervisor's API, for clients and for runners.
+pub mod supervisor {
+    /// Package `troupe.supervisor.v1`.
+    #[allow(missing_docs, clippy::all, clippy::unwrap_used, unreachable_pub, unused_qualifications)]
+    pub mod v1 {
+        tonic::include_proto!("troupe.supervisor.v1");
+    }
+}
+
+/// What the supervisor writes to its log. Not part of the API.
+pub mod store {
+    /// Package `troupe.store.v1`.
+    #[allow(missing_docs, clippy::all, clippy::unwrap_used, unreachable_pub, unused_qualifications)]
+    pub mod v1 {
+        tonic::include_proto!("troupe.store.v1");
+    }
+}
+
+/// The descriptors of the whole API without comments, as an encoded `FileDescriptorSet`; what reflection serves.
+pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("troupe_descriptor");
+
+/// The same with source information, for checks and generated documentation.
+pub const FILE_DESCRIPTOR_SET_WITH_COMMENTS: &[u8] =
+    tonic::include_file_descriptor_set!("troupe_descriptor_with_comments");
+
+/// The largest message that a client or server of this API accepts, in bytes.
+pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;

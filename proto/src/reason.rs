@@ -1,0 +1,124 @@
+//! The closed list of reasons that `google.rpc.ErrorInfo` carries. A reason, once released, keeps its meaning.
+
+/// `ErrorInfo.domain` of every error of Troupe.
+pub const DOMAIN: &str = "troupe.dev";
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Why a call failed, stable across releases. The text of an error may improve; its reason does not change.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason { $($(#[doc = $doc])+ $variant,)+ }
+
+        impl Reason {
+            /// Every reason, in the order of the list.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The name on the wire.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+
+            /// The reason of that name, if it is one of ours.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// A field of the request is malformed, missing, too large or contradicts another.
+    InvalidArgument = "INVALID_ARGUMENT",
+    /// An agent_type is not a legal name.
+    InvalidAgentType = "INVALID_AGENT_TYPE",
+    /// An agent_type matches several templates by its kebab and snake spellings.
+    AmbiguousAgentType = "AMBIGUOUS_AGENT_TYPE",
+    /// No template of that name exists in any scope.
+    TemplateNotFound = "TEMPLATE_NOT_FOUND",
+    /// The template exists and is malformed.
+    TemplateInvalid = "TEMPLATE_INVALID",
+    /// The persona does not exist, is required, or does not go with the role.
+    InvalidAgentName = "INVALID_AGENT_NAME",
+    /// The model catalogue does not know the model.
+    UnknownModel = "UNKNOWN_MODEL",
+    /// The model does not support that reasoning effort.
+    UnsupportedEffort = "UNSUPPORTED_EFFORT",
+    /// No such provider is configured.
+    UnknownProvider = "UNKNOWN_PROVIDER",
+    /// The template is not the one that the request demands.
+    DigestMismatch = "DIGEST_MISMATCH",
+    /// The working directory does not exist.
+    CwdNotFound = "CWD_NOT_FOUND",
+    /// The working directory lies outside the workspace roots.
+    CwdOutsideRoots = "CWD_OUTSIDE_ROOTS",
+    /// The registry does not hold that workspace bundle; upload it with PutWorkspace.
+    WorkspaceUnknown = "WORKSPACE_UNKNOWN",
+    /// The input of a thread is missing, blank, or given twice.
+    InvalidInput = "INVALID_INPUT",
+    /// No such session.
+    SessionNotFound = "SESSION_NOT_FOUND",
+    /// No such thread.
+    ThreadNotFound = "THREAD_NOT_FOUND",
+    /// Something else that the request names does not exist.
+    NotFound = "NOT_FOUND",
+    /// The thread would be deeper than max_depth.
+    DepthLimit = "DEPTH_LIMIT",
+    /// max_threads threads are active.
+    ThreadLimit = "THREAD_LIMIT",
+    /// The session holds as many threads as it may.
+    OpenLimit = "OPEN_LIMIT",
+    /// A size or a count of the request, the session or the service is exhausted.
+    LimitExceeded = "LIMIT_EXCEEDED",
+    /// The tool of the call is not in the thread's effective policy.
+    ToolDenied = "TOOL_DENIED",
+    /// The target is not the calling thread or one of its descendants.
+    OutsideSubtree = "OUTSIDE_SUBTREE",
+    /// The role of the caller may not spawn that role.
+    SpawnNotAllowed = "SPAWN_NOT_ALLOWED",
+    /// The kind of principal may not call this method, or not with these fields.
+    NotPermitted = "NOT_PERMITTED",
+    /// No token, a bad one or a stale one; one reason for all.
+    Unauthenticated = "UNAUTHENTICATED",
+    /// The thread or an ancestor is being closed.
+    ThreadClosing = "THREAD_CLOSING",
+    /// The thread is closed.
+    ThreadClosed = "THREAD_CLOSED",
+    /// The session is paused.
+    SessionPaused = "SESSION_PAUSED",
+    /// The session is closed.
+    SessionClosed = "SESSION_CLOSED",
+    /// The state machine has no such transition from the present state.
+    IllegalTransition = "ILLEGAL_TRANSITION",
+    /// The request_id was used with another body.
+    RequestIdReused = "REQUEST_ID_REUSED",
+    /// An alias is taken.
+    AliasInUse = "ALIAS_IN_USE",
+    /// The position of a watch lies before the oldest event that is kept.
+    HistoryCompacted = "HISTORY_COMPACTED",
+    /// The position of a watch lies after the newest event.
+    AheadOfHead = "AHEAD_OF_HEAD",
+    /// The server is shutting down; try another or later.
+    Draining = "DRAINING",
+    /// The registry cannot be reached or did not answer in time.
+    RegistryUnavailable = "REGISTRY_UNAVAILABLE",
+    /// Too much work is waiting; nothing was done.
+    Overloaded = "OVERLOADED",
+    /// The append may or may not have happened; retry with the same request_id.
+    OutcomeUnknown = "OUTCOME_UNKNOWN",
+    /// The store cannot write now (disk full or read-only); nothing was done.
+    StoreUnavailable = "STORE_UNAVAILABLE",
+    /// A stored record fails its checksum.
+    CorruptRecord = "CORRUPT_RECORD",
+    /// Stored data was written by a newer release.
+    UpgradeRequired = "UPGRADE_REQUIRED",
+    /// No attached runner can hold the role to its policy.
+    PolicyNotEnforceable = "POLICY_NOT_ENFORCEABLE",
+    /// The deadline of the call passed before the work was done.
+    DeadlineExceeded = "DEADLINE_EXCEEDED",
+    /// This release does not build the method yet.
+    NotBuilt = "NOT_BUILT",
+    /// A defect of the service; the log has the details.
+    Internal = "INTERNAL",
+}

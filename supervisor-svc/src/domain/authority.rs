@@ -1,0 +1,73 @@
+//! Who may act on whom: the token's freshness, the subtree guard and the tool policy, in this order. Used by every verb.
+
+use std::sync::Arc;
+
+use super::{
+    actor::Caller,
+    ids::ThreadId,
+    refusal::{GuardedVerb, Refusal},
+    session::Session,
+    thread::Thread,
+};
+
+/// Checks that `caller` may call `method` on `target`, and answers the target.
+///
+/// # Errors
+/// [`Refusal::StaleToken`], [`Refusal::OutsideSubtree`], [`Refusal::ToolDenied`]; [`Refusal::ThreadNotFound`] for operators only,
+/// since a thread must not learn what exists outside its subtree.
+pub fn authorize<'s>(
+    session: &'s Session,
+    caller: &Caller,
+    method: &str,
+    target: ThreadId,
+) -> Result<&'s Arc<Thread>, Refusal> {
+    let found = session.thread(target);
+    match caller {
+        Caller::Operator { .. } => found.ok_or_else(|| Refusal::ThreadNotFound(target.to_string())),
+        Caller::Thread { .. } => {
+            let own = fresh(session, caller)?;
+            let target = found
+                .filter(|thread| session.is_within(thread.id, own.id))
+                .ok_or(Refusal::OutsideSubtree(verb(method)))?;
+            tools(&own, method)?;
+            Ok(target)
+        }
+    }
+}
+
+/// The thread that calls, if its token is still good.
+///
+/// # Errors
+/// [`Refusal::StaleToken`] for operators too: they have no thread.
+pub fn fresh(session: &Session, caller: &Caller) -> Result<Arc<Thread>, Refusal> {
+    match caller {
+        Caller::Operator { .. } => Err(Refusal::StaleToken),
+        Caller::Thread { id, generation } => session
+            .thread(*id)
+            .filter(|thread| thread.generation == *generation && thread.status.kind().is_open())
+            .cloned()
+            .ok_or(Refusal::StaleToken),
+    }
+}
+
+/// Checks that the tool of an RPC is in a thread's effective policy.
+///
+/// # Errors
+/// [`Refusal::ToolDenied`] with the tool's and the role's name.
+pub fn tools(thread: &Thread, method: &str) -> Result<(), Refusal> {
+    thread
+        .effective
+        .allows_rpc(method)
+        .map_err(|refused| Refusal::ToolDenied {
+            tool: refused.tool.to_owned(),
+            agent_type: thread.spawned.agent_type.clone(),
+        })
+}
+
+fn verb(method: &str) -> GuardedVerb {
+    if method == "CloseAgent" {
+        GuardedVerb::Close
+    } else {
+        GuardedVerb::Act
+    }
+}

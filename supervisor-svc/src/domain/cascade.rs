@@ -1,0 +1,33 @@
+//! The closing order: leaf first, reverse spawn order among the ready. A thread is ready once it has no open child.
+
+use std::sync::Arc;
+
+use super::{ids::ThreadId, session::Session, thread::Thread};
+
+/// How many closings one append holds at most.
+pub const MAX_CLOSINGS_PER_APPEND: usize = 256;
+
+/// The threads under a fence that are ready to be stopped, newest spawn first. Walks the fenced subtree: done once a fence
+/// and after a restart; from then on [`next_ready`] follows each closing upwards.
+#[must_use]
+pub fn ready_leaves(session: &Session, fenced: ThreadId) -> Vec<ThreadId> {
+    let mut ready: Vec<&Arc<Thread>> = session
+        .subtree(fenced)
+        .into_iter()
+        .filter(|thread| is_ready(thread))
+        .collect();
+    ready.sort_by_key(|thread| std::cmp::Reverse(thread.spawn_sequence));
+    ready.into_iter().map(|thread| thread.id).collect()
+}
+
+/// The parent that became ready by the closing of its last open child, if it stands under a fence.
+#[must_use]
+pub fn next_ready(session: &Session, closed: ThreadId) -> Option<ThreadId> {
+    let parent = session.thread(closed)?.spawned.parent?;
+    let thread = session.thread(parent)?;
+    (is_ready(thread) && session.is_closing(parent)).then_some(parent)
+}
+
+fn is_ready(thread: &Thread) -> bool {
+    thread.open_children == 0 && thread.status.kind().is_open()
+}

@@ -1,0 +1,198 @@
+//! What may be asked of a session. A command carries everything that deciding it needs: ids, resolutions, the caller.
+
+use std::time::Duration;
+
+use super::{
+    actor::Caller,
+    content::ContentRef,
+    event::{Artifact, BlockRef, CloseCause, PromptExtent, Spawned},
+    ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, ThreadId, Turn},
+    settings::{ClosePolicy, OnLimit, Usage},
+    status::Settled,
+};
+
+/// A request to a session.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// A spawn whose template the registry resolved.
+    Spawn(Box<Spawn>),
+    /// A spawn that the registry refused; recorded so that the refusal can be explained later.
+    FailSpawn {
+        /// Who wanted to spawn.
+        parent: ThreadId,
+        /// The role that was asked for.
+        agent_type: String,
+        /// The persona that was asked for.
+        agent_name: String,
+        /// The reason of the error.
+        reason: String,
+        /// Its text.
+        message: String,
+    },
+    /// Input for a thread.
+    SendInput {
+        /// Who sends it.
+        caller: Caller,
+        /// The thread.
+        target: ThreadId,
+        /// The input.
+        input: ContentRef,
+        /// Whether a running turn stops first.
+        interrupt: bool,
+        /// What to do when no slot is free.
+        on_limit: OnLimit,
+    },
+    /// The running turns of a subtree shall stop.
+    Interrupt {
+        /// Who asks.
+        caller: Caller,
+        /// The top of the subtree.
+        target: ThreadId,
+        /// Only if the top's latest turn is this one.
+        turn: Option<Turn>,
+        /// Whether the descendants go on.
+        only_this: bool,
+        /// Why.
+        reason: String,
+    },
+    /// A subtree shall be closed.
+    Close {
+        /// Who asks.
+        caller: Caller,
+        /// The top of the subtree.
+        target: ThreadId,
+        /// Why.
+        reason: String,
+        /// What caused it.
+        cause: CloseCause,
+        /// How long the cascade may take.
+        within: Duration,
+        /// How running turns end; `None`: each thread's own policy.
+        policy: Option<ClosePolicy>,
+    },
+    /// A closed thread shall be open again.
+    Resume {
+        /// Who asks.
+        caller: Caller,
+        /// The thread.
+        target: ThreadId,
+    },
+    /// A thread's note changes.
+    SetNote {
+        /// Who asks.
+        caller: Caller,
+        /// The thread.
+        target: ThreadId,
+        /// The note; blank: none.
+        note: String,
+    },
+    /// A turn is handed to a runner.
+    Dispatch(Box<Dispatch>),
+    /// A runner said what it saw.
+    Report {
+        /// The thread.
+        thread: ThreadId,
+        /// The attempt.
+        generation: Generation,
+        /// The report's number.
+        sequence: ReportSequence,
+        /// What it saw.
+        report: Report,
+    },
+    /// A thread's runner is gone, or never had it.
+    LoseRunner {
+        /// The thread.
+        thread: ThreadId,
+        /// The attempt that is lost.
+        generation: Generation,
+        /// Why.
+        reason: String,
+    },
+    /// No runner can start the thread as its role demands.
+    RefuseStart {
+        /// The thread.
+        thread: ThreadId,
+        /// The attempt.
+        generation: Generation,
+        /// Why, for people.
+        message: String,
+    },
+    /// A fenced thread that nobody executes any more is closed.
+    FinishClose {
+        /// The thread.
+        thread: ThreadId,
+        /// Whether without its runner's word.
+        forced: bool,
+    },
+}
+
+/// A spawn with everything that was decided about it outside.
+#[derive(Clone, Debug)]
+pub struct Spawn {
+    /// Who spawns.
+    pub caller: Caller,
+    /// The new thread's id.
+    pub id: ThreadId,
+    /// What the spawn fixes. Depth and first status are decided anew at the commit; the values here do not count.
+    pub spawned: Spawned,
+    /// The role's own layers, from which the child's rights are computed.
+    pub role_layers: Vec<tool_policy::Layer>,
+    /// What the role lets its children hold.
+    pub grant_list: Vec<String>,
+    /// What to do when no slot is free.
+    pub on_limit: OnLimit,
+}
+
+/// A turn with its prompt, ready to be sent.
+#[derive(Clone, Debug)]
+pub struct Dispatch {
+    /// The thread.
+    pub thread: ThreadId,
+    /// The runner that gets it.
+    pub runner: RunnerId,
+    /// The attempt.
+    pub generation: Generation,
+    /// The inputs that the turn consumes.
+    pub inputs: Vec<InputNumber>,
+    /// The blocks of the effective prompt.
+    pub blocks: Vec<BlockRef>,
+    /// How much of it is sent.
+    pub extent: PromptExtent,
+}
+
+/// What a runner saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// A turn began.
+    TurnStarted {
+        /// The turn.
+        turn: Turn,
+    },
+    /// A turn is over.
+    TurnEnded {
+        /// The turn.
+        turn: Turn,
+        /// How.
+        outcome: Settled,
+        /// Usage of this attempt up to here.
+        usage: Usage,
+        /// SHA-256 of its output.
+        output: Option<Digest>,
+    },
+    /// Input reached the agent within a running turn.
+    InputDelivered {
+        /// The input.
+        number: InputNumber,
+        /// The turn.
+        turn: Turn,
+    },
+    /// The program has ended.
+    Stopped {
+        /// How, for people.
+        detail: String,
+    },
+    /// Something that the thread made.
+    Artifact(Artifact),
+    /// The program cannot close a gap of the policy.
+    PolicyGap(String),
+}

@@ -1,0 +1,58 @@
+//! References to content that lies beside the events.
+
+use super::ids::Digest;
+
+/// The longest preview, in characters.
+pub const PREVIEW_CHARS: usize = 160;
+
+/// The longest message that an event carries itself, in bytes; longer ones are content.
+pub const MAX_EVENT_MESSAGE_BYTES: usize = 4 * 1024;
+
+/// Content by its digest. The bytes are stored with the session, in the transaction of the event that names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContentRef {
+    /// SHA-256 of the bytes.
+    pub digest: Digest,
+    /// Their number.
+    pub size: u64,
+    /// The beginning of a text, one line of at most [`PREVIEW_CHARS`] characters; empty for other bytes.
+    pub preview: String,
+}
+
+/// The beginning of a text as one line without control characters, at most [`PREVIEW_CHARS`] characters.
+#[must_use]
+pub fn preview(text: &str) -> String {
+    let mut words = String::new();
+    let mut chars = 0;
+    for word in text
+        .split(|c: char| c.is_whitespace() || c.is_control())
+        .filter(|w| !w.is_empty())
+    {
+        if chars > 0 {
+            words.push(' ');
+            chars += 1;
+        }
+        for c in word.chars() {
+            if chars >= PREVIEW_CHARS - 1 {
+                words.push('…');
+                return words;
+            }
+            words.push(c);
+            chars += 1;
+        }
+    }
+    words
+}
+
+/// Cuts a text to at most `max` bytes at a character's border.
+#[must_use]
+pub fn truncate(text: &str, max: usize) -> &str {
+    if text.len() <= max {
+        return text;
+    }
+    let mut end = max;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

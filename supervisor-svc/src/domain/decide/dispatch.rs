@@ -1,0 +1,60 @@
+//! Handing a turn to a runner.
+
+use crate::domain::{
+    command::Dispatch,
+    effect::{self, Owed},
+    event::{Event, ThreadEvent},
+    session::Session,
+    thread::Thread,
+};
+
+/// Records the placement, if it is new, and the turn. Nothing if the turn is no longer owed, or another input came in
+/// while the prompt was made: then it is made again.
+pub(super) fn dispatch(session: &Session, dispatch: &Dispatch) -> Vec<Event> {
+    let Some(thread) = session.thread(dispatch.thread) else {
+        return Vec::new();
+    };
+    let still_owed = matches!(effect::owed(session, thread.id), Some(Owed::Turn { .. }));
+    if !still_owed || !is_of_this_attempt(thread, dispatch) || !consumes_all(thread, dispatch) {
+        return Vec::new();
+    }
+    let mut events = Vec::new();
+    if thread.runner.as_ref() != Some(&dispatch.runner) || thread.generation != dispatch.generation {
+        events.push(Event::Thread(
+            thread.id,
+            ThreadEvent::Placed {
+                runner: dispatch.runner.clone(),
+                generation: dispatch.generation,
+            },
+        ));
+    }
+    events.push(Event::Thread(
+        thread.id,
+        ThreadEvent::TurnDispatched {
+            turn: thread.turn.number().next(),
+            generation: dispatch.generation,
+            inputs: dispatch.inputs.clone(),
+            blocks: dispatch.blocks.clone(),
+            extent: dispatch.extent,
+        },
+    ));
+    events
+}
+
+/// The first placement keeps the generation of the spawn, every other one is a new attempt.
+fn is_of_this_attempt(thread: &Thread, dispatch: &Dispatch) -> bool {
+    let same_runner = thread.runner.as_ref() == Some(&dispatch.runner);
+    if thread.runner.is_none() || same_runner {
+        dispatch.generation == thread.generation || dispatch.generation == thread.generation.next()
+    } else {
+        dispatch.generation == thread.generation.next()
+    }
+}
+
+fn consumes_all(thread: &Thread, dispatch: &Dispatch) -> bool {
+    thread
+        .pending_inputs
+        .iter()
+        .map(|input| input.number)
+        .eq(dispatch.inputs.iter().copied())
+}

@@ -1,0 +1,124 @@
+//! Input and interrupts.
+
+use crate::domain::{
+    actor::Caller,
+    authority,
+    content::ContentRef,
+    event::{Event, ThreadEvent},
+    ids::{ThreadId, Turn},
+    limits,
+    refusal::Refusal,
+    session::Session,
+    settings::OnLimit,
+    status::{Settled, Status, StatusKind, Step},
+    thread::Thread,
+};
+
+/// Input to a settled thread starts a new turn, to any other open one it waits; a closed one refuses it.
+pub(super) fn send(
+    session: &Session,
+    caller: &Caller,
+    target: ThreadId,
+    input: &ContentRef,
+    interrupt: bool,
+    on_limit: OnLimit,
+) -> Result<Vec<Event>, Refusal> {
+    let thread = authority::authorize(session, caller, "SendInput", target)?;
+    super::may_start_in(session, thread)?;
+    if thread.spawned.client_owned {
+        return Err(Refusal::IllegalTransition {
+            thread: thread.id,
+            status: thread.status.kind(),
+            wanted: "take input: its client executes it itself",
+        });
+    }
+    if thread.pending_inputs.len() >= limits::MAX_PENDING_INPUTS {
+        return Err(Refusal::TooMuchInput {
+            thread: thread.id,
+            waiting: u32::try_from(thread.pending_inputs.len()).unwrap_or(u32::MAX),
+            newest: thread.last_input,
+        });
+    }
+    super::step(thread, Step::InputQueued, "take input")?;
+    let was_settled = thread.status.kind().is_settled();
+    let slot_is_free = limits::slot_for_newcomer(session) || session.holding().contains(&thread.id);
+    let takes_slot = was_settled && thread.spawned.parent.is_some();
+    if takes_slot && !slot_is_free && on_limit == OnLimit::Refuse {
+        return Err(limits::no_slot(session));
+    }
+    let mut events = Vec::new();
+    if interrupt {
+        events.extend(stop(thread, "new input"));
+    }
+    events.push(Event::Thread(
+        thread.id,
+        ThreadEvent::InputQueued {
+            number: thread.last_input.next(),
+            input: input.clone(),
+            from: caller.actor(),
+        },
+    ));
+    if was_settled && (slot_is_free || !takes_slot) {
+        events.push(Event::Thread(thread.id, ThreadEvent::Admitted));
+    }
+    Ok(events)
+}
+
+/// Stops the running turns of a subtree; its threads stay open.
+pub(super) fn interrupt(
+    session: &Session,
+    caller: &Caller,
+    target: ThreadId,
+    turn: Option<Turn>,
+    only_this: bool,
+    reason: &str,
+) -> Result<Vec<Event>, Refusal> {
+    let top = authority::authorize(session, caller, "InterruptAgent", target)?;
+    if !top.status.kind().is_open() {
+        return Err(Refusal::ThreadClosed(top.id));
+    }
+    if turn.is_some_and(|turn| turn != top.turn.number()) {
+        return Ok(Vec::new());
+    }
+    let affected = if only_this { vec![top] } else { session.subtree(target) };
+    Ok(affected
+        .into_iter()
+        .filter(|thread| !thread.spawned.client_owned)
+        .filter_map(|thread| stop(thread, reason))
+        .collect())
+}
+
+/// A turn that runs is asked to stop; one that has not started is over at once.
+fn stop(thread: &Thread, reason: &str) -> Option<Event> {
+    let event = match &thread.status {
+        Status::Running if thread.interrupt.is_none() => ThreadEvent::InterruptRequested {
+            turn: thread.turn.number(),
+            reason: reason.to_owned(),
+        },
+        // The runner may be starting it this very moment: the mark is owed until the turn ends.
+        Status::PendingInit if thread.runner.is_some() && thread.interrupt.is_none() => {
+            ThreadEvent::InterruptRequested {
+                turn: thread.turn.number(),
+                reason: reason.to_owned(),
+            }
+        }
+        Status::PendingInit | Status::Queued if thread.runner.is_none() => ThreadEvent::TurnEnded {
+            turn: Turn::ZERO,
+            generation: thread.generation,
+            outcome: Settled::Interrupted {
+                reason: reason.to_owned(),
+            },
+            usage: thread.usage,
+            output: None,
+            report: crate::domain::ids::ReportSequence::ZERO,
+        },
+        Status::Queued
+        | Status::AwaitingApproval
+        | Status::PendingInit
+        | Status::Running
+        | Status::Settled(_)
+        | Status::Shutdown { .. } => return None,
+    };
+    debug_assert_ne!(thread.status.kind(), StatusKind::Shutdown);
+    Some(Event::Thread(thread.id, event))
+}

@@ -1,0 +1,140 @@
+//! Deciding: a command against the present state gives events or a refusal, and nothing else happens.
+
+mod close;
+mod dispatch;
+mod input;
+mod note;
+mod report;
+mod resume;
+pub mod spawn;
+
+use super::{
+    command::Command,
+    event::{Event, SessionEvent, ThreadEvent},
+    limits,
+    refusal::Refusal,
+    session::Session,
+    status::{StatusKind, Step},
+    thread::Thread,
+    time::UnixMillis,
+};
+
+/// What happens if `command` is carried out now. No events: it is already so, or no longer matters.
+///
+/// # Errors
+/// The first check that fails, in the order of CONTRACT 3.1; nothing is to be recorded then.
+pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
+    match command {
+        Command::Spawn(spawn) => spawn::commit(session, spawn),
+        Command::FailSpawn {
+            parent,
+            agent_type,
+            agent_name,
+            reason,
+            message,
+        } => Ok(vec![Event::Thread(
+            *parent,
+            ThreadEvent::SpawnFailed {
+                agent_type: agent_type.clone(),
+                agent_name: agent_name.clone(),
+                reason: reason.clone(),
+                message: message.clone(),
+            },
+        )]),
+        Command::SendInput {
+            caller,
+            target,
+            input,
+            interrupt,
+            on_limit,
+        } => input::send(session, caller, *target, input, *interrupt, *on_limit),
+        Command::Interrupt {
+            caller,
+            target,
+            turn,
+            only_this,
+            reason,
+        } => input::interrupt(session, caller, *target, *turn, *only_this, reason),
+        Command::Close {
+            caller,
+            target,
+            reason,
+            cause,
+            within,
+            policy,
+        } => {
+            let fence = close::NewFence {
+                reason,
+                cause: *cause,
+                deadline: now.plus(*within),
+                policy: *policy,
+            };
+            close::request(session, caller, *target, fence)
+        }
+        Command::Resume { caller, target } => resume::resume(session, caller, *target),
+        Command::SetNote { caller, target, note } => note::set(session, caller, *target, note),
+        Command::Dispatch(dispatch) => Ok(dispatch::dispatch(session, dispatch)),
+        Command::Report {
+            thread,
+            generation,
+            sequence,
+            report,
+        } => Ok(report::apply(session, *thread, *generation, *sequence, report)),
+        Command::LoseRunner {
+            thread,
+            generation,
+            reason,
+        } => Ok(report::lose_runner(session, *thread, *generation, reason)),
+        Command::RefuseStart {
+            thread,
+            generation,
+            message,
+        } => Ok(report::refuse_start(session, *thread, *generation, message)),
+        Command::FinishClose { thread, forced } => Ok(close::finish(session, *thread, *forced)),
+    }
+}
+
+/// What follows by itself from the present state: the queue moves up, the session ends with its root. Run after every
+/// command's events are folded, until nothing follows.
+#[must_use]
+pub fn follow_ups(session: &Session) -> Vec<Event> {
+    let mut events: Vec<Event> = limits::admissible(session)
+        .into_iter()
+        .map(|id| Event::Thread(id, ThreadEvent::Admitted))
+        .collect();
+    let root_is_closed = session
+        .root_id()
+        .and_then(|root| session.thread(root))
+        .is_some_and(|root| root.status.kind() == StatusKind::Shutdown);
+    if root_is_closed && !session.closed {
+        events.push(Event::Session(SessionEvent::Closed));
+    }
+    events
+}
+
+/// Checks a step against the one table of transitions.
+fn step(thread: &Thread, step: Step, wanted: &'static str) -> Result<StatusKind, Refusal> {
+    let status = thread.status.kind();
+    status.after(step).ok_or(Refusal::IllegalTransition {
+        thread: thread.id,
+        status,
+        wanted,
+    })
+}
+
+/// Checks that something may start in a thread: it is open, not closing, and the session is neither closed nor paused.
+fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Refusal> {
+    if session.closed {
+        return Err(Refusal::SessionClosed);
+    }
+    if !thread.status.kind().is_open() {
+        return Err(Refusal::ThreadClosed(thread.id));
+    }
+    if session.is_closing(thread.id) {
+        return Err(Refusal::ThreadClosing(thread.id));
+    }
+    if session.paused {
+        return Err(Refusal::SessionPaused);
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Opening a closed thread again, with at most the rights that it had.
+
+use crate::domain::{
+    actor::Caller,
+    authority,
+    event::{Event, Resumed, ThreadEvent},
+    ids::ThreadId,
+    limits,
+    refusal::Refusal,
+    session::Session,
+    status::{Settled, Status},
+};
+
+/// The thread gets its recorded role and rights, narrowed by what its parent may grant now. Descendants stay closed; a thread
+/// that is not closed stays as it is.
+pub(super) fn resume(session: &Session, caller: &Caller, target: ThreadId) -> Result<Vec<Event>, Refusal> {
+    let thread = authority::authorize(session, caller, "ResumeAgent", target)?;
+    let Status::Shutdown { before, .. } = &thread.status else {
+        return Ok(Vec::new());
+    };
+    let Some(parent) = thread.spawned.parent.and_then(|parent| session.thread(parent)) else {
+        return Err(Refusal::SessionClosed);
+    };
+    super::may_start_in(session, parent)?;
+    limits::child_depth(session, parent)?;
+    limits::room_for_one(session)?;
+    let source = match session.settings.policy_inheritance {
+        tool_policy::Inheritance::Attenuate => &parent.grant,
+        tool_policy::Inheritance::Ceiling => &session.ceiling,
+    };
+    Ok(vec![Event::Thread(
+        target,
+        ThreadEvent::Resumed(Box::new(Resumed {
+            generation: thread.generation.next(),
+            settled: before.clone().unwrap_or_else(|| Settled::Interrupted {
+                reason: String::from("closed before it settled"),
+            }),
+            effective: thread.effective.intersect(source),
+            grant: thread.grant.intersect(source),
+            sandbox: thread.sandbox.min(parent.sandbox),
+        })),
+    )])
+}

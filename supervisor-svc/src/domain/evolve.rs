@@ -1,0 +1,279 @@
+//! Folding events into state: total, never fails, used for live state and for replay alike.
+//!
+//! An event in the log was legal when it was decided, so nothing is checked again here; an event about something that does
+//! not exist changes nothing.
+
+use std::sync::Arc;
+
+use super::{
+    event::{Event, Recorded, SessionEvent, Spawned, ThreadEvent},
+    ids::{Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId},
+    session::Session,
+    settings::Usage,
+    status::{Settled, Status, StatusKind},
+    thread::{LatestTurn, PendingInput, Thread},
+    time::UnixMillis,
+};
+
+/// The session that its first event opens; `None` if that event opens none.
+#[must_use]
+pub fn open(id: SessionId, first: &Recorded) -> Option<Session> {
+    match &first.event {
+        Event::Session(SessionEvent::Opened(settings)) => {
+            let mut session = Session::new(id, (**settings).clone(), first.time);
+            session.sequence = first.sequence;
+            Some(session)
+        }
+        Event::Session(_) | Event::Thread(..) => None,
+    }
+}
+
+/// Folds one event into the session.
+pub fn evolve(session: &mut Session, recorded: &Recorded) {
+    session.sequence = recorded.sequence;
+    session.updated = recorded.time;
+    match &recorded.event {
+        Event::Session(event) => match event {
+            SessionEvent::Opened(_) => {}
+            SessionEvent::Updated(change) => session.apply_settings(change),
+            SessionEvent::Closed => session.closed = true,
+        },
+        Event::Thread(id, ThreadEvent::Spawned(spawned)) => spawn(session, *id, spawned, recorded),
+        Event::Thread(id, event) => {
+            graph(session, event);
+            if let Some(thread) = session.thread(*id).cloned() {
+                let mut thread = Arc::unwrap_or_clone(thread);
+                let was_open = thread.status.kind().is_open();
+                thread.apply(event, recorded.sequence, recorded.time);
+                let (parent, is_open) = (thread.spawned.parent, thread.status.kind().is_open());
+                session.put(thread);
+                if was_open != is_open {
+                    count_open_child(session, parent, is_open);
+                }
+            }
+        }
+    }
+}
+
+fn graph(session: &mut Session, event: &ThreadEvent) {
+    if let ThreadEvent::EdgeCreated(edge) = event {
+        session.edges.insert(edge.id, Arc::new(edge.clone()));
+    } else if let ThreadEvent::EdgeDeleted(edge) = event {
+        session.edges.remove(edge);
+    }
+}
+
+fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: &Recorded) {
+    let status = match spawned.first_status {
+        StatusKind::Queued => Status::Queued,
+        StatusKind::AwaitingApproval => Status::AwaitingApproval,
+        StatusKind::Running => Status::Running,
+        StatusKind::PendingInit
+        | StatusKind::Completed
+        | StatusKind::Errored
+        | StatusKind::Interrupted
+        | StatusKind::Shutdown => Status::PendingInit,
+    };
+    let first_input = InputNumber::ZERO.next();
+    let pending_inputs = spawned
+        .input
+        .iter()
+        .map(|content| PendingInput {
+            number: first_input,
+            content: content.clone(),
+        })
+        .collect();
+    session.put(Thread {
+        id,
+        spawned: Arc::clone(spawned),
+        spawn_sequence: recorded.sequence,
+        created: recorded.time,
+        status,
+        since: recorded.time,
+        status_sequence: recorded.sequence,
+        generation: Generation::new(1),
+        note: spawned.note.clone(),
+        effective: spawned.effective.clone(),
+        grant: spawned.grant.clone(),
+        sandbox: spawned.sandbox,
+        budget: spawned.budget,
+        children: imbl::Vector::new(),
+        open_children: 0,
+        fence: None,
+        runner: None,
+        turn: LatestTurn::None,
+        pending_inputs,
+        last_input: if spawned.input.is_some() {
+            first_input
+        } else {
+            InputNumber::ZERO
+        },
+        interrupt: None,
+        last_report: ReportSequence::ZERO,
+        conditions: imbl::OrdMap::new(),
+        usage: Usage::default(),
+        earlier_usage: Usage::default(),
+        updated: recorded.time,
+        sequence: recorded.sequence,
+    });
+    match spawned.parent.and_then(|parent| session.thread(parent).cloned()) {
+        Some(parent) => {
+            let mut parent = Arc::unwrap_or_clone(parent);
+            parent.children.push_back(id);
+            parent.open_children += 1;
+            session.put(parent);
+        }
+        None => session.root = Some(id),
+    }
+}
+
+fn count_open_child(session: &mut Session, parent: Option<ThreadId>, opened: bool) {
+    if let Some(parent) = parent.and_then(|id| session.thread(id).cloned()) {
+        let mut parent = Arc::unwrap_or_clone(parent);
+        parent.open_children = if opened {
+            parent.open_children + 1
+        } else {
+            parent.open_children.saturating_sub(1)
+        };
+        session.put(parent);
+    }
+}
+
+impl Thread {
+    fn apply(&mut self, event: &ThreadEvent, sequence: Sequence, time: UnixMillis) {
+        self.sequence = sequence;
+        self.updated = time;
+        match event {
+            ThreadEvent::Admitted => self.become_at(Status::PendingInit, sequence, time),
+            ThreadEvent::Placed { runner, generation } => {
+                self.runner = Some(runner.clone());
+                self.begin_generation(*generation);
+                self.become_at(Status::PendingInit, sequence, time);
+            }
+            ThreadEvent::InputQueued { number, input, .. } => {
+                self.last_input = *number;
+                self.pending_inputs.push_back(PendingInput {
+                    number: *number,
+                    content: input.clone(),
+                });
+                if self.status.kind().is_settled() {
+                    self.become_at(Status::Queued, sequence, time);
+                }
+            }
+            ThreadEvent::TurnDispatched { turn, inputs, .. } => {
+                let (consumed, left) = self
+                    .pending_inputs
+                    .iter()
+                    .cloned()
+                    .partition(|input| inputs.contains(&input.number));
+                self.pending_inputs = left;
+                self.turn = LatestTurn::Dispatched {
+                    turn: *turn,
+                    inputs: consumed,
+                };
+            }
+            ThreadEvent::TurnStarted { turn, report, .. } => {
+                self.last_report = *report;
+                self.turn = LatestTurn::Running { turn: *turn };
+                self.become_at(Status::Running, sequence, time);
+            }
+            ThreadEvent::InputDelivered { number, report, .. } => {
+                self.last_report = *report;
+                self.pending_inputs.retain(|input| input.number != *number);
+            }
+            ThreadEvent::InterruptRequested { turn, .. } => self.interrupt = Some(*turn),
+            ThreadEvent::TurnEnded {
+                outcome, usage, report, ..
+            } => {
+                if *report > ReportSequence::ZERO {
+                    self.last_report = *report;
+                }
+                self.usage = *usage;
+                self.interrupt = None;
+                self.conditions.remove(&super::event::ConditionKind::Stalled);
+                self.turn = LatestTurn::Ended {
+                    turn: self.turn.number(),
+                };
+                self.become_at(Status::Settled(outcome.clone()), sequence, time);
+            }
+            ThreadEvent::NoteSet(note) => self.note.clone_from(note),
+            ThreadEvent::ConditionChanged { kind, active, reason } => {
+                if *active {
+                    self.conditions.insert(*kind, (time, reason.clone()));
+                } else {
+                    self.conditions.remove(kind);
+                }
+            }
+            ThreadEvent::UsageRecorded { usage, .. } => self.usage = *usage,
+            ThreadEvent::ArtifactRecorded { report, .. } => self.last_report = *report,
+            ThreadEvent::CloseRequested(fence) => self.fence = Some(Arc::new(fence.clone())),
+            ThreadEvent::Closed { reason, .. } => self.close(reason, sequence, time),
+            ThreadEvent::Resumed(resumed) => {
+                self.begin_generation(resumed.generation);
+                self.effective = resumed.effective.clone();
+                self.grant = resumed.grant.clone();
+                self.sandbox = resumed.sandbox;
+                self.become_at(Status::Settled(resumed.settled.clone()), sequence, time);
+            }
+            // What these mean for the tree is folded elsewhere or is for readers of the log only.
+            ThreadEvent::Spawned(_)
+            | ThreadEvent::SpawnFailed { .. }
+            | ThreadEvent::ToolDenied { .. }
+            | ThreadEvent::EdgeCreated(_)
+            | ThreadEvent::EdgeDeleted(_)
+            | ThreadEvent::HandoffSent(_)
+            | ThreadEvent::MailAcknowledged(_)
+            | ThreadEvent::ApprovalRequested { .. }
+            | ThreadEvent::ApprovalResolved { .. } => {}
+        }
+    }
+
+    fn become_at(&mut self, status: Status, sequence: Sequence, time: UnixMillis) {
+        if self.status != status {
+            self.since = time;
+            self.status_sequence = sequence;
+        }
+        self.status = status;
+    }
+
+    /// A new attempt numbers its reports anew, and its runner has seen nothing of the dispatched turn.
+    fn begin_generation(&mut self, generation: Generation) {
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        self.last_report = ReportSequence::ZERO;
+        self.earlier_usage = self.earlier_usage.plus(self.usage);
+        self.usage = Usage::default();
+        self.interrupt = None;
+        if let LatestTurn::Dispatched { turn, inputs } = &self.turn {
+            let mut waiting = inputs.clone();
+            waiting.append(self.pending_inputs.clone());
+            self.pending_inputs = waiting;
+            self.turn = LatestTurn::Ended { turn: *turn };
+        }
+    }
+
+    fn close(&mut self, reason: &str, sequence: Sequence, time: UnixMillis) {
+        let before = match &self.status {
+            Status::Settled(settled) => Some(settled.clone()),
+            Status::Queued | Status::AwaitingApproval | Status::PendingInit | Status::Running => {
+                Some(Settled::Interrupted {
+                    reason: reason.to_owned(),
+                })
+            }
+            Status::Shutdown { before, .. } => before.clone(),
+        };
+        self.begin_generation(self.generation.next());
+        self.fence = None;
+        self.runner = None;
+        self.become_at(
+            Status::Shutdown {
+                reason: reason.to_owned(),
+                before,
+            },
+            sequence,
+            time,
+        );
+    }
+}

@@ -1,0 +1,213 @@
+//! Names and numbers, each its own type so that none is taken for another.
+
+use std::{fmt, str::FromStr};
+
+use uuid::Uuid;
+
+macro_rules! uuid_id {
+    ($(#[doc = $doc:literal])+ $name:ident) => {
+        $(#[doc = $doc])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Takes a UUID for what it names.
+            #[must_use]
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            /// The UUID.
+            #[must_use]
+            pub const fn as_uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            /// Accepts the hyphenated form of 36 characters only, so that an id has one spelling.
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let uuid = Uuid::try_parse(text)?;
+                if text.len() == 36 { Ok(Self(uuid)) } else { Uuid::try_parse("").map(Self) }
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// One root thread and the tree under it.
+    SessionId
+);
+uuid_id!(
+    /// One agent at work or at rest.
+    ThreadId
+);
+uuid_id!(
+    /// A way on which two threads may talk.
+    EdgeId
+);
+uuid_id!(
+    /// Something that waits for an operator.
+    ApprovalId
+);
+uuid_id!(
+    /// Something that a thread made.
+    ArtifactId
+);
+uuid_id!(
+    /// A message along an edge.
+    HandoffId
+);
+
+macro_rules! number {
+    ($(#[doc = $doc:literal])+ $name:ident($inner:ty)) => {
+        $(#[doc = $doc])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name($inner);
+
+        impl $name {
+            /// Before the first.
+            pub const ZERO: Self = Self(0);
+
+            /// Takes a number for what it counts.
+            #[must_use]
+            pub const fn new(value: $inner) -> Self {
+                Self(value)
+            }
+
+            /// The number.
+            #[must_use]
+            pub const fn get(self) -> $inner {
+                self.0
+            }
+
+            /// The one after this.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0.saturating_add(1))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number!(
+    /// The number of an event in its session: 1 for the first, + 1 for each.
+    Sequence(u64)
+);
+number!(
+    /// Which owner of a session may append: a writer with an older one is fenced off.
+    Epoch(u64)
+);
+number!(
+    /// The attempt at executing a thread: 1 at spawn, + 1 at each re-placement, close and resume.
+    Generation(u32)
+);
+number!(
+    /// The number of a turn in its thread, counted from 1; 0 stands for a turn that never began.
+    Turn(u32)
+);
+number!(
+    /// The number of an input in its thread, counted from 1.
+    InputNumber(u32)
+);
+number!(
+    /// The number of a runner's report in a generation, counted from 1; 0 stands for "nobody reported it".
+    ReportSequence(u64)
+);
+
+/// The name of a runner, stable across its restarts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunnerId(String);
+
+impl RunnerId {
+    /// Takes a text for a runner's name. Its bounds are checked where it comes in.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RunnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// SHA-256 of some content.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// Takes 32 bytes for a digest.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+/// A text that is not 64 lower-case hexadecimal digits.
+#[derive(Debug, thiserror::Error)]
+#[error("a digest is 64 lower-case hexadecimal digits")]
+pub struct BadDigest;
+
+impl FromStr for Digest {
+    type Err = BadDigest;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.as_bytes();
+        let mut bytes = [0; 32];
+        if digits.len() != 64 {
+            return Err(BadDigest);
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+const fn nibble(digit: u8) -> Result<u8, BadDigest> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        _ => Err(BadDigest),
+    }
+}

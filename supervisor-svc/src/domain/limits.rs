@@ -1,0 +1,83 @@
+//! Depth, slots and totals: how large a session's tree may grow. All are functions of the state, never counters beside it.
+
+use super::{ids::ThreadId, refusal::Refusal, session::Session, thread::Thread};
+
+/// How much input may wait for one thread.
+pub const MAX_PENDING_INPUTS: usize = 64;
+
+/// Checks that a child of `parent` would not be too deep, and answers its depth.
+///
+/// # Errors
+/// [`Refusal::DepthLimit`].
+pub fn child_depth(session: &Session, parent: &Thread) -> Result<u32, Refusal> {
+    let depth = parent.spawned.depth + 1;
+    let max_depth = session.settings.limits.max_depth;
+    if depth > max_depth {
+        return Err(Refusal::DepthLimit { depth, max_depth });
+    }
+    Ok(depth)
+}
+
+/// Whether a thread may be offered spawn tools: by depth, a child of it would be legal.
+#[must_use]
+pub fn may_spawn(session: &Session, thread: &Thread) -> bool {
+    child_depth(session, thread).is_ok()
+}
+
+/// How many threads hold a slot.
+#[must_use]
+pub fn active(session: &Session) -> u32 {
+    u32::try_from(session.holding().len()).unwrap_or(u32::MAX)
+}
+
+/// Whether a slot is free for somebody who is not in the queue: a newcomer never overtakes it.
+#[must_use]
+pub fn slot_for_newcomer(session: &Session) -> bool {
+    session.queued().next().is_none() && active(session) < session.settings.limits.max_threads
+}
+
+/// The threads that leave the queue now, first come, first served.
+#[must_use]
+pub fn admissible(session: &Session) -> Vec<ThreadId> {
+    if session.paused {
+        return Vec::new();
+    }
+    let free = session.settings.limits.max_threads.saturating_sub(active(session));
+    session
+        .queued()
+        .filter(|id| !session.is_closing(*id))
+        .take(free as usize)
+        .collect()
+}
+
+/// The refusal of a newcomer when no slot is free.
+#[must_use]
+pub fn no_slot(session: &Session) -> Refusal {
+    Refusal::ThreadLimit {
+        max_threads: session.settings.limits.max_threads,
+        active: active(session),
+    }
+}
+
+/// Checks that the session may hold one thread more.
+///
+/// # Errors
+/// [`Refusal::OpenLimit`].
+pub fn room_for_one(session: &Session) -> Result<(), Refusal> {
+    let limits = &session.settings.limits;
+    if session.total() >= limits.max_total_threads as usize {
+        return Err(Refusal::OpenLimit {
+            what: "total agent thread",
+            max: limits.max_total_threads,
+            remedy: "open a new session",
+        });
+    }
+    if session.open_count() >= limits.max_open_threads as usize {
+        return Err(Refusal::OpenLimit {
+            what: "open agent thread",
+            max: limits.max_open_threads,
+            remedy: "close agents that are done",
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! The rules of the supervisor, pure: no clock, no ids of its own, no I/O, no runtime. Time, ids and randomness come in as
+//! arguments, so that the same commands give the same history.
+//!
+//! [`decide()`](decide::decide) says what happens, [`evolve()`](evolve::evolve) folds it into a [`Session`](session::Session),
+//! and [`effect`] says what is then owed to the world outside.
+
+pub mod actor;
+pub mod authority;
+pub mod cascade;
+pub mod command;
+pub mod content;
+pub mod decide;
+pub mod effect;
+pub mod event;
+pub mod evolve;
+pub mod ids;
+pub mod input;
+pub mod limits;
+pub mod list;
+pub mod prompt;
+pub mod refusal;
+pub mod session;
+pub mod settings;
+pub mod status;
+pub mod thread;
+pub mod time;

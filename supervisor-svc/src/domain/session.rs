@@ -1,0 +1,291 @@
+//! A session as its events made it. Cheap to clone: the maps share their nodes, so that a snapshot, a working copy and the
+//! published state cost what differs between them.
+//!
+//! Invariant: the indices (`holding`, `queue`, `starting`, `order`, `aliases`, `open`) are functions of `threads`;
+//! [`Session::put`] is the only place that changes either.
+
+use std::{sync::Arc, time::Duration};
+
+use imbl::{OrdMap, OrdSet};
+use tool_policy::Policy;
+
+use super::{
+    event::{Edge, Fence, SettingsChange},
+    ids::{EdgeId, Sequence, SessionId, ThreadId},
+    settings::{Settings, SlotRelease, Usage},
+    status::StatusKind,
+    thread::Thread,
+    time::UnixMillis,
+};
+
+/// One root thread and the tree under it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    /// Its id.
+    pub id: SessionId,
+    /// What binds it.
+    pub settings: Arc<Settings>,
+    /// The tools that no thread exceeds.
+    pub ceiling: Policy,
+    /// Whether turns and spawns are held back.
+    pub paused: bool,
+    /// Whether its root is closed for good.
+    pub closed: bool,
+    /// When it was opened.
+    pub created: UnixMillis,
+    /// When its last event was recorded.
+    pub updated: UnixMillis,
+    /// The sequence of its last event.
+    pub sequence: Sequence,
+    /// Its edges.
+    pub edges: OrdMap<EdgeId, Arc<Edge>>,
+    pub(super) root: Option<ThreadId>,
+    threads: OrdMap<ThreadId, Arc<Thread>>,
+    order: OrdMap<Sequence, ThreadId>,
+    holding: OrdSet<ThreadId>,
+    queue: OrdMap<Sequence, ThreadId>,
+    starting: OrdSet<ThreadId>,
+    fences: OrdSet<ThreadId>,
+    aliases: OrdMap<String, ThreadId>,
+    counts: OrdMap<StatusKind, u32>,
+}
+
+impl Session {
+    pub(super) fn new(id: SessionId, settings: Settings, created: UnixMillis) -> Self {
+        let ceiling = settings
+            .tool_ceiling
+            .clone()
+            .and_then(|layer| Policy::compile(vec![layer]).ok())
+            .unwrap_or_else(Policy::unrestricted);
+        Self {
+            id,
+            settings: Arc::new(settings),
+            ceiling,
+            paused: false,
+            closed: false,
+            created,
+            updated: created,
+            sequence: Sequence::ZERO,
+            edges: OrdMap::new(),
+            root: None,
+            threads: OrdMap::new(),
+            order: OrdMap::new(),
+            holding: OrdSet::new(),
+            queue: OrdMap::new(),
+            starting: OrdSet::new(),
+            fences: OrdSet::new(),
+            aliases: OrdMap::new(),
+            counts: OrdMap::new(),
+        }
+    }
+
+    /// The root's id. A session that was opened has one: both events are one append.
+    #[must_use]
+    pub const fn root_id(&self) -> Option<ThreadId> {
+        self.root
+    }
+
+    /// A thread by its id.
+    #[must_use]
+    pub fn thread(&self, id: ThreadId) -> Option<&Arc<Thread>> {
+        self.threads.get(&id)
+    }
+
+    /// A thread by its alias, case-insensitive.
+    #[must_use]
+    pub fn thread_by_alias(&self, alias: &str) -> Option<ThreadId> {
+        self.aliases.get(&alias.to_lowercase()).copied()
+    }
+
+    /// Every thread in spawn order, so parents come before children.
+    pub fn in_spawn_order(&self) -> impl DoubleEndedIterator<Item = &Arc<Thread>> {
+        self.order.values().filter_map(|id| self.threads.get(id))
+    }
+
+    /// How many threads the session ever had.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// How many threads have a status.
+    #[must_use]
+    pub fn count(&self, kind: StatusKind) -> u32 {
+        self.counts.get(&kind).copied().unwrap_or_default()
+    }
+
+    /// How many threads are open, the root included.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.total() - self.count(StatusKind::Shutdown) as usize
+    }
+
+    /// The threads that hold a slot.
+    #[must_use]
+    pub fn holding(&self) -> &OrdSet<ThreadId> {
+        &self.holding
+    }
+
+    /// The threads that wait for a slot, first come, first served.
+    pub fn queued(&self) -> impl Iterator<Item = ThreadId> {
+        self.queue.values().copied()
+    }
+
+    /// A thread's place in the queue, counted from 1.
+    #[must_use]
+    pub fn queue_position(&self, id: ThreadId) -> Option<u32> {
+        let place = self.queued().position(|queued| queued == id)?;
+        u32::try_from(place + 1).ok()
+    }
+
+    /// The threads in PENDING_INIT: a runner or a turn is owed to them.
+    pub fn starting(&self) -> impl Iterator<Item = ThreadId> {
+        self.starting.iter().copied()
+    }
+
+    /// The open threads that carry a fence of their own.
+    pub fn fenced(&self) -> impl Iterator<Item = (ThreadId, &Arc<Fence>)> {
+        self.fences
+            .iter()
+            .filter_map(|id| Some((*id, self.thread(*id)?.fence.as_ref()?)))
+    }
+
+    /// The thread and its ancestors, from itself to the root.
+    pub fn lineage(&self, id: ThreadId) -> impl Iterator<Item = &Arc<Thread>> {
+        std::iter::successors(self.thread(id), |thread| {
+            thread.spawned.parent.and_then(|parent| self.thread(parent))
+        })
+    }
+
+    /// Whether `id` is `ancestor` or below it.
+    #[must_use]
+    pub fn is_within(&self, id: ThreadId, ancestor: ThreadId) -> bool {
+        self.lineage(id).any(|thread| thread.id == ancestor)
+    }
+
+    /// Whether the thread or an ancestor is fenced: nothing may start in it.
+    #[must_use]
+    pub fn is_closing(&self, id: ThreadId) -> bool {
+        self.fence_over(id).is_some()
+    }
+
+    /// The nearest fence over a thread.
+    #[must_use]
+    pub fn fence_over(&self, id: ThreadId) -> Option<&Arc<Fence>> {
+        self.lineage(id).find_map(|thread| thread.fence.as_ref())
+    }
+
+    /// A thread and everything below it, parents before children, siblings in spawn order.
+    #[must_use]
+    pub fn subtree(&self, top: ThreadId) -> Vec<&Arc<Thread>> {
+        let mut found = Vec::new();
+        let mut stack: Vec<ThreadId> = vec![top];
+        while let Some(thread) = stack.pop().and_then(|id| self.thread(id)) {
+            stack.extend(thread.children.iter().rev().copied());
+            found.push(thread);
+        }
+        found
+    }
+
+    /// What all threads spent, closed ones included.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.threads
+            .values()
+            .fold(Usage::default(), |sum, thread| sum.plus(thread.total_usage()))
+    }
+
+    /// When the session must next be awake by itself; `None` if only a request can wake it.
+    #[must_use]
+    pub fn due(&self, now: UnixMillis) -> Option<UnixMillis> {
+        let at_work = !self.holding.is_empty() || !self.starting.is_empty() || !self.queue.is_empty();
+        if at_work {
+            return Some(now);
+        }
+        self.fenced().map(|(_, fence)| fence.deadline).min().map(|_| now)
+    }
+
+    /// Replaces a thread and keeps the indices in step.
+    pub(super) fn put(&mut self, thread: Thread) {
+        let id = thread.id;
+        if let Some(old) = self.threads.get(&id).cloned() {
+            self.unindex(&old);
+        } else {
+            self.order.insert(thread.spawn_sequence, id);
+            if !thread.spawned.alias.is_empty() {
+                self.aliases.insert(thread.spawned.alias.to_lowercase(), id);
+            }
+        }
+        let kind = thread.status.kind();
+        *self.counts.entry(kind).or_insert(0) += 1;
+        if self.holds_slot(&thread) {
+            self.holding.insert(id);
+        }
+        match kind {
+            StatusKind::Queued => {
+                self.queue.insert(thread.status_sequence, id);
+            }
+            StatusKind::PendingInit => {
+                self.starting.insert(id);
+            }
+            StatusKind::AwaitingApproval
+            | StatusKind::Running
+            | StatusKind::Completed
+            | StatusKind::Errored
+            | StatusKind::Interrupted
+            | StatusKind::Shutdown => {}
+        }
+        if thread.fence.is_some() && kind.is_open() {
+            self.fences.insert(id);
+        }
+        self.threads.insert(id, Arc::new(thread));
+    }
+
+    fn unindex(&mut self, old: &Thread) {
+        let kind = old.status.kind();
+        if let Some(count) = self.counts.get_mut(&kind) {
+            *count -= 1;
+        }
+        self.holding.remove(&old.id);
+        self.starting.remove(&old.id);
+        self.fences.remove(&old.id);
+        if kind == StatusKind::Queued {
+            self.queue.remove(&old.status_sequence);
+        }
+    }
+
+    /// The slot rule: a function of one thread's state. The root holds none.
+    fn holds_slot(&self, thread: &Thread) -> bool {
+        let counted = match self.settings.slot_release {
+            SlotRelease::Settle => thread.status.kind().is_active(),
+            SlotRelease::Close => !matches!(
+                thread.status.kind(),
+                StatusKind::Queued | StatusKind::AwaitingApproval | StatusKind::Shutdown
+            ),
+        };
+        counted && thread.spawned.parent.is_some()
+    }
+
+    pub(super) fn apply_settings(&mut self, change: &SettingsChange) {
+        let settings = Arc::make_mut(&mut self.settings);
+        if let Some(mode) = change.mode {
+            settings.mode = mode;
+        }
+        if let Some(limits) = change.limits {
+            settings.limits = limits;
+        }
+        if let Some(budget) = change.budget {
+            settings.budget = budget;
+        }
+        if let Some(orchestration) = change.orchestration {
+            settings.orchestration = orchestration;
+        }
+        if let Some(webhooks) = &change.webhooks {
+            settings.webhooks.clone_from(webhooks);
+        }
+        self.paused = change.paused.unwrap_or(self.paused);
+    }
+}
+
+/// The longest that a cascade may take before the rest of it is forced.
+pub const CASCADE_DEADLINE: Duration = Duration::from_secs(30);

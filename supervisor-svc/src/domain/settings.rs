@@ -1,0 +1,277 @@
+//! What binds a whole session: limits, policy, mode, labels.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tool_policy::{Inheritance, Layer};
+
+/// How much an agent may change; ordered from strict to loose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sandbox {
+    /// No write outside a scratch directory, no network for tools.
+    ReadOnly,
+    /// Writes inside the working directory.
+    WorkspaceWrite,
+    /// No restriction by the sandbox.
+    FullAccess,
+}
+
+/// What the session is for at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Read-only except docs/.
+    Planning,
+    /// Code edits are allowed.
+    #[default]
+    Implementation,
+}
+
+/// Which edges a thread may manage; each includes the ones before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EdgeManagement {
+    /// None.
+    #[default]
+    None,
+    /// Those that it ends in.
+    SelfOnly,
+    /// All.
+    All,
+}
+
+/// Who keeps the agents going.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Orchestration {
+    /// Turns start when somebody asks for them.
+    #[default]
+    Interactive,
+    /// An orchestrator is given another turn until it is done.
+    Auto,
+}
+
+/// How much of the prompts is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PromptLog {
+    /// Texts.
+    #[default]
+    Full,
+    /// Digests.
+    Hashes,
+    /// Nothing.
+    Off,
+}
+
+/// What happens to a thread whose runner is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestartPolicy {
+    /// It is settled as ERRORED.
+    #[default]
+    Never,
+    /// It is placed anew.
+    OnLost,
+}
+
+/// What frees a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlotRelease {
+    /// Settling.
+    #[default]
+    Settle,
+    /// Closing only.
+    Close,
+}
+
+/// How a running turn ends when its thread is closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClosePolicy {
+    /// Ask, then kill after the grace.
+    #[default]
+    Terminate,
+    /// Let the turn finish within the cascade's deadline.
+    FinishTurn,
+    /// Kill at once.
+    Kill,
+}
+
+/// Whether mail wakes a settled thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WakePolicy {
+    /// Never.
+    #[default]
+    None,
+    /// When it is settled.
+    OnIdle,
+    /// At once.
+    Always,
+}
+
+/// What to do when no slot is free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLimit {
+    /// Refuse.
+    #[default]
+    Refuse,
+    /// Wait in the queue.
+    Queue,
+}
+
+/// Bounds of a session's tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The deepest thread; the root is 0.
+    pub max_depth: u32,
+    /// Active threads, the root not counted.
+    pub max_threads: u32,
+    /// Threads that are not closed, the root included.
+    pub max_open_threads: u32,
+    /// Threads that the session ever had, the root included.
+    pub max_total_threads: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_depth: 2,
+            max_threads: 12,
+            max_open_threads: 1_000,
+            max_total_threads: 10_000,
+        }
+    }
+}
+
+impl Limits {
+    /// What no session may exceed, whatever the configuration says.
+    pub const CEILING: Self = Self {
+        max_depth: 16,
+        max_threads: 10_000,
+        max_open_threads: 10_000,
+        max_total_threads: 100_000,
+    };
+
+    /// Checks configured limits against [`Self::CEILING`].
+    ///
+    /// # Errors
+    /// A sentence that names the limit, its value and its bounds.
+    pub fn check(&self) -> Result<(), String> {
+        let bounds = [
+            ("max_depth", self.max_depth, 0, Self::CEILING.max_depth),
+            ("max_threads", self.max_threads, 1, Self::CEILING.max_threads),
+            ("max_open_threads", self.max_open_threads, 1, Self::CEILING.max_open_threads),
+            ("max_total_threads", self.max_total_threads, 1, Self::CEILING.max_total_threads),
+        ];
+        for (name, value, least, most) in bounds {
+            if !(least..=most).contains(&value) {
+                return Err(format!("{name} is {value}; it must be {least} to {most}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What may be spent; `None` is without bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Tokens, read and written.
+    pub tokens: Option<u64>,
+    /// Turns.
+    pub turns: Option<u32>,
+    /// Time in running turns.
+    pub wall_time: Option<Duration>,
+}
+
+/// What was spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens read, cached ones included.
+    pub input_tokens: u64,
+    /// Of these, from a cache.
+    pub cached_input_tokens: u64,
+    /// Tokens written.
+    pub output_tokens: u64,
+    /// Turns ended.
+    pub turns: u32,
+    /// Time in running turns.
+    pub wall_time: Duration,
+}
+
+impl Usage {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            cached_input_tokens: self.cached_input_tokens.saturating_add(other.cached_input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            turns: self.turns.saturating_add(other.turns),
+            wall_time: self.wall_time.saturating_add(other.wall_time),
+        }
+    }
+}
+
+/// What a notification is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NotificationKind {
+    /// A spawned thread completed a turn that nobody was looking at.
+    AgentTurnComplete,
+    /// A spawned thread settled.
+    SubAgentComplete,
+    /// Something waits for an operator.
+    ApprovalRequested,
+    /// A thread stalled.
+    Stalled,
+    /// A budget is spent.
+    BudgetExhausted,
+    /// A runner was lost.
+    RunnerLost,
+}
+
+/// A receiver of notifications.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Webhook {
+    /// Where they are sent.
+    pub url: String,
+    /// Which kinds; empty: all.
+    pub kinds: Vec<NotificationKind>,
+    /// The key that signs them.
+    pub secret: String,
+}
+
+impl std::fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhook")
+            .field("url", &self.url)
+            .field("kinds", &self.kinds)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Everything that was decided when the session was opened. What SessionUpdated may change is said there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The project's directory; empty: no project.
+    pub cwd: String,
+    /// The bundle that stands for its templates; empty: none.
+    pub workspace_digest: String,
+    /// Bounds of the tree.
+    pub limits: Limits,
+    /// What frees a slot.
+    pub slot_release: SlotRelease,
+    /// What the session may spend.
+    pub budget: Budget,
+    /// What it is for.
+    pub mode: Mode,
+    /// Who keeps its agents going.
+    pub orchestration: Orchestration,
+    /// Whether orchestrators need an approval too.
+    pub approve_orchestrators: bool,
+    /// How much of the prompts is kept.
+    pub prompt_log: PromptLog,
+    /// What happens to threads whose runner is lost.
+    pub restart_policy: RestartPolicy,
+    /// What a child may be granted.
+    pub policy_inheritance: Inheritance,
+    /// The tools that no thread may exceed.
+    pub tool_ceiling: Option<Layer>,
+    /// Receivers of notifications.
+    pub webhooks: Vec<Webhook>,
+    /// Free labels.
+    pub labels: BTreeMap<String, String>,
+}

@@ -1,0 +1,147 @@
+//! One thread as its events made it.
+
+use std::sync::Arc;
+
+use imbl::{OrdMap, Vector};
+use tool_policy::Policy;
+
+use super::{
+    content::ContentRef,
+    event::{ConditionKind, Fence, Spawned},
+    ids::{Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
+    settings::{Budget, Sandbox, Usage},
+    status::Status,
+    time::UnixMillis,
+};
+
+/// One agent at work or at rest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Thread {
+    /// Its id.
+    pub id: ThreadId,
+    /// What its spawn fixed.
+    pub spawned: Arc<Spawned>,
+    /// The sequence of its spawn: the order of spawning.
+    pub spawn_sequence: Sequence,
+    /// When it was spawned.
+    pub created: UnixMillis,
+    /// Where it stands.
+    pub status: Status,
+    /// Since when.
+    pub since: UnixMillis,
+    /// The event that brought it there; its place in the queue while it is QUEUED.
+    pub status_sequence: Sequence,
+    /// The attempt at executing it.
+    pub generation: Generation,
+    /// Its note; empty: none.
+    pub note: String,
+    /// Which tools it may use.
+    pub effective: Policy,
+    /// What its children may hold.
+    pub grant: Policy,
+    /// What it may change.
+    pub sandbox: Sandbox,
+    /// What it and its descendants may spend.
+    pub budget: Budget,
+    /// Its children in spawn order.
+    pub children: Vector<ThreadId>,
+    /// How many of them are open: none means that a fenced thread may close.
+    pub open_children: u32,
+    /// Its own fence; an ancestor's counts too, see [`Session::is_closing`](super::session::Session::is_closing).
+    pub fence: Option<Arc<Fence>>,
+    /// The runner that was given its present attempt.
+    pub runner: Option<RunnerId>,
+    /// Its latest turn.
+    pub turn: LatestTurn,
+    /// Input that no turn consumed yet, oldest first.
+    pub pending_inputs: Vector<PendingInput>,
+    /// The number of the newest input.
+    pub last_input: InputNumber,
+    /// The turn whose stop is owed.
+    pub interrupt: Option<Turn>,
+    /// The newest report of this attempt that is in the log.
+    pub last_report: ReportSequence,
+    /// What holds beside its status, with since and reason.
+    pub conditions: OrdMap<ConditionKind, (UnixMillis, String)>,
+    /// What this attempt spent.
+    pub usage: Usage,
+    /// What earlier attempts spent.
+    pub earlier_usage: Usage,
+    /// When its last event was recorded.
+    pub updated: UnixMillis,
+    /// The sequence of its last event.
+    pub sequence: Sequence,
+}
+
+/// Where a thread's latest turn stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LatestTurn {
+    /// No turn was handed to a runner yet.
+    None,
+    /// Handed to the runner of this attempt; not started.
+    Dispatched {
+        /// The turn.
+        turn: Turn,
+        /// The inputs that it consumes; they are pending again if the attempt is lost.
+        inputs: Vector<PendingInput>,
+    },
+    /// Running.
+    Running {
+        /// The turn.
+        turn: Turn,
+    },
+    /// Over.
+    Ended {
+        /// The turn.
+        turn: Turn,
+    },
+}
+
+impl LatestTurn {
+    /// Whether no runner was handed the turn that the thread waits for.
+    #[must_use]
+    pub const fn is_undispatched(&self) -> bool {
+        matches!(self, Self::None | Self::Ended { .. })
+    }
+
+    /// Its number; zero if there is none.
+    #[must_use]
+    pub const fn number(&self) -> Turn {
+        match self {
+            Self::None => Turn::ZERO,
+            Self::Dispatched { turn, .. } | Self::Running { turn } | Self::Ended { turn } => *turn,
+        }
+    }
+}
+
+/// Input that waits for a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingInput {
+    /// Its number.
+    pub number: InputNumber,
+    /// The input itself, an encoded `Input`.
+    pub content: ContentRef,
+}
+
+impl Thread {
+    /// What it spent in all attempts.
+    #[must_use]
+    pub const fn total_usage(&self) -> Usage {
+        self.usage.plus(self.earlier_usage)
+    }
+
+    /// A name for people: the alias, else the label, else the role with its persona.
+    #[must_use]
+    pub fn display_name(&self) -> String {
+        let spawned = &self.spawned;
+        if !spawned.alias.is_empty() {
+            spawned.alias.clone()
+        } else if !spawned.label.is_empty() {
+            spawned.label.clone()
+        } else if spawned.agent_name.is_empty() {
+            spawned.agent_type.clone()
+        } else {
+            format!("{}: {}", spawned.agent_type, spawned.agent_name)
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The form of requests: every field has a bound, and an error names the field, the value and the remedy.
+
+use std::{collections::BTreeMap, str::FromStr, time::Duration};
+
+use bytes::Bytes;
+use prost::Message as _;
+use tonic::Status;
+use tool_policy::{Layer, MatchMode};
+use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
+
+use crate::{
+    domain::{
+        content::{ContentRef, preview},
+        ids::SessionId,
+        input::{self, GivenInput},
+        refusal::Refusal,
+    },
+    session::{Failure, digest},
+    store::Content,
+    wire::WireEnum,
+};
+
+/// The longest short name: labels, roles, personas.
+pub(super) const NAME_BYTES: usize = 128;
+/// The longest alias.
+pub(super) const ALIAS_BYTES: usize = 64;
+/// The longest note.
+pub(super) const NOTE_BYTES: usize = 1_024;
+/// The longest reason.
+pub(super) const REASON_BYTES: usize = 256;
+/// The longest path.
+pub(super) const PATH_BYTES: usize = 4_096;
+/// The longest piece of prose: objective, definition of done, override, custom system prompt.
+pub(super) const PROSE_BYTES: usize = 64 * 1_024;
+/// The longest input, all its pieces together.
+const INPUT_BYTES: usize = 1_024 * 1_024;
+/// The most pieces of an input.
+const INPUT_ITEMS: usize = 64;
+/// The most labels of a session.
+const LABELS: usize = 32;
+
+/// A request that is malformed at one field.
+pub(super) fn bad(field: &'static str, message: impl Into<String>) -> Status {
+    Fault::bad_field(Reason::InvalidArgument, field, message).with("field", field).into()
+}
+
+/// A text of at most `max` bytes without control characters other than line breaks and tabs.
+pub(super) fn text(field: &'static str, value: &str, max: usize) -> Result<(), Status> {
+    if value.len() > max {
+        return Err(bad(
+            field,
+            format!("{field} has {} bytes; at most {max} are allowed", value.len()),
+        ));
+    }
+    if value.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t' | '\r')) {
+        return Err(bad(field, format!("{field} has control characters; remove them")));
+    }
+    Ok(())
+}
+
+/// An id that must be there.
+pub(super) fn id<T: FromStr>(field: &'static str, value: &str) -> Result<T, Status> {
+    if value.is_empty() {
+        return Err(bad(field, format!("{field} is required")));
+    }
+    value.parse().map_err(|_| {
+        let shown = crate::domain::content::truncate(value, 64);
+        bad(field, format!("invalid {field} \"{shown}\"; expected a UUID of 36 characters"))
+    })
+}
+
+/// An id that may be left out.
+pub(super) fn optional_id<T: FromStr>(field: &'static str, value: &str) -> Result<Option<T>, Status> {
+    if value.is_empty() { Ok(None) } else { id(field, value).map(Some) }
+}
+
+/// A value of an enumeration; UNSPECIFIED is the default that the API documents.
+pub(super) fn choice<E: WireEnum>(field: &'static str, number: i32) -> Result<E, Status> {
+    E::from_number(number).map_err(|unknown| bad(field, format!("{field}: {unknown}")))
+}
+
+/// A value of an enumeration that may be left out.
+pub(super) fn given<E: WireEnum>(field: &'static str, number: i32) -> Result<Option<E>, Status> {
+    E::given(number).map_err(|unknown| bad(field, format!("{field}: {unknown}")))
+}
+
+/// A session's id that must be there.
+pub(super) fn session_id(value: &str) -> Result<SessionId, Status> {
+    id("session_id", value)
+}
+
+/// A directory: absolute, or not given.
+pub(super) fn directory(field: &'static str, value: &str) -> Result<(), Status> {
+    text(field, value, PATH_BYTES)?;
+    if value.is_empty() || value.starts_with('/') {
+        return Ok(());
+    }
+    Err(bad(field, format!("{field} \"{value}\" is relative; give an absolute path")))
+}
+
+/// Labels of a session.
+pub(super) fn labels(labels: &BTreeMap<String, String>) -> Result<(), Status> {
+    if labels.len() > LABELS {
+        return Err(bad("labels", format!("{} labels; at most {LABELS} are allowed", labels.len())));
+    }
+    for (key, value) in labels {
+        if key.is_empty() {
+            return Err(bad("labels", "a label has an empty key"));
+        }
+        text("labels", key, NAME_BYTES)?;
+        text("labels", value, NAME_BYTES)?;
+    }
+    Ok(())
+}
+
+/// A layer of a request that narrows tools.
+pub(super) fn ceiling(field: &'static str, origin: &str, given: &pb::ToolCeiling) -> Result<Layer, Status> {
+    let layer = Layer {
+        origin: origin.to_owned(),
+        mode: MatchMode::Glob,
+        allow: given.allow_list.clone(),
+        deny: given.deny_list.clone(),
+    };
+    tool_policy::Policy::compile(vec![layer.clone()])
+        .map(|_| layer)
+        .map_err(|error| bad(field, format!("{field}: {error}")))
+}
+
+/// A span of time that is not negative; `None` where it was not given.
+pub(super) fn span(field: &'static str, value: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+    value
+        .map(|span| Duration::try_from(span).map_err(|_| bad(field, format!("{field} must not be negative"))))
+        .transpose()
+}
+
+/// What a request gave as input, checked and encoded.
+pub(super) fn input(
+    message: Option<String>,
+    items: Vec<pb::InputItem>,
+    around: impl FnOnce(Vec<pb::InputItem>) -> pb::Input,
+) -> Result<(ContentRef, Content), Status> {
+    let given = GivenInput { message, items };
+    let items = input::required(given, |text| pb::InputItem {
+        item: Some(pb::input_item::Item::Text(text)),
+    })
+    .map_err(|refusal| super::failure_status(&Failure::from(refusal)))?;
+    if items.len() > INPUT_ITEMS {
+        return Err(bad(
+            "items",
+            format!("{} items; at most {INPUT_ITEMS} are allowed", items.len()),
+        ));
+    }
+    if items.iter().all(is_blank) {
+        let blank = Refusal::InvalidInput("Empty message can't be sent to an agent");
+        return Err(super::failure_status(&Failure::from(blank)));
+    }
+    let preview = items.iter().find_map(shown).map(preview).unwrap_or_default();
+    let bytes = Bytes::from(around(items).encode_to_vec());
+    if bytes.len() > INPUT_BYTES {
+        return Err(bad(
+            "message",
+            format!("the input has {} bytes; at most {INPUT_BYTES} are allowed", bytes.len()),
+        ));
+    }
+    let reference = ContentRef {
+        digest: digest(&bytes),
+        size: bytes.len() as u64,
+        preview,
+    };
+    let content = Content {
+        digest: reference.digest,
+        bytes,
+    };
+    Ok((reference, content))
+}
+
+/// Whether a request gave any input at all.
+pub(super) const fn has_input(message: Option<&String>, items: &[pb::InputItem]) -> bool {
+    message.is_some() || !items.is_empty()
+}
+
+fn is_blank(item: &pb::InputItem) -> bool {
+    shown(item).is_none_or(|text| text.trim().is_empty())
+}
+
+fn shown(item: &pb::InputItem) -> Option<&str> {
+    use pb::input_item::Item;
+    match item.item.as_ref()? {
+        Item::Text(text) => Some(text),
+        Item::LocalImage(path) => Some(path),
+        Item::Skill(skill) => Some(&skill.name),
+        Item::Mention(mention) => Some(&mention.name),
+    }
+}

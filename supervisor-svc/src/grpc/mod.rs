@@ -1,0 +1,19 @@
+//! The service as clients call it: thin. A handler checks the request's form, finds the session and the caller, hands a
+//! command to the session, and shows the result. It decides nothing.
+
+mod call;
+mod check;
+mod page;
+mod service;
+mod sessions;
+mod spawn;
+mod status;
+mod threads;
+mod unbuilt;
+mod watch;
+
+pub(crate) use self::status::failure_status;
+pub use self::{
+    service::{ServiceConfig, SupervisorService},
+    threads::WaitLimits,
+};

@@ -1,0 +1,357 @@
+//! Opening, reading, listing and closing sessions.
+
+use std::{sync::Arc, time::Duration};
+
+use svc_kit::identity::ThreadPrincipal;
+use tonic::{Request, Status};
+use tool_policy::{Policy, Rights};
+use troupe_proto::{registry::v1::ResolveSpawnRequest, supervisor::v1 as pb};
+
+use super::{
+    SupervisorService,
+    call::{Call, refused},
+    check, failure_status,
+    page::Page,
+    spawn::Resolved,
+    unbuilt,
+};
+use crate::{
+    clock,
+    domain::{
+        command::Command,
+        event::{CloseCause, Event, SessionEvent, Spawned, ThreadEvent},
+        ids::SessionId,
+        refusal::{GuardedVerb, Refusal},
+        session::{CASCADE_DEADLINE, Session},
+        settings::{Budget, Limits, Sandbox, Settings, WakePolicy},
+        status::StatusKind,
+    },
+    session::{Handle, NewSession},
+    store::{CreationKey, limits::MAX_PAGE},
+    wire::{self, WireEnum as _},
+};
+
+/// How long CreateSession's request id is remembered.
+const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl SupervisorService {
+    pub(super) async fn create(
+        &self,
+        request: Request<pb::CreateSessionRequest>,
+    ) -> Result<pb::CreateSessionResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let request_id = std::mem::take(&mut request.request_id);
+        let remember = call.remember("CreateSession", &request_id, &request)?;
+        check_new(&request)?;
+        let settings = self.settings(&request)?;
+        let ceiling = settings
+            .tool_ceiling
+            .clone()
+            .map(|layer| Policy::compile(vec![layer]))
+            .transpose()
+            .map_err(|error| refused(error.into()))?
+            .unwrap_or_else(Policy::unrestricted);
+        let sandbox = check::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
+        let (root, contents) = self.root(&call, &mut request, &ceiling, sandbox).await?;
+
+        let now = clock::now();
+        let key = remember.map(|remember| CreationKey {
+            creator: call.scope.clone(),
+            request_id: remember.key.request_id,
+            hash: remember.hash,
+            now,
+            expires: now.plus(REMEMBERED),
+        });
+        let root_id = clock::new_thread_id();
+        let new = NewSession {
+            id: clock::new_session_id(),
+            events: vec![
+                Event::Session(SessionEvent::Opened(Box::new(settings))),
+                Event::Thread(root_id, ThreadEvent::Spawned(Arc::new(root))),
+            ],
+            contents,
+            origin: call.origin(&request_id),
+            key,
+        };
+        let handle = self
+            .directory
+            .create(new)
+            .await
+            .map_err(|failure| failure_status(&failure))?;
+        let state = handle.state();
+        let root = state.root_id().and_then(|root| state.thread(root));
+        let thread_token = root.map(|root| {
+            self.keys.mint(&ThreadPrincipal {
+                session: handle.id().as_uuid(),
+                thread: root.id.as_uuid(),
+                generation: root.generation.get(),
+            })
+        });
+        Ok(pb::CreateSessionResponse {
+            session: Some(wire::thread::session(&state)),
+            thread_token: thread_token.unwrap_or_default(),
+        })
+    }
+
+    /// The root: its client's own where there is no input, otherwise a thread like any other, but without a slot.
+    async fn root(
+        &self,
+        call: &Call,
+        request: &mut pb::CreateSessionRequest,
+        ceiling: &Policy,
+        sandbox: Sandbox,
+    ) -> Result<(Spawned, Vec<crate::store::Content>), Status> {
+        let mut contents = Vec::new();
+        let input = if check::has_input(request.message.as_ref(), &request.items) {
+            let items = std::mem::take(&mut request.items);
+            let (reference, content) = check::input(request.message.take(), items, |items| pb::Input {
+                items,
+                ..pb::Input::default()
+            })?;
+            contents.push(content);
+            Some(reference)
+        } else {
+            None
+        };
+        let needs_template = input.is_some() || !request.agent_type.trim().is_empty();
+        let mut resolved = Resolved::default_role(sandbox);
+        if needs_template {
+            let question = ResolveSpawnRequest {
+                cwd: request.cwd.clone(),
+                workspace_digest: request.workspace_digest.clone(),
+                agent_type: Some(request.agent_type.clone()).filter(|name| !name.trim().is_empty()),
+                agent_name: request.agent_name.clone(),
+                model: request.model.clone(),
+                reasoning_effort: Some(request.reasoning_effort.clone()).filter(|effort| !effort.is_empty()),
+                provider: request.provider.clone(),
+                mode: request.mode,
+                inherited: Some(troupe_proto::registry::v1::InheritedSettings {
+                    sandbox: sandbox.number(),
+                    ..Default::default()
+                }),
+                ..ResolveSpawnRequest::default()
+            };
+            resolved = self.resolve(call, question).await.map_err(super::spawn::Unspawnable::into_status)?;
+            contents.extend(resolved.content.take());
+        } else {
+            resolved.fields.model.clone_from(&request.model);
+            resolved.fields.reasoning_effort.clone_from(&request.reasoning_effort);
+            resolved.fields.provider.clone_from(&request.provider);
+        }
+        let rights = Rights::child(
+            ceiling,
+            &resolved.role_layers,
+            &[],
+            &resolved.fields.agent_type,
+            tool_policy::Inheritance::Attenuate,
+        )
+        .map_err(|error| refused(error.into()))?;
+        let client_owned = input.is_none();
+        let spawned = Spawned {
+            parent: None,
+            depth: 0,
+            first_status: if client_owned { StatusKind::Running } else { StatusKind::PendingInit },
+            client_owned,
+            note: resolved.default_note(),
+            sandbox: resolved.fields.sandbox.min(sandbox),
+            effective: rights.effective,
+            // A root may hand on all that the session may have, whatever it uses itself.
+            grant: ceiling.clone(),
+            working_directory: request.cwd.clone(),
+            input,
+            budget: Budget::default(),
+            wake_policy: WakePolicy::None,
+            ..resolved.fields
+        };
+        Ok((spawned, contents))
+    }
+
+    fn settings(&self, request: &pb::CreateSessionRequest) -> Result<Settings, Status> {
+        let tool_ceiling = request
+            .tool_ceiling
+            .as_ref()
+            .map(|given| check::ceiling("tool_ceiling", "ceiling", given))
+            .transpose()?;
+        Ok(Settings {
+            cwd: request.cwd.clone(),
+            workspace_digest: request.workspace_digest.clone(),
+            limits: self.limits(request.limits.unwrap_or_default())?,
+            slot_release: check::choice("slot_release", request.slot_release)?,
+            budget: Budget::default(),
+            mode: check::given("mode", request.mode)?.unwrap_or_default(),
+            orchestration: check::choice("orchestration", request.orchestration)?,
+            approve_orchestrators: request.approve_orchestrators,
+            prompt_log: check::choice("prompt_log", request.prompt_log)?,
+            restart_policy: check::choice("restart_policy", request.restart_policy)?,
+            policy_inheritance: check::choice("policy_inheritance", request.policy_inheritance)?,
+            tool_ceiling,
+            webhooks: Vec::new(),
+            labels: request.labels.clone(),
+        })
+    }
+
+    /// The limits of a session: the configured ones are defaults and maxima.
+    fn limits(&self, given: pb::Limits) -> Result<Limits, Status> {
+        let most = &self.config.limits;
+        let bounded = |field: &'static str, given: Option<u32>, most: u32, least: u32| match given {
+            None => Ok(most),
+            Some(value) if value > most => Err(check::bad(
+                field,
+                format!("{field} {value} is more than this service allows ({most})"),
+            )),
+            Some(value) if value < least => Err(check::bad(field, format!("{field} must be at least {least}"))),
+            Some(value) => Ok(value),
+        };
+        Ok(Limits {
+            max_depth: bounded("limits.max_depth", given.max_depth, most.max_depth, 0)?,
+            max_threads: bounded("limits.max_threads", given.max_threads, most.max_threads, 1)?,
+            max_open_threads: bounded(
+                "limits.max_open_threads",
+                given.max_open_threads,
+                most.max_open_threads,
+                1,
+            )?,
+            max_total_threads: bounded(
+                "limits.max_total_threads",
+                given.max_total_threads,
+                most.max_total_threads,
+                1,
+            )?,
+        })
+    }
+
+    pub(super) async fn read_session(
+        &self,
+        request: Request<pb::GetSessionRequest>,
+    ) -> Result<pb::GetSessionResponse, Status> {
+        let call = Call::of(&request)?;
+        let handle = self.own_or_named(&call, &request.into_inner().session_id).await?;
+        Ok(pb::GetSessionResponse {
+            session: Some(wire::thread::session(&handle.state())),
+        })
+    }
+
+    pub(super) async fn all_sessions(
+        &self,
+        request: Request<pb::ListSessionsRequest>,
+    ) -> Result<pb::ListSessionsResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        check::labels(&request.labels)?;
+        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
+        request.page_size = 0;
+        let page = Page::of(size, &token, &request, &call.scope)?;
+        let mut found: Vec<Arc<Session>> = Vec::new();
+        for id in self.session_ids().await?.into_iter().rev() {
+            // One session that cannot be read must not hide the others.
+            match self.directory.session(id).await {
+                Ok(handle) => found.push(handle.state()),
+                Err(failure) => tracing::error!(session = %id, %failure, "a session cannot be listed"),
+            }
+        }
+        found.retain(|session| {
+            let labels = &session.settings.labels;
+            (request.include_closed || !session.closed)
+                && request.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+        });
+        let (sessions, next_page_token) = page.cut(&found, |session| wire::thread::session(session));
+        Ok(pb::ListSessionsResponse {
+            sessions,
+            next_page_token,
+        })
+    }
+
+    async fn session_ids(&self) -> Result<Vec<SessionId>, Status> {
+        let mut ids = Vec::new();
+        loop {
+            let page = self
+                .directory
+                .context()
+                .store
+                .sessions(ids.last().copied(), MAX_PAGE)
+                .await
+                .map_err(|error| failure_status(&error.into()))?;
+            if page.is_empty() {
+                return Ok(ids);
+            }
+            ids.extend(page);
+        }
+    }
+
+    pub(super) async fn end_session(
+        &self,
+        request: Request<pb::CloseSessionRequest>,
+    ) -> Result<pb::CloseSessionResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let request_id = std::mem::take(&mut request.request_id);
+        let remember = call.remember("CloseSession", &request_id, &request)?;
+        let handle = self.own_or_named(&call, &request.session_id).await?;
+        let Some(root) = handle.state().root_id() else {
+            return Err(refused(Refusal::SessionClosed));
+        };
+        let within = cascade_time(request.deadline)?;
+        let command = Command::Close {
+            caller: call.caller.clone(),
+            target: root,
+            reason: String::from("the session was closed"),
+            cause: CloseCause::Session,
+            within,
+            policy: check::given("close_policy", request.close_policy)?,
+        };
+        handle
+            .execute(command, call.origin(&request_id), remember, Vec::new())
+            .await
+            .map_err(|failure| failure_status(&failure))?;
+        let state = if request.wait {
+            self.until(&handle, call.deadline, |session| session.closed).await?
+        } else {
+            handle.state()
+        };
+        Ok(pb::CloseSessionResponse {
+            session: Some(wire::thread::session(&state)),
+        })
+    }
+
+    async fn own_or_named(&self, call: &Call, session_id: &str) -> Result<Handle, Status> {
+        if call.token.is_none() {
+            check::session_id(session_id)?;
+        }
+        self.session_for(call, session_id, None, GuardedVerb::Act).await
+    }
+}
+
+/// How long a cascade may take: what was asked for, at most the service's own bound.
+pub(super) fn cascade_time(given: Option<prost_types::Duration>) -> Result<Duration, Status> {
+    match check::span("deadline", given)? {
+        None => Ok(CASCADE_DEADLINE),
+        Some(span) if span > CASCADE_DEADLINE => Err(check::bad(
+            "deadline",
+            format!("deadline is more than {} s", CASCADE_DEADLINE.as_secs()),
+        )),
+        Some(span) => Ok(span),
+    }
+}
+
+fn check_new(request: &pb::CreateSessionRequest) -> Result<(), Status> {
+    check::directory("cwd", &request.cwd)?;
+    check::text("workspace_digest", &request.workspace_digest, 64)?;
+    check::text("agent_type", &request.agent_type, check::NAME_BYTES)?;
+    check::text("agent_name", &request.agent_name, check::NAME_BYTES)?;
+    check::text("model", &request.model, check::REASON_BYTES)?;
+    check::text("reasoning_effort", &request.reasoning_effort, check::NAME_BYTES)?;
+    check::text("provider", &request.provider, check::NAME_BYTES)?;
+    check::labels(&request.labels)?;
+    unbuilt::field("budget", request.budget.is_some())?;
+    unbuilt::field("webhooks", !request.webhooks.is_empty())?;
+    unbuilt::field(
+        "orchestration AUTO",
+        request.orchestration == i32::from(pb::Orchestration::Auto),
+    )?;
+    unbuilt::field(
+        "mode PLANNING",
+        request.mode == i32::from(troupe_proto::common::v1::Mode::Planning),
+    )?;
+    Ok(())
+}

@@ -1,0 +1,463 @@
+//! SpawnAgent: authority, retry, arguments, the checks before the registry, the registry, and the commit.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::Message as _;
+use svc_kit::identity::ThreadPrincipal;
+use tonic::{Request, Status};
+use tool_policy::{Layer, Policy};
+use troupe_proto::{
+    common::v1 as common,
+    fault,
+    registry::v1::{InheritedSettings, ResolveSpawnRequest},
+    supervisor::v1 as pb,
+};
+
+use super::{
+    SupervisorService,
+    call::{Call, refused},
+    check, failure_status, unbuilt,
+};
+use crate::{
+    clock,
+    domain::{
+        command::{Command, Spawn},
+        content::ContentRef,
+        decide::spawn::{Wanted, admit, authorize},
+        event::Spawned,
+        ids::ThreadId,
+        refusal::GuardedVerb,
+        session::Session,
+        settings::{Budget, EdgeManagement, Sandbox},
+        status::StatusKind,
+        thread::Thread,
+    },
+    registry::Unresolved,
+    session::{Begun, Done, Handle, InFlight, digest},
+    store::Content,
+    wire::{Resolution, View, WireEnum as _},
+};
+
+/// A role, resolved: what of [`Spawned`] it decides, and what becomes of its rights.
+pub(super) struct Resolved {
+    pub fields: Spawned,
+    pub role_layers: Vec<Layer>,
+    pub grant_list: Vec<String>,
+    pub warnings: Vec<String>,
+    /// The whole resolution, to be stored beside the event; taken by whoever records it.
+    pub content: Option<Content>,
+}
+
+/// Why there is nothing to commit.
+pub(super) enum Unspawnable {
+    /// The registry's verdict on the spawn; it is recorded.
+    Verdict(Status),
+    /// Nothing is known about the spawn; nothing is recorded.
+    Unknown(Status),
+}
+
+impl Unspawnable {
+    pub fn into_status(self) -> Status {
+        match self {
+            Self::Verdict(status) | Self::Unknown(status) => status,
+        }
+    }
+}
+
+impl SupervisorService {
+    pub(super) async fn spawn(&self, request: Request<pb::SpawnAgentRequest>) -> Result<pb::SpawnAgentResponse, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        // In a task of its own: a client that hangs up must not leave a spawn half done and its request id held.
+        let service = self.clone();
+        tokio::spawn(async move { service.spawn_in_full(call, request).await })
+            .await
+            .unwrap_or_else(|_| Err(Status::internal("the spawn failed; the log has the details")))
+    }
+
+    async fn spawn_in_full(&self, call: Call, mut request: pb::SpawnAgentRequest) -> Result<pb::SpawnAgentResponse, Status> {
+        let request_id = std::mem::take(&mut request.request_id);
+        let return_token = std::mem::take(&mut request.return_token);
+        let named: Option<ThreadId> = check::optional_id("parent_thread_id", &request.parent_thread_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let parent = Self::thread_or_own(&call, &handle, named)?;
+        let agent_type = wanted_role(&request);
+        let alias = request.alias.trim().to_owned();
+        let wanted = Wanted {
+            caller: &call.caller,
+            parent,
+            agent_type: &agent_type,
+            alias: &alias,
+        };
+        authorize(&handle.state(), &wanted).map_err(refused)?;
+
+        let remember = call.remember("SpawnAgent", &request_id, &request)?;
+        let in_flight = match handle.begin(remember).await.map_err(|failure| failure_status(&failure))? {
+            Begun::Before(done) => return self.answer(&handle, &done, return_token, Vec::new()),
+            Begun::New(in_flight) => in_flight,
+        };
+        check_spawn(&call, &request)?;
+        let (input, input_content) = take_input(&mut request)?;
+        let state = handle.state();
+        let parent = admit(&state, &wanted).map_err(refused)?;
+
+        let question = question(&state, parent, &request);
+        let mut resolved = match self.resolve(&call, question).await {
+            Ok(resolved) => resolved,
+            Err(Unspawnable::Unknown(status)) => return Err(status),
+            Err(Unspawnable::Verdict(status)) => {
+                record_verdict(in_flight, &call, &request_id, &wanted, &request, &status).await;
+                return Err(status);
+            }
+        };
+        if !request.custom_system_prompt.is_empty() {
+            resolved.replace_role_block(&request.custom_system_prompt);
+        }
+        let mut contents = vec![input_content];
+        contents.extend(resolved.content.take());
+        let warnings = std::mem::take(&mut resolved.warnings);
+        let command = Command::Spawn(Box::new(commit(&call, &request, parent, resolved, input)?));
+        let done = in_flight
+            .execute(command, call.origin(&request_id), contents)
+            .await
+            .map_err(|failure| failure_status(&failure))?;
+        self.answer(&handle, &done, return_token, warnings)
+    }
+
+    /// Asks the registry, and keeps its whole answer as content.
+    pub(super) async fn resolve(&self, call: &Call, question: ResolveSpawnRequest) -> Result<Resolved, Unspawnable> {
+        let answer = self
+            .registry
+            .resolve(question, call.deadline, &call.trace)
+            .await
+            .map_err(|unresolved| match unresolved {
+                Unresolved::Verdict(status) => Unspawnable::Verdict(status),
+                Unresolved::Away(status) => Unspawnable::Unknown(status),
+            })?;
+        Resolved::new(answer).map_err(Unspawnable::Unknown)
+    }
+
+    fn answer(
+        &self,
+        handle: &Handle,
+        done: &Done,
+        return_token: bool,
+        mut warnings: Vec<String>,
+    ) -> Result<pb::SpawnAgentResponse, Status> {
+        let thread = done
+            .outcome
+            .thread
+            .and_then(|id| done.session.thread(id))
+            .ok_or_else(|| Status::internal("the spawned thread is not in its session"))?;
+        warnings.extend(
+            thread
+                .effective
+                .no_tools_warning(tool_policy::CANONICAL_TOOLS, &thread.spawned.agent_type),
+        );
+        let shown = self.directory.context().show(&done.session, thread, View::default());
+        let thread_token = return_token.then(|| {
+            self.keys.mint(&ThreadPrincipal {
+                session: handle.id().as_uuid(),
+                thread: thread.id.as_uuid(),
+                generation: thread.generation.get(),
+            })
+        });
+        Ok(pb::SpawnAgentResponse {
+            queue_position: shown.queue_position,
+            thread: Some(shown),
+            thread_token: thread_token.unwrap_or_default(),
+            warnings,
+        })
+    }
+}
+
+impl Resolved {
+    fn new(answer: common::ResolvedSpawn) -> Result<Self, Status> {
+        let resolution =
+            Resolution::try_from(&answer).map_err(|error| Status::internal(format!("the registry's answer: {error}")))?;
+        let content = content_of(&answer);
+        let fields = Spawned {
+            agent_type: resolution.agent_type,
+            agent_name: resolution.agent_name,
+            agent_description: resolution.agent_description,
+            model: resolution.model,
+            reasoning_effort: resolution.reasoning_effort,
+            provider: resolution.provider,
+            origins: resolution.origins,
+            sandbox: resolution.sandbox,
+            spawn_list: resolution.spawn_list,
+            edge_management: resolution.edge_management,
+            source: resolution.source,
+            resolved: Some(content.0),
+            ..blank(resolution.sandbox)
+        };
+        Ok(Self {
+            fields,
+            role_layers: resolution.role_layers,
+            grant_list: resolution.grant_list,
+            warnings: resolution.warnings,
+            content: Some(content.1),
+        })
+    }
+
+    /// The `default` role without asking anybody: for a root that its client executes.
+    pub fn default_role(sandbox: Sandbox) -> Self {
+        Self {
+            fields: Spawned {
+                agent_type: String::from("default"),
+                ..blank(sandbox)
+            },
+            role_layers: Vec::new(),
+            grant_list: Vec::new(),
+            warnings: Vec::new(),
+            content: None,
+        }
+    }
+
+    /// The note of a spawn that brings none.
+    pub fn default_note(&self) -> String {
+        let Spawned {
+            agent_type,
+            agent_name,
+            agent_description,
+            ..
+        } = &self.fields;
+        let mut note = format!("agent_type={agent_type}");
+        if !agent_name.is_empty() {
+            note.push_str("; agent_name=");
+            note.push_str(agent_name);
+        }
+        if !agent_description.is_empty() {
+            note.push_str("; agent_description=");
+            note.push_str(agent_description);
+        }
+        note
+    }
+
+    fn replace_role_block(&mut self, text: &str) {
+        let Some(mut stored) = self
+            .content
+            .as_ref()
+            .and_then(|content| common::ResolvedSpawn::decode(content.bytes.clone()).ok())
+        else {
+            return;
+        };
+        stored.blocks.retain(|block| block.kind() != common::BlockKind::Role);
+        let after_system = stored
+            .blocks
+            .iter()
+            .position(|block| block.kind() != common::BlockKind::System)
+            .unwrap_or(stored.blocks.len());
+        stored.blocks.insert(
+            after_system,
+            common::PromptBlock {
+                kind: common::BlockKind::Role.into(),
+                text: text.to_owned(),
+                sha256: digest(text.as_bytes()).to_string(),
+            },
+        );
+        let (reference, content) = content_of(&stored);
+        self.fields.resolved = Some(reference);
+        self.content = Some(content);
+    }
+}
+
+fn content_of(answer: &common::ResolvedSpawn) -> (ContentRef, Content) {
+    let bytes = Bytes::from(answer.encode_to_vec());
+    let reference = ContentRef {
+        digest: digest(&bytes),
+        size: bytes.len() as u64,
+        preview: String::new(),
+    };
+    let content = Content {
+        digest: reference.digest,
+        bytes,
+    };
+    (reference, content)
+}
+
+/// A spawn of which nothing is decided yet.
+fn blank(sandbox: Sandbox) -> Spawned {
+    Spawned {
+        parent: None,
+        depth: 0,
+        first_status: StatusKind::PendingInit,
+        client_owned: false,
+        agent_type: String::new(),
+        agent_name: String::new(),
+        agent_description: String::new(),
+        alias: String::new(),
+        label: String::new(),
+        note: String::new(),
+        working_directory: String::new(),
+        model: String::new(),
+        reasoning_effort: String::new(),
+        provider: String::new(),
+        origins: BTreeMap::new(),
+        sandbox,
+        effective: Policy::unrestricted(),
+        grant: Policy::unrestricted(),
+        spawn_list: Vec::new(),
+        edge_management: EdgeManagement::None,
+        source: None,
+        resolved: None,
+        budget: Budget::default(),
+        close_policy: crate::domain::settings::ClosePolicy::default(),
+        wake_policy: crate::domain::settings::WakePolicy::default(),
+        input: None,
+    }
+}
+
+/// The role as the gate compares it: trimmed and lower-cased, `default` where none is named.
+fn wanted_role(request: &pb::SpawnAgentRequest) -> String {
+    let name = request.agent_type.trim().to_lowercase();
+    if name.is_empty() { String::from("default") } else { name }
+}
+
+fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Status> {
+    check::text("agent_type", &request.agent_type, check::NAME_BYTES)?;
+    check::text("agent_name", &request.agent_name, check::NAME_BYTES)?;
+    check::text("model", &request.model, check::REASON_BYTES)?;
+    check::text("reasoning_effort", &request.reasoning_effort, check::NAME_BYTES)?;
+    check::text("provider", &request.provider, check::NAME_BYTES)?;
+    check::text("expected_digest", &request.expected_digest, 64)?;
+    check::text("label", &request.label, check::NAME_BYTES)?;
+    check::text("alias", &request.alias, check::ALIAS_BYTES)?;
+    check::directory("working_directory", &request.working_directory)?;
+    check::text("objective", &request.objective, check::PROSE_BYTES)?;
+    check::text("definition_of_done", &request.definition_of_done, check::PROSE_BYTES)?;
+    check::text("override", &request.r#override, check::PROSE_BYTES)?;
+    check::text("custom_system_prompt", &request.custom_system_prompt, check::PROSE_BYTES)?;
+    if let Some(note) = &request.thread_note {
+        check::text("thread_note", note, check::NOTE_BYTES)?;
+    }
+    call.operators_only("override", !request.r#override.is_empty())?;
+    call.operators_only("custom_system_prompt", !request.custom_system_prompt.is_empty())?;
+    unbuilt::field("role_template", !request.role_template.is_empty())?;
+    unbuilt::field("capabilities", !request.capabilities.is_empty())?;
+    unbuilt::field("budget", request.budget.is_some())?;
+    unbuilt::field(
+        "wake_policy",
+        request.wake_policy > i32::from(pb::WakePolicy::None),
+    )
+}
+
+fn take_input(request: &mut pb::SpawnAgentRequest) -> Result<(ContentRef, Content), Status> {
+    let objective = request.objective.clone();
+    let definition_of_done = request.definition_of_done.clone();
+    let last_word = request.r#override.clone();
+    check::input(request.message.take(), std::mem::take(&mut request.items), |items| pb::Input {
+        items,
+        objective,
+        definition_of_done,
+        r#override: last_word,
+    })
+}
+
+/// Where a child of `parent` works if the request does not say.
+fn directory_of(session: &Session, parent: &Thread) -> String {
+    if parent.spawned.working_directory.is_empty() {
+        session.settings.cwd.clone()
+    } else {
+        parent.spawned.working_directory.clone()
+    }
+}
+
+fn question(session: &Session, parent: &Thread, request: &pb::SpawnAgentRequest) -> ResolveSpawnRequest {
+    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.trim().is_empty());
+    let cwd = if request.working_directory.is_empty() {
+        directory_of(session, parent)
+    } else {
+        request.working_directory.clone()
+    };
+    ResolveSpawnRequest {
+        cwd,
+        workspace_digest: session.settings.workspace_digest.clone(),
+        agent_type: given(&request.agent_type),
+        role_template: None,
+        agent_name: request.agent_name.clone(),
+        model: request.model.clone(),
+        reasoning_effort: given(&request.reasoning_effort),
+        provider: request.provider.clone(),
+        inherited: Some(InheritedSettings {
+            model: parent.spawned.model.clone(),
+            reasoning_effort: parent.spawned.reasoning_effort.clone(),
+            provider: parent.spawned.provider.clone(),
+            sandbox: parent.sandbox.number(),
+            ..InheritedSettings::default()
+        }),
+        mode: session.settings.mode.number(),
+        expected_digest: given(&request.expected_digest),
+    }
+}
+
+/// Everything that the commit decides upon.
+fn commit(
+    call: &Call,
+    request: &pb::SpawnAgentRequest,
+    parent: &Thread,
+    resolved: Resolved,
+    input: ContentRef,
+) -> Result<Spawn, Status> {
+    let note = match &request.thread_note {
+        Some(note) => note.trim().to_owned(),
+        None => crate::domain::content::truncate(&resolved.default_note(), check::NOTE_BYTES).to_owned(),
+    };
+    let mut role_layers = resolved.role_layers;
+    if let Some(narrower) = &request.permissions {
+        role_layers.push(check::ceiling("permissions", "spawn", narrower)?);
+    }
+    let declared = resolved.fields.edge_management;
+    let edge_management = check::given("edge_management", request.edge_management)?.map_or(declared, |asked: EdgeManagement| asked.min(declared));
+    let working_directory = if request.working_directory.is_empty() {
+        parent.spawned.working_directory.clone()
+    } else {
+        request.working_directory.clone()
+    };
+    let spawned = Spawned {
+        parent: Some(parent.id),
+        alias: request.alias.trim().to_owned(),
+        label: request.label.trim().to_owned(),
+        note,
+        working_directory,
+        edge_management,
+        close_policy: check::choice("close_policy", request.close_policy)?,
+        input: Some(input),
+        ..resolved.fields
+    };
+    Ok(Spawn {
+        caller: call.caller.clone(),
+        id: clock::new_thread_id(),
+        spawned,
+        role_layers,
+        grant_list: resolved.grant_list,
+        on_limit: check::choice("on_limit", request.on_limit)?,
+    })
+}
+
+/// The one record of a spawn that the registry refused.
+async fn record_verdict(
+    in_flight: InFlight,
+    call: &Call,
+    request_id: &str,
+    wanted: &Wanted<'_>,
+    request: &pb::SpawnAgentRequest,
+    verdict: &Status,
+) {
+    let cut = crate::domain::content::truncate;
+    let command = Command::FailSpawn {
+        parent: wanted.parent,
+        agent_type: wanted.agent_type.to_owned(),
+        agent_name: request.agent_name.clone(),
+        reason: fault::reason_of(verdict).map(|reason| reason.as_str().to_owned()).unwrap_or_default(),
+        message: cut(verdict.message(), 4 * 1_024).to_owned(),
+    };
+    // Only successes are remembered: a retry of a refused spawn asks the registry again.
+    let failed = in_flight.execute_unremembered(command, call.origin(request_id)).await;
+    if let Err(failure) = failed {
+        tracing::warn!(%failure, "a refused spawn was not recorded");
+    }
+}

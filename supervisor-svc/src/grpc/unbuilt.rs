@@ -1,0 +1,21 @@
+//! What the API names and this release does not build yet, answered clearly instead of half.
+
+use tonic::{Code, Status};
+use troupe_proto::{fault::Fault, reason::Reason};
+
+/// The answer of a method that is not built yet.
+pub(super) fn method(name: &str) -> Status {
+    let text = format!("{name} is designed but not built in this release");
+    Fault::new(Code::Unimplemented, Reason::NotBuilt, text)
+        .with("method", name)
+        .into()
+}
+
+/// Refuses a field that would be silently without effect.
+pub(super) fn field(name: &'static str, is_set: bool) -> Result<(), Status> {
+    if !is_set {
+        return Ok(());
+    }
+    let text = format!("{name} is designed but not built in this release; leave it out");
+    Err(Fault::new(Code::Unimplemented, Reason::NotBuilt, text).with("field", name).into())
+}

@@ -1,0 +1,92 @@
+//! WatchThreads: where a watch begins and what it shows.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Status};
+use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
+use uuid::Uuid;
+
+use super::{
+    SupervisorService,
+    call::{Call, refused},
+    check,
+};
+use crate::{
+    domain::{
+        authority,
+        ids::{Sequence, ThreadId},
+        refusal::GuardedVerb,
+    },
+    watch::{Position, Scope, ThreadWatch, WatchLimits},
+};
+
+/// How many messages a watcher may leave unread before it is fed from the log.
+const OUTBOX: usize = 64;
+
+impl SupervisorService {
+    pub(super) async fn watch(
+        &self,
+        request: Request<pb::WatchThreadsRequest>,
+    ) -> Result<ReceiverStream<Result<pb::WatchThreadsResponse, Status>>, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        let named: Option<ThreadId> = check::optional_id("thread_id", &request.thread_id)?;
+        check::text("log_id", &request.log_id, 64)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let top = named.or_else(|| call.caller.thread());
+        if let Some(top) = top {
+            authority::authorize(&handle.state(), &call.caller, "WatchThreads", top).map_err(refused)?;
+        }
+        let mut kinds = BTreeSet::new();
+        for kind in &request.kinds {
+            match pb::EventKind::try_from(*kind) {
+                Ok(kind) if kind != pb::EventKind::Unspecified => kinds.insert(kind),
+                Ok(_) | Err(_) => return Err(check::bad("kinds", format!("{kind} is no kind of event"))),
+            };
+        }
+        let (outbox, messages) = mpsc::channel(OUTBOX);
+        let log_id = self.directory.context().store.log_id().to_string();
+        if request.after_sequence.is_some() && !request.log_id.is_empty() && request.log_id != log_id {
+            let reason = format!("after_sequence counts in log {}, this is log {log_id}", request.log_id);
+            // Room is certain: the channel is new.
+            let _ = outbox.try_send(Ok(pb::WatchThreadsResponse {
+                sequence: 0,
+                message: Some(Message::Reset(pb::Reset { reason })),
+            }));
+            return Ok(ReceiverStream::new(messages));
+        }
+        let watch = ThreadWatch {
+            directory: self.directory.clone(),
+            handle,
+            position: match request.after_sequence {
+                None => Position::Snapshot {
+                    include_closed: request.include_closed,
+                },
+                Some(after) => Position::After(Sequence::new(after)),
+            },
+            scope: Scope {
+                top,
+                kinds,
+                watcher: call.token,
+            },
+            limits: WatchLimits {
+                lifetime: jittered(self.config.watch.lifetime),
+                ..self.config.watch
+            },
+            draining: self.draining.clone(),
+        };
+        tokio::spawn(watch.run(outbox));
+        Ok(ReceiverStream::new(messages))
+    }
+}
+
+/// Up to a fifth more, so that streams that began together do not end together.
+fn jittered(lifetime: Duration) -> Duration {
+    let random = Uuid::new_v4().as_u128() % 1_000;
+    let fraction = u32::try_from(random).unwrap_or_default();
+    lifetime + lifetime / 5 * fraction / 1_000
+}

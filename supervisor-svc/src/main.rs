@@ -1,0 +1,122 @@
+//! The supervisor as a program of its own. It runs no agents: runners attach to it.
+#![forbid(unsafe_code)]
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::Parser;
+use serde_json::json;
+use supervisor_svc::{Config, Supervisor, domain::settings::Limits};
+use svc_kit::{
+    auth::{Authenticator, Trust},
+    identity::OperatorRole,
+    listen,
+    paths::{self, DataDir},
+    secret::SecretToken,
+    serve::ServeLimits,
+    shutdown::Shutdown,
+    telemetry::{self, LogFormat},
+};
+
+/// Owns the tree of agent threads. Needs a registry; runners attach to it with the token in `runner.token`.
+///
+/// Example: supervisor-svc --registry-url http://127.0.0.1:50051 --data-dir ./data
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    /// Where to listen. Port 0 picks a free one; see --ready-file.
+    #[arg(long, env = "TROUPE_SUPERVISOR_LISTEN", default_value = "127.0.0.1:50052")]
+    supervisor_listen: String,
+    /// Where the registry is.
+    #[arg(long, env = "TROUPE_REGISTRY_URL", default_value = "http://127.0.0.1:50051")]
+    registry_url: String,
+    /// The file with the token that the registry knows this service by. Without, none is sent.
+    #[arg(long, env = "TROUPE_REGISTRY_TOKEN_FILE")]
+    registry_token_file: Option<PathBuf>,
+    /// Where sessions and tokens are kept. Default: `troupe` in the XDG data directory.
+    #[arg(long, env = "TROUPE_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// The deepest thread of a session; its root is 0.
+    #[arg(long, env = "TROUPE_MAX_DEPTH", default_value_t = Limits::default().max_depth)]
+    max_depth: u32,
+    /// Active threads of a session.
+    #[arg(long, env = "TROUPE_MAX_THREADS", default_value_t = Limits::default().max_threads)]
+    max_threads: u32,
+    /// Threads of a session that are not closed.
+    #[arg(long, env = "TROUPE_MAX_OPEN_THREADS", default_value_t = Limits::default().max_open_threads)]
+    max_open_threads: u32,
+    /// Ask for a token from loopback too. Without, a call from this machine that carries none is an operator's, which is
+    /// safe only where no agent's programs run on it.
+    #[arg(long, env = "TROUPE_REQUIRE_TOKEN")]
+    require_token: bool,
+    /// Serve off loopback although nobody has to prove who they are.
+    #[arg(long)]
+    insecure: bool,
+    /// Write `{"supervisor": "host:port"}` to this file once the service serves.
+    #[arg(long)]
+    ready_file: Option<PathBuf>,
+    /// What to log, as `RUST_LOG` has it.
+    #[arg(long, env = "TROUPE_LOG", default_value = "info")]
+    log: String,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Options::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: Options) -> anyhow::Result<()> {
+    telemetry::init_logging(LogFormat::Text, &options.log)?;
+    let limits = Limits {
+        max_depth: options.max_depth,
+        max_threads: options.max_threads,
+        max_open_threads: options.max_open_threads,
+        ..Limits::default()
+    };
+    limits.check().map_err(anyhow::Error::msg)?;
+    let data_dir = match options.data_dir {
+        Some(path) => path,
+        None => paths::default_data_dir()?,
+    };
+    let data_dir = DataDir::open(&data_dir)?;
+    let operator = SecretToken::load_or_create(&data_dir.join("operator.token"))?;
+    let runner = SecretToken::load_or_create(&data_dir.join("runner.token"))?;
+    let registry_token = options
+        .registry_token_file
+        .map(|path| SecretToken::load_or_create(&path))
+        .transpose()?;
+
+    let listener = listen::bind(&options.supervisor_listen).await?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    listen::refuse_open_bind(address, true, options.insecure)?;
+    let trust = match (options.require_token, options.insecure) {
+        (true, _) => Trust::Nobody,
+        (false, true) => Trust::Everybody,
+        (false, false) => Trust::Loopback,
+    };
+    let authenticator = Authenticator::new()
+        .operator("local", OperatorRole::Admin, operator)
+        .runner("local", runner)
+        .trust(trust);
+
+    let mut config = Config::new(data_dir.path().to_owned(), options.registry_url);
+    config.registry_token = registry_token;
+    config.limits = limits;
+    let supervisor = Supervisor::open(config).await?;
+    let shutdown = Shutdown::new();
+    tokio::spawn(shutdown.clone().on_signal());
+    tracing::info!(%address, data = %data_dir.path().display(), "supervisor-svc serves");
+    if let Some(path) = options.ready_file {
+        paths::write_ready_file(&path, &json!({ "supervisor": address.to_string() }))?;
+    }
+    supervisor
+        .serve(listener, authenticator, ServeLimits::default(), shutdown)
+        .await?;
+    Ok(())
+}

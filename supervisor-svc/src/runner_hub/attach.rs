@@ -1,0 +1,337 @@
+//! The runners' side of the service: one stream a runner, hello first, then reports in order and commands as they come.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures::{StreamExt as _, stream::FuturesOrdered};
+use svc_kit::identity::principal_of;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Response, Status, Streaming};
+use troupe_proto::{
+    fault::Fault,
+    reason::Reason,
+    supervisor::v1::{
+        self as pb, attach_request::Message as FromRunner, attach_response::Message as ToRunner,
+        thread_runner_service_server::ThreadRunnerService,
+    },
+};
+
+use super::{
+    reports,
+    roster::{OUTBOX, Offer, RunnerHub},
+};
+use crate::{
+    domain::{
+        actor::Actor,
+        command::Command,
+        ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
+    },
+    session::{Directory, Done, Failure, Handle, Origin},
+};
+
+/// How long a new stream may take to say hello.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// How many reports of one stream wait for their append at most.
+const REPORTS_IN_FLIGHT: usize = 256;
+
+/// Lets runners attach.
+#[derive(Clone)]
+pub struct RunnerGate {
+    directory: Directory,
+    draining: CancellationToken,
+}
+
+impl RunnerGate {
+    /// A gate to these sessions; it closes when `draining` is cancelled.
+    #[must_use]
+    pub const fn new(directory: Directory, draining: CancellationToken) -> Self {
+        Self { directory, draining }
+    }
+
+    fn hub(&self) -> &RunnerHub {
+        &self.directory.context().runners
+    }
+
+    /// What to do with each thread that a returning runner has, and which of them it keeps.
+    async fn review(
+        &self,
+        runner: &RunnerId,
+        held: &[pb::HeldThread],
+    ) -> (Vec<pb::HeldThreadVerdict>, HashMap<ThreadId, (SessionId, Generation)>) {
+        let mut verdicts = Vec::new();
+        let mut kept = HashMap::new();
+        for held in held {
+            let mut verdict = pb::HeldThreadVerdict {
+                thread_id: held.thread_id.clone(),
+                go_on: false,
+                applied_report_sequence: 0,
+            };
+            if let Some((session, thread)) = self.thread(&held.thread_id).await
+                && thread.runner.as_ref() == Some(runner)
+                && thread.generation.get() == held.generation
+                && thread.status.kind().is_open()
+            {
+                verdict.go_on = true;
+                verdict.applied_report_sequence = thread.last_report.get();
+                kept.insert(thread.id, (session, thread.generation));
+            }
+            verdicts.push(verdict);
+        }
+        (verdicts, kept)
+    }
+
+    async fn thread(&self, id: &str) -> Option<(SessionId, Arc<crate::domain::thread::Thread>)> {
+        let id: ThreadId = id.parse().ok()?;
+        let handle = self.directory.session_of(id).await.ok()??;
+        let thread = handle.state().thread(id).cloned()?;
+        Some((handle.id(), thread))
+    }
+
+    /// The session that a runner's thread belongs to.
+    async fn session(&self, runner: &RunnerId, thread: ThreadId) -> Option<Handle> {
+        let session = self.hub().session_of(runner, thread)?;
+        self.directory.session(session).await.ok()
+    }
+}
+
+#[tonic::async_trait]
+impl ThreadRunnerService for RunnerGate {
+    type AttachStream = ReceiverStream<Result<pb::AttachResponse, Status>>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<pb::AttachRequest>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let principal = principal_of(&request)?.clone();
+        let mut incoming = request.into_inner();
+        let hello = match timeout(HELLO_WITHIN, incoming.message()).await {
+            Ok(first) => first?.and_then(|first| first.message),
+            Err(_) => None,
+        };
+        let Some(FromRunner::Hello(hello)) = hello else {
+            return Err(bad_hello("message", "the first message of a runner must be hello"));
+        };
+        let (runner, offer) = check(&hello)?;
+        tracing::info!(%runner, %principal, kinds = hello.kinds.len(), "a runner attached");
+
+        let (outbox, responses) = mpsc::channel(OUTBOX);
+        let (threads, kept) = self.review(&runner, &hello.threads).await;
+        let welcome = pb::RunnerWelcome {
+            lease: prost_types::Duration::try_from(self.hub().lease()).ok(),
+            peers: Vec::new(),
+            threads,
+        };
+        // Room is certain: nobody else has the outbox yet.
+        let _ = outbox.try_send(Ok(pb::AttachResponse {
+            message: Some(ToRunner::Welcome(welcome)),
+        }));
+        let number = self.hub().attach(&runner, offer, outbox, kept);
+        let stream = Stream {
+            gate: self.clone(),
+            runner,
+        };
+        tokio::spawn(async move {
+            stream.serve(incoming).await;
+            tracing::info!(runner = %stream.runner, "a runner left");
+            stream.gate.hub().detach(&stream.runner, number);
+        });
+        Ok(Response::new(ReceiverStream::new(responses)))
+    }
+}
+
+/// One runner's stream.
+struct Stream {
+    gate: RunnerGate,
+    runner: RunnerId,
+}
+
+type Applied = oneshot::Receiver<Result<Done, Failure>>;
+
+impl Stream {
+    /// Serves the stream until it ends, falls silent for a lease, or the service drains.
+    async fn serve(&self, mut incoming: Streaming<pb::AttachRequest>) {
+        let mut in_flight = FuturesOrdered::new();
+        let lease = self.gate.hub().lease();
+        loop {
+            let room = in_flight.len() < REPORTS_IN_FLIGHT;
+            tokio::select! {
+                () = self.gate.draining.cancelled() => {
+                    let reason = String::from("the supervisor is shutting down");
+                    self.gate.hub().send(&self.runner, ToRunner::GoAway(pb::RunnerGoAway { reason }));
+                    return;
+                }
+                Some(ack) = in_flight.next(), if !in_flight.is_empty() => {
+                    if let Some(ack) = ack {
+                        self.gate.hub().send(&self.runner, ToRunner::ReportAck(ack));
+                    }
+                }
+                message = timeout(lease, incoming.message()), if room => {
+                    let Ok(Ok(Some(pb::AttachRequest { message: Some(message) }))) = message else { return };
+                    match message {
+                        FromRunner::Report(report) => {
+                            if let Some((ack, applied)) = self.report(report).await {
+                                in_flight.push_back(acknowledge(ack, applied, self));
+                            }
+                        }
+                        FromRunner::StartRefused(refused) => self.start_refused(refused).await,
+                        FromRunner::Telemetry(telemetry) => self.telemetry(telemetry),
+                        FromRunner::ToolRequest(request) => self.tool(request).await,
+                        // Any message keeps the lease; a second hello means nothing, output has no watcher yet, and
+                        // commands are levels that need no acknowledgement.
+                        FromRunner::Heartbeat(_)
+                        | FromRunner::Hello(_)
+                        | FromRunner::Output(_)
+                        | FromRunner::CommandAck(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts a report into its session's mailbox; the acknowledgement follows when it is durable or void.
+    async fn report(&self, report: pb::RunnerReport) -> Option<(pb::ReportAck, Option<Applied>)> {
+        let thread: ThreadId = report.thread_id.parse().ok()?;
+        let generation = Generation::new(report.generation);
+        let sequence = ReportSequence::new(report.report_sequence);
+        let ack = pb::ReportAck {
+            thread_id: report.thread_id.clone(),
+            generation: report.generation,
+            report_sequence: report.report_sequence,
+        };
+        let stopped = matches!(report.kind, Some(pb::runner_report::Kind::Stopped(_)));
+        let session = self.gate.session(&self.runner, thread).await;
+        if stopped {
+            self.gate.hub().release(&self.runner, thread, generation);
+        }
+        let (Some(session), Some((report, contents))) = (session, reports::from_proto(report)) else {
+            return Some((ack, None));
+        };
+        let command = Command::Report {
+            thread,
+            generation,
+            sequence,
+            report,
+        };
+        let applied = session.submit(command, self.origin(), None, contents).await.ok()?;
+        Some((ack, Some(applied)))
+    }
+
+    async fn start_refused(&self, refused: pb::StartRefused) {
+        let Ok(thread) = refused.thread_id.parse::<ThreadId>() else { return };
+        let generation = Generation::new(refused.generation);
+        let Some(session) = self.gate.session(&self.runner, thread).await else { return };
+        let command = match refused.refusal() {
+            pb::StartRefusal::NoCapacity => {
+                self.gate.hub().mark_full(&self.runner);
+                Command::LoseRunner {
+                    thread,
+                    generation,
+                    reason: String::from("the runner had no room"),
+                }
+            }
+            pb::StartRefusal::PolicyNotEnforceable => Command::RefuseStart {
+                thread,
+                generation,
+                message: format!("POLICY_NOT_ENFORCEABLE: {}", refused.message),
+            },
+            pb::StartRefusal::NoProgram | pb::StartRefusal::Unspecified => Command::RefuseStart {
+                thread,
+                generation,
+                message: refused.message,
+            },
+        };
+        let _ = session.execute(command, self.origin(), None, Vec::new()).await;
+    }
+
+    fn telemetry(&self, telemetry: pb::Telemetry) {
+        let Ok(thread) = telemetry.thread_id.parse::<ThreadId>() else { return };
+        if let Some(session) = self.gate.hub().session_of(&self.runner, thread) {
+            self.gate.directory.context().telemetry.put(session, thread, telemetry);
+        }
+    }
+
+    async fn tool(&self, request: pb::ToolRequest) {
+        let mut decision = pb::ToolDecision {
+            request_id: request.request_id,
+            allowed: false,
+            reason: String::from("the agent is not known to this supervisor"),
+        };
+        if let Ok(thread) = request.thread_id.parse::<ThreadId>()
+            && let Some(session) = self.gate.session(&self.runner, thread).await
+            && let Some(thread) = session.state().thread(thread)
+            && thread.generation.get() == request.generation
+        {
+            let verdict = thread.effective.decide(&request.tool);
+            decision.allowed = verdict.is_allowed();
+            decision.reason = if decision.allowed { String::new() } else { verdict.to_string() };
+        }
+        self.gate.hub().send(&self.runner, ToRunner::ToolDecision(decision));
+    }
+
+    fn origin(&self) -> Origin {
+        Origin {
+            actor: Actor::Runner(self.runner.clone()),
+            request_id: None,
+            traceparent: None,
+        }
+    }
+}
+
+/// The acknowledgement, once the report is durable or void. A report that could not be written is not acknowledged: the
+/// runner keeps it and sends it again.
+async fn acknowledge(ack: pb::ReportAck, applied: Option<Applied>, stream: &Stream) -> Option<pb::ReportAck> {
+    match applied {
+        None => Some(ack),
+        Some(applied) => match applied.await {
+            Ok(Ok(_)) => Some(ack),
+            Ok(Err(Failure::Refused(_) | Failure::TooLarge(_))) => Some(ack),
+            Ok(Err(failure)) => {
+                tracing::warn!(runner = %stream.runner, %failure, "a report was not recorded");
+                None
+            }
+            Err(_) => None,
+        },
+    }
+}
+
+fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
+    let id = &hello.runner_id;
+    if id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) {
+        return Err(bad_hello("hello.runner_id", "runner_id must have 1 to 128 bytes without control characters"));
+    }
+    if hello.kinds.is_empty() || hello.kinds.len() > 16 {
+        return Err(bad_hello("hello.kinds", "a runner must offer 1 to 16 kinds"));
+    }
+    if hello.labels.len() > 32 {
+        return Err(bad_hello("hello.labels", "a runner may have at most 32 labels"));
+    }
+    if hello.threads.len() > 100_000 {
+        return Err(bad_hello("hello.threads", "a runner may hold at most 100000 threads"));
+    }
+    let session = match hello.session_id.as_str() {
+        "" => None,
+        id => Some(
+            id.parse()
+                .map_err(|_| bad_hello("hello.session_id", "session_id must be a UUID or empty"))?,
+        ),
+    };
+    let offer = Offer {
+        kinds: hello.kinds.clone(),
+        capacity: hello.capacity,
+        session,
+    };
+    Ok((RunnerId::new(id.clone()), offer))
+}
+
+fn bad_hello(field: &str, text: &str) -> Status {
+    let mut fault = Fault::bad_field(Reason::InvalidArgument, field, text);
+    if field == "message" {
+        fault = Fault::new(Code::InvalidArgument, Reason::InvalidArgument, text);
+    }
+    fault.into()
+}

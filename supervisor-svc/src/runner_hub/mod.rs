@@ -1,0 +1,11 @@
+//! Where threads are executed: which runners are attached, what each holds, and the way to them. All of it is volatile;
+//! what a runner owes is a function of the sessions' states.
+
+mod attach;
+mod reports;
+mod roster;
+
+pub use self::{
+    attach::RunnerGate,
+    roster::{LEASE, Need, RunnerHub, Standing},
+};

@@ -1,0 +1,231 @@
+//! The supervisor as one thing that starts and stops: opens its store, finds its keys, brings back the sessions that have
+//! work to do, and offers its services.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use svc_kit::{
+    auth::{AuthLayer, Authenticator},
+    listen::url_of,
+    secret::{SecretError, SecretToken},
+    serve::{self, ServeError, ServeLimits, Serving},
+    shutdown::Shutdown,
+    thread_token::TokenKeys,
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use troupe_proto::{
+    MAX_MESSAGE_BYTES,
+    supervisor::v1::{
+        agent_supervisor_service_server::{AgentSupervisorServiceServer, SERVICE_NAME as AGENTS},
+        thread_runner_service_server::{SERVICE_NAME as RUNNERS, ThreadRunnerServiceServer},
+    },
+};
+
+use crate::{
+    authority::AUTHORITY,
+    clock,
+    domain::settings::Limits,
+    grpc::{ServiceConfig, SupervisorService, WaitLimits},
+    registry::RegistryClient,
+    runner_hub::{LEASE, RunnerGate, RunnerHub},
+    session::{Context, Directory, Failure},
+    store::{EventStore, OpenError as StoreError, SqliteStore},
+    watch::{TelemetryBoard, WatchLimits},
+};
+
+/// The file of the log in the data directory.
+const DATABASE: &str = "troupe.db";
+
+/// What the supervisor is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where its log and its keys lie; the caller holds the directory's lock.
+    pub data_dir: PathBuf,
+    /// Where the registry is.
+    pub registry_url: String,
+    /// What the registry knows it by.
+    pub registry_token: Option<SecretToken>,
+    /// Defaults and maxima of sessions' limits.
+    pub limits: Limits,
+    /// How long a runner is trusted without a word from it.
+    pub lease: Duration,
+    /// Times of watches.
+    pub watch: WatchLimits,
+}
+
+impl Config {
+    /// The defaults over a data directory and a registry.
+    #[must_use]
+    pub fn new(data_dir: PathBuf, registry_url: String) -> Self {
+        Self {
+            data_dir,
+            registry_url,
+            registry_token: None,
+            limits: Limits::default(),
+            lease: LEASE,
+            watch: WatchLimits {
+                bookmark_every: Duration::from_secs(15),
+                lifetime: Duration::from_secs(20 * 60),
+            },
+        }
+    }
+}
+
+/// Why the supervisor does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The log cannot be opened.
+    #[error("cannot open the log {path}: {source}")]
+    Store {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: StoreError,
+    },
+    /// The keys cannot be read or made.
+    #[error(transparent)]
+    Keys(#[from] SecretError),
+    /// The registry's address is no URL.
+    #[error("the registry's address \"{url}\" is no URL: {source}")]
+    RegistryUrl {
+        /// What was given.
+        url: String,
+        /// Why.
+        source: tonic::transport::Error,
+    },
+}
+
+/// Why the supervisor stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// It could not serve.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The outcome of a write is unknown; a new start replays the log and knows.
+    #[error("a write to the log ended without a known outcome; start again to replay the log")]
+    OutcomeUnknown,
+}
+
+/// The supervisor, opened and ready to serve.
+#[derive(Clone)]
+pub struct Supervisor {
+    directory: Directory,
+    registry: RegistryClient,
+    config: Config,
+}
+
+impl Supervisor {
+    /// Opens the log and the keys. Sessions come back when they are asked for, or have work to do.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open(config: Config) -> Result<Self, OpenError> {
+        let path = config.data_dir.join(DATABASE);
+        let store = SqliteStore::open(path.clone())
+            .await
+            .map_err(|source| OpenError::Store { path, source })?;
+        Self::over(Arc::new(store), config)
+    }
+
+    /// As [`Self::open`], over a store of the caller's.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn over(store: Arc<dyn EventStore>, config: Config) -> Result<Self, OpenError> {
+        let keys = Arc::new(TokenKeys::load_or_create(&config.data_dir)?);
+        let registry =
+            RegistryClient::new(&config.registry_url, config.registry_token.clone()).map_err(|source| {
+                OpenError::RegistryUrl {
+                    url: config.registry_url.clone(),
+                    source,
+                }
+            })?;
+        let context = Context {
+            store,
+            runners: RunnerHub::new(config.lease),
+            keys,
+            telemetry: TelemetryBoard::default(),
+            public_url: OnceLock::new(),
+            fatal: CancellationToken::new(),
+        };
+        Ok(Self {
+            directory: Directory::new(Arc::new(context)),
+            registry,
+            config,
+        })
+    }
+
+    fn keys(&self) -> Arc<TokenKeys> {
+        Arc::clone(&self.directory.context().keys)
+    }
+
+    /// Brings back every session that has work to do by itself. Answers how many.
+    async fn wake(&self) -> Result<usize, Failure> {
+        let store = &self.directory.context().store;
+        while store.forget_requests(clock::now()).await.is_ok_and(|forgotten| forgotten > 0) {}
+        self.directory.wake_due().await
+    }
+
+    /// Serves until `shutdown` or until the outcome of a write is unknown, then ends the store. Sessions that have work to
+    /// do are brought back meanwhile.
+    ///
+    /// # Errors
+    /// See [`RunError`].
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        authenticator: Authenticator,
+        limits: ServeLimits,
+        shutdown: Shutdown,
+    ) -> Result<(), RunError> {
+        if let Ok(address) = listener.local_addr() {
+            let _ = self.directory.context().public_url.set(url_of(address));
+        }
+        let waking = self.clone();
+        tokio::spawn(async move {
+            match waking.wake().await {
+                Ok(woken) => tracing::info!(sessions = woken, "sessions with work to do are back"),
+                Err(failure) => tracing::error!(%failure, "sessions cannot be brought back"),
+            }
+        });
+        let auth = AuthLayer::new(authenticator.threads(self.keys()), AUTHORITY);
+        let served = serve::serve(listener, self.serving(&shutdown), auth, limits, shutdown);
+        let ended = tokio::select! {
+            served = served => served.map_err(RunError::from),
+            () = self.directory.context().fatal.cancelled() => Err(RunError::OutcomeUnknown),
+        };
+        self.directory.context().store.close().await;
+        ended
+    }
+
+    /// The services, to be served until `shutdown`.
+    fn serving(&self, shutdown: &Shutdown) -> Serving {
+        let draining = shutdown.draining();
+        let config = ServiceConfig {
+            limits: self.config.limits,
+            wait: WaitLimits {
+                default: Duration::from_secs(5 * 60),
+                max: Duration::from_secs(30 * 60),
+            },
+            watch: self.config.watch,
+        };
+        let agents = SupervisorService::new(self.directory.clone(), self.registry.clone(), config, draining.clone());
+        let runners = RunnerGate::new(self.directory.clone(), draining);
+        let routes = Routes::new(
+            AgentSupervisorServiceServer::new(agents)
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        )
+        .add_service(
+            ThreadRunnerServiceServer::new(runners)
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        );
+        Serving::new(routes, vec![AGENTS, RUNNERS])
+    }
+}

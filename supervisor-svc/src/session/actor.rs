@@ -1,0 +1,264 @@
+//! The one owner of a session: takes what its mailboxes hold, decides it on a working copy, appends once, and only then
+//! publishes, answers and acts.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{broadcast, mpsc, oneshot, watch},
+    time::Instant,
+};
+
+use super::{
+    batch::{Draft, Pending},
+    directory::Context,
+    failure::Failure,
+    handle::{Commit, FEED, Handle, MAILBOX},
+    message::{Done, Message, Origin, Remember, Request},
+    remembered::Requests,
+};
+use crate::{
+    clock,
+    domain::{
+        command::Command,
+        ids::{Epoch, ThreadId},
+        session::Session,
+    },
+    store::{self, AppendError},
+};
+
+/// The owner of one session. Lives in a task of its own, ends with the process or when it is fenced off.
+pub(super) struct Actor {
+    pub(super) context: Arc<Context>,
+    pub(super) handle: Handle,
+    pub(super) session: Arc<Session>,
+    epoch: Epoch,
+    requests: Requests,
+    control: mpsc::Receiver<Message>,
+    spawns: mpsc::Receiver<Message>,
+    published: watch::Sender<Arc<Session>>,
+    feed: broadcast::Sender<Arc<Commit>>,
+    /// Commands of its own, carried out before anything that waits outside.
+    pub(super) own: VecDeque<Command>,
+    /// Threads whose dispatch is under way.
+    pub(super) dispatching: HashSet<ThreadId>,
+    /// What came when the batch was full.
+    backlog: VecDeque<Request>,
+    /// When to compute anew what is owed, because an append failed.
+    look_again: Option<Instant>,
+}
+
+/// How long the actor leaves a store alone that could not write, before it tries its own work again.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+impl Actor {
+    /// Starts the owner of a session and answers the way to it.
+    pub fn start(context: Arc<Context>, session: Session, epoch: Epoch, requests: Requests) -> Handle {
+        let session = Arc::new(session);
+        let (control_sender, control) = mpsc::channel(MAILBOX);
+        let (spawn_sender, spawns) = mpsc::channel(MAILBOX);
+        let (published, state) = watch::channel(Arc::clone(&session));
+        let (feed, _) = broadcast::channel(FEED);
+        let handle = Handle {
+            id: session.id,
+            control: control_sender,
+            spawns: spawn_sender,
+            state,
+            feed: feed.clone(),
+        };
+        let actor = Self {
+            context,
+            handle: handle.clone(),
+            session,
+            epoch,
+            requests,
+            control,
+            spawns,
+            published,
+            feed,
+            own: VecDeque::new(),
+            dispatching: HashSet::new(),
+            backlog: VecDeque::new(),
+            look_again: None,
+        };
+        tokio::spawn(actor.run());
+        handle
+    }
+
+    async fn run(mut self) {
+        let mut roster = self.context.runners.changes();
+        self.resume_work();
+        loop {
+            if !self.own.is_empty() || !self.backlog.is_empty() {
+                if !self.append(Vec::new()).await {
+                    return;
+                }
+                continue;
+            }
+            let deadline = self.wake_up();
+            let message = tokio::select! {
+                biased;
+                message = self.control.recv() => message,
+                message = self.spawns.recv() => message,
+                changed = roster.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    self.reconcile_runners();
+                    continue;
+                }
+                () = until(deadline) => {
+                    self.look_again = None;
+                    self.resume_work();
+                    continue;
+                }
+            };
+            let Some(message) = message else { return };
+            if !self.append(vec![message]).await {
+                return;
+            }
+        }
+    }
+
+    /// Makes one append of the given messages and of whatever else waits. Answers whether the actor goes on.
+    async fn append(&mut self, messages: Vec<Message>) -> bool {
+        let mut draft = Draft::new(&self.session, clock::now());
+        while let Some(command) = self.own.pop_front() {
+            draft.take(own_request(command), &self.requests);
+            if draft.is_full() {
+                break;
+            }
+        }
+        let mut waiting: VecDeque<Message> = messages.into();
+        loop {
+            if draft.is_full() {
+                self.backlog
+                    .extend(waiting.drain(..).filter_map(|message| match message {
+                        Message::Request(request) => Some(*request),
+                        Message::Begin { .. } | Message::Abandon(_) | Message::Dispatched(_) => None,
+                    }));
+                break;
+            }
+            if let Some(request) = self.backlog.pop_front() {
+                draft.take(request, &self.requests);
+                continue;
+            }
+            // Control before spawns, so that overload never blocks a close.
+            let next = waiting
+                .pop_front()
+                .or_else(|| self.control.try_recv().ok())
+                .or_else(|| self.spawns.try_recv().ok());
+            match next {
+                Some(Message::Request(request)) => draft.take(*request, &self.requests),
+                Some(Message::Begin { remember, reply }) => self.begin(remember, reply),
+                Some(Message::Abandon(key)) => self.end(&key),
+                Some(Message::Dispatched(thread)) => {
+                    self.dispatching.remove(&thread);
+                    self.perform(thread);
+                }
+                None => break,
+            }
+        }
+        match draft.finish(self.epoch, &self.session) {
+            Some((batch, pending)) => self.commit(batch, pending).await,
+            None => true,
+        }
+    }
+
+    async fn commit(&mut self, batch: store::Batch, pending: Pending) -> bool {
+        match self.context.store.append(batch).await {
+            Ok(()) => {
+                self.publish(pending);
+                true
+            }
+            Err(error) => {
+                let goes_on = matches!(error, AppendError::Refused(_) | AppendError::Invalid(_));
+                if matches!(error, AppendError::Unknown(_) | AppendError::Stopped) {
+                    self.context.fatal.cancel();
+                }
+                tracing::warn!(session = %self.handle.id, %error, "an append failed");
+                pending.fail(&Failure::from(error));
+                // What was owed before the failed append still is.
+                self.own.clear();
+                self.look_again = Some(Instant::now() + PAUSE_AFTER_FAILURE);
+                goes_on
+            }
+        }
+    }
+
+    fn publish(&mut self, mut pending: Pending) {
+        self.session = Arc::clone(&pending.session);
+        self.published.send_replace(Arc::clone(&pending.session));
+        for (remember, outcome) in std::mem::take(&mut pending.remembered) {
+            self.requests
+                .remember(remember.key.clone(), remember.hash, outcome, pending.now);
+            self.end(&remember.key);
+        }
+        pending.answer();
+        let commit = Arc::new(Commit {
+            events: std::mem::take(&mut pending.recorded),
+        });
+        // Nobody may be watching.
+        let _ = self.feed.send(Arc::clone(&commit));
+        self.act_on(&commit.events);
+    }
+
+    fn begin(&mut self, remember: Remember, reply: oneshot::Sender<Result<Option<Done>, Failure>>) {
+        match self.requests.recall(&remember, clock::now()) {
+            Ok(Some(outcome)) => {
+                let done = Done {
+                    session: Arc::clone(&self.session),
+                    outcome,
+                    recorded: false,
+                };
+                let _ = reply.send(Ok(Some(done)));
+            }
+            Err(refusal) => {
+                let _ = reply.send(Err(refusal.into()));
+            }
+            Ok(None) => {
+                if let Some((_, reply)) = self.requests.begin((remember, reply)) {
+                    let _ = reply.send(Ok(None));
+                }
+            }
+        }
+    }
+
+    /// Those who waited for an equal request ask again: they find it done, or one of them begins.
+    fn end(&mut self, key: &store::RequestKey) {
+        for (remember, reply) in self.requests.end(key) {
+            self.begin(remember, reply);
+        }
+    }
+
+    /// When the actor must look at its work without being told to: at the nearest deadline of a cascade, and a while after
+    /// an append failed.
+    fn wake_up(&self) -> Option<Instant> {
+        let cascade = self.session.fenced().map(|(_, fence)| fence.deadline).min().map(|deadline| {
+            // A deadline that has passed is forced at once; the pause only keeps a failing store from being hammered.
+            Instant::now() + deadline.since(clock::now()).max(Duration::from_millis(50))
+        });
+        cascade.into_iter().chain(self.look_again).min()
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn own_request(command: Command) -> Request {
+    let (reply, _) = oneshot::channel();
+    Request {
+        command,
+        origin: Origin::service(),
+        remember: None,
+        contents: Vec::new(),
+        reply,
+    }
+}

@@ -1,0 +1,253 @@
+//! One append in the making: commands are decided on a working copy that the earlier ones of the batch have changed.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{
+    failure::Failure,
+    message::{Done, Outcome, Remember, Request},
+    remembered::{self, Requests},
+};
+use crate::{
+    domain::{
+        command::Command,
+        decide,
+        event::{Event, Recorded, ThreadEvent},
+        evolve,
+        ids::{Epoch, Sequence, ThreadId},
+        session::Session,
+        time::UnixMillis,
+    },
+    store,
+    wire::record,
+};
+
+type Reply = oneshot::Sender<Result<Done, Failure>>;
+
+/// How many records an append has before the next command waits for the next append.
+const FULL_RECORDS: usize = 256;
+
+/// How many bytes of content likewise.
+const FULL_CONTENT_BYTES: usize = 8 * 1024 * 1024;
+
+/// Answers, given when the append is durable: even a refusal may rest on what the batch changed before it.
+#[derive(Debug)]
+struct Answer {
+    reply: Reply,
+    result: Result<(Outcome, bool), Failure>,
+}
+
+/// A batch in the making.
+#[derive(Debug)]
+pub(super) struct Draft {
+    base: Sequence,
+    working: Session,
+    now: UnixMillis,
+    recorded: Vec<Recorded>,
+    encoded: Vec<store::NewRecord>,
+    contents: Vec<store::Content>,
+    new_threads: Vec<ThreadId>,
+    remembered: Vec<(Remember, Outcome)>,
+    answers: Vec<Answer>,
+}
+
+/// What to do when the append is durable, or has failed.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub session: Arc<Session>,
+    pub recorded: Vec<Recorded>,
+    pub remembered: Vec<(Remember, Outcome)>,
+    pub now: UnixMillis,
+    answers: Vec<Answer>,
+}
+
+impl Draft {
+    pub fn new(session: &Session, now: UnixMillis) -> Self {
+        Self {
+            base: session.sequence,
+            working: session.clone(),
+            // The log's time never goes back, whatever the clock does.
+            now: now.max(session.updated),
+            recorded: Vec::new(),
+            encoded: Vec::new(),
+            contents: Vec::new(),
+            new_threads: Vec::new(),
+            remembered: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        let content: usize = self.contents.iter().map(|content| content.bytes.len()).sum();
+        self.recorded.len() >= FULL_RECORDS || content >= FULL_CONTENT_BYTES
+    }
+
+    /// Decides one request and folds what it does into the working copy.
+    pub fn take(&mut self, request: Request, requests: &Requests) {
+        let Request {
+            command,
+            origin,
+            remember,
+            contents,
+            reply,
+        } = request;
+        let result = self.carry_out(&command, &origin, remember, contents, requests);
+        self.answers.push(Answer { reply, result });
+    }
+
+    fn carry_out(
+        &mut self,
+        command: &Command,
+        origin: &super::Origin,
+        remember: Option<Remember>,
+        contents: Vec<store::Content>,
+        requests: &Requests,
+    ) -> Result<(Outcome, bool), Failure> {
+        if let Some(remember) = &remember
+            && let Some(outcome) = self.recall(remember, requests)?
+        {
+            return Ok((outcome, false));
+        }
+        let outcome = self.outcome_of(command);
+        let mut events = decide::decide(&self.working, command, self.now)?;
+        let recorded = !events.is_empty();
+        let undo = (self.working.clone(), self.recorded.len(), self.new_threads.len());
+        while !events.is_empty() {
+            for event in events {
+                if let Err(error) = self.record(event, origin) {
+                    self.working = undo.0;
+                    self.recorded.truncate(undo.1);
+                    self.encoded.truncate(undo.1);
+                    self.new_threads.truncate(undo.2);
+                    return Err(error.into());
+                }
+            }
+            events = decide::follow_ups(&self.working);
+        }
+        self.contents.extend(contents);
+        if let Some(remember) = remember {
+            self.remembered.push((remember, outcome));
+        }
+        Ok((outcome, recorded))
+    }
+
+    fn recall(&self, remember: &Remember, requests: &Requests) -> Result<Option<Outcome>, Failure> {
+        for (earlier, outcome) in &self.remembered {
+            if earlier.key == remember.key {
+                if earlier.hash == remember.hash {
+                    return Ok(Some(*outcome));
+                }
+                return Err(crate::domain::refusal::Refusal::RequestIdReused(remember.key.request_id.clone()).into());
+            }
+        }
+        Ok(requests.recall(remember, self.now)?)
+    }
+
+    fn record(&mut self, event: Event, origin: &super::Origin) -> Result<(), record::EncodeError> {
+        let recorded = Recorded {
+            sequence: self.working.sequence.next(),
+            time: self.now,
+            circumstances: origin.circumstances(),
+            event,
+        };
+        let bytes = record::encode_record(self.working.id, &recorded)?;
+        evolve::evolve(&mut self.working, &recorded);
+        if let Event::Thread(id, ThreadEvent::Spawned(_)) = &recorded.event {
+            self.new_threads.push(*id);
+        }
+        self.encoded.push(store::NewRecord {
+            sequence: recorded.sequence,
+            bytes,
+        });
+        self.recorded.push(recorded);
+        Ok(())
+    }
+
+    /// What the answer says that the state afterwards does not.
+    fn outcome_of(&self, command: &Command) -> Outcome {
+        let about = |thread: ThreadId| Outcome {
+            thread: Some(thread),
+            status_before: self.working.thread(thread).map(|thread| thread.status.kind()),
+            input: None,
+        };
+        match command {
+            Command::Spawn(spawn) => Outcome {
+                thread: Some(spawn.id),
+                ..Outcome::default()
+            },
+            Command::SendInput { target, .. } => Outcome {
+                input: self.working.thread(*target).map(|thread| thread.last_input.next()),
+                ..about(*target)
+            },
+            Command::Close { target, .. }
+            | Command::Interrupt { target, .. }
+            | Command::Resume { target, .. }
+            | Command::SetNote { target, .. } => about(*target),
+            Command::FailSpawn { .. }
+            | Command::Dispatch(_)
+            | Command::Report { .. }
+            | Command::LoseRunner { .. }
+            | Command::RefuseStart { .. }
+            | Command::FinishClose { .. } => Outcome::default(),
+        }
+    }
+
+    /// The batch, unless there is nothing to write: then everybody is answered from the present state.
+    pub fn finish(self, epoch: Epoch, present: &Arc<Session>) -> Option<(store::Batch, Pending)> {
+        if self.recorded.is_empty() && self.remembered.is_empty() {
+            answer(self.answers, present);
+            return None;
+        }
+        let due = self.working.due(self.now);
+        let requests = self
+            .remembered
+            .iter()
+            .map(|(remember, outcome)| remembered::record(remember, *outcome, self.now))
+            .collect();
+        let batch = store::Batch {
+            session: self.working.id,
+            expected: self.base,
+            epoch,
+            records: self.encoded,
+            contents: self.contents,
+            new_threads: self.new_threads,
+            requests,
+            due,
+        };
+        let pending = Pending {
+            session: Arc::new(self.working),
+            recorded: self.recorded,
+            remembered: self.remembered,
+            now: self.now,
+            answers: self.answers,
+        };
+        Some((batch, pending))
+    }
+}
+
+impl Pending {
+    /// The append is durable: everybody is answered. Takes the answers, so it is done once.
+    pub fn answer(&mut self) {
+        answer(std::mem::take(&mut self.answers), &self.session);
+    }
+
+    /// The append did not happen, or nobody knows.
+    pub fn fail(self, failure: &Failure) {
+        // Refusals too: they may rest on what the batch would have changed before them.
+        for Answer { reply, .. } in self.answers {
+            let _ = reply.send(Err(failure.clone()));
+        }
+    }
+}
+
+fn answer(answers: Vec<Answer>, session: &Arc<Session>) {
+    for Answer { reply, result } in answers {
+        let done = result.map(|(outcome, recorded)| Done {
+            session: Arc::clone(session),
+            outcome,
+            recorded,
+        });
+        let _ = reply.send(done);
+    }
+}

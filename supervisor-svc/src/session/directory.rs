@@ -1,0 +1,255 @@
+//! Finding the session that a call is about. The directory answers with a handle to the session's actor in this process; a
+//! replica that does not own a session would forward from here, and nowhere else.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use svc_kit::thread_token::TokenKeys;
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+use troupe_proto::supervisor::v1 as pb;
+
+use super::{actor::Actor, failure::Failure, handle::Handle, load, message::Origin, remembered::Requests};
+use crate::{
+    clock,
+    domain::{
+        event::{Event, Recorded, SessionEvent},
+        evolve,
+        ids::{Epoch, Sequence, SessionId, ThreadId},
+        session::Session,
+        status::StatusKind,
+        thread::Thread,
+    },
+    runner_hub::RunnerHub,
+    store::{self, Content, Created, CreationKey, EventStore},
+    watch::TelemetryBoard,
+    wire::{self, View, record},
+};
+
+/// What every session of this process shares.
+pub struct Context {
+    /// The log.
+    pub store: Arc<dyn EventStore>,
+    /// Where threads are executed.
+    pub runners: RunnerHub,
+    /// Mints and verifies the threads' tokens.
+    pub keys: Arc<TokenKeys>,
+    /// The latest values about running threads.
+    pub telemetry: TelemetryBoard,
+    /// Where agents' tools reach this service, as a URL; known once the service listens.
+    pub public_url: OnceLock<String>,
+    /// Cancelled when the outcome of a write is unknown: the process must end and replay.
+    pub fatal: CancellationToken,
+}
+
+impl Context {
+    /// A thread as clients see it: what the log says, the latest telemetry, and whether a runner is there for it.
+    #[must_use]
+    pub fn show(&self, session: &Session, thread: &Thread, view: View) -> pb::Thread {
+        let mut shown = wire::thread::thread(session, thread, view);
+        wire::thread::add_telemetry(&mut shown, self.telemetry.of(thread.id).as_deref());
+        let waits_for_runner = thread.status.kind() == StatusKind::PendingInit && thread.turn.is_undispatched();
+        if waits_for_runner && self.runners.attached() == 0 {
+            shown.conditions.push(pb::Condition {
+                kind: pb::ConditionKind::NoRunner.into(),
+                since: shown.status.as_ref().and_then(|status| status.since),
+                reason: String::from("no runner is attached; start one with `troupe run`"),
+            });
+        }
+        shown
+    }
+}
+
+/// The sessions of this process, loaded on demand.
+#[derive(Clone)]
+pub struct Directory {
+    context: Arc<Context>,
+    // Held for look-ups only, never across an await.
+    loaded: Arc<Mutex<HashMap<SessionId, Arc<OnceCell<Handle>>>>>,
+}
+
+/// A session that is to be created: its first events, decided by the caller.
+#[derive(Debug)]
+pub struct NewSession {
+    /// Its id.
+    pub id: SessionId,
+    /// SessionOpened, and the root's ThreadSpawned.
+    pub events: Vec<Event>,
+    /// Content that they refer to.
+    pub contents: Vec<Content>,
+    /// For whom.
+    pub origin: Origin,
+    /// How to recognise a retry.
+    pub key: Option<CreationKey>,
+}
+
+impl Directory {
+    /// A directory with nothing loaded.
+    #[must_use]
+    pub fn new(context: Arc<Context>) -> Self {
+        Self {
+            context,
+            loaded: Arc::new(Mutex::new(HashMap::new())),
+        }
+    }
+
+    /// What every session shares.
+    #[must_use]
+    pub const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The way to a session; loads it if need be.
+    ///
+    /// # Errors
+    /// [`Failure::SessionNotFound`], or what loading it met.
+    pub async fn session(&self, id: SessionId) -> Result<Handle, Failure> {
+        let cell = self.cell(id);
+        let found = cell.get_or_try_init(|| self.load(id)).await.cloned();
+        match found {
+            // An actor that ended (fenced off, or its store stopped) is forgotten; the next call loads the session anew.
+            Ok(handle) if handle.control.is_closed() => {
+                self.forget(id, &cell);
+                Err(Failure::Gone)
+            }
+            Ok(handle) => Ok(handle),
+            Err(failure) => {
+                self.forget(id, &cell);
+                Err(failure)
+            }
+        }
+    }
+
+    /// The way to the session of a thread.
+    ///
+    /// # Errors
+    /// As for [`Self::session`]; `None` if no session has the thread.
+    pub async fn session_of(&self, thread: ThreadId) -> Result<Option<Handle>, Failure> {
+        match self.context.store.session_of(thread).await? {
+            Some(id) => self.session(id).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Creates a session, or finds the one that the same request created before.
+    ///
+    /// # Errors
+    /// [`Failure`]; REQUEST_ID_REUSED if the earlier request had another body.
+    pub async fn create(&self, new: NewSession) -> Result<Handle, Failure> {
+        let hash = new.key.as_ref().map(|key| (key.request_id.clone(), key.hash));
+        let epoch = Epoch::new(1);
+        let (session, batch) = first_batch(&new, epoch)?;
+        let store = Arc::clone(&self.context.store);
+        let key = new.key;
+        // A task of its own: a client that hangs up must not leave the write half awaited.
+        let created = tokio::spawn(async move { store.create(key, batch).await })
+            .await
+            .map_err(|_| Failure::OutcomeUnknown)??;
+        match created {
+            Created::New => {
+                let handle = Actor::start(Arc::clone(&self.context), session, epoch, Requests::default());
+                let cell = Arc::new(OnceCell::new_with(Some(handle.clone())));
+                self.lock().insert(new.id, cell);
+                Ok(handle)
+            }
+            Created::Existing { session, hash: earlier } => match hash {
+                Some((request_id, hash)) if hash != earlier => {
+                    Err(crate::domain::refusal::Refusal::RequestIdReused(request_id).into())
+                }
+                Some(_) | None => self.session(session).await,
+            },
+        }
+    }
+
+    /// Loads every session that has work to do by itself.
+    ///
+    /// # Errors
+    /// The first session that cannot be loaded is logged and passed over; only the store's own failures end this.
+    pub async fn wake_due(&self) -> Result<usize, Failure> {
+        let mut after = None;
+        let mut woken = 0;
+        loop {
+            let due = self
+                .context
+                .store
+                .due_before(clock::now(), after, store::limits::MAX_PAGE)
+                .await?;
+            let Some(last) = due.last() else { return Ok(woken) };
+            after = Some(last.clone());
+            for due in due {
+                match self.session(due.session).await {
+                    Ok(_) => woken += 1,
+                    Err(failure) => tracing::error!(session = %due.session, %failure, "a session cannot be loaded"),
+                }
+            }
+        }
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Handle, Failure> {
+        let loaded = load::load(self.context.store.as_ref(), id).await?;
+        Ok(Actor::start(
+            Arc::clone(&self.context),
+            loaded.session,
+            loaded.epoch,
+            loaded.requests,
+        ))
+    }
+
+    fn cell(&self, id: SessionId) -> Arc<OnceCell<Handle>> {
+        Arc::clone(self.lock().entry(id).or_default())
+    }
+
+    fn forget(&self, id: SessionId, cell: &Arc<OnceCell<Handle>>) {
+        let mut loaded = self.lock();
+        if loaded.get(&id).is_some_and(|present| Arc::ptr_eq(present, cell)) {
+            loaded.remove(&id);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<OnceCell<Handle>>>> {
+        // The map is whole after any panic: every change to it is one call.
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The first append of a session and the state after it.
+fn first_batch(new: &NewSession, epoch: Epoch) -> Result<(Session, store::Batch), Failure> {
+    let now = clock::now();
+    let mut session: Option<Session> = None;
+    let mut records = Vec::new();
+    let mut new_threads = Vec::new();
+    let mut sequence = Sequence::ZERO;
+    for event in &new.events {
+        sequence = sequence.next();
+        let recorded = Recorded {
+            sequence,
+            time: now,
+            circumstances: new.origin.circumstances(),
+            event: event.clone(),
+        };
+        records.push(store::NewRecord {
+            sequence,
+            bytes: record::encode_record(new.id, &recorded)?,
+        });
+        match (&mut session, event) {
+            (none @ None, Event::Session(SessionEvent::Opened(_))) => *none = evolve::open(new.id, &recorded),
+            (Some(session), _) => evolve::evolve(session, &recorded),
+            (None, _) => {}
+        }
+        new_threads.extend(event.thread());
+    }
+    let session = session.ok_or_else(|| Failure::TooLarge(String::from("a session's first event must open it")))?;
+    let batch = store::Batch {
+        session: new.id,
+        expected: Sequence::ZERO,
+        epoch,
+        records,
+        contents: new.contents.clone(),
+        new_threads,
+        requests: Vec::new(),
+        due: session.due(now),
+    };
+    Ok((session, batch))
+}

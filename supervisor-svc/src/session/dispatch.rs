@@ -1,0 +1,281 @@
+//! Handing a turn to a runner: choose one, put the prompt together, record it, and send it when it is durable. Runs beside
+//! the actor, which it never blocks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use svc_kit::identity::ThreadPrincipal;
+use troupe_proto::{common::v1 as common, supervisor::v1 as pb};
+
+use super::{
+    directory::Context,
+    failure::Failure,
+    handle::Handle,
+    message::{Message, Origin},
+};
+use crate::{
+    domain::{
+        command::{Command, Dispatch},
+        content::{ContentRef, preview},
+        event::{BlockKind, BlockRef, PromptExtent},
+        ids::{Digest, Generation, RunnerId, ThreadId},
+        limits,
+        prompt::{self, Assignment},
+        session::Session,
+        settings::PromptLog,
+        thread::{LatestTurn, Thread},
+    },
+    runner_hub::Need,
+    store::Content,
+    wire::{WireEnum as _, policy},
+};
+
+/// One dispatch under way.
+pub(super) struct Job {
+    context: Arc<Context>,
+    handle: Handle,
+    session: Arc<Session>,
+    thread: Arc<Thread>,
+    runner: RunnerId,
+    generation: Generation,
+    extent: PromptExtent,
+}
+
+/// A prompt that was put together.
+struct Prompt {
+    resolved: common::ResolvedSpawn,
+    blocks: Vec<common::PromptBlock>,
+    refs: Vec<BlockRef>,
+    contents: Vec<Content>,
+    inputs: Vec<pb::Input>,
+}
+
+impl Job {
+    /// Chooses a runner, if one fits, and holds the thread for it. A runner that still has the program goes on with it;
+    /// any other placement but the first is a new attempt.
+    pub fn begin(
+        context: &Arc<Context>,
+        handle: &Handle,
+        session: &Arc<Session>,
+        id: ThreadId,
+        last_runner: Option<RunnerId>,
+    ) -> Option<Self> {
+        let thread = Arc::clone(session.thread(id)?);
+        let same = last_runner
+            .as_ref()
+            .filter(|runner| context.runners.holds(runner, id, thread.generation));
+        let (runner, generation, extent) = match same {
+            Some(runner) => (runner.clone(), thread.generation, PromptExtent::Delta),
+            None => {
+                let generation = if last_runner.is_some() {
+                    thread.generation.next()
+                } else {
+                    thread.generation
+                };
+                let need = Need {
+                    session: session.id,
+                    read_only: thread.sandbox == crate::domain::settings::Sandbox::ReadOnly,
+                    restricted: !thread.effective.is_unrestricted(),
+                };
+                let runner = context.runners.place(&need, id, generation)?;
+                (runner, generation, PromptExtent::Full)
+            }
+        };
+        Some(Self {
+            context: Arc::clone(context),
+            handle: handle.clone(),
+            session: Arc::clone(session),
+            thread,
+            runner,
+            generation,
+            extent,
+        })
+    }
+
+    pub async fn run(self) {
+        if let Err(failure) = self.dispatch().await {
+            tracing::warn!(thread = %self.thread.id, %failure, "a turn could not be dispatched");
+            self.let_go();
+        }
+        let _ = self.handle.control.send(Message::Dispatched(self.thread.id)).await;
+    }
+
+    async fn dispatch(&self) -> Result<(), Failure> {
+        let prompt = self.prompt().await?;
+        let command = Command::Dispatch(Box::new(Dispatch {
+            thread: self.thread.id,
+            runner: self.runner.clone(),
+            generation: self.generation,
+            inputs: self.thread.pending_inputs.iter().map(|input| input.number).collect(),
+            blocks: prompt.refs.clone(),
+            extent: self.extent,
+        }));
+        let done = self
+            .handle
+            .execute(command, Origin::service(), None, prompt.contents.clone())
+            .await?;
+        match done.session.thread(self.thread.id) {
+            Some(thread) if done.recorded && matches!(thread.turn, LatestTurn::Dispatched { .. }) => {
+                self.send(thread, prompt);
+            }
+            // Something changed meanwhile; the actor looks again.
+            Some(_) | None => self.let_go(),
+        }
+        Ok(())
+    }
+
+    /// The runner was promised a thread that it does not get.
+    fn let_go(&self) {
+        if self.extent == PromptExtent::Full {
+            self.context
+                .runners
+                .release(&self.runner, self.thread.id, self.generation);
+        }
+    }
+
+    async fn prompt(&self) -> Result<Prompt, Failure> {
+        let resolved: common::ResolvedSpawn = match &self.thread.spawned.resolved {
+            Some(content) => self.read(content).await?,
+            None => common::ResolvedSpawn::default(),
+        };
+        let mut inputs: Vec<pb::Input> = Vec::new();
+        for input in &self.thread.pending_inputs {
+            inputs.push(self.read(&input.content).await?);
+        }
+        let messages: Vec<String> = inputs.iter().map(input_text).collect();
+        let assignment = Assignment {
+            objective: inputs.iter().map(|input| input.objective.as_str()).find(|text| !text.is_empty()).unwrap_or_default(),
+            definition_of_done: inputs
+                .iter()
+                .map(|input| input.definition_of_done.as_str())
+                .find(|text| !text.is_empty())
+                .unwrap_or_default(),
+        };
+        let task = prompt::task_block(&self.session, &self.thread, assignment, &messages);
+        let mut texts: Vec<(BlockKind, String)> = resolved
+            .blocks
+            .iter()
+            .filter_map(|block| Some((BlockKind::from_number(block.kind).ok()?, block.text.clone())))
+            .collect();
+        texts.push((BlockKind::Task, task));
+        let last_words = inputs.iter().map(|input| &input.r#override);
+        texts.extend(last_words.filter(|text| !text.is_empty()).map(|text| (BlockKind::Override, text.clone())));
+
+        let keep = self.session.settings.prompt_log == PromptLog::Full;
+        let mut prompt = Prompt {
+            resolved,
+            blocks: Vec::new(),
+            refs: Vec::new(),
+            contents: Vec::new(),
+            inputs,
+        };
+        for (kind, text) in texts {
+            let digest = digest(text.as_bytes());
+            prompt.refs.push(BlockRef {
+                kind,
+                content: ContentRef {
+                    digest,
+                    size: text.len() as u64,
+                    preview: if keep { preview(&text) } else { String::new() },
+                },
+            });
+            if keep {
+                prompt.contents.push(Content {
+                    digest,
+                    bytes: Bytes::from(text.clone().into_bytes()),
+                });
+            }
+            let sent = match self.extent {
+                PromptExtent::Full => true,
+                PromptExtent::Delta => matches!(kind, BlockKind::Mode | BlockKind::Task | BlockKind::Override),
+            };
+            if sent {
+                prompt.blocks.push(common::PromptBlock {
+                    kind: kind.number(),
+                    sha256: digest.to_string(),
+                    text,
+                });
+            }
+        }
+        Ok(prompt)
+    }
+
+    async fn read<M: prost::Message + Default>(&self, content: &ContentRef) -> Result<M, Failure> {
+        let bytes = self
+            .context
+            .store
+            .content(self.session.id, content.digest)
+            .await?
+            .ok_or_else(|| Failure::Corrupt(format!("content {} is missing", content.digest)))?;
+        M::decode(bytes).map_err(|error| Failure::Corrupt(format!("content {}: {error}", content.digest)))
+    }
+
+    fn send(&self, thread: &Thread, prompt: Prompt) {
+        let turn = pb::Turn {
+            turn: thread.turn.number().get(),
+            blocks: prompt.blocks,
+            extent: self.extent.number(),
+            inputs: prompt.inputs,
+        };
+        match self.extent {
+            PromptExtent::Delta => self
+                .context
+                .runners
+                .deliver_turn(&self.runner, thread.id, self.generation, turn),
+            PromptExtent::Full => {
+                let token = self.context.keys.mint(&ThreadPrincipal {
+                    session: self.session.id.as_uuid(),
+                    thread: thread.id.as_uuid(),
+                    generation: self.generation.get(),
+                });
+                let working_directory = if thread.spawned.working_directory.is_empty() {
+                    self.session.settings.cwd.clone()
+                } else {
+                    thread.spawned.working_directory.clone()
+                };
+                self.context.runners.start(
+                    &self.runner,
+                    self.session.id,
+                    pb::StartThread {
+                        command_id: format!("start:{}:{}", thread.id, self.generation),
+                        session_id: self.session.id.to_string(),
+                        thread_id: thread.id.to_string(),
+                        generation: self.generation.get(),
+                        resolved: Some(prompt.resolved),
+                        tool_policy: Some(policy::to_proto(&thread.effective)),
+                        working_directory,
+                        turn: Some(turn),
+                        thread_token: token,
+                        supervisor_url: self.context.public_url.get().cloned().unwrap_or_default(),
+                        depth: thread.spawned.depth,
+                        may_spawn: limits::may_spawn(&self.session, thread),
+                        display_name: thread.display_name(),
+                    },
+                );
+            }
+        }
+    }
+}
+
+/// An input as the text that the task block shows.
+fn input_text(input: &pb::Input) -> String {
+    use pb::input_item::Item;
+    let parts: Vec<String> = input
+        .items
+        .iter()
+        .filter_map(|item| item.item.as_ref())
+        .map(|item| match item {
+            Item::Text(text) => text.clone(),
+            Item::LocalImage(path) => format!("[local_image:{path}]"),
+            Item::Skill(skill) => format!("[skill:${}]({})", skill.name, skill.path),
+            Item::Mention(mention) => format!("[mention:${}]({})", mention.name, mention.path),
+        })
+        .collect();
+    parts.join("\n")
+}
+
+/// SHA-256 of some bytes.
+pub fn digest(bytes: &[u8]) -> Digest {
+    Digest::from_bytes(Sha256::digest(bytes).into())
+}

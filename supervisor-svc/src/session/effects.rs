@@ -1,0 +1,162 @@
+//! Performing what is owed: a thin reading of [`effect::owed`] after each append, after a restart, and when runners come or go.
+
+use crate::{
+    clock,
+    domain::{
+        cascade,
+        command::Command,
+        effect::{self, Owed},
+        event::{Event, Recorded, ThreadEvent},
+        ids::{Generation, RunnerId, ThreadId, Turn},
+        settings::ClosePolicy,
+    },
+    runner_hub::Standing,
+};
+
+use super::{actor::Actor, dispatch};
+
+impl Actor {
+    /// What the events of an append owe the world outside.
+    pub(super) fn act_on(&mut self, events: &[Recorded]) {
+        for recorded in events {
+            let Event::Thread(id, event) = &recorded.event else {
+                continue;
+            };
+            match event {
+                ThreadEvent::CloseRequested(_) => {
+                    for ready in cascade::ready_leaves(&self.session, *id) {
+                        self.perform(ready);
+                    }
+                }
+                ThreadEvent::Closed { .. } => {
+                    if let Some(parent) = cascade::next_ready(&self.session, *id) {
+                        self.perform(parent);
+                    }
+                }
+                ThreadEvent::Spawned(_)
+                | ThreadEvent::Admitted
+                | ThreadEvent::Placed { .. }
+                | ThreadEvent::TurnDispatched { .. }
+                | ThreadEvent::TurnStarted { .. }
+                | ThreadEvent::InterruptRequested { .. }
+                | ThreadEvent::TurnEnded { .. } => self.perform(*id),
+                ThreadEvent::SpawnFailed { .. }
+                | ThreadEvent::InputQueued { .. }
+                | ThreadEvent::InputDelivered { .. }
+                | ThreadEvent::NoteSet(_)
+                | ThreadEvent::ConditionChanged { .. }
+                | ThreadEvent::UsageRecorded { .. }
+                | ThreadEvent::ArtifactRecorded { .. }
+                | ThreadEvent::ToolDenied { .. }
+                | ThreadEvent::Resumed(_)
+                | ThreadEvent::EdgeCreated(_)
+                | ThreadEvent::EdgeDeleted(_)
+                | ThreadEvent::HandoffSent(_)
+                | ThreadEvent::MailAcknowledged(_)
+                | ThreadEvent::ApprovalRequested { .. }
+                | ThreadEvent::ApprovalResolved { .. } => {}
+            }
+        }
+    }
+
+    /// Everything that is owed, computed from the state alone: at load, at a cascade's deadline, after a failed append.
+    pub(super) fn resume_work(&mut self) {
+        let fenced: Vec<ThreadId> = self.session.fenced().map(|(id, _)| id).collect();
+        for top in fenced {
+            for ready in cascade::ready_leaves(&self.session, top) {
+                self.perform(ready);
+            }
+        }
+        self.reconcile_runners();
+    }
+
+    /// Runners came or went: hand out what waits for one, and find what was lost with one.
+    pub(super) fn reconcile_runners(&mut self) {
+        let starting: Vec<ThreadId> = self.session.starting().collect();
+        let active: Vec<ThreadId> = self
+            .session
+            .holding()
+            .iter()
+            .copied()
+            .chain(self.session.root_id())
+            .collect();
+        for id in active.into_iter().chain(starting) {
+            self.find_lost(id);
+            self.perform(id);
+        }
+    }
+
+    /// A thread at work whose runner does not have it any more is lost.
+    fn find_lost(&mut self, id: ThreadId) {
+        let Some(thread) = self.session.thread(id) else { return };
+        let Some(runner) = &thread.runner else { return };
+        if !thread.status.kind().is_active() || self.dispatching.contains(&id) {
+            return;
+        }
+        let reason = match self.context.runners.standing(runner, id, thread.generation) {
+            Standing::Holds | Standing::Away => return,
+            Standing::Without => format!("runner {runner} came back without the agent"),
+            Standing::Lost => format!("runner {runner} was lost: its lease ran out"),
+        };
+        self.own.push_back(Command::LoseRunner {
+            thread: id,
+            generation: thread.generation,
+            reason,
+        });
+    }
+
+    /// Performs what is owed for one thread now. Repeating it does no harm: runners drop what they know already.
+    pub(super) fn perform(&mut self, id: ThreadId) {
+        match effect::owed(&self.session, id) {
+            None | Some(Owed::Start { .. }) => {}
+            Some(Owed::Turn { last_runner }) => self.dispatch(id, last_runner),
+            Some(Owed::Interrupt { runner, turn }) => self.interrupt(id, &runner, turn),
+            Some(Owed::Stop {
+                runner,
+                generation,
+                policy,
+            }) => self.stop(id, &runner, generation, policy),
+            Some(Owed::Close) => self.own.push_back(Command::FinishClose {
+                thread: id,
+                forced: false,
+            }),
+        }
+    }
+
+    fn dispatch(&mut self, id: ThreadId, last_runner: Option<RunnerId>) {
+        if !self.dispatching.insert(id) {
+            return;
+        }
+        let Some(job) = dispatch::Job::begin(&self.context, &self.handle, &self.session, id, last_runner) else {
+            self.dispatching.remove(&id);
+            return;
+        };
+        tokio::spawn(job.run());
+    }
+
+    fn interrupt(&self, id: ThreadId, runner: &RunnerId, turn: Turn) {
+        if let Some(thread) = self.session.thread(id) {
+            self.context.runners.interrupt(runner, id, thread.generation, turn);
+        }
+    }
+
+    /// Asks the runner to stop the program. Where there is no program to stop, or the cascade's time is over, the thread is
+    /// closed without its word.
+    fn stop(&mut self, id: ThreadId, runner: &RunnerId, generation: Generation, policy: ClosePolicy) {
+        let overdue = self
+            .session
+            .fence_over(id)
+            .is_some_and(|fence| fence.deadline <= clock::now());
+        let forced = match self.context.runners.standing(runner, id, generation) {
+            Standing::Holds | Standing::Away | Standing::Lost if overdue => true,
+            Standing::Holds => {
+                self.context.runners.shut_down(runner, id, generation, policy);
+                return;
+            }
+            Standing::Away => return,
+            Standing::Lost => true,
+            Standing::Without => false,
+        };
+        self.own.push_back(Command::FinishClose { thread: id, forced });
+    }
+}

@@ -1,0 +1,72 @@
+//! Why a session did not carry a command out, or may not have.
+
+use crate::{
+    domain::{ids::SessionId, refusal::Refusal},
+    store::{AppendError, ReadError},
+    wire::record::{DecodeError, EncodeError},
+};
+
+/// Why there is no [`Done`](super::Done).
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Failure {
+    /// The rules refuse it. Nothing happened.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// There is no such session.
+    #[error("session with id {0} not found")]
+    SessionNotFound(SessionId),
+    /// The store could not write. Nothing happened; it may work later.
+    #[error("nothing was done: {0}; free the cause and try again")]
+    StoreUnavailable(String),
+    /// What would be recorded is larger than a record may be. Nothing happened.
+    #[error("nothing was done: {0}")]
+    TooLarge(String),
+    /// It may or may not have happened: the service ends and replays its log.
+    #[error("the outcome is unknown; retry with the same request_id")]
+    OutcomeUnknown,
+    /// The session's actor has ended; the caller may look the session up again.
+    #[error("the session is moving; try again")]
+    Gone,
+    /// A stored record cannot be read.
+    #[error("{0}")]
+    Corrupt(String),
+    /// Stored data was written by a newer release.
+    #[error("{0}; run a release that knows it")]
+    UpgradeRequired(String),
+}
+
+impl From<AppendError> for Failure {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::NotFound { session } => Self::SessionNotFound(session),
+            AppendError::Fenced { .. } | AppendError::Mismatch { .. } => Self::Gone,
+            AppendError::Invalid(invalid) => Self::TooLarge(invalid.to_string()),
+            AppendError::Refused(refusal) => Self::StoreUnavailable(refusal.to_string()),
+            AppendError::Stopped | AppendError::Unknown(_) => Self::OutcomeUnknown,
+        }
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Corrupt { .. } | ReadError::CorruptSide { .. } => Self::Corrupt(error.to_string()),
+            other => Self::StoreUnavailable(other.to_string()),
+        }
+    }
+}
+
+impl From<EncodeError> for Failure {
+    fn from(error: EncodeError) -> Self {
+        Self::TooLarge(error.to_string())
+    }
+}
+
+impl From<DecodeError> for Failure {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::UpgradeRequired { .. } => Self::UpgradeRequired(error.to_string()),
+            other => Self::Corrupt(other.to_string()),
+        }
+    }
+}

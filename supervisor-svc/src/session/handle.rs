@@ -1,0 +1,190 @@
+//! The way to a session for everybody but its actor: commands go through a mailbox, reads see the published state.
+
+use std::sync::Arc;
+
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+use super::{
+    failure::Failure,
+    message::{Done, Message, Origin, Remember, Request},
+};
+use crate::{
+    domain::{command::Command, event::Recorded, ids::SessionId, session::Session},
+    store::Content,
+};
+
+/// How many messages wait for a session at most, per class; a sender beyond that waits.
+pub(super) const MAILBOX: usize = 1_024;
+
+/// How many appends a watcher may lag behind before it reads the log instead.
+pub(super) const FEED: usize = 256;
+
+/// The events of one append, in order. No position of a watcher falls inside it.
+#[derive(Debug)]
+pub struct Commit {
+    /// The events.
+    pub events: Vec<Recorded>,
+}
+
+/// A session that is loaded.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(super) id: SessionId,
+    pub(super) control: mpsc::Sender<Message>,
+    pub(super) spawns: mpsc::Sender<Message>,
+    pub(super) state: watch::Receiver<Arc<Session>>,
+    pub(super) feed: broadcast::Sender<Arc<Commit>>,
+}
+
+/// Whether a request is new.
+#[derive(Debug)]
+pub enum Begun {
+    /// It is: carry it out with this, or drop it to give the id back.
+    New(InFlight),
+    /// It was carried out before.
+    Before(Done),
+}
+
+/// A request that began and has not recorded anything yet. Equal ones wait for it.
+#[derive(Debug)]
+pub struct InFlight {
+    handle: Handle,
+    remember: Option<Remember>,
+}
+
+impl Handle {
+    /// The session's id.
+    #[must_use]
+    pub const fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// The present durable state.
+    #[must_use]
+    pub fn state(&self) -> Arc<Session> {
+        Arc::clone(&self.state.borrow())
+    }
+
+    /// The durable state as it changes, append by append; waits judge it.
+    #[must_use]
+    pub fn states(&self) -> watch::Receiver<Arc<Session>> {
+        self.state.clone()
+    }
+
+    /// What is appended from now on. Subscribe first, then take [`Self::state`]: nothing falls between them, since the
+    /// actor publishes the state before the events.
+    #[must_use]
+    pub fn follow(&self) -> broadcast::Receiver<Arc<Commit>> {
+        self.feed.subscribe()
+    }
+
+    /// Carries a command out and answers when what it did is durable.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn execute(
+        &self,
+        command: Command,
+        origin: Origin,
+        remember: Option<Remember>,
+        contents: Vec<Content>,
+    ) -> Result<Done, Failure> {
+        self.submit(command, origin, remember, contents)
+            .await?
+            .await
+            .map_err(|_| Failure::Gone)?
+    }
+
+    /// As [`Self::execute`], but answers when the command stands in the mailbox: commands that are submitted one after the
+    /// other are carried out in this order, and share appends.
+    ///
+    /// # Errors
+    /// [`Failure::Gone`].
+    pub async fn submit(
+        &self,
+        command: Command,
+        origin: Origin,
+        remember: Option<Remember>,
+        contents: Vec<Content>,
+    ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
+        let class = match &command {
+            Command::Spawn(_) | Command::FailSpawn { .. } => &self.spawns,
+            Command::SendInput { .. }
+            | Command::Interrupt { .. }
+            | Command::Close { .. }
+            | Command::Resume { .. }
+            | Command::SetNote { .. }
+            | Command::Dispatch(_)
+            | Command::Report { .. }
+            | Command::LoseRunner { .. }
+            | Command::RefuseStart { .. }
+            | Command::FinishClose { .. } => &self.control,
+        };
+        let (reply, answer) = oneshot::channel();
+        let request = Request {
+            command,
+            origin,
+            remember,
+            contents,
+            reply,
+        };
+        class
+            .send(Message::Request(Box::new(request)))
+            .await
+            .map_err(|_| Failure::Gone)?;
+        Ok(answer)
+    }
+
+    /// Asks whether a request was made before, and if not, holds its id. For requests that do something slow before their
+    /// command; the others are recognised by the command itself.
+    ///
+    /// # Errors
+    /// [`Refusal::RequestIdReused`](crate::domain::refusal::Refusal::RequestIdReused) and [`Failure::Gone`].
+    pub async fn begin(&self, remember: Option<Remember>) -> Result<Begun, Failure> {
+        if let Some(remember) = remember.clone() {
+            let (reply, answer) = oneshot::channel();
+            self.control
+                .send(Message::Begin { remember, reply })
+                .await
+                .map_err(|_| Failure::Gone)?;
+            if let Some(done) = answer.await.map_err(|_| Failure::Gone)?? {
+                return Ok(Begun::Before(done));
+            }
+        }
+        Ok(Begun::New(InFlight {
+            handle: self.clone(),
+            remember,
+        }))
+    }
+}
+
+impl InFlight {
+    /// Carries the request's command out.
+    ///
+    /// # Errors
+    /// See [`Handle::execute`].
+    pub async fn execute(self, command: Command, origin: Origin, contents: Vec<Content>) -> Result<Done, Failure> {
+        let remember = self.remember.clone();
+        self.handle.execute(command, origin, remember, contents).await
+    }
+
+    /// Carries a command out that is not the request's success, so that a retry begins anew.
+    ///
+    /// # Errors
+    /// See [`Handle::execute`].
+    pub async fn execute_unremembered(self, command: Command, origin: Origin) -> Result<Done, Failure> {
+        self.handle.execute(command, origin, None, Vec::new()).await
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(remember) = self.remember.take() {
+            let control = self.handle.control.clone();
+            // The id is given back whatever ended the request. Where the mailbox has no room, a task waits for some.
+            if let Err(mpsc::error::TrySendError::Full(message)) = control.try_send(Message::Abandon(remember.key)) {
+                tokio::spawn(async move { control.send(message).await });
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The writes, each as the work of one job inside a commit group.
+
+use bytes::Bytes;
+use rusqlite::{Connection, params};
+
+use super::{
+    batch::{Batch, Created, CreationKey, CursorKey, Head, Snapshot},
+    checksum,
+    error::{AppendError, Invalid, WriteError},
+    group::Failure,
+    limits::MAX_FORGOTTEN,
+    query::{self, blob, cursor_session, integer, millis},
+};
+use crate::domain::{
+    ids::{Epoch, SessionId},
+    time::UnixMillis,
+};
+
+/// Begins a session, unless its key is remembered.
+pub(super) fn create(
+    connection: &Connection,
+    key: Option<&CreationKey>,
+    batch: &Batch,
+) -> Result<Created, Failure<AppendError>> {
+    if let Some(key) = key
+        && let Some(found) = query::creation(connection, &key.creator, &key.request_id)?
+        && found.expires > key.now
+    {
+        return Ok(Created::Existing {
+            session: found.session,
+            hash: found.hash,
+        });
+    }
+    if let Some(head) = query::head(connection, batch.session)? {
+        return Err(Failure::Rejected(AppendError::Mismatch { actual: head.sequence }));
+    }
+    connection
+        .prepare_cached("INSERT INTO sessions (session, head, epoch) VALUES (?1, 0, ?2)")?
+        .execute(params![blob(batch.session.as_uuid()), integer(batch.epoch.get())])?;
+    if let Some(key) = key {
+        connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO creations (creator, request_id, hash, session, expires) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![
+                key.creator,
+                key.request_id,
+                key.hash,
+                blob(batch.session.as_uuid()),
+                millis(key.expires)
+            ])?;
+    }
+    write(connection, batch)?;
+    Ok(Created::New)
+}
+
+/// Appends a batch if its writer owns the session and has seen its head.
+pub(super) fn append(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
+    let session = batch.session;
+    let Some(head) = query::head(connection, session)? else {
+        return Err(Failure::Rejected(AppendError::NotFound { session }));
+    };
+    if head.epoch != batch.epoch {
+        return Err(Failure::Rejected(AppendError::Fenced { current: head.epoch }));
+    }
+    if head.sequence != batch.expected {
+        return Err(Failure::Rejected(AppendError::Mismatch { actual: head.sequence }));
+    }
+    write(connection, batch)
+}
+
+fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
+    let session = blob(batch.session.as_uuid());
+    write_threads(connection, batch)?;
+    let mut insert =
+        connection.prepare_cached("INSERT INTO records (session, sequence, crc, bytes) VALUES (?1, ?2, ?3, ?4)")?;
+    for record in &batch.records {
+        let crc = checksum::numbered(batch.session, record.sequence, &record.bytes);
+        insert.execute(params![session, integer(record.sequence.get()), crc, &record.bytes[..]])?;
+    }
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO contents (session, digest, crc, bytes) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+    )?;
+    for content in &batch.contents {
+        let crc = checksum::content(batch.session, content.digest, &content.bytes);
+        insert.execute(params![session, content.digest.as_bytes(), crc, &content.bytes[..]])?;
+    }
+    let mut insert = connection.prepare_cached(
+        "INSERT OR REPLACE INTO requests (session, scope, request_id, hash, outcome, expires, crc) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?;
+    for request in &batch.requests {
+        let crc = checksum::request(batch.session, request);
+        insert.execute(params![
+            session,
+            request.scope,
+            request.request_id,
+            request.hash,
+            &request.outcome[..],
+            millis(request.expires),
+            crc
+        ])?;
+    }
+    connection
+        .prepare_cached("UPDATE sessions SET head = ?2, due = ?3 WHERE session = ?1")?
+        .execute(params![
+            session,
+            integer(batch.head_after().get()),
+            batch.due.map(millis)
+        ])?;
+    Ok(())
+}
+
+fn write_threads(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
+    let mut insert = connection.prepare_cached("INSERT INTO threads (thread, session) VALUES (?1, ?2)")?;
+    for &thread in &batch.new_threads {
+        match query::session_of(connection, thread)? {
+            None => {
+                insert.execute(params![blob(thread.as_uuid()), blob(batch.session.as_uuid())])?;
+            }
+            Some(owner) if owner == batch.session => {}
+            Some(_) => return Err(Failure::Rejected(AppendError::Invalid(Invalid::ThreadTaken { thread }))),
+        }
+    }
+    Ok(())
+}
+
+/// Raises a session's epoch.
+pub(super) fn claim(connection: &Connection, session: SessionId) -> Result<Epoch, Failure<WriteError>> {
+    let epoch = existing(connection, session)?.epoch.next();
+    connection
+        .prepare_cached("UPDATE sessions SET epoch = ?2 WHERE session = ?1")?
+        .execute(params![blob(session.as_uuid()), integer(epoch.get())])?;
+    Ok(epoch)
+}
+
+/// Keeps a snapshot, unless a newer one is kept.
+pub(super) fn put_snapshot(
+    connection: &Connection,
+    session: SessionId,
+    snapshot: &Snapshot,
+) -> Result<(), Failure<WriteError>> {
+    let head = existing(connection, session)?.sequence;
+    if snapshot.sequence > head {
+        let invalid = Invalid::SnapshotAhead {
+            sequence: snapshot.sequence,
+            head,
+        };
+        return Err(Failure::Rejected(WriteError::Invalid(invalid)));
+    }
+    let crc = checksum::numbered(session, snapshot.sequence, &snapshot.bytes);
+    connection
+        .prepare_cached(
+            "INSERT INTO snapshots (session, sequence, crc, bytes) VALUES (?1, ?2, ?3, ?4) \
+             ON CONFLICT (session) DO UPDATE SET sequence = excluded.sequence, crc = excluded.crc, \
+             bytes = excluded.bytes WHERE excluded.sequence >= snapshots.sequence",
+        )?
+        .execute(params![
+            blob(session.as_uuid()),
+            integer(snapshot.sequence.get()),
+            crc,
+            &snapshot.bytes[..]
+        ])?;
+    Ok(())
+}
+
+/// Sets or removes a cursor.
+pub(super) fn put_cursor(
+    connection: &Connection,
+    key: &CursorKey,
+    value: Option<&Bytes>,
+) -> Result<(), Failure<WriteError>> {
+    if let Some(session) = key.session {
+        existing(connection, session)?;
+    }
+    match value {
+        Some(value) => connection
+            .prepare_cached("INSERT OR REPLACE INTO cursors (session, name, value) VALUES (?1, ?2, ?3)")?
+            .execute(params![cursor_session(key), key.name, &value[..]])?,
+        None => connection
+            .prepare_cached("DELETE FROM cursors WHERE session = ?1 AND name = ?2")?
+            .execute(params![cursor_session(key), key.name])?,
+    };
+    Ok(())
+}
+
+/// Removes a session and all that is its own. Answers whether there was one.
+pub(super) fn delete_session(connection: &Connection, session: SessionId) -> Result<bool, Failure<WriteError>> {
+    const BELONGINGS: [&str; 7] = [
+        "DELETE FROM records WHERE session = ?1",
+        "DELETE FROM contents WHERE session = ?1",
+        "DELETE FROM threads WHERE session = ?1",
+        "DELETE FROM requests WHERE session = ?1",
+        "DELETE FROM snapshots WHERE session = ?1",
+        "DELETE FROM cursors WHERE session = ?1",
+        "DELETE FROM creations WHERE session = ?1",
+    ];
+    let session = blob(session.as_uuid());
+    for belongings in BELONGINGS {
+        connection.prepare_cached(belongings)?.execute(params![session])?;
+    }
+    let sessions = connection
+        .prepare_cached("DELETE FROM sessions WHERE session = ?1")?
+        .execute(params![session])?;
+    Ok(sessions > 0)
+}
+
+/// Forgets what has expired, as many of each kind as one call may.
+pub(super) fn forget_requests(connection: &Connection, now: UnixMillis) -> Result<u64, Failure<WriteError>> {
+    const KINDS: [&str; 2] = [
+        "DELETE FROM requests WHERE (session, scope, request_id) IN \
+         (SELECT session, scope, request_id FROM requests WHERE expires <= ?1 LIMIT ?2)",
+        "DELETE FROM creations WHERE (creator, request_id) IN \
+         (SELECT creator, request_id FROM creations WHERE expires <= ?1 LIMIT ?2)",
+    ];
+    let most = i64::try_from(MAX_FORGOTTEN).unwrap_or(i64::MAX);
+    let mut forgotten = 0_u64;
+    for kind in KINDS {
+        let rows = connection.prepare_cached(kind)?.execute(params![millis(now), most])?;
+        forgotten = forgotten.saturating_add(u64::try_from(rows).unwrap_or(u64::MAX));
+    }
+    Ok(forgotten)
+}
+
+fn existing(connection: &Connection, session: SessionId) -> Result<Head, Failure<WriteError>> {
+    query::head(connection, session)?.ok_or(Failure::Rejected(WriteError::NotFound { session }))
+}

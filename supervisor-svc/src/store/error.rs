@@ -1,0 +1,241 @@
+//! Why a store call failed, and what the caller may conclude from it.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::domain::ids::{Digest, Epoch, Sequence, SessionId, ThreadId};
+
+/// Why a write was refused. It surely did not happen, and the store goes on unless it is [`Refusal::Closed`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// There is no space left for it.
+    #[error("the disk is full")]
+    DiskFull,
+    /// The file or its file system can't be written.
+    #[error("the database is read-only")]
+    ReadOnly,
+    /// A foreign program holds the lock.
+    #[error("the database is locked by another program")]
+    Busy,
+    /// The disk failed before anything was committed.
+    #[error("the disk failed before the commit: {0}")]
+    Io(String),
+    /// The store was closed before it came to this write.
+    #[error("the store is closed")]
+    Closed,
+    /// The engine failed in another way.
+    #[error("the database refused the write: {0}")]
+    Engine(String),
+}
+
+/// What is wrong with a write itself. It would be refused again.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Invalid {
+    /// Something is larger than its bound.
+    #[error("{what} of {bytes} bytes: at most {max} are allowed")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// A batch carries too many of one kind.
+    #[error("{count} {what} in a batch: at most {max} are allowed")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: usize,
+        /// The bound, [`MAX_BATCH_ITEMS`](super::limits::MAX_BATCH_ITEMS).
+        max: usize,
+    },
+    /// The records of a batch aren't numbered one by one from the expected head.
+    #[error("record {found} where {expected} was expected")]
+    Gap {
+        /// The number that should come.
+        expected: Sequence,
+        /// The number that came.
+        found: Sequence,
+    },
+    /// A sequence number is beyond what the engines store.
+    #[error("the sequence number is out of range")]
+    OutOfNumbers,
+    /// The first batch of a session expects records before it.
+    #[error("a session's first batch can't expect head {expected}")]
+    NotFirst {
+        /// The head that it expects.
+        expected: Sequence,
+    },
+    /// A new thread already belongs to another session.
+    #[error("thread {thread} belongs to another session")]
+    ThreadTaken {
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// A snapshot includes records that the log doesn't have.
+    #[error("a snapshot of record {sequence} is ahead of the head {head}")]
+    SnapshotAhead {
+        /// The snapshot's last record.
+        sequence: Sequence,
+        /// The log's last record.
+        head: Sequence,
+    },
+}
+
+/// Why a write other than an append wasn't acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WriteError {
+    /// There is no such session.
+    #[error("session {session} not found")]
+    NotFound {
+        /// The session asked for.
+        session: SessionId,
+    },
+    /// The write breaks a rule; it did not happen.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The write surely did not happen; it may succeed later.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The write did not happen, but an earlier one ended unknown and the store has stopped writing: the process must
+    /// end and replay.
+    #[error("the store stopped after a write whose outcome is unknown")]
+    Stopped,
+    /// The write may or may not be durable, and the store has stopped writing: the process must end and replay.
+    #[error("the outcome of the write is unknown: {0}")]
+    Unknown(String),
+}
+
+/// Why an append wasn't acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AppendError {
+    /// There is no such session; it may have been deleted.
+    #[error("session {session} not found")]
+    NotFound {
+        /// The session asked for.
+        session: SessionId,
+    },
+    /// The writer lost the session's ownership. It must drop its state and not try again.
+    #[error("fenced: the session's epoch is {current}")]
+    Fenced {
+        /// The present epoch.
+        current: Epoch,
+    },
+    /// The log doesn't end where the writer thinks.
+    #[error("the session's head is {actual}")]
+    Mismatch {
+        /// Where it ends.
+        actual: Sequence,
+    },
+    /// The batch breaks a rule; it did not happen.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The batch surely did not happen; it may succeed later.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The batch did not happen, but an earlier write ended unknown and the store has stopped writing: the process must
+    /// end and replay.
+    #[error("the store stopped after a write whose outcome is unknown")]
+    Stopped,
+    /// The batch may or may not be durable, and the store has stopped writing: the process must end and replay.
+    #[error("the outcome of the append is unknown: {0}")]
+    Unknown(String),
+}
+
+impl From<WriteError> for AppendError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::NotFound { session } => Self::NotFound { session },
+            WriteError::Invalid(invalid) => Self::Invalid(invalid),
+            WriteError::Refused(refusal) => Self::Refused(refusal),
+            WriteError::Stopped => Self::Stopped,
+            WriteError::Unknown(cause) => Self::Unknown(cause),
+        }
+    }
+}
+
+/// What stands beside a session's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// A content.
+    Content(Digest),
+    /// The snapshot.
+    Snapshot,
+    /// A remembered request.
+    Request,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Content(digest) => write!(f, "content {digest}"),
+            Self::Snapshot => f.write_str("snapshot"),
+            Self::Request => f.write_str("memory of a request"),
+        }
+    }
+}
+
+/// Why a read failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    /// A record is missing or doesn't match its checksum. The session can't be replayed past it.
+    #[error("record {sequence} of session {session} is corrupt")]
+    Corrupt {
+        /// The session.
+        session: SessionId,
+        /// The record.
+        sequence: Sequence,
+    },
+    /// Something beside the records doesn't match its checksum.
+    #[error("session {session}: its {side} is corrupt")]
+    CorruptSide {
+        /// The session.
+        session: SessionId,
+        /// What it is.
+        side: Side,
+    },
+    /// The engine couldn't read.
+    #[error("the database can't be read: {0}")]
+    Engine(String),
+}
+
+/// Why a store couldn't be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The data was written by a newer version of the program.
+    #[error(
+        "UPGRADE_REQUIRED: the database has schema version {found}, this program knows up to {supported}; \
+         start a newer version"
+    )]
+    UpgradeRequired {
+        /// The version of the data.
+        found: i64,
+        /// The newest version that this program knows.
+        supported: i64,
+    },
+    /// The engine's own check found the file damaged.
+    #[error("the database is damaged ({0}); restore a backup")]
+    Damaged(String),
+    /// The engine didn't take a setting that durability rests on.
+    #[error("the database has {setting} = {found} instead of {wanted}; is it on a network file system?")]
+    NotDurable {
+        /// The setting.
+        setting: &'static str,
+        /// What it is.
+        found: String,
+        /// What it must be.
+        wanted: &'static str,
+    },
+    /// The engine couldn't open or prepare the file.
+    #[error("the database can't be opened: {0}")]
+    Engine(#[from] rusqlite::Error),
+    /// The writer's thread couldn't be started.
+    #[error("the writer can't be started: {0}")]
+    Thread(#[from] std::io::Error),
+    /// Opening was cut short, as by the runtime's end.
+    #[error("opening the database was cut short: {0}")]
+    Interrupted(#[from] tokio::task::JoinError),
+}

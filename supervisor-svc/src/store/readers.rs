@@ -1,0 +1,73 @@
+//! A few read-only connections, so that reads never wait for the writer.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use super::{error::ReadError, limits::MAX_READERS, schema};
+
+/// The connections, opened when they are first needed.
+pub(super) struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Readers {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            idle: Mutex::new(Vec::new()),
+            permits: Arc::new(Semaphore::new(MAX_READERS)),
+        }
+    }
+
+    /// Runs a query on a blocking thread, once a connection is free.
+    ///
+    /// # Errors
+    /// The query's own, or [`ReadError::Engine`] if there is no connection to be had.
+    pub(super) async fn run<T, F>(self: &Arc<Self>, query: F) -> Result<T, ReadError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, ReadError> + Send + 'static,
+    {
+        let permit = match Arc::clone(&self.permits).acquire_owned().await {
+            Ok(permit) => permit,
+            Err(closed) => return Err(ReadError::Engine(closed.to_string())),
+        };
+        let readers = Arc::clone(self);
+        let task = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let connection = readers.take()?;
+            let result = query(&connection);
+            // A connection that failed may fail again; the next reader opens another.
+            if !matches!(result, Err(ReadError::Engine(_))) {
+                readers.give_back(connection);
+            }
+            result
+        });
+        match task.await {
+            Ok(result) => result,
+            Err(cut_short) => Err(ReadError::Engine(cut_short.to_string())),
+        }
+    }
+
+    fn take(&self) -> Result<Connection, ReadError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match idle {
+            Some(connection) => Ok(connection),
+            None => Ok(schema::open_reader(&self.path)?),
+        }
+    }
+
+    fn give_back(&self, connection: Connection) {
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(connection);
+    }
+}

@@ -1,0 +1,196 @@
+//! The database file: its tables and their migrations, and the settings without which nothing may be acknowledged.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig, params};
+use uuid::Uuid;
+
+use super::{
+    error::OpenError,
+    limits::{BUSY_TIMEOUT, STATEMENT_CACHE},
+};
+
+/// The migrations in order: the first makes version 1 of an empty file. A released one never changes.
+const MIGRATIONS: [&str; 1] = ["
+    CREATE TABLE meta (
+        key TEXT NOT NULL PRIMARY KEY,
+        value BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE sessions (
+        session BLOB NOT NULL PRIMARY KEY,
+        head INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        due INTEGER
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX sessions_due ON sessions (due, session) WHERE due IS NOT NULL;
+
+    CREATE TABLE creations (
+        creator TEXT NOT NULL,
+        request_id TEXT NOT NULL,
+        hash BLOB NOT NULL,
+        session BLOB NOT NULL,
+        expires INTEGER NOT NULL,
+        PRIMARY KEY (creator, request_id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX creations_session ON creations (session);
+    CREATE INDEX creations_expires ON creations (expires);
+
+    CREATE TABLE records (
+        session BLOB NOT NULL,
+        sequence INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        bytes BLOB NOT NULL,
+        PRIMARY KEY (session, sequence)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE contents (
+        session BLOB NOT NULL,
+        digest BLOB NOT NULL,
+        crc INTEGER NOT NULL,
+        bytes BLOB NOT NULL,
+        PRIMARY KEY (session, digest)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE threads (
+        thread BLOB NOT NULL PRIMARY KEY,
+        session BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX threads_session ON threads (session);
+
+    CREATE TABLE requests (
+        session BLOB NOT NULL,
+        scope TEXT NOT NULL,
+        request_id TEXT NOT NULL,
+        hash BLOB NOT NULL,
+        outcome BLOB NOT NULL,
+        expires INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        PRIMARY KEY (session, scope, request_id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX requests_expires ON requests (expires);
+
+    CREATE TABLE snapshots (
+        session BLOB NOT NULL PRIMARY KEY,
+        sequence INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        bytes BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE cursors (
+        session BLOB NOT NULL,
+        name TEXT NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (session, name)
+    ) STRICT, WITHOUT ROWID;
+"];
+
+/// The `synchronous` level that flushes the log at every commit.
+const SYNCHRONOUS_FULL: i64 = 2;
+
+/// Opens or creates the file for writing and returns the log's id.
+///
+/// # Errors
+/// See [`OpenError`]. A file of a newer version is left as it was.
+pub(super) fn open_writer(path: &Path) -> Result<(Connection, Uuid), OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = open(path, flags)?;
+    let version = version_of(&connection)?;
+    make_durable(&connection)?;
+    check_pages(&connection)?;
+    migrate(&mut connection, version)?;
+    let log_id = log_id(&connection)?;
+    Ok((connection, log_id))
+}
+
+/// Opens the file, which a writer has opened before, for reading.
+///
+/// # Errors
+/// The engine's.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, rusqlite::Error> {
+    open(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+}
+
+fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    // After a failed fsync a checkpoint at closing would drop the log that a replay needs.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(connection)
+}
+
+fn newest() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+/// The number of migrations that the file has seen.
+fn version_of(connection: &Connection) -> Result<usize, OpenError> {
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if found > newest() {
+        return Err(OpenError::UpgradeRequired {
+            found,
+            supported: newest(),
+        });
+    }
+    usize::try_from(found).map_err(|_| OpenError::Damaged(format!("schema version {found}")))
+}
+
+fn make_durable(connection: &Connection) -> Result<(), OpenError> {
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(OpenError::NotDurable {
+            setting: "journal_mode",
+            found: mode,
+            wanted: "wal",
+        });
+    }
+    // The writer makes the checkpoints itself, to see their errors. Deleted content is overwritten: it may be secret.
+    connection.execute_batch(
+        "PRAGMA synchronous = FULL;
+         PRAGMA fullfsync = ON;
+         PRAGMA checkpoint_fullfsync = ON;
+         PRAGMA wal_autocheckpoint = 0;
+         PRAGMA secure_delete = ON;",
+    )?;
+    let level: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
+    if level == SYNCHRONOUS_FULL {
+        Ok(())
+    } else {
+        Err(OpenError::NotDurable {
+            setting: "synchronous",
+            found: level.to_string(),
+            wanted: "2 (FULL)",
+        })
+    }
+}
+
+fn check_pages(connection: &Connection) -> Result<(), OpenError> {
+    let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if verdict == "ok" {
+        Ok(())
+    } else {
+        Err(OpenError::Damaged(verdict))
+    }
+}
+
+/// Runs the migrations that the file hasn't seen, each in a transaction with its number.
+fn migrate(connection: &mut Connection, seen: usize) -> Result<(), OpenError> {
+    for (index, sql) in MIGRATIONS.iter().enumerate().skip(seen) {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        transaction.execute_batch(sql)?;
+        transaction.execute_batch(&format!("PRAGMA user_version = {}", index + 1))?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+/// The log's id, which the first opening gives.
+fn log_id(connection: &Connection) -> Result<Uuid, OpenError> {
+    connection.execute(
+        "INSERT INTO meta (key, value) VALUES ('log_id', ?1) ON CONFLICT DO NOTHING",
+        params![Uuid::new_v4().into_bytes()],
+    )?;
+    let bytes = connection.query_row("SELECT value FROM meta WHERE key = 'log_id'", [], |row| row.get(0))?;
+    Ok(Uuid::from_bytes(bytes))
+}

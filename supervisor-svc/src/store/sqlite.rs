@@ -1,0 +1,207 @@
+//! The default engine: one SQLite file, one writing thread, a few reading connections.
+
+use std::{path::PathBuf, sync::Arc};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use rusqlite::Connection;
+use uuid::Uuid;
+
+use super::{
+    EventStore, apply,
+    batch::{
+        Batch, Created, Creation, CreationKey, CursorKey, Due, Head, RequestKey, RequestRecord, Snapshot, StoredRecord,
+        check_cursor, check_snapshot,
+    },
+    error::{AppendError, OpenError, ReadError, WriteError},
+    query,
+    readers::Readers,
+    schema,
+    writer::Writer,
+};
+use crate::domain::{
+    ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+    time::UnixMillis,
+};
+
+/// A log in one SQLite file. Only one process may have it open; who opens it holds the data directory's lock.
+///
+/// A write is acknowledged when its commit group is flushed to the disk. Dropping the store flushes what was accepted
+/// and joins the writing thread, which blocks; [`close`](EventStore::close) does so without blocking.
+pub struct SqliteStore {
+    readers: Arc<Readers>,
+    writer: Writer,
+    log_id: Uuid,
+}
+
+impl SqliteStore {
+    /// Opens the file or creates it, checks that it is whole and that commits to it will be durable, and brings it to
+    /// the present schema.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open(path: impl Into<PathBuf>) -> Result<Self, OpenError> {
+        let path = path.into();
+        tokio::task::spawn_blocking(move || -> Result<Self, OpenError> {
+            let (connection, log_id) = schema::open_writer(&path)?;
+            Ok(Self {
+                readers: Arc::new(Readers::new(path)),
+                writer: Writer::start(connection)?,
+                log_id,
+            })
+        })
+        .await?
+    }
+}
+
+impl EventStore for SqliteStore {
+    fn log_id(&self) -> Uuid {
+        self.log_id
+    }
+
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>> {
+        Box::pin(async move {
+            batch.check_first(key.as_ref())?;
+            let weight = batch.weight();
+            let work = move |connection: &Connection| apply::create(connection, key.as_ref(), &batch);
+            self.writer.submit(weight, work).await
+        })
+    }
+
+    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>> {
+        Box::pin(async move {
+            batch.check()?;
+            let weight = batch.weight();
+            self.writer
+                .submit(weight, move |connection: &Connection| apply::append(connection, &batch))
+                .await
+        })
+    }
+
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>> {
+        Box::pin(
+            self.writer
+                .submit(0, move |connection: &Connection| apply::claim(connection, session)),
+        )
+    }
+
+    fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            check_snapshot(&snapshot)?;
+            let weight = snapshot.bytes.len();
+            let work = move |connection: &Connection| apply::put_snapshot(connection, session, &snapshot);
+            self.writer.submit(weight, work).await
+        })
+    }
+
+    fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            check_cursor(&key, value.as_ref())?;
+            let weight = key.name.len() + value.as_ref().map_or(0, Bytes::len);
+            let work = move |connection: &Connection| apply::put_cursor(connection, &key, value.as_ref());
+            self.writer.submit(weight, work).await
+        })
+    }
+
+    fn delete_session(&self, session: SessionId) -> BoxFuture<'_, Result<bool, WriteError>> {
+        Box::pin(self.writer.submit(0, move |connection: &Connection| {
+            apply::delete_session(connection, session)
+        }))
+    }
+
+    fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>> {
+        Box::pin(self.writer.submit(0, move |connection: &Connection| {
+            apply::forget_requests(connection, now)
+        }))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.writer.close())
+    }
+
+    fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| Ok(query::head(connection, session)?)),
+        )
+    }
+
+    fn read(
+        &self,
+        session: SessionId,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::records(connection, session, after, limit)),
+        )
+    }
+
+    fn content(&self, session: SessionId, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::content(connection, session, digest)),
+        )
+    }
+
+    fn snapshot(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Snapshot>, ReadError>> {
+        Box::pin(self.readers.run(move |connection| query::snapshot(connection, session)))
+    }
+
+    fn request(&self, session: SessionId, key: RequestKey) -> BoxFuture<'_, Result<Option<RequestRecord>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::request(connection, session, &key)),
+        )
+    }
+
+    fn requests(
+        &self,
+        session: SessionId,
+        after: Option<RequestKey>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RequestRecord>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::requests(connection, session, after.as_ref(), limit)),
+        )
+    }
+
+    fn creation(&self, creator: String, request_id: String) -> BoxFuture<'_, Result<Option<Creation>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| Ok(query::creation(connection, &creator, &request_id)?)),
+        )
+    }
+
+    fn session_of(&self, thread: ThreadId) -> BoxFuture<'_, Result<Option<SessionId>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| Ok(query::session_of(connection, thread)?)),
+        )
+    }
+
+    fn sessions(&self, after: Option<SessionId>, limit: usize) -> BoxFuture<'_, Result<Vec<SessionId>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::sessions(connection, after, limit)),
+        )
+    }
+
+    fn due_before(
+        &self,
+        time: UnixMillis,
+        after: Option<Due>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::due_before(connection, time, after, limit)),
+        )
+    }
+
+    fn cursor(&self, key: CursorKey) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
+        Box::pin(self.readers.run(move |connection| query::cursor(connection, &key)))
+    }
+}

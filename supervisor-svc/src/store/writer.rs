@@ -1,0 +1,241 @@
+//! The one thread that writes: it takes what is ready, commits it as one group, and then answers everyone.
+//!
+//! There is no timer: while a group is committed the next one gathers, so a slow disk makes larger groups.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::{
+    error::{Refusal, WriteError},
+    group::{self, Ending, Failure, Job, Task},
+    limits::{CHECKPOINT_FRAMES, MAX_GROUP_BYTES, MAX_GROUP_JOBS, MAX_QUEUE_BYTES, MAX_QUEUE_JOBS},
+};
+
+enum Message {
+    Work(Box<dyn Job>),
+    Close(oneshot::Sender<()>),
+}
+
+/// The way to the writer's thread. Dropping it makes durable what was accepted and joins the thread.
+pub(super) struct Writer {
+    /// `None` only while the writer is dropped.
+    messages: Option<mpsc::Sender<Message>>,
+    thread: Option<JoinHandle<()>>,
+    room: Arc<Semaphore>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Writer {
+    /// Starts the thread, which owns the connection from then on.
+    ///
+    /// # Errors
+    /// The operating system's, if it starts no thread.
+    pub(super) fn start(connection: Connection) -> std::io::Result<Self> {
+        let (messages, inbox) = mpsc::channel(MAX_QUEUE_JOBS);
+        let closed = Arc::new(AtomicBool::new(false));
+        let worker = Worker {
+            connection,
+            inbox,
+            closed: Arc::clone(&closed),
+        };
+        let thread = thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || worker.run())?;
+        let room = Arc::new(Semaphore::new(MAX_QUEUE_BYTES));
+        Ok(Self {
+            messages: Some(messages),
+            thread: Some(thread),
+            room,
+            closed,
+        })
+    }
+
+    /// Has the work done inside a commit group and waits until that is durable. Waits for room first.
+    ///
+    /// # Errors
+    /// The work's own, or [`WriteError::Refused`], [`WriteError::Stopped`] or [`WriteError::Unknown`].
+    pub(super) async fn submit<T, E, F>(&self, weight: usize, work: F) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<WriteError> + Send + 'static,
+        F: Fn(&Connection) -> Result<T, Failure<E>> + Send + 'static,
+    {
+        let room = u32::try_from(weight.clamp(1, MAX_QUEUE_BYTES)).unwrap_or(u32::MAX);
+        let Ok(room) = Arc::clone(&self.room).acquire_many_owned(room).await else {
+            return Err(E::from(self.why_gone()));
+        };
+        let Some(messages) = &self.messages else {
+            return Err(E::from(self.why_gone()));
+        };
+        let (reply, answer) = oneshot::channel();
+        let job: Box<dyn Job> = Box::new(Task::new(work, weight, reply, room));
+        if messages.send(Message::Work(job)).await.is_err() {
+            return Err(E::from(self.why_gone()));
+        }
+        match answer.await {
+            Ok(result) => result,
+            Err(_) => Err(E::from(WriteError::Unknown(
+                "the writer ended without an answer".to_owned(),
+            ))),
+        }
+    }
+
+    /// Has everything that was accepted made durable, and the thread end.
+    pub(super) async fn close(&self) {
+        let Some(messages) = &self.messages else { return };
+        let (done, closed) = oneshot::channel();
+        if messages.send(Message::Close(done)).await.is_ok() {
+            // An error means that the thread has ended in another way, which is as good.
+            let _ = closed.await;
+        }
+    }
+
+    fn why_gone(&self) -> WriteError {
+        if self.closed.load(Ordering::Acquire) {
+            WriteError::Refused(Refusal::Closed)
+        } else {
+            WriteError::Stopped
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.messages.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the writer was reported where it happened; the callers got `Unknown`.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    connection: Connection,
+    inbox: mpsc::Receiver<Message>,
+    /// Tells an orderly end from a stop after a failure.
+    closed: Arc<AtomicBool>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let mut closers = Vec::new();
+        while closers.is_empty() {
+            let Some(first) = self.inbox.blocking_recv() else { break };
+            let mut jobs = self.gather(first, &mut closers);
+            if let Some(error) = self.commit(&mut jobs).or_else(|| self.checkpoint_if_due()) {
+                tracing::error!(%error, "the store stops writing; the process must end and replay");
+                self.refuse_rest(&Ending::Stop(WriteError::Stopped), &mut closers);
+                return;
+            }
+        }
+        self.closed.store(true, Ordering::Release);
+        self.refuse_rest(&Ending::Refused(Refusal::Closed), &mut closers);
+        self.finish();
+        for closer in closers {
+            // Who asked may be gone.
+            let _ = closer.send(());
+        }
+    }
+
+    /// The first message's job and those that are ready after it, up to the bounds of a group or a wish to close.
+    fn gather(&mut self, first: Message, closers: &mut Vec<oneshot::Sender<()>>) -> Vec<Box<dyn Job>> {
+        let mut jobs = Vec::new();
+        let mut bytes = 0_usize;
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message {
+                Message::Work(job) => {
+                    bytes = bytes.saturating_add(job.weight());
+                    jobs.push(job);
+                }
+                Message::Close(closer) => {
+                    closers.push(closer);
+                    break;
+                }
+            }
+            if jobs.len() >= MAX_GROUP_JOBS || bytes >= MAX_GROUP_BYTES {
+                break;
+            }
+            next = self.inbox.try_recv().ok();
+        }
+        jobs
+    }
+
+    /// Commits and answers a group. Returns why the writer must stop, if it must.
+    fn commit(&self, jobs: &mut Vec<Box<dyn Job>>) -> Option<WriteError> {
+        if jobs.is_empty() {
+            return None;
+        }
+        let ending = group::commit(&self.connection, jobs);
+        for job in jobs.drain(..) {
+            job.answer(&ending);
+        }
+        match ending {
+            Ending::Committed => None,
+            Ending::Refused(refusal) => {
+                tracing::warn!(%refusal, "a commit group was refused");
+                None
+            }
+            Ending::Stop(error) => Some(error),
+        }
+    }
+
+    /// Moves the write-ahead log into the database once it is long enough. The engine would do so by itself, but it
+    /// hides a failed fsync, after which the log must not be reused.
+    fn checkpoint_if_due(&self) -> Option<WriteError> {
+        match self.checkpoint("PRAGMA wal_checkpoint(NOOP)") {
+            Ok(frames) if frames < CHECKPOINT_FRAMES => return None,
+            Ok(_) => {}
+            Err(error) => return fatal(&error),
+        }
+        match self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)") {
+            Ok(_) => None,
+            Err(error) => fatal(&error),
+        }
+    }
+
+    /// Runs the statement and returns how many frames of the log are not in the database.
+    fn checkpoint(&self, sql: &str) -> Result<i64, rusqlite::Error> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        statement.query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
+    }
+
+    /// Takes nothing more and answers what is queued. Nothing of that has been worked on.
+    fn refuse_rest(&mut self, ending: &Ending, closers: &mut Vec<oneshot::Sender<()>>) {
+        self.inbox.close();
+        while let Some(message) = self.inbox.blocking_recv() {
+            match message {
+                Message::Work(job) => job.answer(ending),
+                Message::Close(closer) => closers.push(closer),
+            }
+        }
+    }
+
+    /// Leaves a short log behind, so that the next start is quick. What was acknowledged doesn't depend on it.
+    fn finish(&self) {
+        if let Err(error) = self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)") {
+            tracing::warn!(%error, "the last checkpoint failed");
+        }
+    }
+}
+
+/// An I/O error of a checkpoint leaves in doubt what of the database is on the disk. Anything else can be tried again.
+fn fatal(error: &rusqlite::Error) -> Option<WriteError> {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            Some(WriteError::Unknown(error.to_string()))
+        }
+        Some(_) | None => {
+            tracing::warn!(%error, "a checkpoint failed and is tried again");
+            None
+        }
+    }
+}

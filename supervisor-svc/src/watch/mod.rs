@@ -1,0 +1,10 @@
+//! Following sessions: a snapshot as of S, then every event after S in order; and beside it the latest telemetry.
+
+mod stream;
+mod telemetry;
+
+pub use self::{
+    stream::{Position, Scope, ThreadWatch, WatchLimits},
+    telemetry::TelemetryBoard,
+};
+pub(crate) use self::stream::draining;

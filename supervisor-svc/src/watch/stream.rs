@@ -1,0 +1,346 @@
+//! One watcher: a snapshot or a position, then the log until it is caught up, then what is appended. A watcher that lags goes
+//! back to the log, so it slows nobody and loses nothing.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use svc_kit::identity::ThreadPrincipal;
+use tokio::{
+    sync::{broadcast::error::RecvError, mpsc},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+use troupe_proto::{
+    fault::Fault,
+    reason::Reason,
+    supervisor::v1::{self as pb, watch_threads_response::Message},
+};
+
+use crate::{
+    domain::{
+        actor::Caller,
+        event::{Event, Recorded, ThreadEvent},
+        ids::{Generation, Sequence, ThreadId},
+        refusal::Refusal,
+        session::Session,
+    },
+    session::{Directory, Failure, Handle},
+    store::limits::MAX_PAGE,
+    wire,
+};
+
+/// How many threads a part of a snapshot has at most.
+const CHUNK_THREADS: usize = 256;
+
+/// How many bytes a part of a snapshot has at most; one thread alone may not exceed it.
+const CHUNK_BYTES: usize = 512 * 1024;
+
+/// How often a watcher gets telemetry at most.
+const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
+
+/// The times of a watch.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchLimits {
+    /// How long a stream may be silent before it gets a bookmark.
+    pub bookmark_every: Duration,
+    /// How long a stream lives; jittered by the caller so that streams do not end together.
+    pub lifetime: Duration,
+}
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// With a snapshot.
+    Snapshot {
+        /// Closed threads too.
+        include_closed: bool,
+    },
+    /// With the event after this one.
+    After(Sequence),
+}
+
+/// What a watch shows.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// The top of the subtree; `None`: the whole session.
+    pub top: Option<ThreadId>,
+    /// Groups of events; empty: all.
+    pub kinds: BTreeSet<pb::EventKind>,
+    /// The thread that watches, if one does: its stream ends when its token goes stale.
+    pub watcher: Option<ThreadPrincipal>,
+}
+
+/// A watch about to run.
+pub struct ThreadWatch {
+    /// Where sessions are found.
+    pub directory: Directory,
+    /// The session.
+    pub handle: Handle,
+    /// Where it begins.
+    pub position: Position,
+    /// What it shows.
+    pub scope: Scope,
+    /// Its times.
+    pub limits: WatchLimits,
+    /// Cancelled when the service drains.
+    pub draining: CancellationToken,
+}
+
+type Outbox = mpsc::Sender<Result<pb::WatchThreadsResponse, Status>>;
+
+/// Why a watch ended by itself.
+enum End {
+    /// The client is gone.
+    Gone,
+    /// With this error.
+    Failed(Status),
+    /// As planned, after a last bookmark.
+    Planned,
+}
+
+impl ThreadWatch {
+    /// Runs the watch until it ends.
+    pub async fn run(self, outbox: Outbox) {
+        let mut position = Sequence::ZERO;
+        match self.follow(&outbox, &mut position).await {
+            Ok(never) => match never {},
+            Err(End::Gone) => {}
+            Err(End::Failed(status)) => {
+                let _ = outbox.send(Err(status)).await;
+            }
+            Err(End::Planned) => {
+                let ending = bookmark(position, true);
+                let _ = outbox.send(Ok(ending)).await;
+            }
+        }
+    }
+
+    async fn follow(&self, outbox: &Outbox, position: &mut Sequence) -> Result<std::convert::Infallible, End> {
+        // Subscribed before the state is read, so that nothing falls between the two.
+        let mut feed = self.handle.follow();
+        let mut telemetry_seen = 0;
+        let state = self.handle.state();
+        *position = match self.position {
+            Position::Snapshot { include_closed } => {
+                self.snapshot(outbox, &state, include_closed).await?;
+                state.sequence
+            }
+            Position::After(after) if after > state.sequence => {
+                let ahead = Refusal::AheadOfHead {
+                    after,
+                    head: state.sequence,
+                };
+                return Err(End::Failed(wire::status::fault(&ahead).into()));
+            }
+            Position::After(after) => after,
+        };
+        self.catch_up(outbox, position).await?;
+
+        let ends = Instant::now() + self.limits.lifetime;
+        let mut idle = interval(self.limits.bookmark_every);
+        idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        idle.reset();
+        let mut telemetry = interval(TELEMETRY_EVERY);
+        telemetry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = *position;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.draining.cancelled() => {
+                    let _ = outbox.send(Ok(bookmark(*position, true))).await;
+                    return Err(End::Failed(draining()));
+                }
+                () = outbox.closed() => return Err(End::Gone),
+                () = sleep_until(ends) => return Err(End::Planned),
+                commit = feed.recv() => {
+                    match commit {
+                        Ok(commit) => self.send_events(outbox, &commit.events, position, &mut told).await?,
+                        Err(RecvError::Lagged(_)) => self.catch_up(outbox, position).await?,
+                        // The actor ended; the client finds the session anew.
+                        Err(RecvError::Closed) => return Err(End::Planned),
+                    }
+                    self.check_watcher()?;
+                }
+                _ = telemetry.tick() => self.send_telemetry(outbox, &mut telemetry_seen).await?,
+                _ = idle.tick() => {
+                    send(outbox, bookmark(*position, false)).await?;
+                    told = *position;
+                }
+            }
+        }
+    }
+
+    /// Sends the log from the position to its end.
+    async fn catch_up(&self, outbox: &Outbox, position: &mut Sequence) -> Result<(), End> {
+        let store = &self.directory.context().store;
+        // Only what is published: a record may be durable a moment before anybody may know.
+        let until = self.handle.state().sequence;
+        let mut told = *position;
+        while *position < until {
+            let page = store
+                .read(self.handle.id(), *position, MAX_PAGE)
+                .await
+                .map_err(|error| failed(error.into()))?;
+            let mut events = Vec::with_capacity(page.len());
+            for stored in page.iter().filter(|stored| stored.sequence <= until) {
+                let recorded = wire::decode_record(self.handle.id(), &stored.bytes)
+                    .map_err(|error| failed(error.into()))?;
+                events.push(recorded);
+            }
+            if events.is_empty() {
+                return Ok(());
+            }
+            self.send_events(outbox, &events, position, &mut told).await?;
+        }
+        if told < *position {
+            send(outbox, bookmark(*position, false)).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_events(
+        &self,
+        outbox: &Outbox,
+        events: &[Recorded],
+        position: &mut Sequence,
+        told: &mut Sequence,
+    ) -> Result<(), End> {
+        for recorded in events {
+            if recorded.sequence <= *position {
+                continue;
+            }
+            *position = recorded.sequence;
+            if !self.shows(&recorded.event) {
+                continue;
+            }
+            *told = recorded.sequence;
+            let event = wire::event_to_pb(self.handle.id(), recorded);
+            let message = pb::WatchThreadsResponse {
+                sequence: recorded.sequence.get(),
+                message: Some(Message::Event(event)),
+            };
+            send(outbox, message).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether an event is in the scope. A subtree's watcher also learns that an ancestor is fenced or interrupted.
+    fn shows(&self, event: &Event) -> bool {
+        let wanted = self.scope.kinds.is_empty() || self.scope.kinds.contains(&wire::event::group(event));
+        let Some(top) = self.scope.top else { return wanted };
+        let within = match event {
+            Event::Session(_) => true,
+            Event::Thread(id, event) => {
+                let session = self.handle.state();
+                let reaches_down = matches!(
+                    event,
+                    ThreadEvent::CloseRequested(_) | ThreadEvent::InterruptRequested { .. }
+                );
+                session.is_within(*id, top) || (reaches_down && session.is_within(top, *id))
+            }
+        };
+        wanted && within
+    }
+
+    async fn snapshot(&self, outbox: &Outbox, state: &Arc<Session>, include_closed: bool) -> Result<(), End> {
+        let threads: Vec<_> = match self.scope.top {
+            None => state.in_spawn_order().collect(),
+            Some(top) => {
+                let mut subtree = state.subtree(top);
+                subtree.sort_by_key(|thread| thread.spawn_sequence);
+                subtree
+            }
+        };
+        let context = self.directory.context();
+        let mut chunk = pb::Snapshot {
+            session: Some(wire::thread::session(state)),
+            threads: Vec::new(),
+            last: false,
+            log_id: context.store.log_id().to_string(),
+        };
+        let mut bytes = 0;
+        for thread in threads {
+            if !include_closed && !thread.status.kind().is_open() {
+                continue;
+            }
+            let shown = context.show(state, thread, wire::View::default());
+            let size = prost::Message::encoded_len(&shown);
+            if chunk.threads.len() >= CHUNK_THREADS || (bytes + size > CHUNK_BYTES && !chunk.threads.is_empty()) {
+                let next = pb::Snapshot {
+                    log_id: chunk.log_id.clone(),
+                    ..pb::Snapshot::default()
+                };
+                send(outbox, part(state, std::mem::replace(&mut chunk, next))).await?;
+                bytes = 0;
+            }
+            bytes += size;
+            chunk.threads.push(shown);
+        }
+        chunk.last = true;
+        send(outbox, part(state, chunk)).await
+    }
+
+    async fn send_telemetry(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
+        let (newest, changed) = self.directory.context().telemetry.since(self.handle.id(), *seen);
+        *seen = newest;
+        for (thread, values) in changed {
+            let within = self
+                .scope
+                .top
+                .is_none_or(|top| self.handle.state().is_within(thread, top));
+            if within {
+                let message = pb::WatchThreadsResponse {
+                    sequence: 0,
+                    message: Some(Message::Telemetry((*values).clone())),
+                };
+                send(outbox, message).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A thread's stream must not outlive its token.
+    fn check_watcher(&self) -> Result<(), End> {
+        let Some(watcher) = &self.scope.watcher else { return Ok(()) };
+        let caller = Caller::Thread {
+            id: ThreadId::from_uuid(watcher.thread),
+            generation: Generation::new(watcher.generation),
+        };
+        crate::domain::authority::fresh(&self.handle.state(), &caller)
+            .map(drop)
+            .map_err(|_| End::Failed(svc_kit::auth::unauthenticated()))
+    }
+}
+
+async fn send(outbox: &Outbox, message: pb::WatchThreadsResponse) -> Result<(), End> {
+    outbox.send(Ok(message)).await.map_err(|_| End::Gone)
+}
+
+fn part(state: &Session, chunk: pb::Snapshot) -> pb::WatchThreadsResponse {
+    pb::WatchThreadsResponse {
+        sequence: state.sequence.get(),
+        message: Some(Message::Snapshot(chunk)),
+    }
+}
+
+fn bookmark(position: Sequence, ending: bool) -> pb::WatchThreadsResponse {
+    pb::WatchThreadsResponse {
+        sequence: position.get(),
+        message: Some(Message::Bookmark(pb::Bookmark { ending })),
+    }
+}
+
+fn failed(failure: Failure) -> End {
+    End::Failed(crate::grpc::failure_status(&failure))
+}
+
+/// The service drains: the client resumes elsewhere or later.
+pub(crate) fn draining() -> Status {
+    Fault::new(
+        Code::Unavailable,
+        Reason::Draining,
+        "the supervisor is shutting down; watch again from the last sequence",
+    )
+    .retry_after(Duration::from_secs(1))
+    .into()
+}

@@ -1,0 +1,166 @@
+//! Events, as watchers see them and as records keep them. The two directions are matches of their own, in `event_out`
+//! and `event_in`.
+
+use troupe_proto::{
+    store::v1::Private,
+    supervisor::v1::{self as pb, event::Kind},
+};
+
+use super::{
+    parts::{empty_message, text_or_empty, time_to_pb, zero_bounds},
+    settings::secrets,
+};
+use crate::domain::{
+    event::{Event, Recorded, SessionEvent, ThreadEvent},
+    ids::SessionId,
+};
+
+pub use super::event_in::event_from_pb;
+
+/// An event as watchers see it.
+#[must_use]
+pub fn event_to_pb(session: SessionId, recorded: &Recorded) -> pb::Event {
+    pb::Event {
+        session_id: session.to_string(),
+        thread_id: text_or_empty(recorded.event.thread()),
+        sequence: recorded.sequence.get(),
+        time: Some(time_to_pb(recorded.time)),
+        actor: recorded.circumstances.actor.to_string(),
+        kind: Some(super::event_out::kind(&recorded.event, Some(recorded.time))),
+    }
+}
+
+/// An event as a record keeps it: what happened, without what the record's header says.
+pub(super) fn event_to_store(event: &Event) -> pb::Event {
+    pb::Event {
+        kind: Some(super::event_out::kind(event, None)),
+        ..pb::Event::default()
+    }
+}
+
+/// What a record keeps beside the event: secrets, and what the message cannot tell.
+pub(super) fn private(event: &Event) -> Private {
+    match event {
+        Event::Session(SessionEvent::Opened(settings)) => Private {
+            webhook_secrets: secrets(&settings.webhooks),
+            ..zero_bounds(settings.budget)
+        },
+        Event::Session(SessionEvent::Updated(change)) => Private {
+            webhook_secrets: secrets(change.webhooks.as_deref().unwrap_or_default()),
+            ..zero_bounds(change.budget.unwrap_or_default())
+        },
+        Event::Session(SessionEvent::Closed) => Private::default(),
+        Event::Thread(_, event) => match event {
+            ThreadEvent::Spawned(spawned) => zero_bounds(spawned.budget),
+            ThreadEvent::TurnEnded { outcome, .. } => empty_message(outcome),
+            ThreadEvent::Resumed(resumed) => empty_message(&resumed.settled),
+            ThreadEvent::SpawnFailed { .. }
+            | ThreadEvent::Admitted
+            | ThreadEvent::Placed { .. }
+            | ThreadEvent::InputQueued { .. }
+            | ThreadEvent::TurnDispatched { .. }
+            | ThreadEvent::TurnStarted { .. }
+            | ThreadEvent::InputDelivered { .. }
+            | ThreadEvent::InterruptRequested { .. }
+            | ThreadEvent::NoteSet(_)
+            | ThreadEvent::ConditionChanged { .. }
+            | ThreadEvent::UsageRecorded { .. }
+            | ThreadEvent::ArtifactRecorded { .. }
+            | ThreadEvent::ToolDenied { .. }
+            | ThreadEvent::CloseRequested(_)
+            | ThreadEvent::Closed { .. }
+            | ThreadEvent::EdgeCreated(_)
+            | ThreadEvent::EdgeDeleted(_)
+            | ThreadEvent::HandoffSent(_)
+            | ThreadEvent::MailAcknowledged(_)
+            | ThreadEvent::ApprovalRequested { .. }
+            | ThreadEvent::ApprovalResolved { .. } => Private::default(),
+        },
+    }
+}
+
+/// The group that a watch's filter names.
+#[must_use]
+pub const fn group(event: &Event) -> pb::EventKind {
+    match event {
+        Event::Session(SessionEvent::Opened(_) | SessionEvent::Updated(_) | SessionEvent::Closed) => {
+            pb::EventKind::Session
+        }
+        Event::Thread(_, event) => match event {
+            ThreadEvent::Spawned(_) | ThreadEvent::SpawnFailed { .. } | ThreadEvent::Admitted => pb::EventKind::Spawn,
+            ThreadEvent::Placed { .. }
+            | ThreadEvent::InputQueued { .. }
+            | ThreadEvent::TurnDispatched { .. }
+            | ThreadEvent::TurnStarted { .. }
+            | ThreadEvent::InputDelivered { .. }
+            | ThreadEvent::InterruptRequested { .. }
+            | ThreadEvent::TurnEnded { .. } => pb::EventKind::Turn,
+            ThreadEvent::NoteSet(_)
+            | ThreadEvent::ConditionChanged { .. }
+            | ThreadEvent::UsageRecorded { .. }
+            | ThreadEvent::ArtifactRecorded { .. }
+            | ThreadEvent::ToolDenied { .. } => pb::EventKind::Beside,
+            ThreadEvent::CloseRequested(_) | ThreadEvent::Closed { .. } | ThreadEvent::Resumed(_) => pb::EventKind::End,
+            ThreadEvent::EdgeCreated(_)
+            | ThreadEvent::EdgeDeleted(_)
+            | ThreadEvent::HandoffSent(_)
+            | ThreadEvent::MailAcknowledged(_) => pb::EventKind::Graph,
+            ThreadEvent::ApprovalRequested { .. } | ThreadEvent::ApprovalResolved { .. } => pb::EventKind::Approval,
+        },
+    }
+}
+
+/// Takes the beginnings of texts out of an event, for those who may see digests only.
+pub fn hide_previews(event: &mut pb::Event) {
+    let hide = |content: &mut Option<pb::ContentRef>| {
+        if let Some(content) = content {
+            content.preview.clear();
+        }
+    };
+    match &mut event.kind {
+        None => {}
+        Some(Kind::ThreadSpawned(spawned)) => {
+            hide(&mut spawned.resolved);
+            hide(&mut spawned.input);
+        }
+        Some(Kind::InputQueued(queued)) => hide(&mut queued.input),
+        Some(Kind::TurnDispatched(dispatched)) => {
+            dispatched.blocks.iter_mut().for_each(|block| hide(&mut block.content));
+        }
+        Some(Kind::TurnEnded(ended)) => hide(&mut ended.content),
+        Some(Kind::ArtifactRecorded(artifact)) => hide(&mut artifact.content),
+        Some(Kind::ThreadResumed(resumed)) => {
+            if let Some(status) = &mut resumed.status {
+                hide(&mut status.content);
+            }
+        }
+        Some(Kind::HandoffSent(sent)) => {
+            if let Some(handoff) = &mut sent.handoff {
+                hide(&mut handoff.message);
+                hide(&mut handoff.structured);
+            }
+        }
+        Some(
+            Kind::SessionOpened(_)
+            | Kind::SessionUpdated(_)
+            | Kind::SessionClosed(_)
+            | Kind::SpawnFailed(_)
+            | Kind::ThreadAdmitted(_)
+            | Kind::ThreadPlaced(_)
+            | Kind::TurnStarted(_)
+            | Kind::InputDelivered(_)
+            | Kind::InterruptRequested(_)
+            | Kind::NoteSet(_)
+            | Kind::ConditionChanged(_)
+            | Kind::UsageRecorded(_)
+            | Kind::ToolDenied(_)
+            | Kind::CloseRequested(_)
+            | Kind::ThreadClosed(_)
+            | Kind::EdgeCreated(_)
+            | Kind::EdgeDeleted(_)
+            | Kind::MailAcknowledged(_)
+            | Kind::ApprovalRequested(_)
+            | Kind::ApprovalResolved(_),
+        ) => {}
+    }
+}

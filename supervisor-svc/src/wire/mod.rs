@@ -1,0 +1,31 @@
+//! Between the domain and the API's messages. The domain names no message; nothing here decides anything.
+//!
+//! - What goes out cannot fail: every value of the domain has a form on the wire.
+//! - What comes in is checked; a value that is missing or unknown is an error, never a guess. A default applies only where
+//!   the API's comments say so.
+//! - What [`record`] writes it reads back equal. Where a message cannot tell two values of the domain apart, the record's
+//!   private part does.
+//! - Matches on the domain's enumerations name every value, so that a new kind of event cannot be forgotten here.
+
+pub mod enums;
+pub mod error;
+pub mod event;
+mod event_in;
+mod event_out;
+pub mod parts;
+pub mod policy;
+pub mod record;
+pub mod resolved;
+pub mod settings;
+mod spawned;
+pub mod status;
+pub mod thread;
+
+pub use self::{
+    enums::WireEnum,
+    error::{DecodeError, EncodeError, UnknownValue},
+    event::{event_from_pb, event_to_pb},
+    record::{decode_record, encode_record},
+    resolved::Resolution,
+    thread::View,
+};

@@ -1,0 +1,57 @@
+//! Tool policies.
+
+use tool_policy::{Layer, MatchMode, Policy};
+use troupe_proto::common::v1 as common;
+
+use super::{
+    enums::WireEnum as _,
+    error::{DecodeError, malformed},
+};
+
+/// A layer as the API has it.
+#[must_use]
+pub fn layer_to_proto(layer: &Layer) -> common::ToolPolicyLayer {
+    common::ToolPolicyLayer {
+        origin: layer.origin.clone(),
+        r#match: layer.mode.number(),
+        allow_list: layer.allow.clone(),
+        deny_list: layer.deny.clone(),
+    }
+}
+
+/// A layer from its message. Its patterns are checked where they are compiled.
+///
+/// # Errors
+/// A way of matching that is not known: it might restrict.
+pub fn layer_from_proto(layer: common::ToolPolicyLayer) -> Result<Layer, DecodeError> {
+    Ok(Layer {
+        origin: layer.origin,
+        mode: MatchMode::from_number(layer.r#match)?,
+        allow: layer.allow_list,
+        deny: layer.deny_list,
+    })
+}
+
+/// A policy as the API has it.
+#[must_use]
+pub fn to_proto(policy: &Policy) -> common::ToolPolicy {
+    common::ToolPolicy {
+        layers: policy.layers().iter().map(layer_to_proto).collect(),
+    }
+}
+
+/// The layers of a policy's message.
+///
+/// # Errors
+/// As for [`layer_from_proto`].
+pub fn layers_from_proto(policy: common::ToolPolicy) -> Result<Vec<Layer>, DecodeError> {
+    policy.layers.into_iter().map(layer_from_proto).collect()
+}
+
+/// A policy from its message.
+///
+/// # Errors
+/// As for [`layer_from_proto`], and if a list has bad patterns or too many.
+pub fn from_proto(policy: common::ToolPolicy) -> Result<Policy, DecodeError> {
+    Policy::compile(layers_from_proto(policy)?).map_err(|error| malformed(error.to_string()))
+}

@@ -1,0 +1,116 @@
+//! Records of the log: an event with its circumstances, as bytes.
+
+use bytes::Bytes;
+use prost::Message as _;
+use troupe_proto::store::v1 as store;
+use uuid::Uuid;
+
+use super::{
+    error::{malformed, newer, required},
+    event,
+    parts::{stored_actor, stored_time, time_to_pb},
+};
+use crate::{
+    domain::{
+        event::{Circumstances, Recorded},
+        ids::{Sequence, SessionId, ThreadId},
+    },
+    store::limits::MAX_RECORD_BYTES,
+};
+
+pub use super::error::{DecodeError, EncodeError};
+
+/// The version of the format that this release writes, and the only one that it reads.
+pub const VERSION: u32 = 1;
+
+/// The part of a record that every version has, so that a newer one is recognized whatever else it has.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct Versioned {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+}
+
+/// The record of an event.
+///
+/// # Errors
+/// [`EncodeError::TooLarge`].
+pub fn encode_record(session: SessionId, recorded: &Recorded) -> Result<Bytes, EncodeError> {
+    let private = event::private(&recorded.event);
+    let record = store::Record {
+        version: VERSION,
+        header: Some(header(session, recorded)),
+        event: Some(event::event_to_store(&recorded.event)),
+        private: (private != store::Private::default()).then_some(private),
+    };
+    let bytes = record.encoded_len();
+    if bytes > MAX_RECORD_BYTES {
+        return Err(EncodeError::TooLarge { bytes });
+    }
+    Ok(record.encode_to_vec().into())
+}
+
+fn header(session: SessionId, recorded: &Recorded) -> store::Header {
+    let circumstances = &recorded.circumstances;
+    let thread = recorded.event.thread();
+    store::Header {
+        session: Bytes::copy_from_slice(session.as_uuid().as_bytes()),
+        sequence: recorded.sequence.get(),
+        time: Some(time_to_pb(recorded.time)),
+        thread: thread.map_or_else(Bytes::new, |id| Bytes::copy_from_slice(id.as_uuid().as_bytes())),
+        actor: circumstances.actor.to_string(),
+        request_id: circumstances.request_id.as_deref().map(str::to_owned),
+        traceparent: circumstances.traceparent.as_deref().map(str::to_owned),
+        cause: circumstances.cause.map(Sequence::get),
+        tenant: String::new(),
+    }
+}
+
+/// The event of a record of that session.
+///
+/// # Errors
+/// [`DecodeError::UpgradeRequired`] if a newer release wrote the record: another version, a kind of event or a value that
+/// this one does not know. [`DecodeError::Malformed`] if none did.
+pub fn decode_record(session: SessionId, bytes: &[u8]) -> Result<Recorded, DecodeError> {
+    let Versioned { version } = Versioned::decode(bytes).map_err(|error| unreadable(&error))?;
+    match version {
+        VERSION => {}
+        0 => return Err(malformed("a record without a version")),
+        _ => return Err(newer(format!("version {version} of records"))),
+    }
+    let record = store::Record::decode(bytes).map_err(|error| unreadable(&error))?;
+    let header = required(record.header, "the header")?;
+    let of = SessionId::from_uuid(uuid(&header.session, "the session's id")?);
+    if of != session {
+        return Err(malformed(format!("a record of session {of}")));
+    }
+    if !header.tenant.is_empty() {
+        return Err(newer("a record of a tenant"));
+    }
+    let thread = if header.thread.is_empty() {
+        None
+    } else {
+        Some(ThreadId::from_uuid(uuid(&header.thread, "the thread's id")?))
+    };
+    let kind = required(record.event, "the event")?
+        .kind
+        .ok_or_else(|| newer("the kind of the event"))?;
+    Ok(Recorded {
+        sequence: Sequence::new(header.sequence),
+        time: stored_time(header.time, "the time")?,
+        circumstances: Circumstances {
+            actor: stored_actor(&header.actor)?,
+            request_id: header.request_id.map(Into::into),
+            traceparent: header.traceparent.map(Into::into),
+            cause: header.cause.map(Sequence::new),
+        },
+        event: event::event_from_pb(thread, kind, record.private.unwrap_or_default())?,
+    })
+}
+
+fn uuid(bytes: &[u8], what: &str) -> Result<Uuid, DecodeError> {
+    Uuid::from_slice(bytes).map_err(|_| malformed(format!("{what} has {} bytes instead of 16", bytes.len())))
+}
+
+fn unreadable(error: &prost::DecodeError) -> DecodeError {
+    malformed(error.to_string())
+}

@@ -1,0 +1,201 @@
+//! Sessions and threads as their clients see them.
+
+use troupe_proto::supervisor::v1 as pb;
+
+use super::{
+    enums::WireEnum as _,
+    parts::{
+        budget_to_pb, duration_to_pb, limits_to_pb, settled_to_pb, source_to_pb, text_or_empty, time_to_pb, usage_to_pb,
+    },
+    policy,
+    settings::settings_to_pb,
+};
+use crate::domain::{
+    event::ConditionKind,
+    ids::ThreadId,
+    limits,
+    session::{CASCADE_DEADLINE, Session},
+    settings::Budget,
+    status::{Status, StatusKind},
+    thread::Thread,
+    time::UnixMillis,
+};
+
+/// How much of a thread a client is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Its children's ids too.
+    pub tree: bool,
+    /// The beginnings of texts; without, digests only.
+    pub previews: bool,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self {
+            tree: false,
+            previews: true,
+        }
+    }
+}
+
+/// A thread of that session. What its runner says at every moment is added by [`add_telemetry`], and NO_RUNNER by who
+/// knows the runners.
+#[must_use]
+pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
+    let spawned = &thread.spawned;
+    let mut status = status(&thread.status, thread.since);
+    if let Some(content) = status.content.as_mut().filter(|_| !view.previews) {
+        content.preview.clear();
+    }
+    let child_thread_ids = if view.tree {
+        thread.children.iter().map(ThreadId::to_string).collect()
+    } else {
+        Vec::new()
+    };
+    pb::Thread {
+        session_id: session.id.to_string(),
+        thread_id: thread.id.to_string(),
+        parent_thread_id: text_or_empty(spawned.parent),
+        depth: spawned.depth,
+        agent_type: spawned.agent_type.clone(),
+        agent_name: spawned.agent_name.clone(),
+        label: spawned.label.clone(),
+        alias: spawned.alias.clone(),
+        thread_note: thread.note.clone(),
+        status: Some(status),
+        conditions: conditions(session, thread),
+        model: spawned.model.clone(),
+        reasoning_effort: spawned.reasoning_effort.clone(),
+        provider: spawned.provider.clone(),
+        sandbox: thread.sandbox.number(),
+        tool_policy: Some(policy::to_proto(&thread.effective)),
+        source: spawned.source.as_ref().map(source_to_pb),
+        generation: thread.generation.get(),
+        usage: Some(usage_to_pb(thread.usage)),
+        context_left_percent: None,
+        last_tool: None,
+        activity: String::new(),
+        plan: Vec::new(),
+        runner_id: text_or_empty(thread.runner.as_ref()),
+        create_time: Some(time_to_pb(thread.created)),
+        update_time: Some(time_to_pb(thread.updated)),
+        sequence: thread.sequence.get(),
+        queue_position: session.queue_position(thread.id).unwrap_or_default(),
+        working_directory: spawned.working_directory.clone(),
+        child_thread_ids,
+        edge_management: spawned.edge_management.number(),
+        spawn_list: spawned.spawn_list.clone(),
+        grant: Some(policy::to_proto(&thread.grant)),
+        close_policy: spawned.close_policy.number(),
+        wake_policy: spawned.wake_policy.number(),
+        budget: bounded(thread.budget),
+    }
+}
+
+/// The recorded conditions, and CLOSING of an open thread under a fence. A fence does not say when it was set, so CLOSING
+/// has no `since`.
+fn conditions(session: &Session, thread: &Thread) -> Vec<pb::Condition> {
+    let fence = session.fence_over(thread.id).filter(|_| thread.status.kind().is_open());
+    let closing = fence.map(|fence| pb::Condition {
+        kind: ConditionKind::Closing.number(),
+        since: None,
+        reason: fence.reason.clone(),
+    });
+    let recorded = thread.conditions.iter().map(|(kind, (since, reason))| pb::Condition {
+        kind: kind.number(),
+        since: Some(time_to_pb(*since)),
+        reason: reason.clone(),
+    });
+    closing.into_iter().chain(recorded).collect()
+}
+
+/// Puts the latest that a runner said into a thread, unless it is about another attempt.
+pub fn add_telemetry(thread: &mut pb::Thread, telemetry: Option<&pb::Telemetry>) {
+    let Some(telemetry) = telemetry.filter(|telemetry| telemetry.generation == thread.generation) else {
+        return;
+    };
+    thread.context_left_percent = telemetry.context_left_percent;
+    thread.last_tool.clone_from(&telemetry.last_tool);
+    thread.activity.clone_from(&telemetry.activity);
+    thread.plan.clone_from(&telemetry.plan);
+    // The log has checkpoints only; within one attempt the meter is at least as new.
+    thread.usage = telemetry.usage.or(thread.usage);
+}
+
+/// A status and since when it holds.
+#[must_use]
+pub fn status(status: &Status, since: UnixMillis) -> pb::Status {
+    match status {
+        Status::Queued | Status::AwaitingApproval | Status::PendingInit | Status::Running => pb::Status {
+            kind: status.kind().number(),
+            since: Some(time_to_pb(since)),
+            ..pb::Status::default()
+        },
+        Status::Settled(settled) => settled_to_pb(settled, Some(since)),
+        Status::Shutdown { reason, before: _ } => pb::Status {
+            kind: status.kind().number(),
+            since: Some(time_to_pb(since)),
+            reason: reason.clone(),
+            ..pb::Status::default()
+        },
+    }
+}
+
+/// A session with what its threads do and spent.
+#[must_use]
+pub fn session(session: &Session) -> pb::Session {
+    pb::Session {
+        session_id: session.id.to_string(),
+        root_thread_id: text_or_empty(session.root_id()),
+        budget: bounded(session.settings.budget),
+        paused: session.paused,
+        closed: session.closed,
+        create_time: Some(time_to_pb(session.created)),
+        update_time: Some(time_to_pb(session.updated)),
+        sequence: session.sequence.get(),
+        roll_up: Some(roll_up(session)),
+        ..settings_to_pb(&session.settings)
+    }
+}
+
+fn roll_up(session: &Session) -> pb::RollUp {
+    let threads = StatusKind::ALL
+        .into_iter()
+        .map(|kind| pb::StatusCount {
+            kind: kind.number(),
+            count: session.count(kind),
+        })
+        .filter(|counted| counted.count > 0)
+        .collect();
+    pb::RollUp {
+        threads,
+        usage: Some(usage_to_pb(session.usage())),
+    }
+}
+
+/// What of a session's limits is used, as that thread is told.
+#[must_use]
+pub fn quota(session: &Session, asking: &Thread) -> pb::Quota {
+    let settings = &session.settings;
+    pb::Quota {
+        limits: Some(limits_to_pb(settings.limits)),
+        active_threads: limits::active(session),
+        queued_threads: session.count(StatusKind::Queued),
+        open_threads: counted(session.open_count()),
+        total_threads: counted(session.total()),
+        budget: bounded(settings.budget),
+        usage: Some(usage_to_pb(session.usage())),
+        remaining_depth: settings.limits.max_depth.saturating_sub(asking.spawned.depth),
+        close_deadline: Some(duration_to_pb(CASCADE_DEADLINE)),
+    }
+}
+
+/// A budget that bounds something.
+fn bounded(budget: Budget) -> Option<pb::Budget> {
+    (budget != Budget::default()).then(|| budget_to_pb(budget))
+}
+
+fn counted(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

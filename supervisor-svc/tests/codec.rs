@@ -1,0 +1,1162 @@
+//! What is written to the log is read back equal, and what cannot be read is refused: nothing is guessed, nothing panics.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    mem::discriminant,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use proptest::{
+    collection::{btree_map, vec},
+    option,
+    prelude::*,
+    strategy::ValueTree as _,
+    test_runner::TestRunner,
+};
+use prost::Message as _;
+use supervisor_svc::{
+    domain::{
+        actor::Actor,
+        content::ContentRef,
+        event::{
+            ApprovalDecision, ApprovalKind, Artifact, BlockKind, BlockRef, Circumstances, CloseCause, ConditionKind,
+            Dialect, Edge, EdgeKind, Event, Expectation, Fence, Handoff, PromptExtent, Recorded, Resumed, Scope,
+            SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent, ValueOrigin,
+        },
+        evolve::{evolve, open},
+        ids::{
+            ApprovalId, ArtifactId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId,
+            Sequence, SessionId, ThreadId, Turn,
+        },
+        refusal::{GuardedVerb, Refusal},
+        session::Session,
+        settings::{
+            Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
+            RestartPolicy, Sandbox, Settings, SlotRelease, Usage, WakePolicy, Webhook,
+        },
+        status::{Settled, StatusKind},
+        time::UnixMillis,
+    },
+    store::limits::MAX_RECORD_BYTES,
+    wire::{
+        DecodeError, EncodeError, Resolution, View, WireEnum as _, decode_record, encode_record,
+        event::hide_previews,
+        event_to_pb,
+        parts::{budget_from_request, duration_from_pb, duration_to_pb, time_from_pb, time_to_pb},
+        status::fault,
+        thread as shown,
+    },
+};
+use tonic::Code;
+use tool_policy::{Inheritance, Layer, MatchMode, Policy};
+use troupe_proto::{
+    FILE_DESCRIPTOR_SET, common::v1 as common, fault::metadata_of, reason::Reason, store::v1 as store,
+    supervisor::v1 as pb,
+};
+use uuid::Uuid;
+
+// ---- what a log may hold: every kind with every distinction that the domain makes ----
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), any::<String>(), "[a-z:\\n\\x00é]{1,12}"]
+}
+
+fn texts() -> impl Strategy<Value = Vec<String>> {
+    vec(text(), 0..4)
+}
+
+fn uuid() -> impl Strategy<Value = Uuid> {
+    any::<u128>().prop_map(Uuid::from_u128)
+}
+
+fn thread_id() -> impl Strategy<Value = ThreadId> {
+    uuid().prop_map(ThreadId::from_uuid)
+}
+
+fn session_id() -> impl Strategy<Value = SessionId> {
+    uuid().prop_map(SessionId::from_uuid)
+}
+
+fn digest() -> impl Strategy<Value = Digest> {
+    any::<[u8; 32]>().prop_map(Digest::from_bytes)
+}
+
+fn time() -> impl Strategy<Value = UnixMillis> {
+    prop_oneof![Just(0), any::<u64>()].prop_map(UnixMillis::new)
+}
+
+fn span() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        Just(Duration::ZERO),
+        (0..=i64::MAX.unsigned_abs(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos)),
+    ]
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    any::<u32>().prop_map(Turn::new)
+}
+
+fn generation() -> impl Strategy<Value = Generation> {
+    any::<u32>().prop_map(Generation::new)
+}
+
+fn input_number() -> impl Strategy<Value = InputNumber> {
+    any::<u32>().prop_map(InputNumber::new)
+}
+
+fn report() -> impl Strategy<Value = ReportSequence> {
+    any::<u64>().prop_map(ReportSequence::new)
+}
+
+fn sequence() -> impl Strategy<Value = Sequence> {
+    prop_oneof![Just(0), any::<u64>()].prop_map(Sequence::new)
+}
+
+fn actor() -> impl Strategy<Value = Actor> {
+    prop_oneof![
+        text().prop_map(Actor::Operator),
+        thread_id().prop_map(Actor::Thread),
+        text().prop_map(|name| Actor::Runner(RunnerId::new(name))),
+        Just(Actor::Service),
+    ]
+}
+
+fn content() -> impl Strategy<Value = ContentRef> {
+    (digest(), any::<u64>(), text()).prop_map(|(digest, size, preview)| ContentRef { digest, size, preview })
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    any::<[u32; 4]>().prop_map(|[max_depth, max_threads, max_open_threads, max_total_threads]| Limits {
+        max_depth,
+        max_threads,
+        max_open_threads,
+        max_total_threads,
+    })
+}
+
+fn budget() -> impl Strategy<Value = Budget> {
+    (
+        option::of(prop_oneof![Just(0), any::<u64>()]),
+        option::of(prop_oneof![Just(0), any::<u32>()]),
+        option::of(span()),
+    )
+        .prop_map(|(tokens, turns, wall_time)| Budget {
+            tokens,
+            turns,
+            wall_time,
+        })
+}
+
+fn usage() -> impl Strategy<Value = Usage> {
+    (any::<[u64; 3]>(), any::<u32>(), span()).prop_map(
+        |([input_tokens, cached_input_tokens, output_tokens], turns, wall_time)| Usage {
+            input_tokens,
+            cached_input_tokens,
+            output_tokens,
+            turns,
+            wall_time,
+        },
+    )
+}
+
+fn match_mode() -> impl Strategy<Value = MatchMode> {
+    prop_oneof![
+        Just(MatchMode::Glob),
+        Just(MatchMode::GlobIgnoreCase),
+        Just(MatchMode::Literal)
+    ]
+}
+
+/// A layer as it stands in the settings: not compiled, so anything may be in it.
+fn raw_layer() -> impl Strategy<Value = Layer> {
+    (text(), match_mode(), texts(), texts()).prop_map(|(origin, mode, allow, deny)| Layer {
+        origin,
+        mode,
+        allow,
+        deny,
+    })
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let patterns = || vec("[a-z_]{1,8}[*?]?", 0..3);
+    let layer = (text(), match_mode(), patterns(), patterns()).prop_map(|(origin, mode, allow, deny)| Layer {
+        origin,
+        mode,
+        allow,
+        deny,
+    });
+    vec(layer, 0..3).prop_map(|layers| Policy::compile(layers).unwrap())
+}
+
+fn sandbox() -> impl Strategy<Value = Sandbox> {
+    prop_oneof![
+        Just(Sandbox::ReadOnly),
+        Just(Sandbox::WorkspaceWrite),
+        Just(Sandbox::FullAccess)
+    ]
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![Just(Mode::Planning), Just(Mode::Implementation)]
+}
+
+fn orchestration() -> impl Strategy<Value = Orchestration> {
+    prop_oneof![Just(Orchestration::Interactive), Just(Orchestration::Auto)]
+}
+
+fn close_policy() -> impl Strategy<Value = ClosePolicy> {
+    prop_oneof![
+        Just(ClosePolicy::Terminate),
+        Just(ClosePolicy::FinishTurn),
+        Just(ClosePolicy::Kill)
+    ]
+}
+
+fn status_kind() -> impl Strategy<Value = StatusKind> {
+    proptest::sample::select(StatusKind::ALL.to_vec())
+}
+
+fn webhook() -> impl Strategy<Value = Webhook> {
+    let kind = prop_oneof![
+        Just(NotificationKind::AgentTurnComplete),
+        Just(NotificationKind::SubAgentComplete),
+        Just(NotificationKind::ApprovalRequested),
+        Just(NotificationKind::Stalled),
+        Just(NotificationKind::BudgetExhausted),
+        Just(NotificationKind::RunnerLost),
+    ];
+    (text(), vec(kind, 0..4), text()).prop_map(|(url, kinds, secret)| Webhook { url, kinds, secret })
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let slot_release = prop_oneof![Just(SlotRelease::Settle), Just(SlotRelease::Close)];
+    let prompt_log = prop_oneof![Just(PromptLog::Full), Just(PromptLog::Hashes), Just(PromptLog::Off)];
+    let restart = prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnLost)];
+    let inheritance = prop_oneof![Just(Inheritance::Attenuate), Just(Inheritance::Ceiling)];
+    (
+        (
+            text(),
+            text(),
+            limits(),
+            slot_release,
+            budget(),
+            mode(),
+            orchestration(),
+        ),
+        (any::<bool>(), prompt_log, restart, inheritance),
+        (
+            option::of(raw_layer()),
+            vec(webhook(), 0..3),
+            btree_map(text(), text(), 0..4),
+        ),
+    )
+        .prop_map(|(first, second, third)| Settings {
+            cwd: first.0,
+            workspace_digest: first.1,
+            limits: first.2,
+            slot_release: first.3,
+            budget: first.4,
+            mode: first.5,
+            orchestration: first.6,
+            approve_orchestrators: second.0,
+            prompt_log: second.1,
+            restart_policy: second.2,
+            policy_inheritance: second.3,
+            tool_ceiling: third.0,
+            webhooks: third.1,
+            labels: third.2,
+        })
+}
+
+fn change() -> impl Strategy<Value = SettingsChange> {
+    (
+        option::of(mode()),
+        option::of(limits()),
+        option::of(budget()),
+        option::of(any::<bool>()),
+        option::of(orchestration()),
+        option::of(vec(webhook(), 0..3)),
+    )
+        .prop_map(
+            |(mode, limits, budget, paused, orchestration, webhooks)| SettingsChange {
+                mode,
+                limits,
+                budget,
+                paused,
+                orchestration,
+                webhooks,
+            },
+        )
+}
+
+fn session_event() -> impl Strategy<Value = SessionEvent> {
+    prop_oneof![
+        settings().prop_map(|settings| SessionEvent::Opened(Box::new(settings))),
+        change().prop_map(|change| SessionEvent::Updated(Box::new(change))),
+        Just(SessionEvent::Closed),
+    ]
+}
+
+fn source() -> impl Strategy<Value = TemplateSource> {
+    let scope = prop_oneof![Just(Scope::Project), Just(Scope::User), Just(Scope::System)];
+    let dialect = prop_oneof![
+        Just(Dialect::Role),
+        Just(Dialect::Profile),
+        Just(Dialect::Subagent),
+        Just(Dialect::Graph),
+        Just(Dialect::Foreign),
+    ];
+    (scope, dialect, text(), text(), texts()).prop_map(|(scope, dialect, path, digest, shadowed)| TemplateSource {
+        scope,
+        dialect,
+        path,
+        digest,
+        shadowed,
+    })
+}
+
+fn origins() -> impl Strategy<Value = BTreeMap<String, ValueOrigin>> {
+    let origin = prop_oneof![
+        Just(ValueOrigin::Explicit),
+        Just(ValueOrigin::Persona),
+        Just(ValueOrigin::Role),
+        Just(ValueOrigin::Inherited),
+        Just(ValueOrigin::Alias),
+        Just(ValueOrigin::Default),
+    ];
+    btree_map(text(), origin, 0..4)
+}
+
+fn spawned() -> impl Strategy<Value = Spawned> {
+    let edges = prop_oneof![
+        Just(EdgeManagement::None),
+        Just(EdgeManagement::SelfOnly),
+        Just(EdgeManagement::All)
+    ];
+    let wake = prop_oneof![
+        Just(WakePolicy::None),
+        Just(WakePolicy::OnIdle),
+        Just(WakePolicy::Always)
+    ];
+    (
+        (option::of(thread_id()), any::<u32>(), status_kind(), any::<bool>()),
+        (text(), text(), text(), text(), text(), text()),
+        (text(), text(), text(), text()),
+        (origins(), sandbox(), policy(), policy(), texts(), edges),
+        (
+            option::of(source()),
+            option::of(content()),
+            budget(),
+            close_policy(),
+            wake,
+            option::of(content()),
+        ),
+    )
+        .prop_map(|(place, names, work, rights, rest)| Spawned {
+            parent: place.0,
+            depth: place.1,
+            first_status: place.2,
+            client_owned: place.3,
+            agent_type: names.0,
+            agent_name: names.1,
+            agent_description: names.2,
+            alias: names.3,
+            label: names.4,
+            note: names.5,
+            working_directory: work.0,
+            model: work.1,
+            reasoning_effort: work.2,
+            provider: work.3,
+            origins: rights.0,
+            sandbox: rights.1,
+            effective: rights.2,
+            grant: rights.3,
+            spawn_list: rights.4,
+            edge_management: rights.5,
+            source: rest.0,
+            resolved: rest.1,
+            budget: rest.2,
+            close_policy: rest.3,
+            wake_policy: rest.4,
+            input: rest.5,
+        })
+}
+
+fn settled() -> impl Strategy<Value = Settled> {
+    prop_oneof![
+        (option::of(text()), option::of(content()))
+            .prop_map(|(message, content)| Settled::Completed { message, content }),
+        (text(), option::of(content())).prop_map(|(message, content)| Settled::Errored { message, content }),
+        text().prop_map(|reason| Settled::Interrupted { reason }),
+    ]
+}
+
+fn block() -> impl Strategy<Value = BlockRef> {
+    let kind = prop_oneof![
+        Just(BlockKind::System),
+        Just(BlockKind::Role),
+        Just(BlockKind::Mode),
+        Just(BlockKind::Task),
+        Just(BlockKind::Override),
+    ];
+    (kind, content()).prop_map(|(kind, content)| BlockRef { kind, content })
+}
+
+fn turn_event() -> impl Strategy<Value = ThreadEvent> {
+    let extent = prop_oneof![Just(PromptExtent::Full), Just(PromptExtent::Delta)];
+    prop_oneof![
+        (text(), generation()).prop_map(|(runner, generation)| ThreadEvent::Placed {
+            runner: RunnerId::new(runner),
+            generation,
+        }),
+        (input_number(), content(), actor()).prop_map(|(number, input, from)| ThreadEvent::InputQueued {
+            number,
+            input,
+            from,
+        }),
+        (
+            turn(),
+            generation(),
+            vec(input_number(), 0..4),
+            vec(block(), 0..4),
+            extent
+        )
+            .prop_map(
+                |(turn, generation, inputs, blocks, extent)| ThreadEvent::TurnDispatched {
+                    turn,
+                    generation,
+                    inputs,
+                    blocks,
+                    extent,
+                }
+            ),
+        (turn(), generation(), report()).prop_map(|(turn, generation, report)| ThreadEvent::TurnStarted {
+            turn,
+            generation,
+            report,
+        }),
+        (input_number(), turn(), generation(), report()).prop_map(|(number, turn, generation, report)| {
+            ThreadEvent::InputDelivered {
+                number,
+                turn,
+                generation,
+                report,
+            }
+        }),
+        (turn(), text()).prop_map(|(turn, reason)| ThreadEvent::InterruptRequested { turn, reason }),
+        (turn(), generation(), settled(), usage(), option::of(digest()), report()).prop_map(
+            |(turn, generation, outcome, usage, output, report)| ThreadEvent::TurnEnded {
+                turn,
+                generation,
+                outcome,
+                usage,
+                output,
+                report,
+            }
+        ),
+    ]
+}
+
+fn condition_kind() -> impl Strategy<Value = ConditionKind> {
+    prop_oneof![
+        Just(ConditionKind::Closing),
+        Just(ConditionKind::Stalled),
+        Just(ConditionKind::Unreachable),
+        Just(ConditionKind::NoRunner),
+        Just(ConditionKind::AwaitingToolApproval),
+        Just(ConditionKind::BudgetExhausted),
+        Just(ConditionKind::PolicyGap),
+    ]
+}
+
+fn artifact() -> impl Strategy<Value = Artifact> {
+    (uuid(), text(), text(), text(), content(), turn()).prop_map(|(id, name, kind, media_type, content, turn)| {
+        Artifact {
+            id: ArtifactId::from_uuid(id),
+            name,
+            kind,
+            media_type,
+            content,
+            turn,
+        }
+    })
+}
+
+fn beside_event() -> impl Strategy<Value = ThreadEvent> {
+    prop_oneof![
+        text().prop_map(ThreadEvent::NoteSet),
+        (condition_kind(), any::<bool>(), text()).prop_map(|(kind, active, reason)| ThreadEvent::ConditionChanged {
+            kind,
+            active,
+            reason,
+        }),
+        (generation(), usage()).prop_map(|(generation, usage)| ThreadEvent::UsageRecorded { generation, usage }),
+        (artifact(), generation(), report()).prop_map(|(artifact, generation, report)| {
+            ThreadEvent::ArtifactRecorded {
+                artifact,
+                generation,
+                report,
+            }
+        }),
+        (text(), text(), any::<u32>()).prop_map(|(tool, reason, count)| ThreadEvent::ToolDenied {
+            tool,
+            reason,
+            count,
+        }),
+    ]
+}
+
+fn fence() -> impl Strategy<Value = Fence> {
+    let cause = prop_oneof![
+        Just(CloseCause::Close),
+        Just(CloseCause::Session),
+        Just(CloseCause::Eviction),
+        Just(CloseCause::Intensity),
+    ];
+    (text(), cause, status_kind(), time(), option::of(close_policy())).prop_map(
+        |(reason, cause, status_before, deadline, close_policy)| Fence {
+            reason,
+            cause,
+            status_before,
+            deadline,
+            close_policy,
+        },
+    )
+}
+
+fn resumed() -> impl Strategy<Value = Resumed> {
+    (generation(), settled(), policy(), policy(), sandbox()).prop_map(
+        |(generation, settled, effective, grant, sandbox)| Resumed {
+            generation,
+            settled,
+            effective,
+            grant,
+            sandbox,
+        },
+    )
+}
+
+fn edge() -> impl Strategy<Value = Edge> {
+    let kind = prop_oneof![Just(EdgeKind::Handoff), Just(EdgeKind::Report)];
+    (uuid(), thread_id(), thread_id(), any::<bool>(), kind, text()).prop_map(
+        |(id, from, to, bidirectional, kind, label)| Edge {
+            id: EdgeId::from_uuid(id),
+            from,
+            to,
+            bidirectional,
+            kind,
+            label,
+        },
+    )
+}
+
+fn handoff() -> impl Strategy<Value = Handoff> {
+    let expectation = prop_oneof![
+        Just(Expectation::None),
+        Just(Expectation::Optional),
+        Just(Expectation::Required)
+    ];
+    (
+        (uuid(), thread_id(), thread_id(), content(), option::of(content())),
+        (
+            vec((text(), text()), 0..3),
+            option::of((any::<bool>(), text())),
+            expectation,
+        ),
+        (option::of(thread_id()), text()),
+    )
+        .prop_map(|(who, what, then)| Handoff {
+            id: HandoffId::from_uuid(who.0),
+            from: who.1,
+            to: who.2,
+            message: who.3,
+            structured: who.4,
+            artifacts: what.0,
+            verdict: what.1,
+            expectation: what.2,
+            reply_to: then.0,
+            context_ref: then.1,
+        })
+}
+
+fn approval_event() -> impl Strategy<Value = ThreadEvent> {
+    let kind = prop_oneof![
+        Just(ApprovalKind::Spawn),
+        Just(ApprovalKind::Tool),
+        Just(ApprovalKind::Edge)
+    ];
+    let decision = prop_oneof![
+        Just(ApprovalDecision::Granted),
+        Just(ApprovalDecision::Denied),
+        Just(ApprovalDecision::Expired),
+        Just(ApprovalDecision::Moot),
+    ];
+    prop_oneof![
+        (uuid(), kind, text(), time()).prop_map(|(id, kind, subject, deadline)| ThreadEvent::ApprovalRequested {
+            approval: ApprovalId::from_uuid(id),
+            kind,
+            subject,
+            deadline,
+        }),
+        (uuid(), decision, actor(), text()).prop_map(|(id, decision, by, reason)| ThreadEvent::ApprovalResolved {
+            approval: ApprovalId::from_uuid(id),
+            decision,
+            by,
+            reason,
+        }),
+    ]
+}
+
+fn thread_event() -> impl Strategy<Value = ThreadEvent> {
+    prop_oneof![
+        2 => spawned().prop_map(|spawned| ThreadEvent::Spawned(Arc::new(spawned))),
+        1 => (text(), text(), text(), text()).prop_map(|(agent_type, agent_name, reason, message)| {
+            ThreadEvent::SpawnFailed { agent_type, agent_name, reason, message }
+        }),
+        1 => Just(ThreadEvent::Admitted),
+        7 => turn_event(),
+        5 => beside_event(),
+        1 => fence().prop_map(ThreadEvent::CloseRequested),
+        1 => (any::<bool>(), text()).prop_map(|(forced, reason)| ThreadEvent::Closed { forced, reason }),
+        1 => resumed().prop_map(|resumed| ThreadEvent::Resumed(Box::new(resumed))),
+        1 => edge().prop_map(ThreadEvent::EdgeCreated),
+        1 => uuid().prop_map(|id| ThreadEvent::EdgeDeleted(EdgeId::from_uuid(id))),
+        1 => handoff().prop_map(|handoff| ThreadEvent::HandoffSent(Box::new(handoff))),
+        1 => sequence().prop_map(ThreadEvent::MailAcknowledged),
+        2 => approval_event(),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        1 => session_event().prop_map(Event::Session),
+        6 => (thread_id(), thread_event()).prop_map(|(id, event)| Event::Thread(id, event)),
+    ]
+}
+
+fn recorded() -> impl Strategy<Value = Recorded> {
+    let shared = || option::of(text().prop_map(Arc::<str>::from));
+    let circumstances =
+        (actor(), shared(), shared(), option::of(sequence())).prop_map(|(actor, request_id, traceparent, cause)| {
+            Circumstances {
+                actor,
+                request_id,
+                traceparent,
+                cause,
+            }
+        });
+    (sequence(), time(), circumstances, event()).prop_map(|(sequence, time, circumstances, event)| Recorded {
+        sequence,
+        time,
+        circumstances,
+        event,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn what_is_written_is_read_back_equal(session in session_id(), recorded in recorded()) {
+        let bytes = encode_record(session, &recorded).unwrap();
+        prop_assert_eq!(decode_record(session, &bytes).unwrap(), recorded);
+    }
+
+    #[test]
+    fn a_record_leaves_to_its_header_what_the_header_says(session in session_id(), recorded in recorded()) {
+        let bytes = encode_record(session, &recorded).unwrap();
+        let event = store::Record::decode(bytes).unwrap().event.unwrap();
+        let bare = pb::Event { kind: event.kind.clone(), ..pb::Event::default() };
+        prop_assert_eq!(event, bare);
+    }
+
+    #[test]
+    fn times_and_spans_are_exact(time in time(), span in span()) {
+        prop_assert_eq!(time_from_pb(time_to_pb(time)), Some(time));
+        prop_assert_eq!(duration_from_pb(duration_to_pb(span)), Some(span));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn a_part_of_a_record_never_panics(session in session_id(), recorded in recorded()) {
+        let bytes = encode_record(session, &recorded).unwrap();
+        for end in 0..bytes.len() {
+            let _ = decode_record(session, &bytes[..end]);
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_never_panics(
+        session in session_id(),
+        recorded in recorded(),
+        damage in vec((any::<proptest::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = encode_record(session, &recorded).unwrap().to_vec();
+        for (place, value) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        let _ = decode_record(session, &bytes);
+    }
+
+    #[test]
+    fn noise_never_panics(session in session_id(), bytes in vec(any::<u8>(), 0..512)) {
+        let _ = decode_record(session, &bytes);
+    }
+}
+
+#[test]
+fn the_strategy_makes_every_kind_that_the_api_has() {
+    let descriptors = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let kinds = descriptors
+        .file
+        .iter()
+        .filter(|file| file.package() == "troupe.supervisor.v1")
+        .flat_map(|file| &file.message_type)
+        .find(|message| message.name() == "Event")
+        .unwrap()
+        .field
+        .iter()
+        .filter(|field| field.oneof_index.is_some())
+        .count();
+
+    let mut runner = TestRunner::deterministic();
+    let strategy = recorded();
+    let made: HashSet<_> = (0..4_000)
+        .map(|_| {
+            let recorded = strategy.new_tree(&mut runner).unwrap().current();
+            discriminant(&event_to_pb(session(1), &recorded).kind.unwrap())
+        })
+        .collect();
+    assert_eq!(made.len(), kinds);
+}
+
+// ---- what is refused ----
+
+fn session(number: u128) -> SessionId {
+    SessionId::from_uuid(Uuid::from_u128(number))
+}
+
+fn thread(number: u128) -> ThreadId {
+    ThreadId::from_uuid(Uuid::from_u128(number))
+}
+
+fn at(sequence: u64, event: Event) -> Recorded {
+    Recorded {
+        sequence: Sequence::new(sequence),
+        time: UnixMillis::new(1_000 + sequence),
+        circumstances: Circumstances {
+            actor: Actor::Service,
+            request_id: None,
+            traceparent: None,
+            cause: None,
+        },
+        event,
+    }
+}
+
+fn note(length: usize) -> Recorded {
+    at(1, Event::Thread(thread(2), ThreadEvent::NoteSet("x".repeat(length))))
+}
+
+fn stored(recorded: &Recorded) -> store::Record {
+    store::Record::decode(encode_record(session(1), recorded).unwrap()).unwrap()
+}
+
+fn read(record: &store::Record) -> Result<Recorded, DecodeError> {
+    decode_record(session(1), &record.encode_to_vec())
+}
+
+fn needs_upgrade(result: &Result<Recorded, DecodeError>) -> bool {
+    matches!(result, Err(DecodeError::UpgradeRequired { .. }))
+}
+
+fn is_malformed(result: &Result<Recorded, DecodeError>) -> bool {
+    matches!(result, Err(DecodeError::Malformed { .. }))
+}
+
+#[test]
+fn a_record_has_at_most_16_kib() {
+    let beside = encode_record(session(1), &note(1_000)).unwrap().len() - 1_000;
+    let most = MAX_RECORD_BYTES - beside;
+    assert_eq!(encode_record(session(1), &note(most)).unwrap().len(), MAX_RECORD_BYTES);
+    assert_eq!(
+        encode_record(session(1), &note(most + 1)),
+        Err(EncodeError::TooLarge {
+            bytes: MAX_RECORD_BYTES + 1
+        })
+    );
+}
+
+#[test]
+fn a_newer_release_is_told_from_damage() {
+    let good = stored(&note(3));
+    assert_eq!(read(&good), Ok(note(3)));
+
+    let newer = store::Record {
+        version: 2,
+        ..good.clone()
+    };
+    assert!(needs_upgrade(&read(&newer)));
+    // Version 2, whose field 2 is a number.
+    assert!(needs_upgrade(&decode_record(session(1), &[0x08, 2, 0x10, 5])));
+
+    let with_event = |event: Option<pb::Event>| store::Record { event, ..good.clone() };
+    assert!(
+        needs_upgrade(&read(&with_event(Some(pb::Event::default())))),
+        "a kind without a name here"
+    );
+    assert!(is_malformed(&read(&with_event(None))));
+
+    let condition = |kind| {
+        with_event(Some(pb::Event {
+            kind: Some(pb::event::Kind::ConditionChanged(pb::ConditionChanged {
+                kind,
+                active: true,
+                reason: String::new(),
+            })),
+            ..pb::Event::default()
+        }))
+    };
+    assert!(needs_upgrade(&read(&condition(99))));
+    assert!(is_malformed(&read(&condition(0))));
+
+    let mut tenant = good.clone();
+    tenant.header.as_mut().unwrap().tenant = "other".to_owned();
+    assert!(needs_upgrade(&read(&tenant)));
+
+    assert!(is_malformed(&decode_record(session(1), &[])));
+    assert!(is_malformed(&decode_record(session(9), &good.encode_to_vec())));
+}
+
+#[test]
+fn an_event_stands_where_it_belongs() {
+    let mut homeless = stored(&note(3));
+    homeless.header.as_mut().unwrap().thread = Bytes::new();
+    assert!(is_malformed(&read(&homeless)));
+
+    let mut housed = stored(&at(1, Event::Session(SessionEvent::Closed)));
+    housed.header.as_mut().unwrap().thread = Bytes::copy_from_slice(&[7; 16]);
+    assert!(is_malformed(&read(&housed)));
+}
+
+#[test]
+fn a_missing_policy_is_not_an_unrestricted_one() {
+    let mut record = stored(&at(1, Event::Thread(thread(2), ThreadEvent::Spawned(Arc::new(root())))));
+    let Some(pb::event::Kind::ThreadSpawned(spawned)) = &mut record.event.as_mut().unwrap().kind else {
+        panic!("another kind");
+    };
+    spawned.tool_policy = None;
+    assert!(is_malformed(&read(&record)));
+}
+
+#[test]
+fn unspecified_means_what_the_api_says() {
+    assert_eq!(ClosePolicy::from_number(0), Ok(ClosePolicy::Terminate));
+    assert_eq!(ClosePolicy::given(0), Ok(None));
+    assert_eq!(MatchMode::from_number(0), Ok(MatchMode::Glob));
+    assert_eq!(EdgeManagement::given(2), Ok(Some(EdgeManagement::SelfOnly)));
+    let error = Sandbox::from_number(0).unwrap_err();
+    assert_eq!((error.name, error.number), ("Sandbox", 0));
+    assert!(Sandbox::from_number(-1).is_err());
+    let unbounded = pb::Budget {
+        wall_time: Some(prost_types::Duration::default()),
+        ..pb::Budget::default()
+    };
+    assert_eq!(budget_from_request(unbounded), Ok(Budget::default()));
+}
+
+// ---- what clients see ----
+
+fn root() -> Spawned {
+    Spawned {
+        parent: None,
+        depth: 0,
+        first_status: StatusKind::PendingInit,
+        client_owned: false,
+        agent_type: "worker".to_owned(),
+        agent_name: String::new(),
+        agent_description: String::new(),
+        alias: String::new(),
+        label: String::new(),
+        note: String::new(),
+        working_directory: String::new(),
+        model: String::new(),
+        reasoning_effort: String::new(),
+        provider: String::new(),
+        origins: BTreeMap::new(),
+        sandbox: Sandbox::WorkspaceWrite,
+        effective: Policy::unrestricted(),
+        grant: Policy::unrestricted(),
+        spawn_list: Vec::new(),
+        edge_management: EdgeManagement::None,
+        source: None,
+        resolved: None,
+        budget: Budget::default(),
+        close_policy: ClosePolicy::Terminate,
+        wake_policy: WakePolicy::None,
+        input: None,
+    }
+}
+
+fn some_settings() -> Settings {
+    Settings {
+        cwd: "/project".to_owned(),
+        workspace_digest: String::new(),
+        limits: Limits::default(),
+        slot_release: SlotRelease::default(),
+        budget: Budget::default(),
+        mode: Mode::default(),
+        orchestration: Orchestration::default(),
+        approve_orchestrators: false,
+        prompt_log: PromptLog::default(),
+        restart_policy: RestartPolicy::default(),
+        policy_inheritance: Inheritance::default(),
+        tool_ceiling: None,
+        webhooks: vec![Webhook {
+            url: "https://example.org/hook".to_owned(),
+            kinds: vec![NotificationKind::Stalled],
+            secret: "do-not-tell".to_owned(),
+        }],
+        labels: BTreeMap::new(),
+    }
+}
+
+fn folded(events: Vec<Event>) -> Session {
+    let mut records = events.into_iter().zip(1..).map(|(event, sequence)| at(sequence, event));
+    let mut session = open(session(1), &records.next().unwrap()).unwrap();
+    records.for_each(|recorded| evolve(&mut session, &recorded));
+    session
+}
+
+fn opened() -> Event {
+    Event::Session(SessionEvent::Opened(Box::new(some_settings())))
+}
+
+fn spawned_at(number: u128, parent: Option<u128>) -> Event {
+    let spawned = Spawned {
+        parent: parent.map(thread),
+        depth: u32::from(parent.is_some()),
+        ..root()
+    };
+    Event::Thread(thread(number), ThreadEvent::Spawned(Arc::new(spawned)))
+}
+
+#[test]
+fn secrets_are_kept_and_never_shown() {
+    let holds = |bytes: &[u8]| bytes.windows(11).any(|part| part == b"do-not-tell");
+    let recorded = at(1, opened());
+    assert!(holds(&encode_record(session(1), &recorded).unwrap()));
+    let shown_event = event_to_pb(session(1), &recorded);
+    assert!(!holds(&shown_event.encode_to_vec()));
+    assert!(!holds(
+        &shown::session(&folded(vec![opened(), spawned_at(2, None)])).encode_to_vec()
+    ));
+}
+
+#[test]
+fn previews_can_be_hidden() {
+    let input = ContentRef {
+        digest: Digest::from_bytes([1; 32]),
+        size: 5,
+        preview: "hello".to_owned(),
+    };
+    let queued = ThreadEvent::InputQueued {
+        number: InputNumber::new(1),
+        input,
+        from: Actor::Service,
+    };
+    let mut event = event_to_pb(session(1), &at(1, Event::Thread(thread(2), queued)));
+    hide_previews(&mut event);
+    let Some(pb::event::Kind::InputQueued(queued)) = event.kind else {
+        panic!("another kind");
+    };
+    let input = queued.input.unwrap();
+    assert_eq!((input.preview.as_str(), input.size), ("", 5));
+}
+
+#[test]
+fn a_fence_shows_below_it() {
+    let fence = Fence {
+        reason: "enough".to_owned(),
+        cause: CloseCause::Close,
+        status_before: StatusKind::PendingInit,
+        deadline: UnixMillis::new(60_000),
+        close_policy: None,
+    };
+    let session = folded(vec![
+        opened(),
+        spawned_at(2, None),
+        spawned_at(3, Some(2)),
+        Event::Thread(thread(2), ThreadEvent::CloseRequested(fence)),
+    ]);
+    let child = session.thread(thread(3)).unwrap();
+    let mut child = shown::thread(&session, child, View::default());
+    assert_eq!(child.conditions.len(), 1);
+    assert_eq!(child.conditions[0].kind(), pb::ConditionKind::Closing);
+    assert_eq!(child.conditions[0].reason, "enough");
+    assert_eq!(child.parent_thread_id, thread(2).to_string());
+
+    let telemetry = |generation| pb::Telemetry {
+        generation,
+        activity: "reading".to_owned(),
+        ..pb::Telemetry::default()
+    };
+    shown::add_telemetry(&mut child, Some(&telemetry(9)));
+    assert_eq!(child.activity, "", "another attempt's");
+    shown::add_telemetry(&mut child, Some(&telemetry(1)));
+    assert_eq!(child.activity, "reading");
+    assert!(child.usage.is_some());
+
+    let tree = View {
+        tree: true,
+        previews: true,
+    };
+    let top = session.thread(thread(2)).unwrap();
+    assert_eq!(
+        shown::thread(&session, top, tree).child_thread_ids,
+        [thread(3).to_string()]
+    );
+    assert!(
+        shown::thread(&session, top, View::default())
+            .child_thread_ids
+            .is_empty()
+    );
+
+    let rolled = shown::session(&session).roll_up.unwrap();
+    assert_eq!(rolled.threads.len(), 1);
+    assert_eq!(
+        (rolled.threads[0].kind(), rolled.threads[0].count),
+        (pb::StatusKind::PendingInit, 2)
+    );
+
+    let quota = shown::quota(&session, session.thread(thread(3)).unwrap());
+    assert_eq!(
+        (quota.active_threads, quota.open_threads, quota.remaining_depth),
+        (1, 2, 1)
+    );
+    assert_eq!(quota.budget, None);
+}
+
+#[test]
+fn a_resolution_is_taken_over_or_refused() {
+    let resolved = common::ResolvedSpawn {
+        agent_type: "worker".to_owned(),
+        sandbox: common::Sandbox::ReadOnly.into(),
+        tool_policy: Some(common::ToolPolicy {
+            layers: vec![common::ToolPolicyLayer {
+                origin: "role \"worker\"".to_owned(),
+                deny_list: vec!["*".to_owned()],
+                ..common::ToolPolicyLayer::default()
+            }],
+        }),
+        origins: [("model".to_owned(), i32::from(common::ValueOrigin::Role))].into(),
+        ..common::ResolvedSpawn::default()
+    };
+    let taken = Resolution::try_from(&resolved).unwrap();
+    assert_eq!(taken.sandbox, Sandbox::ReadOnly);
+    assert_eq!(taken.edge_management, EdgeManagement::None);
+    assert_eq!(taken.role_layers, [Layer::nothing("role \"worker\"")]);
+    assert_eq!(taken.origins["model"], ValueOrigin::Role);
+
+    let without_sandbox = common::ResolvedSpawn { sandbox: 0, ..resolved };
+    assert!(Resolution::try_from(&without_sandbox).is_err());
+}
+
+#[test]
+fn refusals_become_the_errors_of_the_table() {
+    let id = thread(5);
+    let by_id = id.to_string();
+    for (refusal, code, reason, key, value) in [
+        (
+            Refusal::OutsideSubtree(GuardedVerb::Close),
+            Code::PermissionDenied,
+            Reason::OutsideSubtree,
+            "verb",
+            "close",
+        ),
+        (
+            Refusal::ThreadNotFound("x".to_owned()),
+            Code::NotFound,
+            Reason::ThreadNotFound,
+            "thread_id",
+            "x",
+        ),
+        (
+            Refusal::ThreadClosing(id),
+            Code::FailedPrecondition,
+            Reason::ThreadClosing,
+            "thread_id",
+            by_id.as_str(),
+        ),
+        (
+            Refusal::DepthLimit { depth: 3, max_depth: 2 },
+            Code::FailedPrecondition,
+            Reason::DepthLimit,
+            "max_depth",
+            "2",
+        ),
+        (
+            Refusal::ThreadLimit {
+                max_threads: 12,
+                active: 11,
+            },
+            Code::ResourceExhausted,
+            Reason::ThreadLimit,
+            "active",
+            "11",
+        ),
+        (
+            Refusal::AliasInUse {
+                alias: "fox".to_owned(),
+                by: id,
+            },
+            Code::AlreadyExists,
+            Reason::AliasInUse,
+            "alias",
+            "fox",
+        ),
+        (
+            Refusal::IllegalTransition {
+                thread: id,
+                status: StatusKind::Shutdown,
+                wanted: "take input",
+            },
+            Code::FailedPrecondition,
+            Reason::IllegalTransition,
+            "status",
+            "SHUTDOWN",
+        ),
+        (
+            Refusal::RequestIdReused("r".to_owned()),
+            Code::AlreadyExists,
+            Reason::RequestIdReused,
+            "request_id",
+            "r",
+        ),
+        (
+            Refusal::AheadOfHead {
+                after: Sequence::new(9),
+                head: Sequence::new(4),
+            },
+            Code::OutOfRange,
+            Reason::AheadOfHead,
+            "head",
+            "4",
+        ),
+    ] {
+        let fault = fault(&refusal);
+        assert_eq!(
+            (fault.code(), fault.reason(), fault.message()),
+            (code, reason, refusal.to_string().as_str())
+        );
+        let metadata = metadata_of(&tonic::Status::from(fault));
+        assert_eq!(metadata.get(key).map(String::as_str), Some(value), "{refusal:?}");
+    }
+}

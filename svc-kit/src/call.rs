@@ -1,0 +1,200 @@
+//! What every call gets before anything else looks at it: a trace, a deadline, a place among the calls in flight, and a
+//! line in the log.
+//!
+//! A call counts as in flight until its response begins, so open streams are not counted; the services bound those.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{HeaderMap, Request, Response};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+use tracing::Instrument as _;
+use troupe_proto::{fault::Fault, reason::Reason};
+
+use crate::{
+    auth::{is_open, quote},
+    deadline::Deadline,
+    trace_context::TraceParent,
+};
+
+/// When a call that was shed may be tried again.
+const SHED_RETRY: Duration = Duration::from_secs(1);
+
+/// Puts [`Call`] in front of a server.
+#[derive(Clone, Debug)]
+pub struct CallLayer {
+    places: Arc<Semaphore>,
+}
+
+impl CallLayer {
+    /// A layer that lets at most `max_in_flight` calls run at once and refuses the rest at once. Health and reflection
+    /// always have a place.
+    #[must_use]
+    pub fn new(max_in_flight: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS))),
+        }
+    }
+}
+
+impl<S> Layer<S> for CallLayer {
+    type Service = Call<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Call {
+            inner,
+            places: Arc::clone(&self.places),
+        }
+    }
+}
+
+/// The service that [`CallLayer`] makes.
+#[derive(Clone, Debug)]
+pub struct Call<S> {
+    inner: S,
+    places: Arc<Semaphore>,
+}
+
+impl<S, B, R> Service<Request<B>> for Call<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    R: Default + Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let started = Instant::now();
+        let method = quote(request.uri().path()).to_owned();
+        let open = is_open(&method);
+        let place = match (open, Arc::clone(&self.places).try_acquire_owned()) {
+            (true, place) => place.ok(),
+            (false, Ok(place)) => Some(place),
+            (false, Err(_)) => return Box::pin(async { Ok(overloaded().into_http()) }),
+        };
+
+        let trace = TraceParent::from_headers(request.headers()).unwrap_or_else(TraceParent::root);
+        let span = tracing::info_span!("rpc", method, trace_id = trace.trace_id());
+        let deadline = Deadline::from_headers(request.headers(), started);
+        request.extensions_mut().insert(trace);
+        if let Some(deadline) = deadline {
+            request.extensions_mut().insert(deadline);
+        }
+
+        let work = span.in_scope(|| self.inner.call(request));
+        let run = async move {
+            let _place = place;
+            let answer = match deadline {
+                // tonic would answer CANCELLED; this is inside of it and comes first.
+                Some(deadline) => match timeout_at(deadline.at, work).await {
+                    Ok(answer) => answer,
+                    Err(_) => Ok(deadline_exceeded().into_http()),
+                },
+                None => work.await,
+            };
+            if let (false, Ok(response)) = (open, &answer) {
+                tracing::debug!(code = ?code(response.headers()), elapsed = ?started.elapsed(), "answered");
+            }
+            answer
+        };
+        Box::pin(run.instrument(span))
+    }
+}
+
+/// The code of an answer as far as its headers tell: a refusal's code, OK for an answer that begins.
+fn code(headers: &HeaderMap) -> Code {
+    headers
+        .get("grpc-status")
+        .map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))
+}
+
+fn overloaded() -> Status {
+    Fault::new(
+        Code::ResourceExhausted,
+        Reason::Overloaded,
+        "too many calls are in flight; nothing was done, try again in a second",
+    )
+    .retry_after(SHED_RETRY)
+    .into()
+}
+
+fn deadline_exceeded() -> Status {
+    Fault::new(
+        Code::DeadlineExceeded,
+        Reason::DeadlineExceeded,
+        "the deadline of the call passed before the work was done; it may still be done, so retry with the same request_id",
+    )
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, future::pending};
+
+    use tower::{ServiceExt as _, service_fn};
+    use troupe_proto::fault::{reason_of, retry_after};
+
+    use super::*;
+
+    fn request(method: &str) -> Request<()> {
+        Request::builder().uri(method).body(()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_call_without_a_place_is_shed_and_health_is_not() {
+        let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) });
+        let service = CallLayer::new(0).layer(handler);
+        let shed = service.clone().oneshot(request("/test.v1.Thing/Read")).await.unwrap();
+        let status = Status::from_header_map(shed.headers()).unwrap();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(reason_of(&status), Some(Reason::Overloaded));
+        assert_eq!(retry_after(&status), Some(SHED_RETRY));
+
+        let health = service.oneshot(request("/grpc.health.v1.Health/Check")).await.unwrap();
+        assert!(Status::from_header_map(health.headers()).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_call_past_its_deadline_is_told_so() {
+        let handler = service_fn(|_: Request<()>| pending::<Result<Response<()>, Infallible>>());
+        let mut late = request("/test.v1.Thing/Read");
+        late.headers_mut().insert("grpc-timeout", "1m".parse().unwrap());
+        let response = CallLayer::new(1).layer(handler).oneshot(late).await.unwrap();
+        let status = Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert_eq!(reason_of(&status), Some(Reason::DeadlineExceeded));
+    }
+
+    #[tokio::test]
+    async fn a_handler_finds_the_trace_and_the_deadline() {
+        const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        for (header, expected) in [(CALLER, Some(CALLER)), ("nonsense", None)] {
+            let handler = service_fn(move |request: Request<()>| async move {
+                let trace = request.extensions().get::<TraceParent>().unwrap();
+                assert!(expected.is_none_or(|expected| trace.as_str() == expected), "{trace}");
+                assert!(request.extensions().get::<Deadline>().is_some());
+                Ok::<_, Infallible>(Response::new(()))
+            });
+            let mut call = request("/test.v1.Thing/Read");
+            call.headers_mut().insert("traceparent", header.parse().unwrap());
+            call.headers_mut().insert("grpc-timeout", "1M".parse().unwrap());
+            CallLayer::new(1).layer(handler).oneshot(call).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Who calls: the principal that authentication finds and that handlers ask for.
+//!
+//! Only names and ids live here. What a principal may do is decided by the table in [`crate::auth`] and, for threads,
+//! by the supervisor's own rules (liveness, subtree, tool policy).
+
+use std::fmt;
+
+use tonic::{Code, Request, Status};
+use troupe_proto::{fault::Fault, reason::Reason};
+use uuid::Uuid;
+
+/// An authenticated caller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Principal {
+    /// A person or their tool.
+    Operator {
+        /// The name that logs and events show.
+        name: String,
+        /// What the operator may do.
+        role: OperatorRole,
+    },
+    /// An agent's thread, known by the token it got at its start.
+    Thread(ThreadPrincipal),
+    /// A process that executes threads.
+    Runner {
+        /// The name that logs show.
+        name: String,
+    },
+    /// Another service of Troupe: the supervisor at the registry.
+    Service {
+        /// The name that logs show.
+        name: String,
+    },
+}
+
+/// What an operator may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OperatorRole {
+    /// Everything.
+    Admin,
+    /// Reads; digests instead of prompts.
+    Viewer,
+}
+
+/// A thread as its token names it. Whether that generation is still the present one, only its session knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ThreadPrincipal {
+    /// The session that the thread belongs to.
+    pub session: Uuid,
+    /// The thread itself.
+    pub thread: Uuid,
+    /// The generation that the token was minted for; an older one is stale.
+    pub generation: u32,
+}
+
+impl Principal {
+    /// The kind of principal in one or two words, for messages and logs.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Operator {
+                role: OperatorRole::Admin,
+                ..
+            } => "operator (admin)",
+            Self::Operator {
+                role: OperatorRole::Viewer,
+                ..
+            } => "operator (viewer)",
+            Self::Thread(_) => "thread",
+            Self::Runner { .. } => "runner",
+            Self::Service { .. } => "service",
+        }
+    }
+
+    /// Stable text that scopes a caller's request ids: `operator:local`, `thread:<id>`.
+    ///
+    /// A thread's generation and an operator's role are left out on purpose: a retry after a restart or after a change
+    /// of role is still the same caller's retry.
+    #[must_use]
+    pub fn scope_key(&self) -> String {
+        match self {
+            Self::Operator { name, .. } => format!("operator:{name}"),
+            Self::Thread(thread) => format!("thread:{}", thread.thread),
+            Self::Runner { name } => format!("runner:{name}"),
+            Self::Service { name } => format!("service:{name}"),
+        }
+    }
+
+    /// The thread, if a thread calls.
+    #[must_use]
+    pub const fn thread(&self) -> Option<&ThreadPrincipal> {
+        match self {
+            Self::Thread(thread) => Some(thread),
+            Self::Operator { .. } | Self::Runner { .. } | Self::Service { .. } => None,
+        }
+    }
+
+    /// Whether an operator with every right calls.
+    #[must_use]
+    pub const fn is_admin(&self) -> bool {
+        matches!(
+            self,
+            Self::Operator {
+                role: OperatorRole::Admin,
+                ..
+            }
+        )
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.scope_key())
+    }
+}
+
+/// The caller of a request, as the authentication layer left it.
+///
+/// # Errors
+///
+/// INTERNAL if the request never passed [`crate::auth::AuthLayer`]: a defect in the wiring, answered by a refusal.
+pub fn principal_of<T>(request: &Request<T>) -> Result<&Principal, Status> {
+    request.extensions().get::<Principal>().ok_or_else(|| {
+        tracing::error!("a request reached a handler without a principal");
+        Fault::new(
+            Code::Internal,
+            Reason::Internal,
+            "the caller of this request is unknown to the service; the log has the details",
+        )
+        .into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scope_keys_are_stable_and_distinct() {
+        let thread = ThreadPrincipal {
+            session: Uuid::from_u128(1),
+            thread: Uuid::from_u128(2),
+            generation: 3,
+        };
+        let older = ThreadPrincipal {
+            generation: 2,
+            ..thread
+        };
+        let named = |role| Principal::Operator {
+            name: "local".to_owned(),
+            role,
+        };
+        assert_eq!(
+            Principal::Thread(thread).scope_key(),
+            "thread:00000000-0000-0000-0000-000000000002"
+        );
+        assert_eq!(
+            Principal::Thread(thread).scope_key(),
+            Principal::Thread(older).scope_key()
+        );
+        assert_eq!(named(OperatorRole::Admin).scope_key(), "operator:local");
+        assert_eq!(
+            named(OperatorRole::Admin).scope_key(),
+            named(OperatorRole::Viewer).scope_key()
+        );
+        let runner = Principal::Runner {
+            name: "local".to_owned(),
+        };
+        assert_eq!(runner.scope_key(), "runner:local");
+        let service = Principal::Service {
+            name: "local".to_owned(),
+        };
+        assert_eq!(service.scope_key(), "service:local");
+    }
+
+    #[test]
+    fn a_request_without_a_principal_is_refused() {
+        let status = principal_of(&Request::new(())).unwrap_err();
+        assert_eq!(status.code(), Code::Internal);
+    }
+
+    #[test]
+    fn a_request_with_a_principal_answers_it() {
+        let principal = Principal::Runner { name: "box".to_owned() };
+        let mut request = Request::new(());
+        request.extensions_mut().insert(principal.clone());
+        assert_eq!(principal_of(&request).unwrap(), &principal);
+    }
+}

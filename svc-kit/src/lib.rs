@@ -1,0 +1,24 @@
+//! What both services share and neither owns: serving, drain, health, reflection, telemetry and the caller's identity.
+//!
+//! **May live here**: what every gRPC service of Troupe needs and what would otherwise be written twice. **May not**:
+//! anything that knows a session, a template, a store or a runner. Whether a thread is still alive, what lies in its
+//! subtree and which tools it has are the supervisor's to decide; this crate only says *who* calls.
+//!
+//! The path of a call: [`serve`] accepts it, [`call`] bounds and times it and gives it a trace, [`auth`] finds the
+//! [`identity::Principal`] and asks the table of who may call what, then the service's own code runs.
+#![forbid(unsafe_code)]
+
+pub mod auth;
+pub mod call;
+mod connection;
+pub mod deadline;
+pub mod identity;
+pub mod listen;
+pub mod paths;
+mod private_file;
+pub mod secret;
+pub mod serve;
+pub mod shutdown;
+pub mod telemetry;
+pub mod thread_token;
+pub mod trace_context;

@@ -1,0 +1,263 @@
+//! Where things lie on disk: the data directory and its lock, the user's home, the ready file.
+//!
+//! What the directories hold is the services' own business. Environment variables are read by two small functions; the
+//! rules behind them take values, so they can be tested.
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io::{self, Read as _, Seek as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use crate::private_file;
+
+const LOCK: &str = "LOCK";
+
+/// Why a path cannot be used. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum PathsError {
+    /// Nothing says where the user's home is.
+    #[error("cannot tell {what}: neither the option nor HOME is set to an absolute path; set {option}")]
+    Unknown {
+        /// What is looked for.
+        what: &'static str,
+        /// The option that says it.
+        option: &'static str,
+    },
+    /// The data directory cannot be made or opened.
+    #[error("cannot use the data directory {}: {cause}; choose another with --data-dir", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// Another process has the data directory.
+    #[error(
+        "the data directory {} is in use by another troupe{}; stop that one or choose another directory with --data-dir",
+        .path.display(),
+        named(.pid)
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The process that has it, if it said so.
+        pid: Option<u32>,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}: {cause}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+}
+
+/// The default data directory: `$XDG_DATA_HOME/troupe`, else `~/.local/share/troupe`.
+///
+/// A relative path in either variable does not count, as the XDG specification says.
+#[must_use]
+pub fn data_dir_from(xdg_data_home: Option<&OsStr>, home: Option<&OsStr>) -> Option<PathBuf> {
+    let base = absolute(xdg_data_home).or_else(|| Some(absolute(home)?.join(".local").join("share")))?;
+    Some(base.join("troupe"))
+}
+
+/// [`data_dir_from`] with the environment of this process.
+///
+/// # Errors
+///
+/// If neither variable is set to an absolute path.
+pub fn default_data_dir() -> Result<PathBuf, PathsError> {
+    let (data, home) = (env::var_os("XDG_DATA_HOME"), env::var_os("HOME"));
+    data_dir_from(data.as_deref(), home.as_deref()).ok_or(PathsError::Unknown {
+        what: "the data directory",
+        option: "--data-dir",
+    })
+}
+
+/// The home whose `.codex/` is the user scope: `TROUPE_HOME`, else the user's home.
+#[must_use]
+pub fn home_from(troupe_home: Option<&OsStr>, home: Option<&OsStr>) -> Option<PathBuf> {
+    absolute(troupe_home).or_else(|| absolute(home))
+}
+
+/// [`home_from`] with the environment of this process.
+///
+/// # Errors
+///
+/// If neither variable is set to an absolute path.
+pub fn default_home() -> Result<PathBuf, PathsError> {
+    let (own, home) = (env::var_os("TROUPE_HOME"), env::var_os("HOME"));
+    home_from(own.as_deref(), home.as_deref()).ok_or(PathsError::Unknown {
+        what: "the home directory",
+        option: "--home",
+    })
+}
+
+fn absolute(value: Option<&OsStr>) -> Option<PathBuf> {
+    value.map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// Writes the ready file: whoever sees it sees all of it.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub fn write_ready_file(path: &Path, content: &serde_json::Value) -> Result<(), PathsError> {
+    let text = format!("{content}\n");
+    private_file::replace(path, text.as_bytes(), private_file::PUBLIC).map_err(|cause| PathsError::Write {
+        path: path.to_owned(),
+        cause,
+    })
+}
+
+/// A data directory that belongs to this process until it is dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    /// The operating system gives the lock back when this file is closed, however the process ends.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes the directory if it is missing (0700) and locks it against a second process.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be made or opened, or another process has it.
+    pub fn open(path: &Path) -> Result<Self, PathsError> {
+        let failed = |cause| PathsError::Directory {
+            path: path.to_owned(),
+            cause,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(failed)?;
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(private_file::PRIVATE)
+            .open(path.join(LOCK))
+            .map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(PathsError::InUse {
+                    path: path.to_owned(),
+                    pid: owner(&mut lock),
+                });
+            }
+            Err(TryLockError::Error(cause)) => return Err(failed(cause)),
+        }
+        sign(&mut lock).map_err(failed)?;
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file or directory in it.
+    #[must_use]
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+/// Leaves our process id in the lock file, for the message that a second process shows.
+fn sign(lock: &mut File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", std::process::id())
+}
+
+/// Which process, in parentheses, where it is known.
+fn named(pid: &Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}
+
+fn owner(lock: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    lock.take(16).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn the_data_directory_follows_xdg() {
+        for (data, home, expected) in [
+            (Some("/data"), Some("/home/a"), Some("/data/troupe")),
+            (Some("relative"), Some("/home/a"), Some("/home/a/.local/share/troupe")),
+            (Some(""), Some("/home/a"), Some("/home/a/.local/share/troupe")),
+            (None, Some("/home/a"), Some("/home/a/.local/share/troupe")),
+            (None, Some(""), None),
+            (None, None, None),
+        ] {
+            let found = data_dir_from(data.map(OsStr::new), home.map(OsStr::new));
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{data:?} {home:?}");
+        }
+    }
+
+    #[test]
+    fn troupe_home_goes_before_home() {
+        for (own, home, expected) in [
+            (Some("/own"), Some("/home/a"), Some("/own")),
+            (Some("own"), Some("/home/a"), Some("/home/a")),
+            (None, Some("/home/a"), Some("/home/a")),
+            (None, None, None),
+        ] {
+            let found = home_from(own.map(OsStr::new), home.map(OsStr::new));
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{own:?} {home:?}");
+        }
+    }
+
+    #[test]
+    fn a_data_directory_has_one_owner_at_a_time() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a").join("troupe");
+        let first = DataDir::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+
+        let error = DataDir::open(&path).unwrap_err();
+        let own = std::process::id();
+        assert!(
+            matches!(&error, PathsError::InUse { pid: Some(pid), .. } if *pid == own),
+            "{error}"
+        );
+        assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
+
+        drop(first);
+        DataDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn the_ready_file_is_replaced_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ready.json");
+        for port in [1, 2] {
+            let content = serde_json::json!({ "registry": format!("127.0.0.1:{port}") });
+            write_ready_file(&path, &content).unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), content);
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

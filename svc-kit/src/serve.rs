@@ -1,0 +1,205 @@
+//! Serving: a listener and a service's routes become a server with health, reflection, bounds, and an end.
+//!
+//! The end, after [`Shutdown::trigger`]:
+//!
+//! 1. health says NOT_SERVING, for the whole and for each service; calls are still taken for [`ServeLimits::notice`];
+//! 2. [`Shutdown::draining`] fires: streams and long calls end themselves, each with a position to resume from;
+//! 3. the listener closes, connections are told to go away, calls in flight finish;
+//! 4. at [`ServeLimits::drain`] after the trigger whatever is left is cut off, and serving returns in any case.
+
+use std::{io, time::Duration};
+
+use tokio::{net::TcpListener, time::timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::{service::Routes, transport::Server};
+use tonic_health::{ServingStatus, server::HealthReporter};
+use tonic_reflection::server::Builder;
+
+use crate::{auth::AuthLayer, call::CallLayer, connection, shutdown::Shutdown};
+
+/// What is served.
+#[derive(Debug)]
+pub struct Serving {
+    /// The services. Health and reflection are added to them.
+    pub routes: Routes,
+    /// The full names of the services, for health and reflection: `troupe.registry.v1.AgentRegistryService`.
+    pub names: Vec<&'static str>,
+    /// The encoded descriptors that reflection answers from.
+    pub descriptor_set: &'static [u8],
+}
+
+impl Serving {
+    /// These services of Troupe's API.
+    #[must_use]
+    pub const fn new(routes: Routes, names: Vec<&'static str>) -> Self {
+        Self {
+            routes,
+            names,
+            descriptor_set: troupe_proto::FILE_DESCRIPTOR_SET,
+        }
+    }
+}
+
+/// The bounds of a server. Messages are bounded by the services' own generated servers.
+#[derive(Clone, Copy, Debug)]
+pub struct ServeLimits {
+    /// Connections at once; more wait in the kernel's backlog.
+    pub max_connections: usize,
+    /// Streams, which are calls, at once on one connection.
+    pub max_streams_per_connection: u32,
+    /// Calls at once that have not begun to answer, over all connections; more are refused as OVERLOADED.
+    pub max_calls_in_flight: usize,
+    /// The headers of a call, in bytes.
+    pub max_header_bytes: u32,
+    /// Streams that a peer opened and reset at once before they were looked at ("rapid reset").
+    pub max_pending_resets: usize,
+    /// How often a silent connection is pinged, so that dead watchers are noticed.
+    pub keepalive_interval: Duration,
+    /// How long the answer to a ping may take.
+    pub keepalive_timeout: Duration,
+    /// After this age a connection is asked to go away, so that clients behind a balancer spread anew; open streams
+    /// live on. None: connections stay.
+    pub max_connection_age: Option<Duration>,
+    /// How long calls are still taken once health says NOT_SERVING. Part of `drain`.
+    pub notice: Duration,
+    /// From the trigger of the shutdown to the return of [`serve`], at most.
+    pub drain: Duration,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            max_connections: 4096,
+            max_streams_per_connection: 1024,
+            max_calls_in_flight: 4096,
+            max_header_bytes: 16 * 1024,
+            max_pending_resets: 64,
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+            max_connection_age: None,
+            notice: Duration::ZERO,
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Windows of flow control: what a peer may make us buffer, for one stream and for one connection.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
+/// Why serving failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The listener is of no use.
+    #[error("the listener has no address: {0}")]
+    Listener(io::Error),
+    /// The descriptors are malformed: a defect of the build.
+    #[error("reflection cannot be served: {0}")]
+    Reflection(tonic_reflection::server::Error),
+    /// The transport failed.
+    #[error("serving failed: {0}")]
+    Transport(#[source] tonic::transport::Error),
+}
+
+/// Serves until `shutdown` is triggered, then drains; see the module.
+///
+/// # Errors
+///
+/// If the descriptors are malformed or the transport fails. A drain that met its deadline is no error; it is logged.
+pub async fn serve(
+    listener: TcpListener,
+    serving: Serving,
+    auth: AuthLayer,
+    limits: ServeLimits,
+    shutdown: Shutdown,
+) -> Result<(), ServeError> {
+    let Serving {
+        routes,
+        names,
+        descriptor_set,
+    } = serving;
+    let address = listener.local_addr().map_err(ServeError::Listener)?;
+    let (mut reporter, health) = tonic_health::server::health_reporter();
+    announce(&reporter, &names, ServingStatus::Serving).await;
+    let described = || reflection(&names, descriptor_set);
+    let routes = routes
+        .add_service(health)
+        .add_service(described().build_v1().map_err(ServeError::Reflection)?)
+        .add_service(described().build_v1alpha().map_err(ServeError::Reflection)?)
+        .prepare();
+
+    let close = CancellationToken::new();
+    let cut = CancellationToken::new();
+    let incoming = connection::accept(listener, limits.max_connections, cut.clone());
+    let mut builder = Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(limits.max_streams_per_connection)
+        .http2_max_header_list_size(limits.max_header_bytes)
+        .http2_max_pending_accept_reset_streams(Some(limits.max_pending_resets))
+        .http2_keepalive_interval(Some(limits.keepalive_interval))
+        .http2_keepalive_timeout(Some(limits.keepalive_timeout));
+    if let Some(age) = limits.max_connection_age {
+        // Never with max_connection_age_grace: in tonic 0.14 that cuts streams instead of asking clients to go.
+        builder = builder.max_connection_age(age);
+    }
+    let mut server = Box::pin(
+        builder
+            .layer(CallLayer::new(limits.max_calls_in_flight))
+            .layer(auth)
+            .serve_with_incoming_shutdown(routes, incoming, close.clone().cancelled_owned()),
+    );
+    tracing::info!(%address, services = ?names, "serving");
+
+    tokio::select! {
+        ended = &mut server => return ended.map_err(ServeError::Transport),
+        () = shutdown.triggered() => {}
+    }
+
+    let drain = async move {
+        announce(&reporter, &names, ServingStatus::NotServing).await;
+        tokio::time::sleep(limits.notice).await;
+        shutdown.start_draining();
+        // Watchers of health have been told; forgetting the names ends their streams.
+        for name in names.iter().chain(&[""]) {
+            reporter.clear_service_status(name).await;
+        }
+        close.cancel();
+    };
+    let ended = timeout(limits.drain, async { tokio::join!(drain, &mut server).1 }).await;
+    // Connections have tasks of their own, which do not end with the server's future.
+    cut.cancel();
+    match ended {
+        Ok(ended) => {
+            tracing::info!(%address, "drained");
+            ended.map_err(ServeError::Transport)
+        }
+        Err(_) => {
+            tracing::warn!(%address, deadline = ?limits.drain, "some connections did not drain in time and were cut off");
+            Ok(())
+        }
+    }
+}
+
+/// Sets the health of the whole and of each service.
+async fn announce(reporter: &HealthReporter, names: &[&'static str], status: ServingStatus) {
+    for name in names.iter().chain(&[""]) {
+        reporter.set_service_status(name, status).await;
+    }
+}
+
+/// Reflection that names these services, health and itself, whatever else the descriptors hold.
+fn reflection(names: &[&'static str], descriptor_set: &'static [u8]) -> Builder<'static> {
+    let always = &[
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+    ];
+    let builder = Builder::configure()
+        .register_encoded_file_descriptor_set(descriptor_set)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+    names
+        .iter()
+        .chain(always)
+        .fold(builder, |builder, name| builder.with_service_name(*name))
+}

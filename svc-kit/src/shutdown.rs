@@ -1,0 +1,105 @@
+//! The handle by which a process is asked to stop and by which its streams learn that it drains.
+//!
+//! Two moments, in this order: *triggered* (health says NOT_SERVING), then *draining* (streams end themselves). What
+//! happens between and after them is in [`crate::serve`].
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// A clonable handle to one service's shutdown.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
+    stop: CancellationToken,
+    draining: CancellationToken,
+}
+
+impl Shutdown {
+    /// A handle that nothing has triggered.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A handle for one service among several of a process: triggered together with this one, draining on its own, so
+    /// that each service's health says NOT_SERVING before its streams end.
+    #[must_use]
+    pub fn for_service(&self) -> Self {
+        Self {
+            stop: self.stop.clone(),
+            draining: CancellationToken::new(),
+        }
+    }
+
+    /// Asks the process to stop. Idempotent.
+    pub fn trigger(&self) {
+        self.stop.cancel();
+    }
+
+    /// Whether [`Self::trigger`] was called.
+    #[must_use]
+    pub fn is_triggered(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Waits for [`Self::trigger`].
+    pub async fn triggered(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// What every stream and every long call selects on: once it fires they end themselves with a position to resume
+    /// from, because serving waits for them and cuts them off at its deadline.
+    #[must_use]
+    pub fn draining(&self) -> CancellationToken {
+        // A child: whoever holds it can cancel itself but not the service.
+        self.draining.child_token()
+    }
+
+    pub(crate) fn start_draining(&self) {
+        self.draining.cancel();
+    }
+
+    /// Waits for SIGTERM or SIGINT, then triggers.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system refuses to install the handlers.
+    pub async fn on_signal(self) -> io::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "stopping");
+        self.trigger();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn services_are_triggered_together_and_drain_apart() {
+        let process = Shutdown::new();
+        let (one, two) = (process.for_service(), process.for_service());
+        process.trigger();
+        one.triggered().await;
+        two.triggered().await;
+        assert!(one.is_triggered() && two.is_triggered());
+
+        one.start_draining();
+        assert!(one.draining().is_cancelled());
+        assert!(!two.draining().is_cancelled());
+    }
+
+    #[test]
+    fn a_stream_cannot_drain_the_service() {
+        let shutdown = Shutdown::new();
+        shutdown.draining().cancel();
+        assert!(!shutdown.draining().is_cancelled());
+    }
+}

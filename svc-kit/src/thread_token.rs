@@ -1,0 +1,333 @@
+//! Thread tokens: what a thread calls with, so that the service knows it without believing the request.
+//!
+//! ```text
+//! trp1.<kid>.<b64url(payload)>.<b64url(HMAC-SHA256(key[kid], DOMAIN || kid || "." || b64url(payload)))>
+//! payload = session (16 bytes) || thread (16 bytes) || generation (4 bytes, big endian)
+//! ```
+//!
+//! A token carries no rights and no expiry: rights are the service's to look up, and a token ends when its thread ends
+//! or gets another generation. The same thread and generation always give the same token, so a repeated spawn can
+//! answer with the token of the first. All failures look alike to the caller.
+
+use std::{fmt, path::Path};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use uuid::Uuid;
+
+use crate::{
+    identity::ThreadPrincipal,
+    private_file,
+    secret::{MAX_TOKEN_BYTES, SecretError, random},
+};
+
+/// The file of the keys, in the data directory.
+pub const KEYS_FILE: &str = "token.keys";
+
+/// Names the format. A change of the payload is another version.
+const VERSION: &str = "trp1";
+/// Keeps a MAC made here from meaning anything elsewhere, should a key ever be shared.
+const DOMAIN: &[u8] = b"troupe/supervisor/thread-token/v1\0";
+const PAYLOAD_BYTES: usize = 36;
+const MIN_KEY_BYTES: usize = 32;
+const MAX_KID_BYTES: usize = 16;
+/// More keys than any rotation needs.
+const MAX_KEYS: usize = 8;
+
+#[derive(Clone)]
+struct Key {
+    kid: String,
+    /// Keyed once; every use works on a copy.
+    mac: Hmac<Sha256>,
+}
+
+impl Key {
+    fn new(kid: &str, secret: &[u8]) -> Option<Self> {
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        let named = (1..=MAX_KID_BYTES).contains(&kid.len()) && kid.bytes().all(legal);
+        if !named || secret.len() < MIN_KEY_BYTES {
+            return None;
+        }
+        Some(Self {
+            kid: kid.to_owned(),
+            mac: Hmac::new_from_slice(secret).ok()?,
+        })
+    }
+
+    fn over(&self, payload: &str) -> Hmac<Sha256> {
+        self.mac
+            .clone()
+            .chain_update(DOMAIN)
+            .chain_update(self.kid.as_bytes())
+            .chain_update(b".")
+            .chain_update(payload.as_bytes())
+    }
+}
+
+/// The keys that mint and verify: one mints, all verify.
+#[derive(Clone)]
+pub struct TokenKeys {
+    active: Key,
+    retired: Vec<Key>,
+}
+
+impl fmt::Debug for TokenKeys {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let retired: Vec<&str> = self.retired.iter().map(|key| key.kid.as_str()).collect();
+        out.debug_struct("TokenKeys")
+            .field("active", &self.active.kid)
+            .field("retired", &retired)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TokenKeys {
+    /// One new random key, kept nowhere: tokens end with the process. For tests and stores in memory.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system has no randomness.
+    pub fn generate() -> Result<Self, SecretError> {
+        Self::parse(&new_file()?).map_err(|problem| SecretError::Random(problem.to_owned()))
+    }
+
+    /// The keys of `token.keys` in `dir`; where there is no such file, one new key, written with permissions 0600.
+    ///
+    /// The file holds a line `<kid> <key in base64url>` per key. The first mints; the others are still accepted, so a
+    /// key is rotated by putting a new line on top. The caller holds the lock of the directory
+    /// ([`crate::paths::DataDir`]).
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, written or kept from others, or holds no keys.
+    pub fn load_or_create(dir: &Path) -> Result<Self, SecretError> {
+        let path = dir.join(KEYS_FILE);
+        let text = match private_file::read(&path).map_err(|why| SecretError::unusable(&path, why))? {
+            Some(text) => text,
+            None => {
+                let text = new_file()?;
+                private_file::replace(&path, text.as_bytes(), private_file::PRIVATE).map_err(|cause| {
+                    SecretError::Write {
+                        path: path.clone(),
+                        cause,
+                    }
+                })?;
+                text
+            }
+        };
+        Self::parse(&text).map_err(|problem| SecretError::Malformed { path, problem })
+    }
+
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let mut keys: Vec<Key> = Vec::new();
+        let lines = text.lines().map(str::trim);
+        for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (kid, secret) = line.split_once(' ').ok_or("a line is not `<kid> <key>`")?;
+            let secret = URL_SAFE_NO_PAD
+                .decode(secret.trim())
+                .map_err(|_| "a key is not base64url without padding")?;
+            let key = Key::new(kid, &secret).ok_or("a key id is not 1 to 16 of A-Z a-z 0-9 - _, or a key is short")?;
+            if keys.iter().any(|other| other.kid == key.kid) {
+                return Err("a key id stands twice");
+            }
+            keys.push(key);
+        }
+        if keys.len() > MAX_KEYS {
+            return Err("it holds more than 8 keys");
+        }
+        let mut keys = keys.into_iter();
+        let active = keys.next().ok_or("it holds no key")?;
+        Ok(Self {
+            active,
+            retired: keys.collect(),
+        })
+    }
+
+    /// The token of a thread's generation.
+    #[must_use]
+    pub fn mint(&self, thread: &ThreadPrincipal) -> String {
+        let payload = URL_SAFE_NO_PAD.encode(encode(thread));
+        let mac = URL_SAFE_NO_PAD.encode(self.active.over(&payload).finalize().into_bytes());
+        format!("{VERSION}.{}.{payload}.{mac}", self.active.kid)
+    }
+
+    /// The thread and generation that a token names, if one of these keys made it.
+    ///
+    /// Whether that generation is the thread's present one is for its session to say.
+    #[must_use]
+    pub fn verify(&self, token: &str) -> Option<ThreadPrincipal> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return None;
+        }
+        let mut parts = token.split('.');
+        let (Some(VERSION), Some(kid), Some(payload), Some(mac), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return None;
+        };
+        let key = std::iter::once(&self.active)
+            .chain(&self.retired)
+            .find(|key| key.kid == kid)?;
+        let mac = URL_SAFE_NO_PAD.decode(mac).ok()?;
+        key.over(payload).verify_slice(&mac).ok()?;
+        decode(&URL_SAFE_NO_PAD.decode(payload).ok()?)
+    }
+}
+
+/// A key file with one new key.
+fn new_file() -> Result<String, SecretError> {
+    let id = random()?;
+    // Six characters tell keys apart; an id is no secret.
+    let kid: String = URL_SAFE_NO_PAD.encode(id).chars().take(6).collect();
+    let key = URL_SAFE_NO_PAD.encode(random()?);
+    Ok(format!(
+        "# Keys of thread tokens: <kid> <key>. The first mints, every one verifies.\n{kid} {key}\n"
+    ))
+}
+
+fn encode(thread: &ThreadPrincipal) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
+    payload.extend_from_slice(thread.session.as_bytes());
+    payload.extend_from_slice(thread.thread.as_bytes());
+    payload.extend_from_slice(&thread.generation.to_be_bytes());
+    payload
+}
+
+fn decode(payload: &[u8]) -> Option<ThreadPrincipal> {
+    let (session, rest) = payload.split_first_chunk::<16>()?;
+    let (thread, rest) = rest.split_first_chunk::<16>()?;
+    Some(ThreadPrincipal {
+        session: Uuid::from_bytes(*session),
+        thread: Uuid::from_bytes(*thread),
+        generation: u32::from_be_bytes(rest.try_into().ok()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys() -> TokenKeys {
+        TokenKeys::parse("k1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\n").unwrap()
+    }
+
+    fn thread() -> ThreadPrincipal {
+        ThreadPrincipal {
+            session: Uuid::from_u128(0x0192_0000_0000_7000_8000_0000_0000_0001),
+            thread: Uuid::from_u128(0x0192_0000_0000_7000_8000_0000_0000_0002),
+            generation: 7,
+        }
+    }
+
+    prop_compose! {
+        fn any_thread()(session in any::<u128>(), thread in any::<u128>(), generation in any::<u32>()) -> ThreadPrincipal {
+            ThreadPrincipal { session: Uuid::from_u128(session), thread: Uuid::from_u128(thread), generation }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_minted_token_verifies_to_its_thread(thread in any_thread()) {
+            let token = keys().mint(&thread);
+            prop_assert!(token.len() <= MAX_TOKEN_BYTES);
+            prop_assert_eq!(keys().mint(&thread), token.clone());
+            prop_assert_eq!(keys().verify(&token), Some(thread));
+        }
+
+        #[test]
+        fn any_flipped_bit_fails(thread in any_thread(), at in any::<prop::sample::Index>(), bit in 0..8u32) {
+            let mut bytes = keys().mint(&thread).into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            if let Ok(token) = String::from_utf8(bytes) {
+                prop_assert_eq!(keys().verify(&token), None);
+            }
+        }
+
+        #[test]
+        fn any_text_is_refused_without_a_panic(text in any::<String>()) {
+            prop_assert_eq!(keys().verify(&text), None);
+            let prefixed = format!("trp1.k1.{text}.{text}");
+            prop_assert_eq!(keys().verify(&prefixed), None);
+        }
+    }
+
+    #[test]
+    fn tokens_of_other_keys_lengths_and_versions_fail() {
+        let token = keys().mint(&thread());
+        let other = TokenKeys::parse("k1 ICECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\n").unwrap();
+        let wrong = [
+            String::new(),
+            "trp1".to_owned(),
+            "trp1...".to_owned(),
+            other.mint(&thread()),
+            token.replacen("trp1", "trp2", 1),
+            token.replacen(".k1.", ".k2.", 1),
+            format!("{token}."),
+            format!("{token}A"),
+            format!("{token}="),
+            format!(" {token}"),
+            token[..token.len() - 1].to_owned(),
+            format!("{token}{}", "A".repeat(MAX_TOKEN_BYTES)),
+        ];
+        for wrong in wrong {
+            assert_eq!(keys().verify(&wrong), None, "{wrong}");
+        }
+        assert_eq!(keys().verify(&token), Some(thread()));
+    }
+
+    #[test]
+    fn a_retired_key_still_verifies_and_no_longer_mints() {
+        let old = keys();
+        let both = TokenKeys::parse(
+            "# new on top\nk2 ICECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\nk1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\n",
+        )
+        .unwrap();
+        assert_eq!(both.verify(&old.mint(&thread())), Some(thread()));
+        let token = both.mint(&thread());
+        assert!(token.starts_with("trp1.k2."));
+        assert_eq!(old.verify(&token), None);
+    }
+
+    #[test]
+    fn keys_are_made_once_kept_and_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let token = TokenKeys::load_or_create(directory.path()).unwrap().mint(&thread());
+        let again = TokenKeys::load_or_create(directory.path()).unwrap();
+        assert_eq!(again.verify(&token), Some(thread()));
+        let mode = fs::metadata(directory.path().join(KEYS_FILE))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn malformed_key_files_are_refused() {
+        let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
+        let many: String = (0..9).map(|n| format!("k{n} {key}\n")).collect();
+        for text in [
+            "",
+            "# nothing\n",
+            "k1\n",
+            "k1 AAEC\n",
+            "k1 not base64!\n",
+            &format!("a.b {key}"),
+            &format!("k1 {key}\nk1 {key}"),
+            &many,
+        ] {
+            assert!(TokenKeys::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_never_show_in_debug_output() {
+        let keys = keys();
+        assert_eq!(format!("{keys:?}"), r#"TokenKeys { active: "k1", retired: [], .. }"#);
+    }
+}

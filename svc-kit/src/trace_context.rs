@@ -1,0 +1,152 @@
+//! The trace that a call belongs to (W3C `traceparent`): taken from the caller, made anew without one, passed on.
+//!
+//! `tracestate` is vendors' own and is not carried.
+
+use std::fmt;
+
+use http::HeaderMap;
+use opentelemetry::{
+    Context,
+    propagation::{Extractor, TextMapPropagator as _},
+    trace::TraceContextExt as _,
+};
+use opentelemetry_sdk::{
+    propagation::TraceContextPropagator,
+    trace::{IdGenerator as _, RandomIdGenerator},
+};
+use tonic::{
+    Request,
+    metadata::{MetadataMap, MetadataValue},
+};
+
+const HEADER: &str = "traceparent";
+/// Version 0 has 55 characters; later versions may add some.
+const MAX_BYTES: usize = 128;
+
+/// A valid `traceparent` of version 0: 55 characters, safe to store and to log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TraceParent(String);
+
+impl TraceParent {
+    /// The trace context of a header's text, if it is valid; text of a later version is brought down to version 0.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() > MAX_BYTES {
+            return None;
+        }
+        let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Header(text));
+        let span = context.span();
+        let found = span.span_context();
+        found.is_valid().then(|| {
+            let sampled = u8::from(found.trace_flags().is_sampled());
+            Self(format!("00-{}-{}-{sampled:02x}", found.trace_id(), found.span_id()))
+        })
+    }
+
+    /// A new trace with random ids, marked sampled: whether it is recorded is for those who record to decide.
+    #[must_use]
+    pub fn root() -> Self {
+        let ids = RandomIdGenerator::default();
+        Self(format!("00-{}-{}-01", ids.new_trace_id(), ids.new_span_id()))
+    }
+
+    /// The trace context that the headers of a call carry, if it is valid.
+    #[must_use]
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
+        Self::parse(headers.get(HEADER)?.to_str().ok()?)
+    }
+
+    /// The trace context of a request; a new one if the request never passed [`crate::call::CallLayer`].
+    #[must_use]
+    pub fn of<T>(request: &Request<T>) -> Self {
+        request.extensions().get::<Self>().cloned().unwrap_or_else(Self::root)
+    }
+
+    /// The header's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The trace id alone, as logs show it: 32 hexadecimal digits.
+    #[must_use]
+    pub fn trace_id(&self) -> &str {
+        self.0.get(3..35).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// Puts the trace context into the metadata of an outgoing call.
+pub fn inject(metadata: &mut MetadataMap, parent: &TraceParent) {
+    // Hexadecimal digits and hyphens are always a legal value.
+    if let Ok(value) = MetadataValue::try_from(parent.as_str()) {
+        metadata.insert(HEADER, value);
+    }
+}
+
+/// The one header, as the propagator wants to read it.
+struct Header<'a>(&'a str);
+
+impl Extractor for Header<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        (key == HEADER).then_some(self.0)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![HEADER]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALID: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn what_is_valid_is_kept_and_the_rest_refused() {
+        let zero_trace = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
+        let long = format!(
+            "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-{}",
+            "x".repeat(200)
+        );
+        for (text, expected) in [
+            (VALID, Some(VALID)),
+            (
+                "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+                Some(VALID),
+            ),
+            ("", None),
+            ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7", None),
+            ("ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", None),
+            (zero_trace, None),
+            (long.as_str(), None),
+        ] {
+            assert_eq!(
+                TraceParent::parse(text).as_ref().map(TraceParent::as_str),
+                expected,
+                "{text}"
+            );
+        }
+        assert_eq!(
+            TraceParent::parse(VALID).unwrap().trace_id(),
+            "4bf92f3577b34da6a3ce929d0e0e4736"
+        );
+    }
+
+    #[test]
+    fn a_new_trace_is_valid_and_is_passed_on() {
+        let root = TraceParent::root();
+        assert_eq!(TraceParent::parse(root.as_str()), Some(root.clone()));
+        assert_ne!(root, TraceParent::root());
+
+        let mut metadata = MetadataMap::new();
+        inject(&mut metadata, &root);
+        assert_eq!(TraceParent::from_headers(&metadata.into_headers()), Some(root));
+    }
+}

@@ -1,0 +1,285 @@
+# shellcheck shell=bash
+# Helpers for smoke tests with grpcurl; sourced, see README.md. Needs bash 4.4, grpcurl, awk and sed.
+
+if [[ ${BASH_VERSINFO[0]} -lt 4 || (${BASH_VERSINFO[0]} -eq 4 && ${BASH_VERSINFO[1]} -lt 4) ]]; then
+  echo "smoke tests need bash 4.4 or newer; this is $BASH_VERSION" >&2
+  exit 2
+fi
+
+# Where .ci/install puts grpcurl.
+PATH="${TROUPE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/troupe-tools}/bin:$PATH"
+
+# Settings; a script may change them after sourcing.
+SMOKE_GRPCURL=${SMOKE_GRPCURL:-grpcurl}
+SMOKE_FLAGS=(-plaintext -max-time 20) # come before the arguments of every call
+SMOKE_TOKEN=${SMOKE_TOKEN:-}          # if set, sent with every call as `authorization: Bearer TOKEN`
+SMOKE_START_SECONDS=${SMOKE_START_SECONDS:-30}
+SMOKE_STOP_SECONDS=${SMOKE_STOP_SECONDS:-15}
+
+# Results of the latest call: what it printed, what it complained about, and its exit status.
+SMOKE_OUTPUT=
+SMOKE_ERROR=
+SMOKE_STATUS=0
+
+SMOKE_PASSED=0
+SMOKE_FAILED=0
+SMOKE_SUMMARISED=
+declare -A SMOKE_PIDS=()
+
+# A private directory: logs (NAME.log) and whatever the script wants to keep. Removed at the end if nothing failed.
+SMOKE_DIR=$(mktemp -d "${TMPDIR:-/tmp}/troupe-smoke.XXXXXX")
+
+# Nothing is ever written to this pipe: reading from it with a timeout is a pause without a process.
+mkfifo "$SMOKE_DIR/never"
+exec {SMOKE_NEVER}<>"$SMOKE_DIR/never"
+
+smoke_pause() { # SECONDS
+  read -r -t "$1" -u "$SMOKE_NEVER" || :
+}
+
+smoke_cleanup() {
+  local status=$? name
+  trap - EXIT
+  # A failed check may have ended the script before its summary; the line is there in any case.
+  if [[ -z $SMOKE_SUMMARISED ]]; then
+    smoke_summary || status=$((status == 0 ? 1 : status))
+  fi
+  for name in "${!SMOKE_PIDS[@]}"; do
+    smoke_stop "$name" || :
+  done
+  if ((SMOKE_FAILED == 0 && status == 0)); then
+    rm -rf "$SMOKE_DIR"
+  else
+    echo "logs are in $SMOKE_DIR" >&2
+  fi
+  exit "$status"
+}
+trap smoke_cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# ---- results
+
+pass() { # NAME
+  SMOKE_PASSED=$((SMOKE_PASSED + 1))
+  printf 'ok      %s\n' "$1"
+}
+
+fail() { # NAME [LINE...]
+  SMOKE_FAILED=$((SMOKE_FAILED + 1))
+  printf 'FAILED  %s\n' "$1"
+  shift
+  local text
+  for text in "$@"; do
+    printf '%s\n' "$text" | sed 's/^/        /'
+  done
+}
+
+# The last line of a smoke test; its status says whether everything passed. A run without a single check has not passed.
+smoke_summary() {
+  SMOKE_SUMMARISED=yes
+  printf '%d passed, %d failed\n' "$SMOKE_PASSED" "$SMOKE_FAILED"
+  ((SMOKE_FAILED == 0 && SMOKE_PASSED > 0))
+}
+
+# ---- processes
+
+# Starts a process and waits until its ready file is there. The file's name is given to the command by the script, in
+# --ready-file: smoke_start up "$SMOKE_DIR/up.json" target/debug/troupe up --ready-file "$SMOKE_DIR/up.json"
+smoke_start() { # NAME READY-FILE COMMAND...
+  local name=$1 ready=$2 log=$SMOKE_DIR/$1.log deadline pid
+  shift 2
+  rm -f "$ready"
+  "$@" </dev/null >"$log" 2>&1 {SMOKE_NEVER}<&- &
+  pid=$!
+  SMOKE_PIDS[$name]=$pid
+  deadline=$((SECONDS + SMOKE_START_SECONDS))
+  # A file that is being written is not ready: the closing brace has to be there.
+  until [[ -s $ready && $(<"$ready") == *"}" ]]; do
+    if ! kill -0 "$pid" 2>/dev/null; then
+      local status=0
+      wait "$pid" || status=$?
+      unset "SMOKE_PIDS[$name]"
+      fail "$name starts" "it ended with status $status before it was ready; its log ends with:" "$(tail -n 20 "$log")"
+      return 1
+    fi
+    if ((SECONDS >= deadline)); then
+      smoke_stop "$name" || :
+      fail "$name starts" "no $ready after $SMOKE_START_SECONDS s; its log ends with:" "$(tail -n 20 "$log")"
+      return 1
+    fi
+    smoke_pause 0.05
+  done
+  pass "$name starts"
+}
+
+# Asks a process to stop, waits, and kills it if it does not. Its status is the process's; 1 for one that had to be killed.
+smoke_stop() { # NAME
+  local pid=${SMOKE_PIDS[$1]:-} deadline status=0
+  if [[ -z $pid ]]; then
+    return 0
+  fi
+  unset "SMOKE_PIDS[$1]"
+  kill -TERM "$pid" 2>/dev/null || :
+  deadline=$((SECONDS + SMOKE_STOP_SECONDS))
+  while kill -0 "$pid" 2>/dev/null; do
+    if ((SECONDS >= deadline)); then
+      kill -KILL "$pid" 2>/dev/null || :
+      wait "$pid" 2>/dev/null || :
+      echo "$1 did not stop within $SMOKE_STOP_SECONDS s and was killed" >&2
+      return 1
+    fi
+    smoke_pause 0.05
+  done
+  wait "$pid" || status=$?
+  return "$status"
+}
+
+# As a check: the process stops by itself when asked, with status 0.
+expect_stop() { # NAME
+  local status=0
+  smoke_stop "$1" || status=$?
+  if ((status == 0)); then
+    pass "$1 stops"
+  else
+    fail "$1 stops" "status $status; its log ends with:" "$(tail -n 20 "$SMOKE_DIR/$1.log")"
+    return 1
+  fi
+}
+
+# As a crash would end it: no warning, no chance to tidy up.
+smoke_kill() { # NAME
+  local pid=${SMOKE_PIDS[$1]:?no such process}
+  unset "SMOKE_PIDS[$1]"
+  kill -KILL "$pid"
+  wait "$pid" 2>/dev/null || :
+}
+
+# ---- JSON, as far as a smoke test needs it
+
+# The first value of a key, without quotes; numbers, booleans and strings without escapes. Status 1 if there is none.
+json_value() { # KEY < JSON
+  sed -nE "s/.*\"$1\"[[:space:]]*:[[:space:]]*(\"([^\"]*)\"|([-0-9.a-zA-Z]+)).*/\\2\\3/p" | awk 'NR == 1 { print; hit = 1 } END { exit !hit }'
+}
+
+# The same for a file written by --ready-file, where everything may stand in one line.
+ready_value() { # READY-FILE KEY
+  sed 's/[,{}]/\n/g' "$1" | json_value "$2"
+}
+
+# The same for the latest call: thread=$(field threadId)
+field() { # KEY
+  json_value "$1" <<<"$SMOKE_OUTPUT"
+}
+
+# ---- calls
+
+# Calls grpcurl; its status is the call's. The results are in SMOKE_OUTPUT, SMOKE_ERROR and SMOKE_STATUS.
+call() { # GRPCURL-ARGUMENT...
+  local flags=("${SMOKE_FLAGS[@]}")
+  if [[ -n $SMOKE_TOKEN ]]; then
+    flags+=(-H "authorization: Bearer $SMOKE_TOKEN")
+  fi
+  SMOKE_STATUS=0
+  SMOKE_OUTPUT=$("$SMOKE_GRPCURL" "${flags[@]}" "$@" 2>"$SMOKE_DIR/stderr") || SMOKE_STATUS=$?
+  SMOKE_ERROR=$(<"$SMOKE_DIR/stderr")
+  return "$SMOKE_STATUS"
+}
+
+# The call succeeds. The response is then in SMOKE_OUTPUT, for field and expect_output.
+expect_ok() { # NAME GRPCURL-ARGUMENT...
+  local name=$1
+  shift
+  if call "$@"; then
+    pass "$name"
+  else
+    fail "$name" "expected success; grpcurl ended with $SMOKE_STATUS:" "$SMOKE_ERROR"
+    return 1
+  fi
+}
+
+# The latest call's output contains the text, spaces and line breaks apart: expect_output "is done" '"kind": "STATUS_KIND_COMPLETED"'
+expect_output() { # NAME TEXT
+  local have=${SMOKE_OUTPUT//[[:space:]]/} want=${2//[[:space:]]/}
+  if [[ $have == *"$want"* ]]; then
+    pass "$1"
+  else
+    fail "$1" "expected in the output: $2" "the output was:" "$SMOKE_OUTPUT"
+    return 1
+  fi
+}
+
+# Two texts are equal.
+expect_equal() { # NAME EXPECTED ACTUAL
+  if [[ $2 == "$3" ]]; then
+    pass "$1"
+  else
+    fail "$1" "expected: $2" "actual:   $3"
+    return 1
+  fi
+}
+
+# The call fails with this code and exactly this message. CODE is the name in the API, with the stable reason if that is to be
+# checked as well: NOT_FOUND or NOT_FOUND/TEMPLATE_NOT_FOUND. A message of `-` is not compared.
+expect_error() { # NAME CODE[/REASON] MESSAGE GRPCURL-ARGUMENT...
+  local name=$1 code=${2%%/*} reason='' message=$3 number actual
+  if [[ $2 == */* ]]; then
+    reason=${2#*/}
+  fi
+  shift 3
+  if ! number=$(grpc_code_number "$code"); then
+    fail "$name" "the test names an unknown code: $code"
+    return 1
+  fi
+  if call "$@"; then
+    fail "$name" "expected $code; the call succeeded:" "$SMOKE_OUTPUT"
+    return 1
+  fi
+  # grpcurl ends with 64 + code when the server has answered, with less when the call never got there.
+  if ((SMOKE_STATUS != 64 + number)); then
+    fail "$name" "expected $code; grpcurl ended with $SMOKE_STATUS:" "$SMOKE_ERROR"
+    return 1
+  fi
+  actual=$(grpc_message)
+  if [[ $message != - && $actual != "$message" ]]; then
+    fail "$name" "expected: $message" "actual:   $actual"
+    return 1
+  fi
+  if [[ -n $reason ]] && ! grpc_details | grep -qaF -- "$reason"; then
+    fail "$name" "expected reason $reason in the details:" "$SMOKE_ERROR"
+    return 1
+  fi
+  pass "$name"
+}
+
+grpc_code_number() { # NAME
+  local names=(OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED
+    RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED)
+  local number
+  for number in "${!names[@]}"; do
+    if [[ ${names[number]} == "$1" ]]; then
+      echo "$number"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# The message of the latest error: all lines from `  Message: ` up to `  Details:`.
+grpc_message() {
+  awk '
+    !inside && sub(/^  Message: ?/, "") { inside = 1; text = $0; next }
+    inside && /^  Details:$/ { exit }
+    inside { text = text "\n" $0 }
+    END { if (inside) print text }
+  ' <<<"$SMOKE_ERROR"
+}
+
+# The details of the latest error: as grpcurl shows them, and decoded where it does not know the type.
+grpc_details() {
+  sed '1,/^  Details:$/d' <<<"$SMOKE_ERROR"
+  { sed -nE 's/.*"@value": "([^"]*)".*/\1/p' <<<"$SMOKE_ERROR"; } | while IFS= read -r value; do
+    base64 -d <<<"$value" || :
+    echo
+  done
+}

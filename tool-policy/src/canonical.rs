@@ -1,0 +1,267 @@
+//! The tools of agent programs under the names that patterns use.
+//!
+//! Patterns name canonical tools. A program's own ("native") tool is denied if either of its names is denied, and
+//! allowed if either is allowed. One without a canonical name needs an explicit allow in every layer that restricts
+//! anything: a deny list written for the tools we know says nothing about those we do not.
+
+use crate::decision::Decision;
+use crate::policy::Policy;
+
+/// How the tools of an MCP server start, which are canonical as they are.
+const MCP_PREFIX: &str = "mcp__";
+
+/// How our own tools start where a program reaches them as an MCP server; the rest is the canonical name.
+pub const OWN_SERVER_PREFIX: &str = "mcp__troupe__";
+
+/// The canonical tools: ours, and those that programs have in common.
+pub const CANONICAL_TOOLS: &[&str] = &[
+    // Ours.
+    "spawn_agent",
+    "spawn_node",
+    "send_input",
+    "wait",
+    "close_agent",
+    "resume_agent",
+    "list_active_agents",
+    "list_agents",
+    "set_thread_note",
+    "create_edge",
+    "send_handoff",
+    // The workspace.
+    "exec_command",
+    "write_stdin",
+    "apply_patch",
+    "read_file",
+    "write_file",
+    "list_files",
+    "delete_file",
+    "list_dir",
+    "grep_files",
+    "view_image",
+    // Everything else.
+    "update_plan",
+    "web_search",
+    "request_user_input",
+    "list_mcp_resources",
+    "list_mcp_resource_templates",
+    "read_mcp_resource",
+    "tool_search",
+];
+
+/// The native tools of one kind of runner.
+#[derive(Clone, Copy, Debug)]
+pub struct NativeTools {
+    kind: &'static str,
+    table: &'static [(&'static str, &'static str)],
+}
+
+impl NativeTools {
+    /// Claude Code.
+    pub const CLAUDE: Self = Self::new(
+        "claude",
+        &[
+            ("Bash", "exec_command"),
+            ("BashOutput", "write_stdin"),
+            ("KillBash", "write_stdin"),
+            ("KillShell", "write_stdin"),
+            ("TaskOutput", "write_stdin"),
+            ("Edit", "apply_patch"),
+            ("MultiEdit", "apply_patch"),
+            ("NotebookEdit", "apply_patch"),
+            ("Write", "apply_patch"),
+            ("Read", "read_file"),
+            ("NotebookRead", "read_file"),
+            ("Grep", "grep_files"),
+            ("Glob", "list_dir"),
+            ("LS", "list_dir"),
+            ("Agent", "spawn_agent"),
+            ("Task", "spawn_agent"),
+            ("Workflow", "spawn_agent"),
+            ("SendMessage", "send_input"),
+            ("TaskStop", "close_agent"),
+            ("ListAgents", "list_active_agents"),
+            ("TodoWrite", "update_plan"),
+            ("TaskCreate", "update_plan"),
+            ("TaskGet", "update_plan"),
+            ("TaskList", "update_plan"),
+            ("TaskUpdate", "update_plan"),
+            ("WebFetch", "web_search"),
+            ("WebSearch", "web_search"),
+            ("AskUserQuestion", "request_user_input"),
+            ("ListMcpResourcesTool", "list_mcp_resources"),
+            ("ReadMcpResourceTool", "read_mcp_resource"),
+            ("ToolSearch", "tool_search"),
+        ],
+    );
+
+    /// Codex. Most of its names are canonical; its hooks see the shell and patches under other programs' names.
+    pub const CODEX: Self = Self::new(
+        "codex",
+        &[
+            ("Bash", "exec_command"),
+            ("exec", "exec_command"),
+            ("local_shell", "exec_command"),
+            ("shell", "exec_command"),
+            ("shell_command", "exec_command"),
+            ("unified_exec", "exec_command"),
+            ("Edit", "apply_patch"),
+            ("Write", "apply_patch"),
+            ("plan", "update_plan"),
+            ("web_search_request", "web_search"),
+            ("wait_agent", "wait"),
+        ],
+    );
+
+    /// A table of one's own: pairs of native and canonical name.
+    #[must_use]
+    pub const fn new(kind: &'static str, table: &'static [(&'static str, &'static str)]) -> Self {
+        Self { kind, table }
+    }
+
+    /// The table of that kind of runner, if it is one of ours.
+    #[must_use]
+    pub fn of_kind(kind: &str) -> Option<Self> {
+        [Self::CLAUDE, Self::CODEX].into_iter().find(|tools| tools.kind == kind)
+    }
+
+    /// The kind of runner.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The pairs of native and canonical name.
+    #[must_use]
+    pub const fn pairs(&self) -> &'static [(&'static str, &'static str)] {
+        self.table
+    }
+
+    /// The canonical name of a native tool, if it has one. A tool of an MCP server has, and so has a tool that is
+    /// called by a canonical name.
+    #[must_use]
+    pub fn canonical<'a>(&self, native: &'a str) -> Option<&'a str> {
+        if let Some(&(_, canonical)) = self.table.iter().find(|(name, _)| *name == native) {
+            return Some(canonical);
+        }
+        if let Some(own) = native.strip_prefix(OWN_SERVER_PREFIX) {
+            return Some(own);
+        }
+        (native.starts_with(MCP_PREFIX) || CANONICAL_TOOLS.contains(&native)).then_some(native)
+    }
+}
+
+impl Policy {
+    /// Whether a program's own tool may be used, by its native and its canonical name.
+    #[must_use]
+    pub fn decide_native(&self, tools: &NativeTools, native: &str) -> Decision {
+        match tools.canonical(native) {
+            Some(canonical) if canonical != native => self.decide_names(&[native, canonical], false),
+            Some(_) => self.decide_names(&[native], false),
+            None => self.decide_names(&[native], true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::decision::DeniedBy;
+    use crate::layer::Layer;
+    use crate::pattern::MatchMode;
+
+    fn policy(allow: &[&str], deny: &[&str]) -> Policy {
+        let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+        let layer = Layer {
+            origin: "role \"r\"".to_owned(),
+            mode: MatchMode::Glob,
+            allow: owned(allow),
+            deny: owned(deny),
+        };
+        Policy::compile(vec![layer]).unwrap()
+    }
+
+    #[test]
+    fn tables_name_each_tool_once_and_lead_to_canonical_ones() {
+        for tools in [NativeTools::CLAUDE, NativeTools::CODEX] {
+            let mut seen = HashSet::new();
+            for (native, canonical) in tools.pairs() {
+                assert!(
+                    seen.insert(*native),
+                    "{native} is twice in the table of {}",
+                    tools.kind()
+                );
+                assert!(CANONICAL_TOOLS.contains(canonical), "{canonical} is not canonical");
+                assert!(!CANONICAL_TOOLS.contains(native), "{native} is canonical itself");
+                assert_eq!(tools.canonical(native), Some(*canonical));
+            }
+            assert_eq!(NativeTools::of_kind(tools.kind()).unwrap().pairs(), tools.pairs());
+        }
+        assert!(NativeTools::of_kind("other").is_none());
+    }
+
+    #[test]
+    fn names() {
+        for (tools, native, expected) in [
+            (NativeTools::CLAUDE, "Bash", Some("exec_command")),
+            (NativeTools::CLAUDE, "bash", None),
+            (NativeTools::CLAUDE, "Monitor", None),
+            (NativeTools::CLAUDE, "mcp__db__query", Some("mcp__db__query")),
+            (NativeTools::CLAUDE, "mcp__troupe__spawn_agent", Some("spawn_agent")),
+            (NativeTools::CODEX, "apply_patch", Some("apply_patch")),
+            (NativeTools::CODEX, "get_goal", None),
+        ] {
+            assert_eq!(tools.canonical(native), expected, "{native}");
+        }
+    }
+
+    #[test]
+    fn denied_if_either_name_is_and_allowed_if_either_name_is() {
+        for (allow, deny, native, expected) in [
+            (&[] as &[&str], &[] as &[&str], "Bash", true),
+            (&[], &["Bash"], "Bash", false),
+            (&[], &["exec_command"], "Bash", false),
+            (&[], &["apply_patch"], "Bash", true),
+            (&["Bash"], &[], "Bash", true),
+            (&["exec_command"], &[], "Bash", true),
+            (&["wait"], &[], "Bash", false),
+            (&["Bash"], &["exec_command"], "Bash", false),
+            (&["exec_command"], &["Bash"], "Bash", false),
+            (&[], &["mcp__db__*"], "mcp__db__query", false),
+            (&[], &["mcp__db__*"], "mcp__web__get", true),
+            (&["spawn_agent"], &[], "mcp__troupe__spawn_agent", true),
+            (&[], &["spawn_agent"], "mcp__troupe__spawn_agent", false),
+        ] {
+            let decision = policy(allow, deny).decide_native(&NativeTools::CLAUDE, native);
+            assert_eq!(
+                decision.is_allowed(),
+                expected,
+                "{allow:?} {deny:?} {native}: {decision}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unmapped_tool_needs_an_explicit_allow_whenever_any_list_is_set() {
+        let decide = |policy: &Policy| policy.decide_native(&NativeTools::CLAUDE, "Monitor");
+        assert!(decide(&Policy::unrestricted()).is_allowed());
+        assert!(decide(&policy(&["Monitor"], &[])).is_allowed());
+        assert!(decide(&policy(&["*"], &["wait"])).is_allowed());
+        assert!(!decide(&policy(&["Monitor"], &["Mon*"])).is_allowed());
+        for silent in [policy(&["wait"], &[]), policy(&[], &["wait"])] {
+            let cause = DeniedBy::UnknownTool;
+            assert_eq!(
+                decide(&silent),
+                Decision::Denied {
+                    origin: "role \"r\"".to_owned(),
+                    cause
+                }
+            );
+        }
+        let joined = policy(&[], &["wait"]).intersect(&policy(&["Monitor"], &[]));
+        assert!(!decide(&joined).is_allowed(), "a layer more never loosens");
+    }
+}

@@ -1,0 +1,62 @@
+//! The answer to "may this tool be used?", and what a user can do about a no.
+
+use std::fmt;
+
+/// Whether a tool may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Every layer allows it.
+    Allowed,
+    /// One layer does not; the first of them is named.
+    Denied {
+        /// Where the layer comes from.
+        origin: String,
+        /// What in it says no.
+        cause: DeniedBy,
+    },
+}
+
+/// What in a layer says no.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeniedBy {
+    /// This pattern of the deny list covers the tool.
+    DenyList(String),
+    /// There is an allow list, and no pattern of it covers the tool.
+    NotInAllowList,
+    /// The tool is a program's own, has no canonical name, and no allow list names it, while other lists are set.
+    UnknownTool,
+}
+
+impl Decision {
+    /// Whether the answer is yes.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allowed)
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allowed => f.write_str("allowed"),
+            Self::Denied { origin, cause } => write!(f, "denied by {origin}: {cause}"),
+        }
+    }
+}
+
+impl fmt::Display for DeniedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DenyList(pattern) => {
+                write!(
+                    f,
+                    "its deny_list has \"{pattern}\"; remove or narrow that pattern to allow the tool"
+                )
+            }
+            Self::NotInAllowList => f.write_str("the tool is not among those it allows; add it there to allow it"),
+            Self::UnknownTool => f.write_str(
+                "the tool has no canonical name and the layer restricts tools; name it in an allow_list there",
+            ),
+        }
+    }
+}

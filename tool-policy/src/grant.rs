@@ -1,0 +1,199 @@
+//! The grant algebra: what a thread may use, and what it may pass on. Rights only shrink.
+//!
+//! ```text
+//! grant(root)  = ceiling
+//! effective(t) = grant(parent) AND role layers
+//! grant(t)     = grant(parent) AND (grant_list if present, else effective(t))
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::layer::{Layer, PolicyError};
+use crate::pattern::MatchMode;
+use crate::policy::Policy;
+
+/// What a thread may use, and what its children may hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rights {
+    /// The tools that the thread itself may use.
+    pub effective: Policy,
+    /// The bound of its children's rights. May be wider than `effective` (a coordinator that only delegates), never
+    /// wider than its parent's.
+    pub grant: Policy,
+}
+
+/// A session's `policy_inheritance`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Inheritance {
+    /// A thread passes on what it may use, or what its `grant_list` says.
+    #[default]
+    Attenuate,
+    /// The originals' rule: every thread passes on the session's ceiling; `grant_list` means nothing. A restricted
+    /// thread that may spawn can then have children with more tools than itself.
+    Ceiling,
+}
+
+impl Rights {
+    /// The rights of a session's root.
+    #[must_use]
+    pub fn root(ceiling: Policy) -> Self {
+        Self {
+            effective: ceiling.clone(),
+            grant: ceiling,
+        }
+    }
+
+    /// The rights of a child.
+    ///
+    /// `parent_grant` is the parent's [`Rights::grant`]. Under [`Inheritance::Ceiling`] that is the session's ceiling
+    /// for every thread, because the root has it and this function passes it on unchanged.
+    ///
+    /// An empty `grant_list` is an absent one. Its patterns are globs, case-sensitive, whatever the role's dialect:
+    /// it is our own key and names canonical tools.
+    ///
+    /// # Errors
+    ///
+    /// If a list has a bad pattern or too many of them.
+    pub fn child(
+        parent_grant: &Policy,
+        role: &[Layer],
+        grant_list: &[String],
+        role_name: &str,
+        inheritance: Inheritance,
+    ) -> Result<Self, PolicyError> {
+        let mut effective = parent_grant.clone();
+        for layer in role {
+            effective = effective.and(layer.clone())?;
+        }
+        let grant = match inheritance {
+            Inheritance::Ceiling => parent_grant.clone(),
+            Inheritance::Attenuate if grant_list.is_empty() => effective.clone(),
+            Inheritance::Attenuate => parent_grant.and(Layer {
+                origin: format!("grant_list of role \"{role_name}\""),
+                mode: MatchMode::Glob,
+                allow: grant_list.to_vec(),
+                deny: Vec::new(),
+            })?,
+        };
+        Ok(Self { effective, grant })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+
+    fn owned(list: &[&str]) -> Vec<String> {
+        list.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    fn role(name: &str, allow: &[&str], deny: &[&str]) -> Layer {
+        Layer {
+            origin: format!("role \"{name}\""),
+            mode: MatchMode::Glob,
+            allow: owned(allow),
+            deny: owned(deny),
+        }
+    }
+
+    fn child(parent: &Rights, layer: Layer, grant_list: &[&str], inheritance: Inheritance) -> Rights {
+        Rights::child(&parent.grant, &[layer], &owned(grant_list), "r", inheritance).unwrap()
+    }
+
+    fn root(ceiling: Layer) -> Rights {
+        Rights::root(Policy::compile(vec![ceiling]).unwrap())
+    }
+
+    #[test]
+    fn the_root_has_the_ceiling() {
+        let root = root(role("ceiling", &[], &["web_search"]));
+        assert_eq!(root.effective, root.grant);
+        assert!(!root.grant.allows("web_search"));
+    }
+
+    #[test]
+    fn without_a_grant_list_a_child_passes_on_what_it_has() {
+        let root = root(role("ceiling", &[], &["web_search"]));
+        let parent = child(
+            &root,
+            role("worker", &[], &["apply_patch"]),
+            &[],
+            Inheritance::Attenuate,
+        );
+        assert_eq!(parent.grant, parent.effective);
+        let default = Rights::child(&parent.grant, &[], &[], "default", Inheritance::Attenuate).unwrap();
+        assert!(default.effective.allows("wait"));
+        assert!(
+            !default.effective.allows("apply_patch"),
+            "a child never has what its parent lacks"
+        );
+        assert!(!default.effective.allows("web_search"));
+    }
+
+    #[test]
+    fn a_grant_list_gives_a_narrow_coordinator_able_children() {
+        let root = root(role("ceiling", &[], &["web_search"]));
+        let lead = role("lead", &["spawn_agent", "wait"], &[]);
+        let parent = child(&root, lead, &["exec_*", "web_search"], Inheritance::Attenuate);
+        assert!(!parent.effective.allows("exec_command"));
+        let worker = child(&parent, role("worker", &[], &[]), &[], Inheritance::Attenuate);
+        assert!(worker.effective.allows("exec_command"));
+        assert!(
+            !worker.effective.allows("apply_patch"),
+            "the grant list has no such tool"
+        );
+        assert!(
+            !worker.effective.allows("web_search"),
+            "what the ceiling denies cannot be granted"
+        );
+    }
+
+    #[test]
+    fn ceiling_is_passed_on_unchanged() {
+        let root = root(role("ceiling", &[], &["web_search"]));
+        let parent = child(
+            &root,
+            role("lead", &["spawn_agent"], &[]),
+            &["wait"],
+            Inheritance::Ceiling,
+        );
+        assert_eq!(parent.grant, root.grant);
+        assert!(!parent.effective.allows("exec_command"));
+        let worker = child(&parent, role("worker", &[], &[]), &[], Inheritance::Ceiling);
+        assert!(worker.effective.allows("exec_command"));
+        assert!(!worker.effective.allows("web_search"));
+    }
+
+    #[test]
+    fn a_chain_of_one_role_does_not_grow() {
+        let mut rights = root(role("ceiling", &["*"], &[]));
+        for _ in 0..10 {
+            rights = child(
+                &rights,
+                role("worker", &[], &["apply_patch"]),
+                &["a*"],
+                Inheritance::Attenuate,
+            );
+        }
+        assert_eq!(rights.effective.layers().len(), 3);
+        assert_eq!(rights.grant.layers().len(), 2);
+    }
+
+    #[test]
+    fn a_bad_grant_list_is_named() {
+        let error = Rights::child(
+            &Policy::unrestricted(),
+            &[],
+            &owned(&[""]),
+            "lead",
+            Inheritance::Attenuate,
+        );
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "allow_list of grant_list of role \"lead\": a tool pattern is empty (\"\"); remove it or name a tool"
+        );
+    }
+}

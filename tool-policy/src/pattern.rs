@@ -1,0 +1,552 @@
+//! The glob rule: `*` is any run of characters (also none, also across `/`), `?` is exactly one character, everything
+//! else stands for itself; always over the whole name.
+//!
+//! The matching is globset's, whose globs are made for paths and know more than we want, so a pattern is translated:
+//! its other metacharacters become classes of one, and runs of `*` become one, because `**` means directories there.
+//! `.` becomes a class too, because globset otherwise treats `*.x` as a file's extension.
+//!
+//! globset also matches bytes, so that its `?` would be one byte of a longer character. Therefore a character outside
+//! ASCII is put behind [`MARK`] in globs and names alike, which lets [`ANY_CHAR`] say where a character starts and `?`
+//! never take a part of one. Tool names are ASCII in practice and are matched as they are.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+
+use globset::{Candidate, Glob, GlobSet, GlobSetBuilder};
+use serde::{Deserialize, Serialize};
+
+/// How long a pattern may be.
+pub const MAX_PATTERN_BYTES: usize = 256;
+
+/// How much of a refused pattern an error repeats.
+const SHOWN_CHARS: usize = 64;
+
+/// Precedes every character that globset must not see by itself. No pattern holds it: it is a control character.
+const MARK: char = '\u{1}';
+
+/// One character, as globset's syntax says it: an ASCII character other than the mark, or the mark and the bytes of
+/// what it marks. An alternative that takes fewer bytes than the character has can only be followed by a `*`.
+const ANY_CHAR: &str = concat!(
+    "{[\u{0}\u{2}-\u{7f}]",
+    ",\u{1}[!\u{0}-\u{7f}][!\u{0}-\u{7f}]",
+    ",\u{1}[!\u{0}-\u{7f}][!\u{0}-\u{7f}][!\u{0}-\u{7f}]",
+    ",\u{1}[!\u{0}-\u{7f}][!\u{0}-\u{7f}][!\u{0}-\u{7f}][!\u{0}-\u{7f}]}",
+);
+
+/// How the patterns of a list are compared with tool names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MatchMode {
+    /// `*` and `?`, case-sensitive: the role dialect.
+    #[default]
+    Glob,
+    /// `*` and `?`, case-insensitive: the profile dialect.
+    GlobIgnoreCase,
+    /// Equality of names once aliases are replaced: the subagent dialect.
+    Literal,
+}
+
+/// Why a text is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// The text is empty.
+    #[error("a tool pattern is empty (\"\"); remove it or name a tool")]
+    Empty,
+    /// The text is longer than [`MAX_PATTERN_BYTES`].
+    #[error("the tool pattern {start:?}... has {bytes} bytes; at most {max} are allowed", max = MAX_PATTERN_BYTES)]
+    TooLong {
+        /// The beginning of the text.
+        start: String,
+        /// Its whole length.
+        bytes: usize,
+    },
+    /// The text holds a control character.
+    #[error("the tool pattern {pattern:?} holds a control character; remove it")]
+    ControlCharacter {
+        /// The text.
+        pattern: String,
+    },
+    /// The matcher refused the list: it would have become too large.
+    #[error("the tool patterns from {pattern:?} on are too complex together ({reason}); use fewer wildcards")]
+    TooComplex {
+        /// The first pattern of the list.
+        pattern: String,
+        /// What the matcher says.
+        reason: String,
+    },
+}
+
+/// One compiled pattern. A list of them is matched at once, by a [`crate::Policy`].
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    text: String,
+    set: PatternSet,
+}
+
+impl Pattern {
+    /// Checks and compiles a pattern.
+    ///
+    /// # Errors
+    ///
+    /// If the text is empty, too long, or holds a control character.
+    pub fn new(text: impl Into<String>, mode: MatchMode) -> Result<Self, PatternError> {
+        let text = text.into();
+        let set = PatternSet::compile(mode, std::slice::from_ref(&text))?;
+        Ok(Self { text, set })
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// How it is compared.
+    #[must_use]
+    pub fn mode(&self) -> MatchMode {
+        self.set.mode
+    }
+
+    /// Whether the pattern covers the whole of `name`.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        self.set.is_match(name)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text && self.mode() == other.mode()
+    }
+}
+
+impl Eq for Pattern {}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The patterns of one list, matched together.
+#[derive(Clone, Debug)]
+pub(crate) struct PatternSet {
+    mode: MatchMode,
+    matcher: Matcher,
+}
+
+#[derive(Clone, Debug)]
+enum Matcher {
+    /// The positions are those of the list.
+    Globs(GlobSet),
+    /// Names without aliases, with their first position in the list.
+    Names(HashMap<String, usize>),
+}
+
+impl PatternSet {
+    pub(crate) fn compile(mode: MatchMode, patterns: &[String]) -> Result<Self, PatternError> {
+        for pattern in patterns {
+            check(pattern)?;
+        }
+        let matcher = match mode {
+            MatchMode::Literal => {
+                let mut names = HashMap::with_capacity(patterns.len());
+                for (position, pattern) in patterns.iter().enumerate() {
+                    names.entry(without_alias(pattern).to_owned()).or_insert(position);
+                }
+                Matcher::Names(names)
+            }
+            MatchMode::Glob | MatchMode::GlobIgnoreCase => {
+                Matcher::Globs(compile_globs(mode, patterns).map_err(|error| PatternError::TooComplex {
+                    pattern: patterns.first().cloned().unwrap_or_default(),
+                    reason: error.kind().to_string(),
+                })?)
+            }
+        };
+        Ok(Self { mode, matcher })
+    }
+
+    /// Whether any pattern covers the name.
+    pub(crate) fn is_match(&self, name: &str) -> bool {
+        match &self.matcher {
+            Matcher::Names(names) => names.contains_key(without_alias(name)),
+            Matcher::Globs(set) => {
+                let name = encoded_name(self.mode, name);
+                set.is_match_candidate(&Candidate::from_bytes(&*name))
+            }
+        }
+    }
+
+    /// The position in the list of the first pattern that covers the name.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        match &self.matcher {
+            Matcher::Names(names) => names.get(without_alias(name)).copied(),
+            Matcher::Globs(set) => {
+                let name = encoded_name(self.mode, name);
+                let positions = set.matches_candidate(&Candidate::from_bytes(&*name));
+                positions.first().copied()
+            }
+        }
+    }
+}
+
+fn check(pattern: &str) -> Result<(), PatternError> {
+    if pattern.is_empty() {
+        return Err(PatternError::Empty);
+    }
+    if pattern.len() > MAX_PATTERN_BYTES {
+        let start = pattern.chars().take(SHOWN_CHARS).collect();
+        return Err(PatternError::TooLong {
+            start,
+            bytes: pattern.len(),
+        });
+    }
+    if pattern.chars().any(char::is_control) {
+        return Err(PatternError::ControlCharacter {
+            pattern: pattern.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn compile_globs(mode: MatchMode, patterns: &[String]) -> Result<GlobSet, globset::Error> {
+    let mut builder = GlobSetBuilder::new();
+    for pattern in patterns {
+        builder.add(Glob::new(&encoded_pattern(mode, pattern))?);
+    }
+    builder.build()
+}
+
+/// The pattern in globset's syntax.
+fn encoded_pattern(mode: MatchMode, pattern: &str) -> String {
+    let mut glob = String::with_capacity(pattern.len() + 8);
+    let mut after_star = false;
+    for c in pattern.chars() {
+        match c {
+            '*' if after_star => {}
+            '*' => glob.push('*'),
+            '?' => glob.push_str(ANY_CHAR),
+            '.' | '[' | '{' | '}' => {
+                glob.push('[');
+                glob.push(c);
+                glob.push(']');
+            }
+            _ => push_encoded(&mut glob, folded(mode, c)),
+        }
+        after_star = c == '*';
+    }
+    glob
+}
+
+/// The name as globs see it. Nearly always the name itself.
+fn encoded_name(mode: MatchMode, name: &str) -> Cow<'_, str> {
+    let keeps_case = mode != MatchMode::GlobIgnoreCase;
+    if name
+        .chars()
+        .all(|c| is_plain(c) && (keeps_case || !c.is_ascii_uppercase()))
+    {
+        return Cow::Borrowed(name);
+    }
+    let mut encoded = String::with_capacity(name.len() * 2);
+    for c in name.chars() {
+        push_encoded(&mut encoded, folded(mode, c));
+    }
+    Cow::Owned(encoded)
+}
+
+/// Whether globset may see the character by itself. A backslash may not: on some systems it would be a separator.
+fn is_plain(c: char) -> bool {
+    c.is_ascii() && c != MARK && c != '\\'
+}
+
+fn push_encoded(text: &mut String, c: char) {
+    if is_plain(c) {
+        text.push(c);
+        return;
+    }
+    text.push(MARK);
+    // Stand-ins must not be ASCII. They are control characters, which no pattern holds, so nothing can confuse them.
+    text.push(match c {
+        MARK => '\u{80}',
+        '\\' => '\u{81}',
+        other => other,
+    });
+}
+
+/// The character in lower case where case is ignored; always one character, so that `?` stays one.
+fn folded(mode: MatchMode, c: char) -> char {
+    if mode != MatchMode::GlobIgnoreCase {
+        return c;
+    }
+    let mut lower = c.to_lowercase();
+    match (lower.next(), lower.next()) {
+        (Some(only), None) => only,
+        _ => c,
+    }
+}
+
+/// The name that an alias of the subagent dialect stands for.
+fn without_alias(name: &str) -> &str {
+    match name {
+        "plan" => "update_plan",
+        "local_shell" | "exec" => "exec_command",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+
+    fn matches(mode: MatchMode, pattern: &str, name: &str) -> bool {
+        let matched = Pattern::new(pattern, mode).unwrap().matches(name);
+        let set = PatternSet::compile(mode, &["zzz".to_owned(), pattern.to_owned()]).unwrap();
+        assert_eq!(
+            set.is_match(name),
+            matched,
+            "{pattern:?} alone and in a list, on {name:?}"
+        );
+        assert_eq!(
+            set.position(name),
+            matched.then_some(1),
+            "{pattern:?} by position, on {name:?}"
+        );
+        matched
+    }
+
+    #[test]
+    fn globs_cover_the_whole_name() {
+        for (pattern, name, expected) in [
+            ("wait", "wait", true),
+            ("wait", "wait_for", false),
+            ("wait", "await", false),
+            ("mcp*", "mcp__server__tool", true),
+            ("mcp*", "mcp", true),
+            ("mcp*", "xmcp", false),
+            ("*_agent", "spawn_agent", true),
+            ("*_agent", "spawn_agents", false),
+            ("*", "anything at all", true),
+            ("*", "", true),
+            ("a*c", "ac", true),
+            ("a*c", "a/b/c", true),
+            ("a*c", "acb", false),
+            ("a?c", "abc", true),
+            ("a?c", "a/c", true),
+            ("a?c", "a.c", true),
+            ("a?c", "ac", false),
+            ("a?c", "abbc", false),
+            ("?", "", false),
+            ("?*", "", false),
+            ("?*", "a", true),
+            ("*?*", "ab", true),
+            ("Wait", "wait", false),
+            ("a*", "a\nb", true),
+        ] {
+            assert_eq!(
+                matches(MatchMode::Glob, pattern, name),
+                expected,
+                "{pattern:?} on {name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_stars_are_two_stars() {
+        for (pattern, name, expected) in [
+            ("**", "a/b", true),
+            ("**", "", true),
+            ("a**b", "ab", true),
+            ("a**b", "a/x/b", true),
+            ("**/b", "b", false),
+            ("**/b", "/b", true),
+            ("**/b", "a/b", true),
+            ("a/**", "a", false),
+            ("a/**", "a/", true),
+            ("a/**/b", "a/b", false),
+            ("a/**/b", "a//b", true),
+        ] {
+            assert_eq!(
+                matches(MatchMode::Glob, pattern, name),
+                expected,
+                "{pattern:?} on {name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_other_characters_are_ordinary() {
+        for ordinary in [
+            "[ab]", "[!a]", "{a,b}", "{a", "a}", "a]", "[", "\\", "\\a", "a\\", "!a", ".a", "a.", "^", "a-b", ",",
+        ] {
+            assert!(
+                matches(MatchMode::Glob, ordinary, ordinary),
+                "{ordinary:?} matches itself"
+            );
+            assert!(
+                !matches(MatchMode::Glob, ordinary, "x"),
+                "{ordinary:?} matches nothing else"
+            );
+        }
+        assert!(!matches(MatchMode::Glob, "[ab]", "a"));
+        assert!(!matches(MatchMode::Glob, "{a,b}", "a"));
+        assert!(!matches(MatchMode::Glob, "\\a", "a"));
+        assert!(!matches(MatchMode::Glob, "\\*", "*"));
+        assert!(matches(MatchMode::Glob, "\\*", "\\x"));
+        assert!(!matches(MatchMode::Glob, "a/b", "a\\b"));
+        assert!(!matches(MatchMode::Glob, "a\\b", "a/b"));
+    }
+
+    #[test]
+    fn dots_are_ordinary() {
+        for (pattern, name, expected) in [
+            ("*.x", "a.x", true),
+            ("*.x", ".x", true),
+            ("*.x", "a/.x", true),
+            ("*.x", "ax", false),
+            ("*.", "..", true),
+            ("*.", "a.", true),
+            ("a*.b", "a.c.b", true),
+            ("*", ".hidden", true),
+            ("?x", ".x", true),
+            ("a.b", "axb", false),
+        ] {
+            assert_eq!(
+                matches(MatchMode::Glob, pattern, name),
+                expected,
+                "{pattern:?} on {name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_question_mark_is_one_character_and_not_one_byte() {
+        for (pattern, name, expected) in [
+            ("?", "é", true),
+            ("??", "é", false),
+            ("?", "€", true),
+            ("??", "€", false),
+            ("???", "€", false),
+            ("?", "😀", true),
+            ("????", "😀", false),
+            ("a?b", "aéb", true),
+            ("a??b", "aéb", false),
+            ("*?*", "é", true),
+            ("?*?", "é", false),
+            ("?*?", "éé", true),
+            ("?*?", "😀", false),
+            ("??", "éé", true),
+            ("é*", "éa", true),
+            ("*é", "aé", true),
+            ("é", "è", false),
+            ("?", "\u{1}", true),
+            ("??", "\u{1}", false),
+            ("?", "\\", true),
+            ("??", "\\", false),
+        ] {
+            assert_eq!(
+                matches(MatchMode::Glob, pattern, name),
+                expected,
+                "{pattern:?} on {name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn case_is_ignored_on_both_sides() {
+        for (pattern, name, expected) in [
+            ("Apply_*", "apply_patch", true),
+            ("apply_*", "APPLY_PATCH", true),
+            ("B?SH", "bash", true),
+            ("É", "é", true),
+            ("?", "É", true),
+            ("İ", "İ", true),
+            ("?", "İ", true),
+            ("apply", "apply_patch", false),
+        ] {
+            assert_eq!(
+                matches(MatchMode::GlobIgnoreCase, pattern, name),
+                expected,
+                "{pattern:?} on {name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn literals_know_aliases_on_both_sides_and_no_wildcards() {
+        for (pattern, name, expected) in [
+            ("plan", "update_plan", true),
+            ("update_plan", "plan", true),
+            ("plan", "plan", true),
+            ("exec", "local_shell", true),
+            ("local_shell", "exec_command", true),
+            ("exec_command", "exec", true),
+            ("exec", "exec_", false),
+            ("*", "wait", false),
+            ("*", "*", true),
+            ("wai?", "wait", false),
+            ("Wait", "wait", false),
+        ] {
+            assert_eq!(
+                matches(MatchMode::Literal, pattern, name),
+                expected,
+                "{pattern:?} on {name:?}"
+            );
+        }
+        assert!(
+            !matches(MatchMode::Glob, "exec", "exec_command"),
+            "only literals have aliases"
+        );
+    }
+
+    #[test]
+    fn bounds() {
+        for mode in [MatchMode::Glob, MatchMode::GlobIgnoreCase, MatchMode::Literal] {
+            assert_eq!(Pattern::new("", mode), Err(PatternError::Empty));
+            assert!(Pattern::new("x".repeat(256), mode).is_ok());
+            assert!(Pattern::new("?".repeat(256), mode).is_ok());
+            let error = Pattern::new("x".repeat(257), mode).unwrap_err();
+            assert_eq!(
+                error,
+                PatternError::TooLong {
+                    start: "x".repeat(64),
+                    bytes: 257
+                }
+            );
+            for text in ["a\nb", "\u{1}", "a\u{7f}", "\u{85}"] {
+                let error = Pattern::new(text, mode).unwrap_err();
+                assert_eq!(
+                    error,
+                    PatternError::ControlCharacter {
+                        pattern: text.to_owned()
+                    }
+                );
+            }
+        }
+        let error = Pattern::new("a\tb", MatchMode::Glob).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            r#"the tool pattern "a\tb" holds a control character; remove it"#
+        );
+    }
+
+    #[test]
+    fn the_first_of_several_is_named() {
+        let list: Vec<String> = ["b", "a*", "ab", "a?"].map(str::to_owned).to_vec();
+        let set = PatternSet::compile(MatchMode::Glob, &list).unwrap();
+        assert_eq!(set.position("ab"), Some(1));
+        assert_eq!(set.position("b"), Some(0));
+        assert_eq!(set.position("c"), None);
+    }
+
+    #[test]
+    fn a_plain_name_is_not_copied() {
+        assert!(matches!(encoded_name(MatchMode::Glob, "Spawn_agent"), Cow::Borrowed(_)));
+        assert!(matches!(
+            encoded_name(MatchMode::GlobIgnoreCase, "spawn_agent"),
+            Cow::Borrowed(_)
+        ));
+    }
+}

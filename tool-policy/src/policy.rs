@@ -1,0 +1,366 @@
+//! Layers joined: a tool is allowed if every layer allows it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::decision::Decision;
+use crate::layer::{Layer, Lists, PolicyError};
+
+/// Which tools may be used, ready to decide; cheap to clone.
+///
+/// A policy is its layers: it is compared, logged and read as the list of them. A layer that restricts nothing and one
+/// that is there already add nothing and are left out, so a deep tree does not make policies grow for ever.
+#[derive(Clone, Default)]
+pub struct Policy {
+    inner: Arc<Inner>,
+}
+
+#[derive(Clone, Default)]
+struct Inner {
+    layers: Vec<Layer>,
+    /// One for each layer, in the same order.
+    lists: Vec<Arc<Lists>>,
+}
+
+impl Inner {
+    fn adds(&self, layer: &Layer) -> bool {
+        layer.restricts() && !self.layers.contains(layer)
+    }
+
+    fn push(&mut self, layer: Layer) -> Result<(), PolicyError> {
+        if self.adds(&layer) {
+            self.lists.push(Arc::new(Lists::compile(&layer)?));
+            self.layers.push(layer);
+        }
+        Ok(())
+    }
+}
+
+impl Policy {
+    /// The policy that allows every tool.
+    #[must_use]
+    pub fn unrestricted() -> Self {
+        Self::default()
+    }
+
+    /// The policy that allows what every layer allows.
+    ///
+    /// # Errors
+    ///
+    /// If a list has a bad pattern or too many of them.
+    pub fn compile(layers: Vec<Layer>) -> Result<Self, PolicyError> {
+        let mut inner = Inner::default();
+        for layer in layers {
+            inner.push(layer)?;
+        }
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The layers, in the order in which they are asked.
+    #[must_use]
+    pub fn layers(&self) -> &[Layer] {
+        &self.inner.layers
+    }
+
+    /// Whether every tool is allowed.
+    #[must_use]
+    pub fn is_unrestricted(&self) -> bool {
+        self.inner.layers.is_empty()
+    }
+
+    /// Whether the tool of that canonical name may be used.
+    #[must_use]
+    pub fn allows(&self, tool: &str) -> bool {
+        self.decide(tool).is_allowed()
+    }
+
+    /// Whether the tool of that canonical name may be used and, if not, why.
+    #[must_use]
+    pub fn decide(&self, tool: &str) -> Decision {
+        self.decide_names(&[tool], false)
+    }
+
+    /// This policy and one layer more.
+    ///
+    /// # Errors
+    ///
+    /// If a list of the layer has a bad pattern or too many of them.
+    pub fn and(&self, layer: Layer) -> Result<Self, PolicyError> {
+        if !self.inner.adds(&layer) {
+            return Ok(self.clone());
+        }
+        let mut inner = Inner::clone(&self.inner);
+        inner.push(layer)?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What both policies allow.
+    #[must_use]
+    pub fn intersect(&self, other: &Self) -> Self {
+        if Arc::ptr_eq(&self.inner, &other.inner) || other.is_unrestricted() {
+            return self.clone();
+        }
+        let mut inner = Inner::clone(&self.inner);
+        for (layer, lists) in other.inner.layers.iter().zip(&other.inner.lists) {
+            if inner.adds(layer) {
+                inner.layers.push(layer.clone());
+                inner.lists.push(Arc::clone(lists));
+            }
+        }
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Whether not one of the tools may be used.
+    #[must_use]
+    pub fn allows_none_of(&self, tools: &[&str]) -> bool {
+        !tools.iter().any(|tool| self.allows(tool))
+    }
+
+    /// What to tell about a child that is left without any of `tools`, if it is.
+    #[must_use]
+    pub fn no_tools_warning(&self, tools: &[&str], agent_type: &str) -> Option<String> {
+        if tools.is_empty() || !self.allows_none_of(tools) {
+            return None;
+        }
+        Some(format!(
+            "agent_type \"{agent_type}\" is left without tools: its own lists and what its parent may pass on have \
+             none in common; add a grant_list with the tools it needs to the parent's template, or widen its allow_list"
+        ))
+    }
+
+    /// See [`Lists::refusal`].
+    pub(crate) fn decide_names(&self, names: &[&str], only_explicit: bool) -> Decision {
+        for (layer, lists) in self.inner.layers.iter().zip(&self.inner.lists) {
+            if let Some(cause) = lists.refusal(layer, names, only_explicit) {
+                return Decision::Denied {
+                    origin: layer.origin.clone(),
+                    cause,
+                };
+            }
+        }
+        Decision::Allowed
+    }
+}
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner.layers == other.inner.layers
+    }
+}
+
+impl Eq for Policy {}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Policy").field(&self.inner.layers).finish()
+    }
+}
+
+impl Serialize for Policy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.inner.layers.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Policy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let layers = Vec::<Layer>::deserialize(deserializer)?;
+        Self::compile(layers).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+    use crate::decision::DeniedBy;
+    use crate::layer::{ListKind, MAX_PATTERNS};
+    use crate::pattern::{MatchMode, PatternError};
+
+    fn layer(mode: MatchMode, allow: &[&str], deny: &[&str]) -> Layer {
+        let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+        Layer {
+            origin: "role \"r\"".to_owned(),
+            mode,
+            allow: owned(allow),
+            deny: owned(deny),
+        }
+    }
+
+    fn glob(allow: &[&str], deny: &[&str]) -> Layer {
+        layer(MatchMode::Glob, allow, deny)
+    }
+
+    fn policy(layers: &[Layer]) -> Policy {
+        Policy::compile(layers.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn rules_of_one_layer() {
+        for (allow, deny, tool, expected) in [
+            (&[] as &[&str], &[] as &[&str], "wait", true),
+            (&["wait"], &[], "wait", true),
+            (&["wait"], &[], "spawn_agent", false),
+            (&[], &["wait"], "wait", false),
+            (&[], &["wait"], "spawn_agent", true),
+            (&["*"], &["wait"], "wait", false),
+            (&["wait"], &["wait"], "wait", false),
+            (&["wait"], &["*"], "wait", false),
+            (&[], &["*"], "anything", false),
+            (&["mcp*"], &["mcp__x__*"], "mcp__x__y", false),
+            (&["mcp*"], &["mcp__x__*"], "mcp__y__y", true),
+        ] {
+            assert_eq!(
+                policy(&[glob(allow, deny)]).allows(tool),
+                expected,
+                "{allow:?} {deny:?} {tool}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_layer_must_allow() {
+        let both = policy(&[glob(&["a*"], &[]), glob(&["*b"], &[]), glob(&[], &["axb"])]);
+        assert!(both.allows("ab"));
+        assert!(!both.allows("a"));
+        assert!(!both.allows("b"));
+        assert!(!both.allows("axb"));
+    }
+
+    #[test]
+    fn joined_by_tool_name_and_not_by_pattern_text() {
+        let parent = policy(&[glob(&["mcp__a"], &[])]);
+        for child in [
+            parent.and(glob(&["mcp*"], &[])).unwrap(),
+            policy(&[glob(&["mcp*"], &[])]).intersect(&parent),
+        ] {
+            assert!(child.allows("mcp__a"));
+            for other in ["mcp", "mcp*", "mcp__b", "mcp__ab", "wait"] {
+                assert!(!child.allows(other), "{other}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_layer_matches_in_its_own_mode() {
+        let mixed = policy(&[
+            layer(MatchMode::GlobIgnoreCase, &["EXEC*", "Wait"], &[]),
+            layer(MatchMode::Literal, &["exec", "wait"], &[]),
+        ]);
+        assert!(mixed.allows("exec_command"));
+        assert!(mixed.allows("wait"));
+        assert!(!mixed.allows("WAIT"), "the literal layer knows no such tool");
+    }
+
+    #[test]
+    fn a_denied_star_is_everything_in_every_mode() {
+        for mode in [MatchMode::Glob, MatchMode::GlobIgnoreCase, MatchMode::Literal] {
+            let nothing = policy(&[layer(mode, &["wait"], &["x", "*"])]);
+            assert!(!nothing.allows("wait"));
+            assert!(!nothing.allows(""));
+        }
+        assert!(!policy(&[Layer::nothing("the session")]).allows("wait"));
+    }
+
+    #[test]
+    fn a_refusal_names_the_first_layer_and_its_reason() {
+        let mut ceiling = glob(&["a*", "wait"], &[]);
+        ceiling.origin = "the session's tool_ceiling".to_owned();
+        let joined = policy(&[ceiling, glob(&[], &["x", "ab*", "a*"])]);
+        assert_eq!(joined.decide("wait"), Decision::Allowed);
+        let denied = joined.decide("abc");
+        let cause = DeniedBy::DenyList("ab*".to_owned());
+        assert_eq!(
+            denied,
+            Decision::Denied {
+                origin: "role \"r\"".to_owned(),
+                cause
+            }
+        );
+        assert_eq!(
+            denied.to_string(),
+            "denied by role \"r\": its deny_list has \"ab*\"; remove or narrow that pattern to allow the tool"
+        );
+        assert_eq!(
+            joined.decide("x").to_string(),
+            "denied by the session's tool_ceiling: the tool is not among those it allows; add it there to allow it"
+        );
+    }
+
+    #[test]
+    fn what_adds_nothing_is_left_out() {
+        let base = policy(&[glob(&["a"], &[]), glob(&[], &[]), glob(&["a"], &[])]);
+        assert_eq!(base.layers(), &[glob(&["a"], &[])]);
+        assert_eq!(base.and(glob(&["a"], &[])).unwrap(), base);
+        let other = policy(&[glob(&["b"], &[]), glob(&["a"], &[])]);
+        assert_eq!(base.intersect(&other).layers(), &[glob(&["a"], &[]), glob(&["b"], &[])]);
+        assert_eq!(base.intersect(&base), base);
+        assert_eq!(base.intersect(&Policy::unrestricted()), base);
+        assert_eq!(Policy::unrestricted().intersect(&base), base);
+        assert!(Policy::unrestricted().is_unrestricted());
+    }
+
+    #[test]
+    fn errors_name_origin_list_and_value() {
+        let error = Policy::compile(vec![glob(&[], &["ok", ""])]).unwrap_err();
+        assert_eq!(
+            error,
+            PolicyError::Pattern {
+                origin: "role \"r\"".to_owned(),
+                list: ListKind::Deny,
+                error: PatternError::Empty
+            }
+        );
+        assert_eq!(
+            error.to_string(),
+            "deny_list of role \"r\": a tool pattern is empty (\"\"); remove it or name a tool"
+        );
+        let many = ["a"; MAX_PATTERNS + 1];
+        let error = Policy::unrestricted().and(glob(&many, &[])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "allow_list of role \"r\" has 1001 patterns; at most 1000 are allowed, use wildcards"
+        );
+    }
+
+    #[test]
+    fn the_written_form() {
+        let written = r#"[{"origin":"role \"r\"","mode":"glob_ignore_case","allow":["a*"],"deny":["b"]}]"#;
+        let read: Policy = serde_json::from_str(written).unwrap();
+        assert_eq!(read, policy(&[layer(MatchMode::GlobIgnoreCase, &["a*"], &["b"])]));
+        assert!(read.allows("AB"));
+        assert_eq!(serde_json::to_string(&read).unwrap(), written);
+        for bad in [
+            r#"[{"origin":"r","mode":"glob","deny":[""]}]"#,
+            r#"[{"origin":"r","mode":"glob","denied":["a"]}]"#,
+            r#"[{"origin":"r","mode":"regex","deny":["a"]}]"#,
+        ] {
+            assert!(serde_json::from_str::<Policy>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_child_without_tools_is_told_of_the_grant_list() {
+        let nothing = policy(&[Layer::nothing("the session")]);
+        assert!(nothing.allows_none_of(&["wait", "exec_command"]));
+        let warning = nothing.no_tools_warning(&["wait"], "worker").unwrap();
+        assert!(
+            warning.contains("grant_list") && warning.contains("\"worker\""),
+            "{warning}"
+        );
+        let some = policy(&[glob(&["wait"], &[])]);
+        assert!(!some.allows_none_of(&["exec_command", "wait"]));
+        assert_eq!(some.no_tools_warning(&["exec_command", "wait"], "worker"), None);
+        assert_eq!(nothing.no_tools_warning(&[], "worker"), None, "nothing was offered");
+    }
+
+    #[test]
+    fn policies_cross_threads() {
+        fn crosses<T: Send + Sync + 'static>() {}
+        crosses::<Policy>();
+    }
+}

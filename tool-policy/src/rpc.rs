@@ -1,0 +1,153 @@
+//! The tools that calls of the supervisor stand for: a thread may make a call only if its policy has the tool.
+
+use crate::policy::Policy;
+
+/// The tools that an RPC stands for, any of which suffices; `None` if a thread needs no tool for it.
+///
+/// `method` is the method's name, with or without its service (`/troupe.supervisor.v1.AgentSupervisorService/X`). That
+/// a method needs no tool says nothing about who may call it.
+#[must_use]
+pub fn tools_of_rpc(method: &str) -> Option<&'static [&'static str]> {
+    let name = method.rsplit('/').next().unwrap_or(method);
+    let tools: &'static [&'static str] = match name {
+        "SpawnAgent" => &["spawn_agent", "spawn_node"],
+        // An interrupt is what send_input does with `interrupt`.
+        "SendInput" | "InterruptAgent" => &["send_input"],
+        "WaitAgents" => &["wait"],
+        "CloseAgent" => &["close_agent"],
+        "ResumeAgent" => &["resume_agent"],
+        "ListActiveAgents" => &["list_active_agents"],
+        "ListSpawnableAgents" => &["list_agents"],
+        "SetThreadNote" => &["set_thread_note"],
+        "CreateEdge" | "DeleteEdge" => &["create_edge"],
+        "SendHandoff" => &["send_handoff"],
+        _ => return None,
+    };
+    Some(tools)
+}
+
+/// A policy has no tool that an RPC stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToolRefused {
+    /// The tool; the first, where several would do.
+    pub tool: &'static str,
+}
+
+impl ToolRefused {
+    /// The refusal as it is told to a thread of that type.
+    #[must_use]
+    pub fn for_agent_type(self, agent_type: &str) -> ToolRefusal {
+        ToolRefusal {
+            tool: self.tool,
+            agent_type: agent_type.to_owned(),
+        }
+    }
+}
+
+/// What a thread is told whose policy lacks a tool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tool \"{tool}\" is not allowed for agent_type \"{agent_type}\"")]
+pub struct ToolRefusal {
+    /// The tool.
+    pub tool: &'static str,
+    /// The thread's type.
+    pub agent_type: String,
+}
+
+impl Policy {
+    /// Whether a thread with this effective policy has a tool for the RPC.
+    ///
+    /// # Errors
+    ///
+    /// If it has none of the tools that the RPC stands for.
+    pub fn allows_rpc(&self, method: &str) -> Result<(), ToolRefused> {
+        let tools = tools_of_rpc(method).unwrap_or_default();
+        match tools.first() {
+            Some(&tool) if self.allows_none_of(tools) => Err(ToolRefused { tool }),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+    use crate::canonical::CANONICAL_TOOLS;
+    use crate::layer::Layer;
+    use crate::pattern::MatchMode;
+
+    fn denying(deny: &[&str]) -> Policy {
+        let deny = deny.iter().map(|text| (*text).to_owned()).collect();
+        let layer = Layer {
+            origin: "role \"worker\"".to_owned(),
+            mode: MatchMode::Glob,
+            allow: Vec::new(),
+            deny,
+        };
+        Policy::compile(vec![layer]).unwrap()
+    }
+
+    #[test]
+    fn each_tool_of_ours_guards_its_call() {
+        for (method, tool) in [
+            ("SpawnAgent", "spawn_agent"),
+            ("SendInput", "send_input"),
+            ("InterruptAgent", "send_input"),
+            ("WaitAgents", "wait"),
+            ("CloseAgent", "close_agent"),
+            ("ResumeAgent", "resume_agent"),
+            ("ListActiveAgents", "list_active_agents"),
+            ("ListSpawnableAgents", "list_agents"),
+            ("SetThreadNote", "set_thread_note"),
+            ("CreateEdge", "create_edge"),
+            ("DeleteEdge", "create_edge"),
+            ("SendHandoff", "send_handoff"),
+        ] {
+            let tools = tools_of_rpc(method).unwrap();
+            assert_eq!(tools.first(), Some(&tool), "{method}");
+            assert!(tools.iter().all(|tool| CANONICAL_TOOLS.contains(tool)), "{method}");
+            assert_eq!(denying(tools).allows_rpc(method), Err(ToolRefused { tool }), "{method}");
+            assert_eq!(denying(&["something_else"]).allows_rpc(method), Ok(()), "{method}");
+        }
+    }
+
+    #[test]
+    fn reads_of_ones_own_need_no_tool() {
+        let nothing = denying(&["*"]);
+        for method in [
+            "GetThread",
+            "WatchThreads",
+            "GetQuota",
+            "ListMailbox",
+            "DescribeTools",
+            "AuthorizeTool",
+        ] {
+            assert_eq!(tools_of_rpc(method), None, "{method}");
+            assert_eq!(nothing.allows_rpc(method), Ok(()), "{method}");
+        }
+    }
+
+    #[test]
+    fn either_spawn_tool_suffices() {
+        assert_eq!(denying(&["spawn_agent"]).allows_rpc("SpawnAgent"), Ok(()));
+        assert_eq!(denying(&["spawn_node"]).allows_rpc("SpawnAgent"), Ok(()));
+        assert!(denying(&["spawn_*"]).allows_rpc("SpawnAgent").is_err());
+    }
+
+    #[test]
+    fn a_method_may_come_with_its_service() {
+        let refused = denying(&["wait"]).allows_rpc("/troupe.supervisor.v1.AgentSupervisorService/WaitAgents");
+        assert_eq!(refused, Err(ToolRefused { tool: "wait" }));
+    }
+
+    #[test]
+    fn the_refusal_is_told_as_promised() {
+        let refused = denying(&["spawn_*"]).allows_rpc("SpawnAgent").unwrap_err();
+        assert_eq!(
+            refused.for_agent_type("worker").to_string(),
+            r#"tool "spawn_agent" is not allowed for agent_type "worker""#
+        );
+    }
+}
