@@ -1,0 +1,146 @@
+//! The command line: what every command shares, and the list of commands.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::Styles, builder::styling::AnsiColor};
+
+use crate::{
+    commands::{agents, close, demo, doctor, ps, resolve, run, sample_agent, send, spawn, up, wait, watch},
+    token::Given,
+};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Shown below the list of commands.
+const AFTER_HELP: &str = "\
+Two minutes:
+  troupe demo                                  the whole thing in one command; leaves nothing behind
+  troupe up                                    the pair, until Ctrl-C
+  troupe spawn explorer -m 'Where is main?' --wait
+  troupe ps --tree
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by a limit or a policy.";
+
+/// Gives AI agents their roles and watches over them.
+#[derive(Debug, Parser)]
+#[command(name = "troupe", version, styles = STYLES, after_help = AFTER_HELP, max_term_width = 110)]
+pub(crate) struct Cli {
+    /// What every command takes.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How answers are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For scripts: one JSON object a line.
+    Json,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Global {
+    /// How answers are written
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Output,
+    /// Where the supervisor is
+    #[arg(
+        long,
+        global = true,
+        env = "TROUPE_SUPERVISOR_URL",
+        default_value = "http://127.0.0.1:50052",
+        value_name = "URL"
+    )]
+    pub(crate) supervisor: String,
+    /// Where the registry is
+    #[arg(
+        long,
+        global = true,
+        env = "TROUPE_REGISTRY_URL",
+        default_value = "http://127.0.0.1:50051",
+        value_name = "URL"
+    )]
+    pub(crate) registry: String,
+    /// Who you are; without it, `operator.token` in the data directory
+    #[arg(
+        long,
+        global = true,
+        env = "TROUPE_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
+    pub(crate) token: Option<Given>,
+    /// Where the data of `up` is [default: the XDG data directory]
+    #[arg(long, global = true, env = "TROUPE_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// The commands. Each has a module of its own under [`crate::commands`].
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start the pair: both services, embedded storage and a runner
+    Up(Box<up::Args>),
+    /// Show everything in one go: a pair of its own, a tree of agents, refusals, a cascade
+    Demo(demo::Args),
+    /// List the roles that can be spawned here
+    Agents(agents::Args),
+    /// Show what a spawn would get, and what decided each value
+    Resolve(resolve::Args),
+    /// Spawn an agent
+    Spawn(Box<spawn::Args>),
+    /// List sessions and their threads
+    Ps(ps::Args),
+    /// Give a thread more to do
+    Send(send::Args),
+    /// Wait until threads are settled
+    Wait(wait::Args),
+    /// Close a thread and everything below it, leaf first
+    Close(close::Args),
+    /// Follow a session or a subtree, event by event
+    Watch(watch::Args),
+    /// Run threads for a supervisor
+    Run(run::Args),
+    /// Look for what is wrong, and say what to do about it
+    Doctor(doctor::Args),
+    /// The agent program of the demo: reads its prompt, obeys the directives in it
+    #[command(hide = true)]
+    SampleAgent(sample_agent::Args),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_has_an_example() {
+        for command in Cli::command()
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+        {
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(
+                after.contains("troupe ") || after.contains("troupe\n"),
+                "`troupe {} --help` shows no example",
+                command.get_name()
+            );
+        }
+    }
+}

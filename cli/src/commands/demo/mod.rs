@@ -1,0 +1,325 @@
+//! `troupe demo`: the main job in one command, and the proof that it was done.
+
+mod checks;
+mod project;
+mod script;
+mod stage;
+
+use std::{fs, path::Path};
+
+use serde_json::json;
+use svc_kit::shutdown::Shutdown;
+use tempfile::TempDir;
+use tonic::Request;
+use supervisor_svc::domain::settings::Limits;
+use troupe_proto::{
+    registry::v1::{Agent, ListAgentsRequest},
+    supervisor::v1::{
+        CloseAgentRequest, CreateSessionRequest, Session, SpawnAgentRequest, StatusKind, WatchThreadsRequest,
+        event::Kind,
+    },
+};
+
+use self::{
+    checks::{Cast, Check, Evidence},
+    stage::{Seen, Stage},
+};
+use crate::{
+    client::{self, Registry, Supervisor, Target},
+    context::Context,
+    error::{Error, Result},
+    follow::Follow,
+    listing,
+    pair::{self, Pair, PairOptions},
+    ui::{self, style},
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe demo
+  troupe demo --keep
+  troupe demo --output json | jq -c 'select(.check)'
+
+It needs nothing and touches nothing of yours: project, home and data lie in a temporary directory.";
+
+/// The arguments of `demo`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Keep the temporary directory, and say where it is
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Plays it; succeeds only if everything that it claims was observed.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    pair::init_logging("error")?;
+    let mut signal = Box::pin(Shutdown::new().on_signal());
+    let directory = tempfile::Builder::new().prefix("troupe-demo-").tempdir()?;
+    let played = tokio::select! {
+        played = Box::pin(in_directory(directory.path(), context)) => played,
+        signalled = &mut signal => match signalled {
+            Ok(()) => Err(Error::failure("interrupted")),
+            Err(error) => Err(Error::from(error)),
+        },
+    };
+    clean(directory, args.keep, context);
+    let failed = played?.iter().filter(|check| !check.holds()).count();
+    match failed {
+        0 => Ok(()),
+        1 => Err(Error::failure("one claim was not observed")),
+        several => Err(Error::failure(format!("{several} claims were not observed"))),
+    }
+}
+
+fn clean(directory: TempDir, keep: bool, context: &Context) {
+    if keep {
+        context.ui.note(format!("kept: {}", directory.keep().display()));
+    } else if let Err(error) = directory.close() {
+        context
+            .ui
+            .note(format!("{} {error}", style::paint(style::WARN, "cannot clean up:")));
+    }
+}
+
+/// Starts a pair of its own in a directory of its own, and stops it in any case.
+async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>> {
+    let (home, project) = (directory.join("home"), directory.join("project"));
+    fs::create_dir(&home)?;
+    fs::create_dir(&project)?;
+    project::create(&project).await?;
+    let pair = Pair::start(PairOptions {
+        registry_listen: "127.0.0.1:0".to_owned(),
+        supervisor_listen: "127.0.0.1:0".to_owned(),
+        admin_listen: None,
+        data_dir: directory.join("data"),
+        home,
+        workspace_roots: vec![directory.to_owned()],
+        models: None,
+        limits: Limits::default(),
+        seed: true,
+        runner: true,
+        trust_loopback: false,
+        insecure: false,
+    })
+    .await?;
+    let played = play(&pair, &project, context).await;
+    let stopped = pair.stop().await;
+    let checks = played?;
+    stopped.map(|()| checks)
+}
+
+/// The play, in six acts.
+async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Check>> {
+    let mut registry = connect_registry(pair).await?;
+    let mut supervisor = connect_supervisor(pair).await?;
+    context.ui.note(style::paint(
+        style::DIM,
+        format_args!(
+            "registry {}, supervisor {}, project {}",
+            pair.registry(),
+            pair.supervisor(),
+            project.display()
+        ),
+    ));
+
+    let cwd = project.to_string_lossy().into_owned();
+    let explorer = projects_explorer(&mut registry, &cwd).await?;
+    let session = open_session(&mut supervisor, &cwd).await?;
+    // From the beginning, so that the numbers can be checked from 1 on.
+    let watch = WatchThreadsRequest {
+        session_id: session.session_id.clone(),
+        after_sequence: Some(0),
+        include_closed: true,
+        ..WatchThreadsRequest::default()
+    };
+    let mut stage = Stage::new(context, Follow::new(supervisor.clone(), watch));
+
+    stage.announce("A session with four agents; two of them have agents of their own")?;
+    let cast = cast_all(&mut stage, &mut supervisor, &session).await?;
+    let settled = |seen: &Seen| {
+        [&cast.finder, &cast.delegator, &cast.worker]
+            .into_iter()
+            .all(|id| is_settled(seen, id))
+    };
+    stage
+        .until("both orchestrators and the worker have settled", settled)
+        .await?;
+    stage
+        .until("the reviewer runs", |seen| {
+            status_of(seen, &cast.holder) == Some(StatusKind::Running)
+        })
+        .await?;
+
+    stage.announce("An operator tries to spawn below the deepest agent")?;
+    let refusal = spawn_too_deep(&mut stage, &mut supervisor, &session, &cast).await?;
+
+    stage.announce("The root is closed, and with it everything, leaf first")?;
+    let close = CloseAgentRequest {
+        request_id: client::request_id(),
+        session_id: session.session_id.clone(),
+        thread_id: session.root_thread_id.clone(),
+        wait: true,
+        reason: "the demo is over".to_owned(),
+        ..CloseAgentRequest::default()
+    };
+    let mut closer = supervisor.clone();
+    stage.during(closer.close_agent(Request::new(close))).await??;
+    stage
+        .until("the session is closed", |seen| seen.picture.is_closed())
+        .await?;
+    stage.finish();
+
+    let listed = listing::threads(&mut supervisor, &session.session_id, true).await?;
+    let evidence = Evidence {
+        cast: &cast,
+        explorer: explorer.as_ref(),
+        operator_refusal: refusal.as_ref(),
+        listed: &listed,
+    };
+    report(stage.seen(), &evidence, context)
+}
+
+async fn connect_registry(pair: &Pair) -> Result<Registry> {
+    let target = Target::parse("registry", &pair.registry().to_string())?;
+    client::registry_at(&target, pair.token()).await
+}
+
+async fn connect_supervisor(pair: &Pair) -> Result<Supervisor> {
+    let target = Target::parse("supervisor", &pair.supervisor().to_string())?;
+    client::supervisor_at(&target, pair.token()).await
+}
+
+async fn projects_explorer(registry: &mut Registry, cwd: &str) -> Result<Option<Agent>> {
+    let request = ListAgentsRequest {
+        cwd: cwd.to_owned(),
+        agent_type: Some("explorer".to_owned()),
+        expanded: true,
+        ..ListAgentsRequest::default()
+    };
+    let listed = registry.list_agents(Request::new(request)).await?.into_inner();
+    Ok(listed.agents.into_iter().next())
+}
+
+/// A session whose root is ours: it has no input, so no program runs it.
+async fn open_session(supervisor: &mut Supervisor, cwd: &str) -> Result<Session> {
+    let request = CreateSessionRequest {
+        request_id: client::request_id(),
+        cwd: cwd.to_owned(),
+        ..CreateSessionRequest::default()
+    };
+    let answer = supervisor.create_session(Request::new(request)).await?.into_inner();
+    answer
+        .session
+        .ok_or_else(|| Error::failure("the supervisor answered no session"))
+}
+
+async fn cast_all(stage: &mut Stage<'_>, supervisor: &mut Supervisor, session: &Session) -> Result<Cast> {
+    let mut ids = Vec::with_capacity(4);
+    for (agent_type, agent_name, label, message) in [
+        ("orchestrator", "", "finder", script::finder()),
+        ("orchestrator", "", "delegator", script::delegator()),
+        ("worker", "", "worker", script::worker()),
+        ("reviewer", "strict", "critic", script::holder()),
+    ] {
+        let request = SpawnAgentRequest {
+            request_id: client::request_id(),
+            session_id: session.session_id.clone(),
+            message: Some(message),
+            agent_type: agent_type.to_owned(),
+            agent_name: agent_name.to_owned(),
+            label: label.to_owned(),
+            ..SpawnAgentRequest::default()
+        };
+        let spawned = stage
+            .during(supervisor.spawn_agent(Request::new(request)))
+            .await??
+            .into_inner();
+        ids.push(spawned.thread.unwrap_or_default().thread_id);
+    }
+    let [finder, delegator, worker, holder] =
+        <[String; 4]>::try_from(ids).map_err(|_| Error::failure("the supervisor answered no threads"))?;
+    Ok(Cast {
+        root: session.root_thread_id.clone(),
+        finder,
+        delegator,
+        worker,
+        holder,
+    })
+}
+
+/// What an operator is told who spawns below the grandchild; `None` if nobody objects.
+async fn spawn_too_deep(
+    stage: &mut Stage<'_>,
+    supervisor: &mut Supervisor,
+    session: &Session,
+    cast: &Cast,
+) -> Result<Option<Error>> {
+    let threads = stage.seen().picture.threads();
+    let grandchild = threads.iter().find(|thread| thread.parent_thread_id == cast.delegator);
+    let request = SpawnAgentRequest {
+        request_id: client::request_id(),
+        session_id: session.session_id.clone(),
+        parent_thread_id: grandchild.map(|thread| thread.thread_id.clone()).unwrap_or_default(),
+        message: Some("One more level.".to_owned()),
+        agent_type: "explorer".to_owned(),
+        ..SpawnAgentRequest::default()
+    };
+    let refusal = stage
+        .during(supervisor.spawn_agent(Request::new(request)))
+        .await?
+        .err()
+        .map(Error::from);
+    if let Some(refusal) = &refusal {
+        stage.announce(&format!(
+            "  refused: {} ({})",
+            refusal.message(),
+            refusal.reason().unwrap_or("no reason")
+        ))?;
+    }
+    Ok(refusal)
+}
+
+fn status_of(seen: &Seen, id: &str) -> Option<StatusKind> {
+    seen.picture.thread(id).map(ui::status_of)
+}
+
+fn is_settled(seen: &Seen, id: &str) -> bool {
+    matches!(
+        status_of(seen, id),
+        Some(StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted | StatusKind::Shutdown)
+    )
+}
+
+/// Shows the order of the cascade and every check.
+fn report(seen: &Seen, evidence: &Evidence<'_>, context: &Context) -> Result<Vec<Check>> {
+    let checks = checks::all(seen, evidence);
+    if context.ui.is_json() {
+        for check in &checks {
+            context.ui.json(&check.to_json())?;
+        }
+        let observed = checks.iter().all(Check::holds);
+        context.ui.json(&json!({ "observed_everything": observed }))?;
+        return Ok(checks);
+    }
+    let closed = seen
+        .events
+        .iter()
+        .filter(|event| matches!(event.kind, Some(Kind::ThreadClosed(_))));
+    let order: Vec<String> = closed
+        .filter_map(|event| seen.picture.thread(&event.thread_id))
+        .map(|thread| crate::sanitize::line(&ui::role(thread)))
+        .collect();
+    context.ui.line(format!(
+        "\n{} {}",
+        style::paint(style::HEADING, "Closed in this order:"),
+        order.join(" → ")
+    ))?;
+    context
+        .ui
+        .line(format!("\n{}", style::paint(style::HEADING, "Observed:")))?;
+    for check in &checks {
+        context.ui.line(check.to_text())?;
+    }
+    Ok(checks)
+}

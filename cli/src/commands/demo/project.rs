@@ -1,0 +1,80 @@
+//! The demo's project: a git repository with a role of its own.
+
+use std::{fs, path::Path, process::Stdio};
+
+use tokio::process::Command;
+
+use crate::error::{Error, Result};
+
+/// Where a project keeps its roles.
+const ROLES: &str = ".codex/.agents";
+
+/// The project's own explorer. It takes the place of the one that ships, whole.
+const EXPLORER: &str = "\
+---
+description: Use `explorer` to find something in the demo project.
+model: demo-small
+reasoning_effort: low
+read_only: true
+allow_list:
+  - read_file
+  - list_files
+---
+You explore the demo project. Answer with exact `path:line` references, and change nothing.
+";
+
+/// The model that the project's explorer names, and nothing else does.
+pub(super) const EXPLORER_MODEL: &str = "demo-small";
+
+/// Makes the repository in an empty directory.
+///
+/// # Errors
+///
+/// If a file cannot be written.
+pub(super) async fn create(directory: &Path) -> Result<()> {
+    let roles = directory.join(ROLES);
+    fs::create_dir_all(&roles)
+        .and_then(|()| fs::write(roles.join("explorer.md"), EXPLORER))
+        .and_then(|()| {
+            fs::write(
+                directory.join("README.md"),
+                "# A stage\n\nNothing happens here by itself.\n",
+            )
+        })
+        .map_err(|error| Error::failure(format!("cannot write the demo project: {error}")))?;
+    if git_init(directory).await {
+        return Ok(());
+    }
+    // The registry asks only whether `.git` is there.
+    fs::create_dir(directory.join(".git"))
+        .map_err(|error| Error::failure(format!("cannot write the demo project: {error}")))
+}
+
+/// Whether git is there and made a repository.
+async fn git_init(directory: &Path) -> bool {
+    let status = Command::new("git")
+        .args(["init", "--quiet", "--initial-branch", "main"])
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .status()
+        .await;
+    status.is_ok_and(|status| status.success()) && directory.join(".git").exists()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_project_has_a_repository_and_a_role() {
+        let directory = tempfile::tempdir().unwrap();
+        create(directory.path()).await.unwrap();
+        assert!(directory.path().join(".git").exists());
+        let role = fs::read_to_string(directory.path().join(ROLES).join("explorer.md")).unwrap();
+        assert!(role.contains(EXPLORER_MODEL));
+    }
+}

@@ -1,0 +1,278 @@
+//! `troupe doctor`: what is wrong, and what to do about it.
+
+use std::{path::Path, time::Duration};
+
+use serde_json::json;
+use tokio::{process::Command, time::timeout};
+use tonic::{Code, Request};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use troupe_proto::{registry::v1::ListAgentsRequest, supervisor::v1::ListSessionsRequest};
+
+use crate::{
+    client::{self, Target},
+    context::Context,
+    error::{Error, Result},
+    token::{Origin, Token},
+    ui::style,
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe doctor
+  troupe doctor --supervisor http://10.0.0.7:50052 --output json";
+
+/// How long a service may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Less free space than this in the data directory is worth a word.
+const LITTLE_SPACE: u64 = 512 * 1024 * 1024;
+
+/// The arguments of `doctor`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {}
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    Warning,
+    Bad,
+}
+
+/// One check: what was looked at, what was seen, and what to do.
+#[derive(Debug)]
+struct Finding {
+    name: &'static str,
+    verdict: Verdict,
+    seen: String,
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn good(name: &'static str, seen: impl Into<String>) -> Self {
+        Self {
+            name,
+            verdict: Verdict::Good,
+            seen: seen.into(),
+            remedy: None,
+        }
+    }
+
+    fn warning(name: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            verdict: Verdict::Warning,
+            remedy: Some(remedy.into()),
+            ..Self::good(name, seen)
+        }
+    }
+
+    fn bad(name: &'static str, error: &Error) -> Self {
+        Self {
+            verdict: Verdict::Bad,
+            remedy: error.remedy().map(str::to_owned),
+            ..Self::good(name, error.message())
+        }
+    }
+}
+
+/// Looks around; it fails if something is bad.
+pub(crate) async fn run(_args: Args, context: &Context) -> Result<()> {
+    let mut findings = vec![data_dir(context), token(context), git().await];
+    findings.push(reach("registry", &context.global.registry, registry(context)).await);
+    findings.push(reach("supervisor", &context.global.supervisor, supervisor(context)).await);
+    let bad = findings
+        .iter()
+        .filter(|finding| finding.verdict == Verdict::Bad)
+        .count();
+    context.ui.answer(
+        || {
+            json!({
+                "healthy": bad == 0,
+                "checks": findings.iter().map(|finding| json!({
+                    "name": finding.name,
+                    "verdict": match finding.verdict {
+                        Verdict::Good => "good",
+                        Verdict::Warning => "warning",
+                        Verdict::Bad => "bad",
+                    },
+                    "seen": finding.seen,
+                    "remedy": finding.remedy,
+                })).collect::<Vec<_>>(),
+            })
+        },
+        || findings.iter().map(text).collect::<Vec<_>>().join("\n"),
+    )?;
+    match bad {
+        0 => Ok(()),
+        1 => Err(Error::failure("one check failed")),
+        several => Err(Error::failure(format!("{several} checks failed"))),
+    }
+}
+
+fn text(finding: &Finding) -> String {
+    let (look, mark) = match finding.verdict {
+        Verdict::Good => (style::GOOD, "✓"),
+        Verdict::Warning => (style::WARN, "!"),
+        Verdict::Bad => (style::BAD, "✗"),
+    };
+    let mut text = format!("{} {:<15} {}", style::paint(look, mark), finding.name, finding.seen);
+    if let Some(remedy) = &finding.remedy {
+        text.push_str(&format!("\n  {:<15} {} {remedy}", "", style::paint(style::NAME, "->")));
+    }
+    text
+}
+
+fn data_dir(context: &Context) -> Finding {
+    const NAME: &str = "data directory";
+    let path = match context.data_dir() {
+        Ok(path) => path,
+        Err(error) => return Finding::bad(NAME, &error),
+    };
+    if !path.is_dir() {
+        let seen = format!("{} does not exist yet", path.display());
+        return Finding::warning(NAME, seen, "`troupe up` creates it");
+    }
+    match free_space(&path) {
+        Ok(free) if free < LITTLE_SPACE => {
+            let seen = format!("{}, {} MiB free", path.display(), free / (1024 * 1024));
+            Finding::warning(NAME, seen, "make room: a full disk stops every spawn")
+        }
+        Ok(free) => Finding::good(
+            NAME,
+            format!("{}, {} GiB free", path.display(), free / (1024 * 1024 * 1024)),
+        ),
+        Err(error) => Finding::bad(NAME, &error.hint("choose another directory with --data-dir")),
+    }
+}
+
+fn free_space(path: &Path) -> Result<u64> {
+    let stat = rustix::fs::statvfs(path)
+        .map_err(|error| Error::failure(format!("cannot examine {}: {error}", path.display())))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn token(context: &Context) -> Finding {
+    const NAME: &str = "token";
+    let found = Target::parse("supervisor", &context.global.supervisor)
+        .and_then(|target| Token::find(&context.global, target.host()));
+    match found.as_ref().map(Token::origin) {
+        Ok(Origin::Given) => Finding::good(NAME, "from --token or TROUPE_TOKEN"),
+        Ok(Origin::File(path)) => Finding::good(NAME, format!("from {}", path.display())),
+        Ok(Origin::Nowhere) => Finding::warning(
+            NAME,
+            "none",
+            "fine with `up --no-runner` or `--trust-loopback`; otherwise pass --token or --data-dir",
+        ),
+        Err(error) => Finding::bad(NAME, error),
+    }
+}
+
+async fn git() -> Finding {
+    const NAME: &str = "git";
+    let version = Command::new("git").arg("--version").kill_on_drop(true).output();
+    match timeout(PATIENCE, version).await {
+        Ok(Ok(output)) if output.status.success() => {
+            Finding::good(NAME, String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        }
+        Ok(_) | Err(_) => Finding::warning(
+            NAME,
+            "not found",
+            "install git; without it agents cannot show what they changed, and projects still need a .git",
+        ),
+    }
+}
+
+/// Bounds a check in time.
+async fn reach(name: &'static str, url: &str, check: impl Future<Output = Result<String>>) -> Finding {
+    match timeout(PATIENCE * 2, check).await {
+        Ok(Ok(seen)) => Finding::good(name, seen),
+        Ok(Err(error)) => Finding::bad(name, &error),
+        Err(_) => Finding::bad(
+            name,
+            &Error::failure(format!("{url} does not answer")).hint("is something else listening there?"),
+        ),
+    }
+}
+
+async fn registry(context: &Context) -> Result<String> {
+    let target = Target::parse("registry", &context.global.registry)?;
+    health(&target, "troupe.registry.v1.AgentRegistryService").await?;
+    let token = Token::find(&context.global, target.host())?;
+    let mut registry = client::registry_at(&target, &token).await?;
+    let request = ListAgentsRequest {
+        allow_partial: true,
+        ..ListAgentsRequest::default()
+    };
+    let listed = registry.list_agents(Request::new(request)).await?.into_inner();
+    Ok(format!("{} serves {} roles", target.uri(), listed.agents.len()))
+}
+
+async fn supervisor(context: &Context) -> Result<String> {
+    let target = Target::parse("supervisor", &context.global.supervisor)?;
+    health(&target, "troupe.supervisor.v1.AgentSupervisorService").await?;
+    let token = Token::find(&context.global, target.host())?;
+    let mut supervisor = client::supervisor_at(&target, &token).await?;
+    let listed = supervisor
+        .list_sessions(Request::new(ListSessionsRequest::default()))
+        .await?
+        .into_inner();
+    let more = if listed.next_page_token.is_empty() {
+        ""
+    } else {
+        " and more"
+    };
+    Ok(format!(
+        "{} serves {} open sessions{more}",
+        target.uri(),
+        listed.sessions.len()
+    ))
+}
+
+async fn health(target: &Target, service: &str) -> Result<()> {
+    let request = HealthCheckRequest {
+        service: service.to_owned(),
+    };
+    let checked = HealthClient::new(target.connect().await?)
+        .check(Request::new(request))
+        .await;
+    match checked {
+        Ok(answer) if answer.get_ref().status() == ServingStatus::Serving => Ok(()),
+        Ok(answer) => Err(Error::failure(format!(
+            "{} is {}",
+            target.uri(),
+            answer.get_ref().status().as_str_name()
+        ))
+        .hint("it is starting or draining; try again in a moment")),
+        Err(status) if status.code() == Code::NotFound => Err(Error::failure(format!(
+            "{} is healthy, but does not serve {service}",
+            target.uri()
+        ))
+        .hint("are --supervisor and --registry swapped?")),
+        Err(status) => Err(Error::from(status)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ui::plain;
+
+    #[test]
+    fn a_bad_finding_says_what_to_do() {
+        let finding = Finding::bad("registry", &Error::failure("refused").hint("start it"));
+        assert_eq!(
+            plain(&text(&finding)),
+            "✗ registry        refused\n                  -> start it"
+        );
+        assert_eq!(
+            plain(&text(&Finding::good("git", "git version 2"))),
+            "✓ git             git version 2"
+        );
+    }
+
+    #[test]
+    fn free_space_is_known() {
+        assert!(free_space(Path::new("/")).is_ok_and(|free| free > 0));
+        assert!(free_space(Path::new("/no/such/directory")).is_err());
+    }
+}

@@ -1,0 +1,57 @@
+//! The commands, one module each: its arguments with their help, and what it does.
+
+pub(crate) mod agents;
+pub(crate) mod close;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod ps;
+pub(crate) mod resolve;
+pub(crate) mod run;
+pub(crate) mod sample_agent;
+pub(crate) mod send;
+pub(crate) mod spawn;
+pub(crate) mod up;
+pub(crate) mod wait;
+pub(crate) mod watch;
+
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+
+use crate::{args::Command, context::Context, error::Result};
+
+/// What became of a command.
+pub(crate) enum Outcome {
+    /// It needed no runtime and is done.
+    Done(ExitCode),
+    /// It is still to be run.
+    Async(Box<Command>),
+}
+
+/// Runs the command if it needs no runtime: an agent program is a process of its own, thousands of times.
+pub(crate) fn without_runtime(command: Command) -> Outcome {
+    match command {
+        Command::SampleAgent(args) => Outcome::Done(sample_agent::run(&args)),
+        other => Outcome::Async(Box::new(other)),
+    }
+}
+
+/// Runs the command.
+pub(crate) async fn run(command: Command, context: &Context, matches: &ArgMatches) -> Result<()> {
+    // Boxed: each future is as large as everything that its command awaits.
+    match command {
+        Command::Up(args) => Box::pin(up::run(*args, context, matches)).await,
+        Command::Demo(args) => Box::pin(demo::run(args, context)).await,
+        Command::Agents(args) => Box::pin(agents::run(args, context)).await,
+        Command::Resolve(args) => Box::pin(resolve::run(args, context)).await,
+        Command::Spawn(args) => Box::pin(spawn::run(*args, context)).await,
+        Command::Ps(args) => Box::pin(ps::run(args, context)).await,
+        Command::Send(args) => Box::pin(send::run(args, context)).await,
+        Command::Wait(args) => Box::pin(wait::run(args, context)).await,
+        Command::Close(args) => Box::pin(close::run(args, context)).await,
+        Command::Watch(args) => Box::pin(watch::run(args, context)).await,
+        Command::Run(args) => Box::pin(run::run(args, context)).await,
+        Command::Doctor(args) => Box::pin(doctor::run(args, context)).await,
+        Command::SampleAgent(_) => Ok(()),
+    }
+}

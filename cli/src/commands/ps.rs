@@ -1,0 +1,158 @@
+//! `troupe ps`: sessions and their threads.
+
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+use troupe_proto::supervisor::v1::{GetSessionRequest, Session, Thread};
+
+use crate::{
+    context::Context,
+    error::{Error, Result},
+    ids, json, listing, names, time,
+    ui::{self, Cell, Line, Table, style},
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe ps
+  troupe ps --tree --session 0000aa01
+  troupe ps --closed --output json | jq '.sessions[].threads[].status.kind'";
+
+/// The arguments of `ps`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// One session only
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Closed sessions and threads too
+    #[arg(long)]
+    closed: bool,
+    /// As a tree
+    #[arg(long)]
+    tree: bool,
+}
+
+/// Lists what there is.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let sessions = match &args.session {
+        Some(text) => {
+            let session_id = ids::session(&mut supervisor, text).await?;
+            let answer = supervisor
+                .get_session(GetSessionRequest { session_id })
+                .await?
+                .into_inner();
+            vec![
+                answer
+                    .session
+                    .ok_or_else(|| Error::failure("the supervisor answered no session"))?,
+            ]
+        }
+        None => listing::sessions(&mut supervisor, args.closed).await?,
+    };
+    let mut listed = Vec::with_capacity(sessions.len());
+    for session in sessions {
+        let threads = listing::threads(&mut supervisor, &session.session_id, args.closed).await?;
+        listed.push((session, threads));
+    }
+    let now = SystemTime::now();
+    context.ui.answer(
+        || json!({ "sessions": listed.iter().map(|(session, threads)| to_json(session, threads)).collect::<Vec<_>>() }),
+        || match listed.as_slice() {
+            [] => "no sessions; `troupe spawn TYPE -m MESSAGE` opens one".to_owned(),
+            listed => {
+                let sections = listed
+                    .iter()
+                    .map(|(session, threads)| section(session, threads, args.tree, now));
+                sections.collect::<Vec<_>>().join("\n\n")
+            }
+        },
+    )
+}
+
+fn to_json(session: &Session, threads: &[Thread]) -> Value {
+    let mut value = json::session(session);
+    value["threads"] = threads.iter().map(json::thread).collect();
+    value
+}
+
+fn section(session: &Session, threads: &[Thread], as_tree: bool, now: SystemTime) -> String {
+    let columns = ui::columns();
+    let state = match (session.closed, session.paused) {
+        (true, _) => "closed",
+        (false, true) => "paused",
+        (false, false) => "open",
+    };
+    let head = Line::default()
+        .mark(style::HEADING, "session")
+        .word(style::PLAIN, &session.session_id)
+        .word(style::NAME, state)
+        .word(style::PLAIN, &session.cwd)
+        .word(style::DIM, time::age(session.create_time.as_ref(), now))
+        .render(columns);
+    let body = match (threads.is_empty(), as_tree) {
+        (true, _) => "no open threads; `--closed` shows the others".to_owned(),
+        (false, true) => ui::tree(threads, columns),
+        (false, false) => table(threads, now).render(columns),
+    };
+    format!("{head}\n{body}")
+}
+
+fn table(threads: &[Thread], now: SystemTime) -> Table<7> {
+    let mut table = Table::new(["THREAD", "PARENT", "ROLE", "STATUS", "SINCE", "MODEL", "WHAT"]);
+    for thread in threads {
+        let kind = ui::status_of(thread);
+        let since = thread.status.as_ref().and_then(|status| status.since.as_ref());
+        table.row([
+            Cell::plain(ids::short(&thread.thread_id)),
+            Cell::new(style::DIM, ids::short(&thread.parent_thread_id)),
+            Cell::new(style::NAME, ui::role(thread)),
+            Cell::new(style::of_status(kind), names::status_kind(kind)),
+            Cell::plain(time::age(since, now)),
+            Cell::plain(&thread.model),
+            Cell::new(style::DIM, ui::doing(thread)),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::supervisor::v1::{Status, StatusKind};
+
+    use super::*;
+
+    #[test]
+    fn a_session_is_a_head_and_its_threads() {
+        let session = Session {
+            session_id: "01939c5a-0000-7000-8000-00000000aa01".to_owned(),
+            cwd: "/p".to_owned(),
+            ..Session::default()
+        };
+        let thread = Thread {
+            thread_id: "01939c5a-0000-7000-8000-00000000bb02".to_owned(),
+            agent_type: "worker".to_owned(),
+            depth: 1,
+            status: Some(Status {
+                kind: StatusKind::Completed.into(),
+                message: "did\nit".to_owned(),
+                ..Status::default()
+            }),
+            ..Thread::default()
+        };
+        let now = SystemTime::UNIX_EPOCH;
+        let text = ui::plain(&section(&session, std::slice::from_ref(&thread), false, now));
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines.first(),
+            Some(&"session  01939c5a-0000-7000-8000-00000000aa01  open  /p")
+        );
+        let row: Vec<_> = lines
+            .last()
+            .map(|line| line.split_whitespace().collect())
+            .unwrap_or_default();
+        assert_eq!(row, ["0000bb02", "worker", "COMPLETED", "did", "it"]);
+        assert!(ui::plain(&section(&session, &[], true, now)).ends_with("shows the others"));
+    }
+}

@@ -1,0 +1,118 @@
+//! `troupe run`: a runner, on this machine, for a supervisor anywhere.
+
+use std::{collections::BTreeMap, env, path::PathBuf};
+
+use svc_kit::shutdown::Shutdown;
+use tokio_util::sync::CancellationToken;
+use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig};
+
+use crate::{
+    client::Target,
+    context::Context,
+    error::{Error, Result},
+    pair,
+    token::Token,
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe run
+  troupe run --supervisor http://10.0.0.7:50052 --capacity 8 --label gpu=yes
+  troupe run --holds-read-only --program ./my-agent --verbose
+
+Without --program it runs the sample agent, which obeys directives in its prompt and calls no model.";
+
+/// The arguments of `run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The runner's id, stable across its restarts [default: the name of this machine]
+    #[arg(long, value_name = "ID", env = "TROUPE_RUNNER_ID")]
+    runner_id: Option<String>,
+    /// How many threads at once; 0: as many as it is given
+    #[arg(long, value_name = "NUMBER", default_value_t = 64)]
+    capacity: u32,
+    /// A label for placement (repeatable)
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+    /// Only threads of this session
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Where threads get their temporary directories [default: the system's]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// You vouch that the program cannot write where a read-only thread must not
+    #[arg(long)]
+    holds_read_only: bool,
+    /// The agent program and its arguments; everything after it is the program's
+    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
+    program: Vec<String>,
+}
+
+fn parse_label(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("expected KEY=VALUE, not {text:?}")),
+    }
+}
+
+/// Runs threads until SIGINT or SIGTERM.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    let target = Target::parse("supervisor", &context.global.supervisor)?;
+    let token = Token::find(&context.global, target.host())?;
+    pair::init_logging("info")?;
+
+    let program = match args.program.split_first() {
+        Some((command, rest)) => ProcessProgram {
+            enforces: Enforcement {
+                read_only: args.holds_read_only,
+                ..Enforcement::default()
+            },
+            ..ProcessProgram::new(command, rest.iter().cloned())
+        },
+        None => pair::sample_program()?,
+    };
+    let runner_id = args.runner_id.unwrap_or_else(default_runner_id);
+    let scratch = args.scratch.unwrap_or_else(|| env::temp_dir().join("troupe-runner"));
+    let mut config = RunnerConfig::new(runner_id, target.uri().to_string(), program, scratch);
+    config.token = token.expose().map(str::to_owned);
+    config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();
+    config.capacity = args.capacity;
+    config.session_id = args.session;
+
+    context.ui.note(format!(
+        "runner {} for {}; Ctrl-C stops it",
+        config.runner_id,
+        target.uri()
+    ));
+    let stop = CancellationToken::new();
+    let mut runner = Box::pin(troupe_runner::run(config, stop.clone()));
+    let ran = tokio::select! {
+        ran = &mut runner => ran,
+        signalled = Shutdown::new().on_signal() => {
+            signalled?;
+            stop.cancel();
+            runner.await
+        }
+    };
+    ran.map_err(|error| Error::failure(error.to_string()))
+}
+
+/// Stable for this machine: a runner that returns is to be recognised.
+fn default_runner_id() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "runner".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_a_key() {
+        assert_eq!(parse_label("gpu=yes"), Ok(("gpu".to_owned(), "yes".to_owned())));
+        assert_eq!(parse_label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert_eq!(parse_label("flag="), Ok(("flag".to_owned(), String::new())));
+        assert!(parse_label("=x").is_err() && parse_label("x").is_err());
+    }
+}

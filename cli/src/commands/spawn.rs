@@ -1,0 +1,242 @@
+//! `troupe spawn`: an agent in a session, or in a session of its own.
+
+use std::{path::PathBuf, time::Duration};
+
+use serde_json::json;
+use tonic::Request;
+use troupe_proto::supervisor::v1::{
+    CreateSessionRequest, OnLimit, SpawnAgentRequest, SpawnAgentResponse, Status, StatusKind,
+};
+
+use crate::{
+    client::{self, Supervisor},
+    content,
+    context::{Context, directory, directory_text},
+    error::{Error, Result},
+    ids, json, message, names, sanitize, time,
+    ui::{self, Line, style},
+    waiting,
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe spawn explorer -m 'Where is the main function?' --wait
+  troupe spawn reviewer --agent-name strict -m 'Review the last commit' --session 0000aa01
+  git diff | troupe spawn bug-hunter -m - --queue";
+
+/// The arguments of `spawn`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The role; without one the agent inherits everything from its parent
+    #[arg(value_name = "TYPE")]
+    agent_type: Option<String>,
+    /// What to do; `-` reads standard input
+    #[arg(short, long, value_name = "TEXT")]
+    message: String,
+    /// The session; without it a new one is opened for the current directory
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// The parent [default: the root of the session]
+    #[arg(long, value_name = "ID")]
+    parent: Option<String>,
+    /// The persona
+    #[arg(long, value_name = "NAME")]
+    agent_name: Option<String>,
+    /// The model, over what persona and role say
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// The reasoning effort, over what persona and role say
+    #[arg(long, value_name = "EFFORT")]
+    effort: Option<String>,
+    /// A short label for people
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    /// A name that is unique in the session
+    #[arg(long, value_name = "NAME")]
+    alias: Option<String>,
+    /// A note for people
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// Where the agent works, and whose roles a new session has [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Refuse unless the template's SHA-256 is this one
+    #[arg(long, value_name = "SHA256")]
+    digest: Option<String>,
+    /// Wait in the queue when no slot is free, instead of failing
+    #[arg(long)]
+    queue: bool,
+    /// Wait for the end of the turn and print the agent's last message
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait at most
+    #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = time::parse_duration, requires = "wait")]
+    timeout: Duration,
+}
+
+/// Spawns, and waits if asked to.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    let message = message::read(&args.message)?;
+    let mut supervisor = context.supervisor().await?;
+    let session = match &args.session {
+        Some(text) => ids::session(&mut supervisor, text).await?,
+        None => open_session(&mut supervisor, args.cwd.clone(), context).await?,
+    };
+    let parent = match &args.parent {
+        Some(text) => ids::thread(&mut supervisor, text, Some(&session)).await?,
+        None => String::new(),
+    };
+    let (wait, timeout) = (args.wait, args.timeout);
+    let request = request(args, session.clone(), parent, message)?;
+    let spawned = supervisor.spawn_agent(Request::new(request)).await?.into_inner();
+    for warning in &spawned.warnings {
+        context.ui.note(format!(
+            "{} {}",
+            style::paint(style::WARN, "warning:"),
+            sanitize::line(warning)
+        ));
+    }
+    if wait {
+        return wait_for(&mut supervisor, &session, &spawned, timeout, context).await;
+    }
+    context.ui.answer(|| to_json(&session, &spawned), || text(&spawned))
+}
+
+async fn open_session(supervisor: &mut Supervisor, cwd: Option<PathBuf>, context: &Context) -> Result<String> {
+    let request = CreateSessionRequest {
+        request_id: client::request_id(),
+        cwd: directory_text(cwd)?,
+        ..CreateSessionRequest::default()
+    };
+    let answer = supervisor.create_session(Request::new(request)).await?.into_inner();
+    let session = answer
+        .session
+        .ok_or_else(|| Error::failure("the supervisor answered no session"))?;
+    context
+        .ui
+        .note(format!("session {}", style::paint(style::NAME, &session.session_id)));
+    Ok(session.session_id)
+}
+
+fn request(args: Args, session_id: String, parent_thread_id: String, message: String) -> Result<SpawnAgentRequest> {
+    // In a session of one's own the directory is the session's already.
+    let working_directory = match (&args.session, args.cwd) {
+        (Some(_), Some(cwd)) => directory(Some(cwd))?.to_string_lossy().into_owned(),
+        _ => String::new(),
+    };
+    let on_limit = if args.queue { OnLimit::Queue } else { OnLimit::Refuse };
+    Ok(SpawnAgentRequest {
+        request_id: client::request_id(),
+        session_id,
+        parent_thread_id,
+        message: Some(message),
+        agent_type: args.agent_type.unwrap_or_default(),
+        agent_name: args.agent_name.unwrap_or_default(),
+        model: args.model.unwrap_or_default(),
+        reasoning_effort: args.effort.unwrap_or_default(),
+        expected_digest: args.digest.unwrap_or_default(),
+        thread_note: args.note,
+        label: args.label.unwrap_or_default(),
+        alias: args.alias.unwrap_or_default(),
+        working_directory,
+        on_limit: on_limit.into(),
+        ..SpawnAgentRequest::default()
+    })
+}
+
+fn to_json(session: &str, spawned: &SpawnAgentResponse) -> serde_json::Value {
+    json!({
+        "session_id": session,
+        "thread": spawned.thread.as_ref().map(json::thread),
+        "queue_position": spawned.queue_position,
+        "warnings": spawned.warnings,
+    })
+}
+
+fn text(spawned: &SpawnAgentResponse) -> String {
+    let Some(thread) = &spawned.thread else {
+        return "spawned".to_owned();
+    };
+    let kind = ui::status_of(thread);
+    let queue = match spawned.queue_position {
+        0 => String::new(),
+        place => format!("place {place} in the queue"),
+    };
+    Line::default()
+        .mark(style::PLAIN, thread.thread_id.clone())
+        .word(style::NAME, ui::role(thread))
+        .word(style::of_status(kind), names::status_kind(kind))
+        .word(style::DIM, queue)
+        .render(ui::columns())
+}
+
+async fn wait_for(
+    supervisor: &mut Supervisor,
+    session: &str,
+    spawned: &SpawnAgentResponse,
+    timeout: Duration,
+    context: &Context,
+) -> Result<()> {
+    let thread = spawned
+        .thread
+        .as_ref()
+        .ok_or_else(|| Error::failure("the supervisor answered no thread"))?;
+    let id = thread.thread_id.clone();
+    context.ui.note(format!(
+        "thread  {} {}",
+        style::paint(style::NAME, &id),
+        sanitize::line(&ui::role(thread))
+    ));
+    let waited = waiting::wait(supervisor, session, vec![id.clone()], timeout, false).await?;
+    let Some(status) = waited.settled.into_iter().find_map(|settled| settled.status) else {
+        return Err(Error::failure(format!("thread {id} was not settled in time"))
+            .hint(format!("it goes on: `troupe wait {id}`, or `troupe close {id}`")));
+    };
+    let message = content::whole_message(supervisor, session, &status).await?;
+    context.ui.answer(
+        || {
+            let mut answer = to_json(session, spawned);
+            answer["status"] = json::status(&status);
+            answer["message"] = json!(message);
+            answer
+        },
+        || sanitize::block(&message),
+    )?;
+    verdict(&id, &status)
+}
+
+/// Whether a settled thread did what it was asked to.
+pub(crate) fn verdict(id: &str, status: &Status) -> Result<()> {
+    match status.kind() {
+        StatusKind::Completed | StatusKind::Shutdown => Ok(()),
+        kind => {
+            let name = names::status_kind(kind);
+            let why = if status.reason.is_empty() {
+                &status.message
+            } else {
+                &status.reason
+            };
+            Err(Error::failure(sanitize::line(&format!("thread {id} is {name}: {why}")))
+                .hint(format!("`troupe watch {id} --after 0` shows how it came to that")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_completed_and_closed_threads_are_a_success() {
+        let status = |kind: StatusKind| Status {
+            kind: kind.into(),
+            message: "why\u{1b}[2J".to_owned(),
+            ..Status::default()
+        };
+        assert!(verdict("t", &status(StatusKind::Completed)).is_ok());
+        assert!(verdict("t", &status(StatusKind::Shutdown)).is_ok());
+        let error = verdict("t", &status(StatusKind::Errored)).map_err(|error| error.message().to_owned());
+        assert_eq!(error, Err("thread t is ERRORED: why[2J".to_owned()));
+    }
+}

@@ -1,0 +1,91 @@
+//! `troupe wait`: until threads are settled.
+
+use std::time::Duration;
+
+use serde_json::json;
+use troupe_proto::supervisor::v1::Status;
+
+use super::spawn;
+use crate::{
+    context::Context,
+    error::{Error, Result},
+    ids, json, names, time,
+    ui::{self, Cell, Table, style},
+    waiting,
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe wait 0000aa01
+  troupe wait 0000aa01 0000bb02 --any --timeout 30s
+  troupe wait scout && echo done";
+
+/// The arguments of `wait`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The threads: ids, ends of them, or aliases
+    #[arg(value_name = "ID", required = true)]
+    threads: Vec<String>,
+    /// How long at most
+    #[arg(long, value_name = "SPAN", default_value = "5m", value_parser = time::parse_duration)]
+    timeout: Duration,
+    /// Until one of them is settled, instead of all
+    #[arg(long)]
+    any: bool,
+}
+
+/// Waits; it fails if the time was too short or a thread did not end well.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    if args.timeout.is_zero() {
+        return Err(Error::usage("--timeout must be greater than zero"));
+    }
+    let mut supervisor = context.supervisor().await?;
+    let mut threads = Vec::with_capacity(args.threads.len());
+    for text in &args.threads {
+        threads.push(ids::thread(&mut supervisor, text, None).await?);
+    }
+    let waited = waiting::wait(&mut supervisor, "", threads, args.timeout, args.any).await?;
+    context.ui.answer(
+        || {
+            json!({
+                "statuses": waited.settled.iter().map(|settled| json!({
+                    "thread_id": settled.thread_id,
+                    "status": settled.status.as_ref().map(json::status),
+                })).collect::<Vec<_>>(),
+                "not_found_ids": waited.not_found,
+                "waiting_ids": waited.waiting,
+                "timed_out": waited.timed_out(args.any),
+            })
+        },
+        || {
+            let mut table = Table::new(["THREAD", "STATUS", "LAST MESSAGE"]);
+            for settled in &waited.settled {
+                let status = settled.status.as_ref();
+                let kind = status.map(Status::kind).unwrap_or_default();
+                table.row([
+                    Cell::plain(ids::short(&settled.thread_id)),
+                    Cell::new(style::of_status(kind), names::status_kind(kind)),
+                    Cell::plain(status.map(|status| status.message.as_str()).unwrap_or_default()),
+                ]);
+            }
+            table.render(ui::columns())
+        },
+    )?;
+    if let Some(id) = waited.not_found.first() {
+        return Err(Error::failure(format!("agent with id {id} not found"))
+            .hint("`troupe ps --closed` lists every session and thread"));
+    }
+    if waited.timed_out(args.any) {
+        return Err(
+            Error::failure(format!("not settled in time: {}", waited.waiting.join(", ")))
+                .hint("they go on; `troupe wait` again, with a longer --timeout"),
+        );
+    }
+    for settled in &waited.settled {
+        if let Some(status) = &settled.status {
+            spawn::verdict(&settled.thread_id, status)?;
+        }
+    }
+    Ok(())
+}

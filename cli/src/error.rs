@@ -1,0 +1,242 @@
+//! What can go wrong, what a person reads then, and the exit code.
+
+use std::{collections::BTreeMap, fmt, io, process::ExitCode};
+
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+use troupe_proto::{fault, reason::Reason};
+
+use crate::{hints, sanitize};
+
+/// The result of everything here.
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+/// What kind of failure it is; decides the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Something did not work: 1.
+    Failure,
+    /// The command line was wrong: 2.
+    Usage,
+    /// A limit or a policy said no: 3.
+    Refused,
+    /// Nobody reads the output any more, as with `| head`: 141, what a shell reports for SIGPIPE.
+    ClosedPipe,
+}
+
+/// A failure as it is shown: what happened, the stable reason if a service gave one, and what to do.
+#[derive(Debug)]
+pub(crate) struct Error {
+    kind: Kind,
+    message: String,
+    reason: Option<String>,
+    hint: Option<String>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Error {
+    /// Something did not work.
+    pub(crate) fn failure(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Failure,
+            message: message.into(),
+            reason: None,
+            hint: None,
+            metadata: BTreeMap::new(),
+        }
+    }
+
+    /// The command line was wrong in a way that only the command itself can see.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Usage,
+            ..Self::failure(message)
+        }
+    }
+
+    /// Adds what to do.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Puts what was being done before the message.
+    #[must_use]
+    pub(crate) fn context(mut self, doing: impl fmt::Display) -> Self {
+        self.message = format!("{doing}: {}", self.message);
+        self
+    }
+
+    /// The kind.
+    pub(crate) const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The text.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The reason, as the wire has it.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// What to do.
+    pub(crate) fn remedy(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// The error for scripts.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "error": {
+                "message": self.message,
+                "reason": self.reason,
+                "hint": self.hint,
+                "metadata": self.metadata,
+                "exit_code": self.code(),
+            }
+        })
+    }
+
+    /// The exit code as a number.
+    pub(crate) const fn code(&self) -> u8 {
+        match self.kind {
+            Kind::Failure => 1,
+            Kind::Usage => 2,
+            Kind::Refused => 3,
+            Kind::ClosedPipe => 141,
+        }
+    }
+
+    /// The exit code.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        let reason = fault::reason_of(&status);
+        let message = match sanitize::line(status.message()) {
+            text if text.is_empty() => format!("the service answered {:?} without a text", status.code()),
+            text => text,
+        };
+        Self {
+            kind: kind_of(reason),
+            message,
+            reason: reason.map(|reason| reason.as_str().to_owned()),
+            hint: reason
+                .and_then(hints::for_reason)
+                .or_else(|| hints::for_code(status.code()))
+                .map(str::to_owned),
+            metadata: fault::metadata_of(&status).into_iter().collect(),
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::BrokenPipe => Kind::ClosedPipe,
+            _ => Kind::Failure,
+        };
+        Self {
+            kind,
+            ..Self::failure(error.to_string())
+        }
+    }
+}
+
+/// Whether trying the same call again may help: the service is away, restarting or busy.
+pub(crate) fn is_transient(status: &Status) -> bool {
+    match fault::reason_of(status) {
+        Some(reason) => matches!(
+            reason,
+            Reason::Draining | Reason::Overloaded | Reason::RegistryUnavailable | Reason::OutcomeUnknown
+        ),
+        // Without a reason of ours it is the transport that speaks: refused, reset, cut off.
+        None => matches!(
+            status.code(),
+            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
+        ),
+    }
+}
+
+const fn kind_of(reason: Option<Reason>) -> Kind {
+    match reason {
+        Some(
+            Reason::DepthLimit
+            | Reason::ThreadLimit
+            | Reason::OpenLimit
+            | Reason::LimitExceeded
+            | Reason::ToolDenied
+            | Reason::OutsideSubtree
+            | Reason::SpawnNotAllowed
+            | Reason::NotPermitted
+            | Reason::PolicyNotEnforceable
+            | Reason::CwdOutsideRoots
+            | Reason::SessionPaused,
+        ) => Kind::Refused,
+        Some(_) | None => Kind::Failure,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use troupe_proto::fault::Fault;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_its_code_reason_and_hint() {
+        let status: Status = Fault::new(
+            Code::FailedPrecondition,
+            Reason::DepthLimit,
+            "Agent depth limit reached. Solve the task yourself.",
+        )
+        .with("max_depth", 2)
+        .into();
+        let error = Error::from(status);
+        assert_eq!(error.code(), 3);
+        assert_eq!(error.reason(), Some("DEPTH_LIMIT"));
+        assert!(
+            error.remedy().is_some_and(|hint| hint.contains("max_depth")),
+            "{error:?}"
+        );
+        assert_eq!(error.to_json()["error"]["metadata"]["max_depth"], "2");
+    }
+
+    #[test]
+    fn texts_of_services_are_sanitized() {
+        let error = Error::from(Status::not_found("gone\u{1b}[2J"));
+        assert_eq!(error.message(), "gone[2J");
+        assert_eq!(error.code(), 1);
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure_to_talk_about() {
+        let error = Error::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(error.kind(), Kind::ClosedPipe);
+    }
+
+    #[test]
+    fn the_transport_is_worth_a_retry_and_a_verdict_is_not() {
+        assert!(is_transient(&Status::unavailable("tcp connect error")));
+        let verdict: Status = Fault::new(Code::NotFound, Reason::ThreadNotFound, "no").into();
+        assert!(!is_transient(&verdict));
+        let drain: Status = Fault::new(Code::Unavailable, Reason::Draining, "later").into();
+        assert!(is_transient(&drain));
+    }
+}

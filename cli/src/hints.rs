@@ -1,0 +1,70 @@
+//! What to do about an error, in one place: one sentence a reason.
+
+use tonic::Code;
+use troupe_proto::reason::Reason;
+
+/// What to do about a reason of ours; `None` where the message says it already.
+pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
+    Some(match reason {
+        Reason::TemplateNotFound | Reason::AmbiguousAgentType | Reason::InvalidAgentType => {
+            "`troupe agents` lists the roles of this directory"
+        }
+        Reason::TemplateInvalid => "correct the template; `troupe agents` shows every diagnostic with its file",
+        Reason::InvalidAgentName => "`troupe agents TYPE --expanded` lists the personas of a role",
+        Reason::DigestMismatch => "the template changed; `troupe resolve TYPE` shows the present digest",
+        Reason::CwdNotFound => "name a directory that exists on the machine of the registry",
+        Reason::CwdOutsideRoots => {
+            "start the pair with `--workspace-root DIR` for a directory above it (TROUPE_WORKSPACE_ROOTS)"
+        }
+        Reason::SessionNotFound | Reason::ThreadNotFound => "`troupe ps --closed` lists every session and thread",
+        Reason::DepthLimit => {
+            "spawn from a thread nearer to the root, or open the session under a larger max_depth (`up --max-depth`)"
+        }
+        Reason::ThreadLimit => "wait for a slot with `--queue`, or free one: `troupe ps`, then `troupe close ID`",
+        Reason::OpenLimit | Reason::LimitExceeded => "close what is no longer needed: `troupe ps`, `troupe close ID`",
+        Reason::ToolDenied | Reason::SpawnNotAllowed => {
+            "the role's allow_list, deny_list or spawn_list decides: `troupe agents TYPE --expanded`"
+        }
+        Reason::OutsideSubtree => "a thread's token reaches that thread and its descendants only",
+        Reason::NotPermitted => "the method or a field of it is for operators; call with the operator's token",
+        Reason::Unauthenticated => {
+            "pass `--token`, set TROUPE_TOKEN, or point `--data-dir` at the data of the running `troupe up`"
+        }
+        Reason::ThreadClosing => "wait until it is down: `troupe watch`",
+        Reason::ThreadClosed => "spawn a new thread",
+        Reason::SessionPaused => "an operator paused the session; nothing new starts in it until it goes on",
+        Reason::SessionClosed => "open a new session: `troupe spawn TYPE -m MESSAGE`",
+        Reason::RequestIdReused => "use a new request id for a different request",
+        Reason::AliasInUse => "choose another `--alias`; they are unique in a session, whatever their case",
+        Reason::HistoryCompacted | Reason::AheadOfHead => "watch without `--after`: it starts with a snapshot",
+        Reason::Draining | Reason::Overloaded => "try again in a moment",
+        Reason::RegistryUnavailable => "`troupe doctor` says which service is away",
+        Reason::OutcomeUnknown => "look before you repeat it: `troupe ps`",
+        Reason::StoreUnavailable => "the disk of the data directory is full or read-only: `troupe doctor`",
+        Reason::CorruptRecord => "stored data is damaged; restore the data directory from a backup",
+        Reason::UpgradeRequired => "the data was written by a newer release; run that one",
+        Reason::PolicyNotEnforceable => "attach a runner that can hold the role to its policy: `troupe run --help`",
+        Reason::NotBuilt => "this release does not have it yet",
+        Reason::Internal => "the log of the service has the details",
+        Reason::InvalidArgument
+        | Reason::InvalidInput
+        | Reason::UnknownModel
+        | Reason::UnsupportedEffort
+        | Reason::UnknownProvider
+        | Reason::WorkspaceUnknown
+        | Reason::NotFound
+        | Reason::IllegalTransition
+        | Reason::DeadlineExceeded => return None,
+    })
+}
+
+/// What to do about an error that no service of Troupe made.
+pub(crate) const fn for_code(code: Code) -> Option<&'static str> {
+    match code {
+        Code::Unavailable => Some("is the pair running? `troupe up` starts it; `troupe doctor` looks around"),
+        Code::Unimplemented => {
+            Some("the address answers gRPC, but not this service; check --supervisor and --registry")
+        }
+        _ => None,
+    }
+}

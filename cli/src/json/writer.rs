@@ -1,0 +1,74 @@
+//! JSON on one line that is safe to look at: what a terminal would obey, and what hides text, is written as `\uXXXX`.
+//! Nothing is lost: whoever parses the line gets the text as the model wrote it.
+
+use std::io;
+
+use serde::Serialize as _;
+use serde_json::{Serializer, Value, ser::Formatter};
+
+use crate::{
+    error::{Error, Result},
+    sanitize,
+};
+
+/// The value on one line.
+pub(crate) fn to_line(value: &Value) -> Result<String> {
+    let mut bytes = Vec::new();
+    let mut serializer = Serializer::with_formatter(&mut bytes, Safe);
+    value
+        .serialize(&mut serializer)
+        .map_err(|error| Error::failure(format!("cannot write JSON: {error}")))?;
+    String::from_utf8(bytes).map_err(|error| Error::failure(format!("cannot write JSON: {error}")))
+}
+
+/// Compact, with every unsafe character escaped. C0 controls, quotes and backslashes are serde_json's own business.
+struct Safe;
+
+impl Formatter for Safe {
+    fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        let mut rest = fragment;
+        while let Some((at, character)) = rest
+            .char_indices()
+            .find(|(_, character)| sanitize::is_unsafe(*character))
+        {
+            let (plain, unsafe_on) = rest.split_at(at);
+            writer.write_all(plain.as_bytes())?;
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = unsafe_on.get(character.len_utf8()..).unwrap_or_default();
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unsafe_characters_are_escaped_and_come_back() {
+        let value = json!({"text": "a\u{1b}[2J\u{9b}b\u{202e}c\u{e0041}\u{7f}\n\"é"});
+        let line = to_line(&value).unwrap();
+        assert!(line.chars().all(|character| !sanitize::is_unsafe(character)), "{line}");
+        assert!(
+            line.contains("\\u202e") && line.contains("\\udb40\\udc41") && line.contains('é'),
+            "{line}"
+        );
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
+    }
+
+    #[test]
+    fn one_value_is_one_line() {
+        assert_eq!(
+            to_line(&json!({"a": [1, null, "b\nc"]})).unwrap(),
+            r#"{"a":[1,null,"b\nc"]}"#
+        );
+    }
+}

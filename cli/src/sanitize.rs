@@ -1,0 +1,91 @@
+//! Text that a model wrote, made safe for a terminal.
+//!
+//! A message may hold escape sequences that repaint the screen, set the clipboard or the title, and characters that turn
+//! the reading order around or cannot be seen. All of them are removed; what is left is shown as it is.
+
+/// The text on one line: line breaks and tabs become a space each, runs of white space become one.
+#[must_use]
+pub(crate) fn line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_whitespace() {
+            if !out.is_empty() && !out.ends_with(' ') {
+                out.push(' ');
+            }
+        } else if !is_unsafe(character) {
+            out.push(character);
+        }
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+/// The text with its lines: only line feeds survive of the control characters, and a tab becomes a space.
+#[must_use]
+pub(crate) fn block(text: &str) -> String {
+    text.chars()
+        .filter_map(|character| match character {
+            '\n' => Some('\n'),
+            '\t' => Some(' '),
+            _ if is_unsafe(character) => None,
+            _ => Some(character),
+        })
+        .collect()
+}
+
+/// Whether a character must never reach a terminal: controls, overrides of the reading order, invisible ones.
+#[must_use]
+pub(crate) fn is_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            // Soft hyphen, Arabic letter mark, left-to-right and right-to-left marks: they change what is seen.
+            '\u{ad}' | '\u{61c}' | '\u{200e}' | '\u{200f}'
+            // Zero-width space; the joiners after it are part of scripts and emoji and stay.
+            | '\u{200b}'
+            // Line and paragraph separator.
+            | '\u{2028}' | '\u{2029}'
+            // Embeddings and overrides, invisible operators, isolates.
+            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            // Byte order mark, interlinear annotations.
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            // Tags, which can carry a hidden message.
+            | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_lose_their_power() {
+        assert_eq!(line("\u{1b}[2J\u{1b}]0;owned\u{7}hello"), "[2J]0;ownedhello");
+        assert_eq!(line("a\u{9b}31mb"), "a31mb", "the one-byte CSI of C1");
+        assert_eq!(line("rub\u{8}\u{7f}out"), "rubout");
+    }
+
+    #[test]
+    fn the_reading_order_cannot_be_overridden() {
+        assert_eq!(line("safe\u{202e}gpj.exe"), "safegpj.exe");
+        assert_eq!(line("\u{2066}a\u{2069}\u{200f}b\u{61c}"), "ab");
+    }
+
+    #[test]
+    fn invisible_text_is_dropped_and_scripts_stay() {
+        assert_eq!(line("a\u{200b}b\u{feff}\u{e0041}\u{e0042}"), "ab");
+        let family = "👩\u{200d}👩\u{200d}👧 नमस्ते";
+        assert_eq!(line(family), family);
+    }
+
+    #[test]
+    fn a_line_is_one_line() {
+        assert_eq!(line("  one\r\n\ttwo\u{2028}three  \n"), "one two three");
+        assert_eq!(line("\n"), "");
+    }
+
+    #[test]
+    fn a_block_keeps_its_lines() {
+        assert_eq!(block("one\r\n\ttwo\u{1b}[31m\n"), "one\n two[31m\n");
+    }
+}

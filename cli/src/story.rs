@@ -1,0 +1,219 @@
+//! Events as sentences: one line each, for `watch` and the demo.
+
+use anstyle::Style;
+use troupe_proto::supervisor::v1::{Event, StatusKind, TurnOutcome, event::Kind};
+
+use crate::{
+    ids, names,
+    threads::Picture,
+    time,
+    ui::{self, Line, style},
+};
+
+/// The line for an event: when, its number, which thread, what happened.
+pub(crate) fn line(event: &Event, picture: &Picture) -> Line {
+    let (look, what, detail) = describe(event);
+    let who = picture.thread(&event.thread_id).map_or_else(String::new, ui::role);
+    Line::default()
+        .mark(
+            style::DIM,
+            format!(
+                "{} {:>4}",
+                time::clock(event.time.as_ref()),
+                format!("#{}", event.sequence)
+            ),
+        )
+        .word(style::DIM, ids::short(&event.thread_id))
+        .word(style::NAME, if who.is_empty() { "session" } else { who.as_str() })
+        .word(look, what)
+        .word(style::PLAIN, detail)
+}
+
+/// What happened, in two or three words, and what there is to say about it.
+fn describe(event: &Event) -> (Style, &'static str, String) {
+    let Some(kind) = &event.kind else {
+        return (style::DIM, "something that this release does not know", String::new());
+    };
+    match kind {
+        Kind::SessionOpened(opened) => {
+            let cwd = opened.session.as_ref().map(|session| session.cwd.clone());
+            (style::PLAIN, "opened", cwd.unwrap_or_default())
+        }
+        Kind::SessionUpdated(updated) => {
+            let paused = updated.paused.map(|paused| if paused { "paused" } else { "goes on" });
+            (style::PLAIN, "updated", paused.unwrap_or_default().to_owned())
+        }
+        Kind::SessionClosed(_) => (style::DIM, "closed", String::new()),
+        Kind::ThreadSpawned(spawned) => {
+            let status = names::status_kind(spawned.first_status());
+            let by = event
+                .actor
+                .strip_prefix("thread:")
+                .map(|id| format!(" by {}", ids::short(id)));
+            let detail = format!("depth {}, {status}{}", spawned.depth, by.unwrap_or_default());
+            (style::of_status(StatusKind::PendingInit), "spawned", detail)
+        }
+        Kind::SpawnFailed(failed) => (
+            style::BAD,
+            "spawn failed",
+            format!("{}: {}", failed.agent_type, failed.message),
+        ),
+        Kind::ThreadAdmitted(_) => (style::PLAIN, "took a slot", String::new()),
+        Kind::ThreadPlaced(placed) => (style::PLAIN, "placed", format!("on runner {}", placed.runner_id)),
+        Kind::InputQueued(queued) => {
+            let preview = queued.input.as_ref().map(|input| input.preview.clone());
+            (style::PLAIN, "input waits", preview.unwrap_or_default())
+        }
+        Kind::TurnDispatched(dispatched) => (style::PLAIN, "turn dispatched", format!("turn {}", dispatched.turn)),
+        Kind::TurnStarted(started) => (
+            style::of_status(StatusKind::Running),
+            "runs",
+            format!("turn {}", started.turn),
+        ),
+        Kind::InputDelivered(delivered) => (style::PLAIN, "input delivered", format!("number {}", delivered.number)),
+        Kind::InterruptRequested(requested) => (style::WARN, "interrupted", requested.reason.clone()),
+        Kind::TurnEnded(ended) => {
+            let (look, what) = match ended.outcome() {
+                TurnOutcome::Completed => (style::GOOD, "completed"),
+                TurnOutcome::Errored => (style::BAD, "errored"),
+                TurnOutcome::Interrupted => (style::WARN, "stopped"),
+                TurnOutcome::Unspecified => (style::PLAIN, "ended"),
+            };
+            let detail = if ended.message.is_empty() {
+                &ended.reason
+            } else {
+                &ended.message
+            };
+            (look, what, detail.clone())
+        }
+        Kind::NoteSet(note) => (style::PLAIN, "note", note.thread_note.clone()),
+        Kind::ConditionChanged(changed) => {
+            let what = if changed.active {
+                "condition begins"
+            } else {
+                "condition ends"
+            };
+            let detail = format!("{} {}", names::condition_kind(changed.kind()), changed.reason);
+            (style::WARN, what, detail)
+        }
+        Kind::UsageRecorded(recorded) => {
+            let tokens = recorded
+                .usage
+                .as_ref()
+                .map_or(0, |usage| usage.input_tokens + usage.output_tokens);
+            (style::DIM, "usage", format!("{tokens} tokens"))
+        }
+        Kind::ArtifactRecorded(artifact) => (style::PLAIN, "artifact", format!("{} {}", artifact.kind, artifact.name)),
+        Kind::ToolDenied(denied) => {
+            let times = if denied.count > 1 {
+                format!(" ({} times)", denied.count)
+            } else {
+                String::new()
+            };
+            (
+                style::BAD,
+                "tool denied",
+                format!("{}: {}{times}", denied.tool, denied.reason),
+            )
+        }
+        Kind::CloseRequested(requested) => {
+            let detail = if requested.reason.is_empty() {
+                &requested.cause
+            } else {
+                &requested.reason
+            };
+            (style::WARN, "closing", detail.clone())
+        }
+        Kind::ThreadClosed(closed) => {
+            let forced = if closed.forced { "forced " } else { "" };
+            (style::DIM, "shut down", format!("{forced}{}", closed.reason))
+        }
+        Kind::ThreadResumed(resumed) => (style::PLAIN, "open again", format!("generation {}", resumed.generation)),
+        Kind::EdgeCreated(created) => {
+            let ends = created.edge.as_ref().map(|edge| {
+                format!(
+                    "{} -> {}",
+                    ids::short(&edge.from_thread_id),
+                    ids::short(&edge.to_thread_id)
+                )
+            });
+            (style::DIM, "edge", ends.unwrap_or_default())
+        }
+        Kind::EdgeDeleted(deleted) => (style::DIM, "edge deleted", ids::short(&deleted.edge_id).to_owned()),
+        Kind::HandoffSent(sent) => {
+            let to = sent
+                .handoff
+                .as_ref()
+                .map(|handoff| format!("to {}", ids::short(&handoff.to_thread_id)));
+            (style::PLAIN, "handoff", to.unwrap_or_default())
+        }
+        Kind::MailAcknowledged(mail) => (style::DIM, "mail read", format!("up to #{}", mail.up_to_sequence)),
+        Kind::ApprovalRequested(requested) => (style::WARN, "waits for approval", requested.subject.clone()),
+        Kind::ApprovalResolved(resolved) => {
+            let decision = names::approval_decision(resolved.decision());
+            (
+                style::PLAIN,
+                "decided",
+                format!("{decision} by {} {}", resolved.by, resolved.reason),
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::supervisor::v1::{
+        ThreadSpawned, ToolDenied, WatchThreadsResponse, watch_threads_response::Message,
+    };
+
+    use super::*;
+
+    fn event(sequence: u64, kind: Kind) -> Event {
+        Event {
+            thread_id: "01939c5a-0000-7000-8000-00000000aa01".to_owned(),
+            sequence,
+            time: Some(prost_types::Timestamp {
+                seconds: 43_424,
+                nanos: 0,
+            }),
+            actor: "thread:01939c5a-0000-7000-8000-00000000bb02".to_owned(),
+            kind: Some(kind),
+            ..Event::default()
+        }
+    }
+
+    #[test]
+    fn a_line_says_when_who_and_what() {
+        let spawned = event(
+            3,
+            Kind::ThreadSpawned(ThreadSpawned {
+                agent_type: "explorer".to_owned(),
+                agent_name: "fast".to_owned(),
+                depth: 2,
+                first_status: StatusKind::PendingInit.into(),
+                ..ThreadSpawned::default()
+            }),
+        );
+        let mut picture = Picture::default();
+        picture.apply(&WatchThreadsResponse {
+            sequence: 3,
+            message: Some(Message::Event(spawned.clone())),
+        });
+        assert_eq!(
+            ui::plain(&line(&spawned, &picture).render(120)),
+            "12:03:44   #3  0000aa01  explorer: fast  spawned  depth 2, PENDING_INIT by 0000bb02"
+        );
+        let denied = event(
+            4,
+            Kind::ToolDenied(ToolDenied {
+                tool: "spawn_agent".to_owned(),
+                reason: "role:worker\u{1b}[2J".to_owned(),
+                count: 2,
+            }),
+        );
+        assert!(
+            ui::plain(&line(&denied, &picture).render(120))
+                .ends_with("tool denied  spawn_agent: role:worker[2J (2 times)")
+        );
+    }
+}

@@ -1,0 +1,327 @@
+//! A client's own picture of a session, folded from what a watch sends.
+
+use std::collections::HashMap;
+
+use troupe_proto::supervisor::v1::{
+    Condition, ConditionKind, Event, Session, Status, StatusKind, Telemetry, Thread, ThreadSpawned, TurnOutcome,
+    WatchThreadsResponse, event::Kind, watch_threads_response::Message,
+};
+
+/// The session and its threads in spawn order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Picture {
+    session: Option<Session>,
+    threads: Vec<Thread>,
+    places: HashMap<String, usize>,
+}
+
+impl Picture {
+    /// Takes a message in. Kinds that it does not know change nothing.
+    pub(crate) fn apply(&mut self, response: &WatchThreadsResponse) {
+        match &response.message {
+            Some(Message::Snapshot(snapshot)) => {
+                if let Some(session) = &snapshot.session {
+                    // The first part of a snapshot: it replaces everything.
+                    *self = Self {
+                        session: Some(session.clone()),
+                        ..Self::default()
+                    };
+                }
+                for thread in &snapshot.threads {
+                    self.put(thread.clone());
+                }
+            }
+            Some(Message::Event(event)) => self.apply_event(event),
+            Some(Message::Telemetry(telemetry)) => self.apply_telemetry(telemetry),
+            Some(Message::Bookmark(_) | Message::Reset(_) | Message::Output(_)) | None => {}
+        }
+    }
+
+    /// The threads in spawn order, parents before children.
+    pub(crate) fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// A thread by its id.
+    pub(crate) fn thread(&self, id: &str) -> Option<&Thread> {
+        self.places.get(id).and_then(|place| self.threads.get(*place))
+    }
+
+    /// Whether the session is over.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.closed)
+    }
+
+    fn put(&mut self, thread: Thread) {
+        match self
+            .places
+            .get(&thread.thread_id)
+            .and_then(|place| self.threads.get_mut(*place))
+        {
+            Some(known) => *known = thread,
+            None => {
+                self.places.insert(thread.thread_id.clone(), self.threads.len());
+                self.threads.push(thread);
+            }
+        }
+    }
+
+    fn apply_telemetry(&mut self, telemetry: &Telemetry) {
+        let Some(thread) = self.thread_mut(&telemetry.thread_id) else {
+            return;
+        };
+        if thread.generation != telemetry.generation {
+            return;
+        }
+        thread.usage = telemetry.usage;
+        thread.context_left_percent = telemetry.context_left_percent;
+        thread.last_tool.clone_from(&telemetry.last_tool);
+        thread.activity.clone_from(&telemetry.activity);
+        thread.plan.clone_from(&telemetry.plan);
+    }
+
+    fn thread_mut(&mut self, id: &str) -> Option<&mut Thread> {
+        self.places.get(id).and_then(|place| self.threads.get_mut(*place))
+    }
+
+    fn apply_event(&mut self, event: &Event) {
+        match &event.kind {
+            Some(Kind::SessionOpened(opened)) => self.session.clone_from(&opened.session),
+            Some(Kind::SessionClosed(_)) => {
+                if let Some(session) = &mut self.session {
+                    session.closed = true;
+                }
+            }
+            Some(Kind::ThreadSpawned(spawned)) => self.put(spawned_thread(event, spawned)),
+            Some(kind) => {
+                if let Some(thread) = self.thread_mut(&event.thread_id) {
+                    change(thread, event, kind);
+                    thread.sequence = event.sequence;
+                    thread.update_time = event.time;
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// What an event changes of the thread that it is about: the table of STATE.md 2.
+fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
+    let before = thread
+        .status
+        .as_ref()
+        .map_or(StatusKind::Unspecified, |status| status.kind());
+    let is_settled = matches!(
+        before,
+        StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted
+    );
+    match kind {
+        Kind::ThreadAdmitted(_) => become_status(thread, event, StatusKind::PendingInit, "", ""),
+        Kind::ThreadPlaced(placed) => {
+            thread.runner_id.clone_from(&placed.runner_id);
+            thread.generation = placed.generation;
+            if before == StatusKind::Running {
+                become_status(thread, event, StatusKind::PendingInit, "", "");
+            }
+        }
+        // With a free slot ThreadAdmitted follows in the same append.
+        Kind::InputQueued(_) if is_settled => become_status(thread, event, StatusKind::Queued, "", ""),
+        Kind::TurnStarted(_) => become_status(thread, event, StatusKind::Running, "", ""),
+        Kind::TurnEnded(ended) => {
+            let status = match ended.outcome() {
+                TurnOutcome::Completed => StatusKind::Completed,
+                TurnOutcome::Errored => StatusKind::Errored,
+                TurnOutcome::Interrupted | TurnOutcome::Unspecified => StatusKind::Interrupted,
+            };
+            become_status(thread, event, status, &ended.message, &ended.reason);
+            thread.activity.clear();
+            if ended.usage.is_some() {
+                thread.usage = ended.usage;
+            }
+        }
+        Kind::NoteSet(note) => thread.thread_note.clone_from(&note.thread_note),
+        Kind::ConditionChanged(changed) => {
+            set_condition(thread, event, changed.kind(), changed.active, &changed.reason);
+        }
+        Kind::UsageRecorded(recorded) => thread.usage = recorded.usage,
+        Kind::CloseRequested(requested) => {
+            set_condition(thread, event, ConditionKind::Closing, true, &requested.reason);
+        }
+        Kind::ThreadClosed(closed) => {
+            let message = thread.status.take().map(|status| status.message).unwrap_or_default();
+            become_status(thread, event, StatusKind::Shutdown, &message, &closed.reason);
+            thread.conditions.clear();
+            thread.runner_id.clear();
+        }
+        Kind::ThreadResumed(resumed) => {
+            thread.generation = resumed.generation;
+            thread.status.clone_from(&resumed.status);
+            thread.tool_policy.clone_from(&resumed.tool_policy);
+            thread.grant.clone_from(&resumed.grant);
+            thread.sandbox = resumed.sandbox;
+        }
+        Kind::ApprovalResolved(_) if before == StatusKind::AwaitingApproval => {
+            become_status(thread, event, StatusKind::PendingInit, "", "");
+        }
+        _ => {}
+    }
+}
+
+fn become_status(thread: &mut Thread, event: &Event, kind: StatusKind, message: &str, reason: &str) {
+    thread.status = Some(Status {
+        kind: kind.into(),
+        message: message.to_owned(),
+        since: event.time,
+        reason: reason.to_owned(),
+        content: None,
+    });
+    if kind != StatusKind::Queued {
+        thread.queue_position = 0;
+    }
+}
+
+fn set_condition(thread: &mut Thread, event: &Event, kind: ConditionKind, active: bool, reason: &str) {
+    thread.conditions.retain(|condition| condition.kind() != kind);
+    if active {
+        thread.conditions.push(Condition {
+            kind: kind.into(),
+            since: event.time,
+            reason: reason.to_owned(),
+        });
+    }
+}
+
+fn spawned_thread(event: &Event, spawned: &ThreadSpawned) -> Thread {
+    let mut thread = Thread {
+        session_id: event.session_id.clone(),
+        thread_id: event.thread_id.clone(),
+        parent_thread_id: spawned.parent_thread_id.clone(),
+        depth: spawned.depth,
+        agent_type: spawned.agent_type.clone(),
+        agent_name: spawned.agent_name.clone(),
+        label: spawned.label.clone(),
+        alias: spawned.alias.clone(),
+        thread_note: spawned.thread_note.clone(),
+        model: spawned.model.clone(),
+        reasoning_effort: spawned.reasoning_effort.clone(),
+        provider: spawned.provider.clone(),
+        sandbox: spawned.sandbox,
+        tool_policy: spawned.tool_policy.clone(),
+        source: spawned.source.clone(),
+        generation: spawned.generation,
+        create_time: event.time,
+        update_time: event.time,
+        sequence: event.sequence,
+        working_directory: spawned.working_directory.clone(),
+        edge_management: spawned.edge_management,
+        spawn_list: spawned.spawn_list.clone(),
+        grant: spawned.grant.clone(),
+        close_policy: spawned.close_policy,
+        wake_policy: spawned.wake_policy,
+        budget: spawned.budget,
+        ..Thread::default()
+    };
+    become_status(&mut thread, event, spawned.first_status(), "", "");
+    thread
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use troupe_proto::supervisor::v1::{CloseRequested, ThreadClosed, TurnEnded, TurnStarted};
+
+    use super::*;
+
+    fn message(sequence: u64, thread: &str, kind: Kind) -> WatchThreadsResponse {
+        WatchThreadsResponse {
+            sequence,
+            message: Some(Message::Event(Event {
+                thread_id: thread.to_owned(),
+                sequence,
+                kind: Some(kind),
+                ..Event::default()
+            })),
+        }
+    }
+
+    fn spawn(depth: u32, parent: &str) -> Kind {
+        Kind::ThreadSpawned(ThreadSpawned {
+            parent_thread_id: parent.to_owned(),
+            depth,
+            generation: 1,
+            first_status: StatusKind::PendingInit.into(),
+            agent_type: "explorer".to_owned(),
+            ..ThreadSpawned::default()
+        })
+    }
+
+    fn status(picture: &Picture, id: &str) -> StatusKind {
+        picture.thread(id).unwrap().status.as_ref().unwrap().kind()
+    }
+
+    #[test]
+    fn the_life_of_a_thread() {
+        let mut picture = Picture::default();
+        picture.apply(&message(1, "a", spawn(1, "")));
+        assert_eq!(status(&picture, "a"), StatusKind::PendingInit);
+        picture.apply(&message(2, "a", Kind::TurnStarted(TurnStarted::default())));
+        assert_eq!(status(&picture, "a"), StatusKind::Running);
+        picture.apply(&message(
+            3,
+            "a",
+            Kind::TurnEnded(TurnEnded {
+                outcome: TurnOutcome::Completed.into(),
+                message: "found it".to_owned(),
+                ..TurnEnded::default()
+            }),
+        ));
+        assert_eq!(status(&picture, "a"), StatusKind::Completed);
+        picture.apply(&message(4, "a", Kind::CloseRequested(CloseRequested::default())));
+        assert_eq!(picture.thread("a").unwrap().conditions.len(), 1);
+        picture.apply(&message(5, "a", Kind::ThreadClosed(ThreadClosed::default())));
+        let thread = picture.thread("a").unwrap();
+        assert_eq!(status(&picture, "a"), StatusKind::Shutdown);
+        assert_eq!(
+            thread.status.as_ref().unwrap().message,
+            "found it",
+            "the last message stays"
+        );
+        assert!(thread.conditions.is_empty());
+        assert_eq!(thread.sequence, 5);
+    }
+
+    #[test]
+    fn spawn_order_is_kept_and_strangers_are_passed_over() {
+        let mut picture = Picture::default();
+        picture.apply(&message(1, "a", spawn(0, "")));
+        picture.apply(&message(2, "b", spawn(1, "a")));
+        picture.apply(&message(3, "unknown", Kind::TurnStarted(TurnStarted::default())));
+        let ids: Vec<_> = picture
+            .threads()
+            .iter()
+            .map(|thread| thread.thread_id.as_str())
+            .collect();
+        assert_eq!(ids, ["a", "b"]);
+    }
+
+    #[test]
+    fn telemetry_of_an_old_attempt_is_void() {
+        let mut picture = Picture::default();
+        picture.apply(&message(1, "a", spawn(1, "")));
+        let mut telemetry = Telemetry {
+            thread_id: "a".to_owned(),
+            generation: 2,
+            activity: "reading".to_owned(),
+            ..Telemetry::default()
+        };
+        let send = |telemetry: &Telemetry| WatchThreadsResponse {
+            sequence: 0,
+            message: Some(Message::Telemetry(telemetry.clone())),
+        };
+        picture.apply(&send(&telemetry));
+        assert_eq!(picture.thread("a").unwrap().activity, "");
+        telemetry.generation = 1;
+        picture.apply(&send(&telemetry));
+        assert_eq!(picture.thread("a").unwrap().activity, "reading");
+    }
+}

@@ -1,0 +1,114 @@
+//! Spans of time on the command line, and points in time on the screen.
+
+use std::time::{Duration, SystemTime};
+
+use prost_types::Timestamp;
+
+/// A span like `500ms`, `30s`, `5m` or `2h`; a number alone is seconds.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let digits = text
+        .find(|character: char| !character.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let expected = || format!("expected a span of time like 500ms, 30s, 5m or 2h, not {text:?}");
+    let number: u64 = number.parse().map_err(|_| expected())?;
+    let span = match unit {
+        "ms" => Some(Duration::from_millis(number)),
+        "" | "s" => Some(Duration::from_secs(number)),
+        "m" => number.checked_mul(60).map(Duration::from_secs),
+        "h" => number.checked_mul(3600).map(Duration::from_secs),
+        _ => None,
+    };
+    span.ok_or_else(expected)
+}
+
+/// A span for the wire; the longest that it can carry if it is longer.
+pub(crate) fn to_proto(span: Duration) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(span.subsec_nanos()).unwrap_or_default(),
+    }
+}
+
+/// How long ago something was, in its two largest units at most: `5s`, `3m`, `2h`, `4d`.
+pub(crate) fn age(since: Option<&Timestamp>, now: SystemTime) -> String {
+    let Some(then) = since.and_then(|since| SystemTime::try_from(*since).ok()) else {
+        return String::new();
+    };
+    let seconds = now.duration_since(then).unwrap_or_default().as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// The time of day in UTC, `12:03:44`.
+pub(crate) fn clock(time: Option<&Timestamp>) -> String {
+    let text = time.map(ToString::to_string).unwrap_or_default();
+    text.split_once('T')
+        .and_then(|(_, clock)| clock.get(..8))
+        .unwrap_or("--:--:--")
+        .to_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_units() {
+        for (text, milliseconds) in [
+            ("500ms", 500),
+            ("30s", 30_000),
+            ("7", 7_000),
+            (" 5m ", 300_000),
+            ("2h", 7_200_000),
+        ] {
+            assert_eq!(parse_duration(text).unwrap().as_millis(), milliseconds, "{text}");
+        }
+        for text in [
+            "",
+            "s",
+            "-5s",
+            "5 m",
+            "5d",
+            "1.5s",
+            "99999999999999999999s",
+            "18446744073709551615h",
+        ] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(200_000);
+        let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
+        for (seconds, expected) in [
+            (199_995, "5s"),
+            (199_000, "16m"),
+            (190_000, "2h"),
+            (0, "2d"),
+            (300_000, "0s"),
+        ] {
+            assert_eq!(age(at(seconds).as_ref(), now), expected);
+        }
+        assert_eq!(age(None, now), "");
+    }
+
+    #[test]
+    fn clocks_are_utc() {
+        assert_eq!(
+            clock(Some(&Timestamp {
+                seconds: 3_661,
+                nanos: 5
+            })),
+            "01:01:01"
+        );
+        assert_eq!(clock(None), "--:--:--");
+    }
+}

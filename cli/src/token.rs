@@ -1,0 +1,194 @@
+//! Who calls: the token, and where it comes from.
+//!
+//! In this order: `--token` or `TROUPE_TOKEN`, the file `operator.token` in the data directory, none. A file that was
+//! merely found in the default place is offered to this machine only, so that a remote service never sees it.
+
+use std::{
+    convert::Infallible,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use svc_kit::paths;
+
+use crate::{
+    args::Global,
+    error::{Error, Result},
+};
+
+/// The file in the data directory that holds the operator's token.
+pub(crate) const FILE: &str = "operator.token";
+
+/// A token from the command line or the environment. Its debug form does not show it.
+#[derive(Clone)]
+pub(crate) struct Given(String);
+
+impl FromStr for Given {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Infallible> {
+        Ok(Self(text.trim().to_owned()))
+    }
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Given(…)")
+    }
+}
+
+/// Where the token came from, for `doctor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// `--token` or `TROUPE_TOKEN`.
+    Given,
+    /// This file.
+    File(PathBuf),
+    /// There is none.
+    Nowhere,
+}
+
+/// A token that was looked for.
+#[derive(Clone)]
+pub(crate) struct Token {
+    text: Option<String>,
+    origin: Origin,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Token")
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Token {
+    /// No token.
+    pub(crate) const fn none() -> Self {
+        Self {
+            text: None,
+            origin: Origin::Nowhere,
+        }
+    }
+
+    /// A token that the caller holds already.
+    pub(crate) fn given(text: impl Into<String>) -> Self {
+        Self {
+            text: Some(text.into()),
+            origin: Origin::Given,
+        }
+    }
+
+    /// The token for calls to a service at `host`.
+    ///
+    /// # Errors
+    ///
+    /// If there is a file and it cannot be read.
+    pub(crate) fn find(global: &Global, host: &str) -> Result<Self> {
+        if let Some(Given(text)) = global.token.as_ref().filter(|given| !given.0.is_empty()) {
+            return Ok(Self::given(text));
+        }
+        let directory = match &global.data_dir {
+            Some(directory) => directory.clone(),
+            None if !is_this_machine(host) => return Ok(Self::none()),
+            None => match paths::default_data_dir() {
+                Ok(directory) => directory,
+                // Without a home there is no file either.
+                Err(_) => return Ok(Self::none()),
+            },
+        };
+        Self::from_directory(&directory)
+    }
+
+    /// The token in a data directory.
+    fn from_directory(directory: &Path) -> Result<Self> {
+        let path = directory.join(FILE);
+        match fs::read_to_string(&path) {
+            Ok(text) if !text.trim().is_empty() => Ok(Self {
+                text: Some(text.trim().to_owned()),
+                origin: Origin::File(path),
+            }),
+            Ok(_) => Ok(Self::none()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::none()),
+            Err(error) => Err(Error::failure(format!("cannot read {}: {error}", path.display()))
+                .hint("pass --token, or make the file readable to you")),
+        }
+    }
+
+    /// The token, for the one place that sends it.
+    pub(crate) fn expose(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// Where it came from.
+    pub(crate) const fn origin(&self) -> &Origin {
+        &self.origin
+    }
+}
+
+/// Whether a host's name means this machine.
+fn is_this_machine(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(svc_kit::listen::is_loopback)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+    use crate::args::Output;
+
+    fn global(token: Option<&str>, data_dir: Option<&Path>) -> Global {
+        Global {
+            output: Output::Text,
+            supervisor: String::new(),
+            registry: String::new(),
+            token: token.map(|text| text.parse().unwrap()),
+            data_dir: data_dir.map(Path::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_is_given_comes_before_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(FILE), "from-the-file\n").unwrap();
+
+        let given = Token::find(&global(Some("from-me"), Some(directory.path())), "127.0.0.1").unwrap();
+        assert_eq!((given.expose(), given.origin()), (Some("from-me"), &Origin::Given));
+
+        let found = Token::find(&global(None, Some(directory.path())), "127.0.0.1").unwrap();
+        assert_eq!(found.expose(), Some("from-the-file"));
+        assert_eq!(found.origin(), &Origin::File(directory.path().join(FILE)));
+    }
+
+    #[test]
+    fn blank_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let none = Token::find(&global(Some("  "), Some(directory.path())), "127.0.0.1").unwrap();
+        assert_eq!((none.expose(), none.origin()), (None, &Origin::Nowhere));
+        fs::write(directory.path().join(FILE), "\n").unwrap();
+        let none = Token::find(&global(None, Some(directory.path())), "127.0.0.1").unwrap();
+        assert_eq!(none.expose(), None);
+    }
+
+    #[test]
+    fn a_file_in_the_default_place_stays_on_this_machine() {
+        let found = Token::find(&global(None, None), "troupe.example.com").unwrap();
+        assert_eq!(found.origin(), &Origin::Nowhere);
+        for host in ["127.0.0.1", "localhost", "::1", "[::1]", "127.1.2.3"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["10.0.0.1", "localhost.example.com", "0.0.0.0", ""] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn debug_output_shows_no_token() {
+        let given: Given = "very-secret-token".parse().unwrap();
+        let token = Token::given("very-secret-token");
+        assert!(!format!("{given:?}{token:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,187 @@
+//! The tree of a session's threads, as lines.
+
+use std::collections::{HashMap, HashSet};
+
+use troupe_proto::supervisor::v1::{ConditionKind, StatusKind, Thread};
+
+use super::{line::Line, style};
+use crate::{ids, names};
+
+/// The threads as a tree, one line each, parents before children, in the order given. A thread whose parent is not among
+/// them stands at the top.
+pub(crate) fn tree(threads: &[Thread], columns: usize) -> String {
+    let known: HashSet<&str> = threads.iter().map(|thread| thread.thread_id.as_str()).collect();
+    let mut children: HashMap<&str, Vec<&Thread>> = HashMap::new();
+    let mut tops = Vec::new();
+    for thread in threads {
+        let parent = thread.parent_thread_id.as_str();
+        if known.contains(parent) && parent != thread.thread_id {
+            children.entry(parent).or_default().push(thread);
+        } else {
+            tops.push(thread);
+        }
+    }
+    let mut lines = Vec::with_capacity(threads.len());
+    // An explicit stack: a tree of 10,000 generations must not exhaust ours.
+    let mut stack: Vec<(&Thread, String, &str)> = tops.iter().rev().map(|top| (*top, String::new(), "")).collect();
+    while let Some((thread, indent, branch)) = stack.pop() {
+        let head = Line::default().mark(style::DIM, format!("{indent}{branch}"));
+        lines.push(describe(head, thread).render(columns));
+        let below = match branch {
+            "" => indent,
+            "└─ " => format!("{indent}   "),
+            _ => format!("{indent}│  "),
+        };
+        let own = children
+            .get(thread.thread_id.as_str())
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        for (index, child) in own.iter().enumerate().rev() {
+            let branch = if index + 1 == own.len() { "└─ " } else { "├─ " };
+            stack.push((child, below.clone(), branch));
+        }
+    }
+    lines.join("\n")
+}
+
+fn describe(head: Line, thread: &Thread) -> Line {
+    let kind = status_of(thread);
+    let line = head
+        .mark(style::of_status(kind), format!("{} ", style::mark_of_status(kind)))
+        .mark(style::NAME, crate::sanitize::line(&role(thread)))
+        .word(style::DIM, ids::short(&thread.thread_id))
+        .word(style::of_status(kind), names::status_kind(kind));
+    let line = thread
+        .conditions
+        .iter()
+        .fold(line, |line, condition| match condition.kind() {
+            ConditionKind::Unspecified => line,
+            kind => line.word(style::WARN, names::condition_kind(kind)),
+        });
+    line.word(style::DIM, doing(thread))
+}
+
+/// The role and the persona: `explorer`, `reviewer: strict`.
+pub(crate) fn role(thread: &Thread) -> String {
+    let role = if thread.depth == 0 && thread.agent_type == "default" {
+        "root"
+    } else {
+        thread.agent_type.as_str()
+    };
+    match thread.agent_name.as_str() {
+        "" => role.to_owned(),
+        persona => format!("{role}: {persona}"),
+    }
+}
+
+/// The status of a thread.
+pub(crate) fn status_of(thread: &Thread) -> StatusKind {
+    thread
+        .status
+        .as_ref()
+        .map_or(StatusKind::Unspecified, |status| status.kind())
+}
+
+/// What there is to say about a thread: what it does, or what it said last.
+pub(crate) fn doing(thread: &Thread) -> String {
+    let message = thread
+        .status
+        .as_ref()
+        .map(|status| status.message.as_str())
+        .unwrap_or_default();
+    let tool = thread
+        .last_tool
+        .as_ref()
+        .map(|tool| format!("{} {}", tool.name, tool.detail));
+    let note = || {
+        [&thread.label, &thread.thread_note]
+            .into_iter()
+            .find(|text| !text.is_empty())
+            .cloned()
+    };
+    match status_of(thread) {
+        StatusKind::Queued => format!("place {} in the queue", thread.queue_position),
+        StatusKind::PendingInit | StatusKind::Running => match thread.activity.as_str() {
+            "" => tool.or_else(note).unwrap_or_default(),
+            activity => activity.to_owned(),
+        },
+        _ if !message.is_empty() => message.to_owned(),
+        _ => note().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::supervisor::v1::{Condition, Status, ToolUse};
+
+    use super::*;
+    use crate::ui::plain;
+
+    fn thread(id: &str, parent: &str, role: &str, kind: StatusKind, message: &str) -> Thread {
+        Thread {
+            thread_id: id.to_owned(),
+            parent_thread_id: parent.to_owned(),
+            agent_type: role.to_owned(),
+            depth: u32::from(!parent.is_empty()),
+            status: Some(Status {
+                kind: kind.into(),
+                message: message.to_owned(),
+                ..Status::default()
+            }),
+            ..Thread::default()
+        }
+    }
+
+    #[test]
+    fn children_hang_below_their_parents() {
+        let mut explorer = thread("aaaa-00000003", "aaaa-00000002", "explorer", StatusKind::Running, "");
+        explorer.agent_name = "fast".to_owned();
+        explorer.last_tool = Some(ToolUse {
+            name: "read_file".to_owned(),
+            detail: "src/main.rs".to_owned(),
+        });
+        let mut closing = thread(
+            "aaaa-00000005",
+            "aaaa-00000001",
+            "worker",
+            StatusKind::Completed,
+            "done\u{1b}[2J",
+        );
+        closing.conditions.push(Condition {
+            kind: ConditionKind::Closing.into(),
+            ..Condition::default()
+        });
+        let threads = [
+            thread("aaaa-00000001", "", "default", StatusKind::Running, ""),
+            thread(
+                "aaaa-00000002",
+                "aaaa-00000001",
+                "orchestrator",
+                StatusKind::Completed,
+                "all found",
+            ),
+            explorer,
+            thread("aaaa-00000004", "aaaa-00000002", "reviewer", StatusKind::Errored, "no"),
+            closing,
+        ];
+        assert_eq!(
+            plain(&tree(&threads, 120)),
+            "\
+● root  00000001  RUNNING
+├─ ✓ orchestrator  00000002  COMPLETED  all found
+│  ├─ ● explorer: fast  00000003  RUNNING  read_file src/main.rs
+│  └─ ✗ reviewer  00000004  ERRORED  no
+└─ ✓ worker  00000005  COMPLETED  CLOSING  done[2J"
+        );
+    }
+
+    #[test]
+    fn orphans_and_loops_are_shown_and_harmless() {
+        let threads = [
+            thread("00000001", "00000009", "worker", StatusKind::Running, ""),
+            thread("00000002", "00000002", "worker", StatusKind::Running, ""),
+        ];
+        assert_eq!(tree(&threads, 80).lines().count(), 2);
+        assert_eq!(tree(&[], 80), "");
+    }
+}

@@ -1,0 +1,68 @@
+//! How wide a text is on a terminal, and how to make it fit.
+
+use terminal_size::{Height, Width};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// The width of a pipe, where there is no edge to run into but lines should stay readable.
+const WIDTH_OF_A_PIPE: usize = 120;
+
+/// The columns of the terminal.
+pub(crate) fn columns() -> usize {
+    terminal_size::terminal_size().map_or(WIDTH_OF_A_PIPE, |(Width(columns), _)| usize::from(columns).max(20))
+}
+
+/// The rows of the terminal.
+pub(crate) fn rows() -> usize {
+    terminal_size::terminal_size().map_or(usize::MAX, |(_, Height(rows))| usize::from(rows).max(4))
+}
+
+/// How many columns a text without styles takes.
+pub(crate) fn of(text: &str) -> usize {
+    text.width()
+}
+
+/// The text in at most that many columns, with an ellipsis where something was cut off. The text has no styles.
+pub(crate) fn clip(text: &str, columns: usize) -> String {
+    if of(text) <= columns {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut used = 0;
+    for character in text.chars() {
+        let width = character.width().unwrap_or(0);
+        // One column is kept for the ellipsis.
+        if used + width + 1 > columns {
+            break;
+        }
+        out.push(character);
+        used += width;
+    }
+    if columns > 0 {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_texts_stay() {
+        assert_eq!(clip("worker", 6), "worker");
+        assert_eq!(clip("", 0), "");
+    }
+
+    #[test]
+    fn long_texts_end_in_an_ellipsis() {
+        assert_eq!(clip("orchestrator", 6), "orche…");
+        assert_eq!(clip("orchestrator", 0), "");
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        assert_eq!(of("演出"), 4);
+        assert_eq!(clip("演出家", 5), "演出…");
+        assert_eq!(clip("演出家", 4), "演…");
+    }
+}

@@ -1,0 +1,105 @@
+//! Waiting for threads to settle, through restarts of the service.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tonic::Request;
+use troupe_proto::{
+    fault,
+    supervisor::v1::{ThreadStatus, WaitAgentsRequest},
+};
+
+use crate::{
+    client::Supervisor,
+    error::{Error, Result, is_transient},
+    time,
+};
+
+/// The longest wait of one call; longer ones are several calls.
+const LONGEST_CALL: Duration = Duration::from_secs(25 * 60);
+/// How much longer than its wait a call may take.
+const GRACE: Duration = Duration::from_secs(30);
+/// The pause before a call is repeated, where the service does not say.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How a wait ended.
+#[derive(Debug, Default)]
+pub(crate) struct Waited {
+    /// Who is settled, in the order in which it happened.
+    pub(crate) settled: Vec<ThreadStatus>,
+    /// Ids that name no thread.
+    pub(crate) not_found: Vec<String>,
+    /// Who is not settled yet.
+    pub(crate) waiting: Vec<String>,
+}
+
+impl Waited {
+    /// Whether the time was too short.
+    pub(crate) const fn timed_out(&self, any: bool) -> bool {
+        if any {
+            self.settled.is_empty() && !self.waiting.is_empty()
+        } else {
+            !self.waiting.is_empty()
+        }
+    }
+}
+
+/// Waits until all of the threads are settled, or any of them.
+pub(crate) async fn wait(
+    supervisor: &mut Supervisor,
+    session: &str,
+    ids: Vec<String>,
+    timeout: Duration,
+    any: bool,
+) -> Result<Waited> {
+    let start = Instant::now();
+    let mut waited = Waited {
+        waiting: ids,
+        ..Waited::default()
+    };
+    while !waited.waiting.is_empty() && !(any && !waited.settled.is_empty()) {
+        let Some(left) = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else {
+            break;
+        };
+        let span = left.min(LONGEST_CALL);
+        let mut request = Request::new(WaitAgentsRequest {
+            session_id: session.to_owned(),
+            thread_ids: waited.waiting.clone(),
+            timeout: Some(time::to_proto(span)),
+        });
+        request.set_timeout(span + GRACE);
+        let answer = match supervisor.wait_agents(request).await {
+            Ok(answer) => answer.into_inner(),
+            Err(status) if is_transient(&status) => {
+                sleep(fault::retry_after(&status).unwrap_or(PAUSE).min(left)).await;
+                continue;
+            }
+            Err(status) => return Err(Error::from(status)),
+        };
+        let is_done = |id: &String| {
+            answer.statuses.iter().any(|status| status.thread_id == *id) || answer.not_found_ids.contains(id)
+        };
+        waited.waiting.retain(|id| !is_done(id));
+        waited.settled.extend(answer.statuses);
+        waited.not_found.extend(answer.not_found_ids);
+    }
+    Ok(waited)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_is_content_with_one() {
+        let mut waited = Waited {
+            waiting: vec!["a".to_owned(), "b".to_owned()],
+            ..Waited::default()
+        };
+        assert!(waited.timed_out(true) && waited.timed_out(false));
+        waited.settled.push(ThreadStatus::default());
+        assert!(!waited.timed_out(true) && waited.timed_out(false));
+        waited.waiting.clear();
+        assert!(!waited.timed_out(false));
+    }
+}

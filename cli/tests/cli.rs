@@ -1,0 +1,346 @@
+//! The `troupe` binary as its users meet it: processes, standard output, exit codes.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long a pair may take to be ready on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The binary with nothing of ours in its environment.
+fn troupe(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_troupe"));
+    command
+        .env_clear()
+        .env("HOME", home)
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .current_dir(home)
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(home: &Path, arguments: &[&str]) -> Output {
+    troupe(home).args(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A pair of its own, stopped when it goes out of scope.
+struct Up {
+    home: TempDir,
+    process: Child,
+    registry: String,
+    supervisor: String,
+}
+
+impl Up {
+    fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join(".git")).unwrap();
+        let ready = home.path().join("ready.json");
+        let mut process = troupe(home.path())
+            .args([
+                "up",
+                "--registry-listen",
+                "127.0.0.1:0",
+                "--supervisor-listen",
+                "127.0.0.1:0",
+                "--ready-file",
+            ])
+            .arg(&ready)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let addresses = wait_for_ready(&ready, &mut process);
+        let address = |service: &str| format!("http://{}", addresses[service].as_str().unwrap());
+        Self {
+            registry: address("registry"),
+            supervisor: address("supervisor"),
+            home,
+            process,
+        }
+    }
+
+    /// Runs a command against this pair, which prints JSON.
+    fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+        let output = self.run(&[arguments, &["--output", "json"]].concat());
+        let text = if output.stdout.is_empty() {
+            stderr(&output)
+        } else {
+            stdout(&output)
+        };
+        let value = serde_json::from_str(text.lines().next().unwrap_or_default());
+        (
+            output.status.code(),
+            value.unwrap_or_else(|error| panic!("{error}: {text} {}", stderr(&output))),
+        )
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let service = ["--registry", &self.registry, "--supervisor", &self.supervisor];
+        run(self.home.path(), &[arguments, &service].concat())
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        self.home.path().join(".local/share/troupe")
+    }
+
+    /// Asks it to stop, as Ctrl-C does, and waits.
+    fn stop(mut self) -> Option<i32> {
+        let pid = self.process.id();
+        assert!(
+            Command::new("sh")
+                .args(["-c", &format!("kill -INT {pid}")])
+                .status()
+                .unwrap()
+                .success()
+        );
+        self.process.wait().unwrap().code()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The ready file appears whole, so its existence is enough.
+fn wait_for_ready(path: &Path, process: &mut Child) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok(text) = fs::read_to_string(path) {
+            return serde_json::from_str(&text).unwrap();
+        }
+        assert!(process.try_wait().unwrap().is_none(), "`up` ended before it was ready");
+        assert!(Instant::now() < deadline, "`up` was not ready within {PATIENCE:?}");
+        thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn help_and_version_succeed() {
+    let home = tempfile::tempdir().unwrap();
+    let help = run(home.path(), &["--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    for command in [
+        "up", "demo", "agents", "resolve", "spawn", "ps", "send", "wait", "close", "watch", "run", "doctor",
+    ] {
+        assert!(
+            stdout(&help).contains(&format!("\n  {command} ")),
+            "{command} is not in the help"
+        );
+        let own = run(home.path(), &[command, "--help"]);
+        assert_eq!(own.status.code(), Some(0), "{command} --help");
+        assert!(
+            stdout(&own).contains(&format!("troupe {command}")),
+            "{command} --help shows no example"
+        );
+    }
+    assert!(
+        !stdout(&help).contains("sample-agent"),
+        "it is for runners, not for people"
+    );
+    let version = run(home.path(), &["--version"]);
+    assert_eq!(stdout(&version), format!("troupe {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn wrong_usage_is_2_and_tells_how_it_is_right() {
+    let home = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["explode"][..],
+        &[],
+        &["spawn", "worker"],
+        &["wait"],
+        &["wait", "x", "--timeout", "soon"],
+        &["close"],
+        &["ps", "--supervisor", "ftp://nowhere"],
+        &["up", "--max-depth", "deep"],
+    ] {
+        let output = run(home.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn errors_are_json_where_json_is_asked_for() {
+    let home = tempfile::tempdir().unwrap();
+    for (arguments, code) in [
+        // Port 1 is nobody's.
+        (&["ps", "--supervisor", "http://127.0.0.1:1", "--output", "json"][..], 1),
+        (&["explode", "--output=json"][..], 2),
+    ] {
+        let output = run(home.path(), arguments);
+        assert_eq!(output.status.code(), Some(code));
+        let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert!(
+            error["error"]["message"]
+                .as_str()
+                .is_some_and(|message| !message.is_empty()),
+            "{error}"
+        );
+        assert_eq!(error["error"]["exit_code"], code);
+    }
+}
+
+#[test]
+fn an_error_says_what_to_do() {
+    let home = tempfile::tempdir().unwrap();
+    let output = run(home.path(), &["ps", "--supervisor", "http://127.0.0.1:1"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text.starts_with("error: cannot reach the supervisor at http://127.0.0.1:1"),
+        "{text}"
+    );
+    assert!(text.contains("hint: `troupe up`"), "{text}");
+    assert!(!text.contains('\u{1b}'), "colour on a pipe: {text:?}");
+}
+
+#[test]
+fn settings_are_shown_with_their_origins() {
+    let home = tempfile::tempdir().unwrap();
+    let output = troupe(home.path())
+        .args(["up", "--max-depth", "5", "--print-config", "--output", "json"])
+        .env("TROUPE_MAX_THREADS", "7")
+        .output()
+        .unwrap();
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let origin = |name: &str| {
+        shown["settings"][name]["origin"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    assert_eq!(
+        [origin("max_depth"), origin("max_threads"), origin("max_open_threads")],
+        ["flag", "environment", "default"]
+    );
+    assert!(!home.path().join(".local").exists(), "nothing is started");
+}
+
+#[test]
+fn the_demo_observes_everything_it_claims() {
+    let home = tempfile::tempdir().unwrap();
+    let output = run(home.path(), &["demo"]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}\n{}", stderr(&output));
+    assert!(text.contains('✓') && !text.contains('✗'), "{text}");
+    assert!(!text.contains('\u{1b}'), "colour on a pipe");
+    assert_eq!(
+        fs::read_dir(home.path()).unwrap().count(),
+        0,
+        "it touches nothing of the user's"
+    );
+}
+
+#[test]
+fn the_pair_serves_the_commands() {
+    let up = Up::start();
+    assert!(up.data_dir().join("operator.token").exists());
+
+    let (code, listed) = up.json(&["agents"]);
+    assert_eq!(code, Some(0));
+    let roles: Vec<_> = listed["agents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|agent| &agent["agent_type"])
+        .collect();
+    assert!(
+        roles.iter().any(|role| *role == "orchestrator") && roles.iter().any(|role| *role == "worker"),
+        "{roles:?}"
+    );
+
+    let (code, resolved) = up.json(&["resolve", "worker", "--model", "m"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(resolved["resolved"]["origins"]["model"], "EXPLICIT");
+
+    let (code, spawned) = up.json(&[
+        "spawn",
+        "worker",
+        "-m",
+        "Say that you are done.",
+        "--wait",
+        "--timeout",
+        "30s",
+    ]);
+    assert_eq!(code, Some(0), "{spawned}");
+    assert_eq!(spawned["status"]["kind"], "COMPLETED");
+    let thread = spawned["thread"]["thread_id"].as_str().unwrap();
+    let session = spawned["session_id"].as_str().unwrap();
+
+    let tree = up.run(&["ps", "--tree"]);
+    assert!(stdout(&tree).contains("└─ ✓ worker"), "{}", stdout(&tree));
+
+    // The end of an id is enough.
+    let (code, waited) = up.json(&["wait", &thread[thread.len() - 8..]]);
+    assert_eq!(
+        (code, &waited["statuses"][0]["thread_id"]),
+        (Some(0), &Value::from(thread))
+    );
+
+    let (code, refused) = up.json(&["spawn", "nobody", "-m", "hello", "--session", session]);
+    assert_eq!(
+        (code, &refused["error"]["reason"]),
+        (Some(1), &Value::from("TEMPLATE_NOT_FOUND"))
+    );
+
+    let (code, closed) = up.json(&["close", "--session", session, "--wait"]);
+    assert_eq!((code, &closed["session"]["closed"]), (Some(0), &Value::from(true)));
+
+    let watched = up.run(&["watch", session, "--after", "0"]);
+    assert_eq!(watched.status.code(), Some(0), "a closed session is watched to its end");
+    assert!(stdout(&watched).contains("shut down"), "{}", stdout(&watched));
+
+    let healthy = up.run(&["doctor"]);
+    assert_eq!(healthy.status.code(), Some(0), "{}", stdout(&healthy));
+    assert_eq!(up.stop(), Some(0));
+}
+
+#[test]
+fn a_depth_refusal_is_exit_code_3() {
+    let up = Up::start();
+    let (_, child) = up.json(&["spawn", "orchestrator", "-m", "Rest.", "--wait"]);
+    let (session, parent) = (
+        child["session_id"].as_str().unwrap(),
+        child["thread"]["thread_id"].as_str().unwrap(),
+    );
+    let under = |parent: &str| {
+        up.json(&[
+            "spawn",
+            "worker",
+            "-m",
+            "Rest.",
+            "--session",
+            session,
+            "--parent",
+            parent,
+        ])
+    };
+    let (code, grandchild) = under(parent);
+    assert_eq!(code, Some(0), "{grandchild}");
+    let (code, refused) = under(grandchild["thread"]["thread_id"].as_str().unwrap());
+    assert_eq!(code, Some(3), "{refused}");
+    assert_eq!(
+        refused["error"]["message"],
+        "Agent depth limit reached. Solve the task yourself."
+    );
+}

@@ -1,0 +1,46 @@
+//! Who may call what: the one table of the registry. A method without a row is refused.
+
+use svc_kit::auth::{
+    Caller::{self, Admin, Service, Viewer},
+    Row,
+};
+
+/// Reads: operators, and the supervisor on behalf of threads.
+const READS: &[Caller] = &[Admin, Viewer, Service];
+/// What changes something.
+const WRITES: &[Caller] = &[Admin, Service];
+
+macro_rules! rows {
+    ($($method:literal => $who:expr,)+) => {
+        /// The table.
+        pub const AUTHORITY: &[Row] = &[$(Row {
+            method: concat!("/troupe.registry.v1.AgentRegistryService/", $method),
+            who: $who,
+        },)+];
+    };
+}
+
+rows! {
+    "ListAgents" => READS,
+    "ResolveSpawn" => READS,
+    "RouteAgent" => READS,
+    "PutWorkspace" => WRITES,
+    "ListDiagnostics" => READS,
+    "WatchAgents" => READS,
+    "DescribeSpawnTool" => READS,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AUTHORITY;
+
+    #[test]
+    fn every_method_has_a_row() {
+        let missing = svc_kit::auth::rows_missing(
+            troupe_proto::FILE_DESCRIPTOR_SET,
+            &["troupe.registry.v1.AgentRegistryService"],
+            AUTHORITY,
+        );
+        assert_eq!(missing, Vec::<String>::new());
+    }
+}

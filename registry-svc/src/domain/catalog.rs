@@ -1,0 +1,290 @@
+//! Which file has which name. Immutable: a change on disk makes a new catalogue.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::domain::{
+    diagnostic::{Diagnostic, Finding},
+    digest::{Digest, DigestBuilder},
+    error::RegistryError,
+    malformed::Malformed,
+    name::{AgentType, GraphName, TemplateName},
+    template::{Template, TemplateFile},
+};
+
+/// What one directory, or the binary, contributes.
+#[derive(Clone, Debug, Default)]
+pub struct Level {
+    /// The files, sorted by path.
+    pub files: Vec<Arc<TemplateFile>>,
+    /// Findings about the directory and about files that claim no name.
+    pub notes: Vec<Diagnostic>,
+}
+
+/// The file that has a name, and those that it hides.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The file.
+    pub file: Arc<TemplateFile>,
+    /// The paths of files of the same name, in order of precedence.
+    pub shadowed: Vec<String>,
+}
+
+impl Entry {
+    /// The template.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::TemplateInvalid`] if the file is malformed. What it hides is not looked at: it may be looser.
+    pub fn template(&self) -> Result<&Arc<Template>, RegistryError> {
+        self.file
+            .parsed
+            .template
+            .as_ref()
+            .map_err(|malformed| self.invalid(malformed))
+    }
+
+    fn invalid(&self, malformed: &Malformed) -> RegistryError {
+        RegistryError::TemplateInvalid {
+            name: self.file.name.clone(),
+            defect: malformed.clone().into(),
+        }
+    }
+}
+
+/// All templates that apply to one working directory.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    agent_types: BTreeMap<AgentType, Entry>,
+    role_templates: BTreeMap<GraphName, Entry>,
+    diagnostics: Vec<Diagnostic>,
+    revision: Digest,
+}
+
+impl Catalog {
+    /// The catalogue of these levels. The first level that has a name wins, whole.
+    #[must_use]
+    pub fn build(levels: &[Level]) -> Self {
+        let mut agent_types = BTreeMap::new();
+        let mut role_templates = BTreeMap::new();
+        let mut diagnostics = Vec::new();
+        for level in levels {
+            diagnostics.extend(level.notes.iter().cloned());
+            let mut taken: BTreeMap<&TemplateName, &str> = BTreeMap::new();
+            for file in &level.files {
+                diagnostics.extend(file.diagnostics());
+                if let Some(first) = taken.get(&file.name) {
+                    diagnostics.push(same_name(file, first));
+                } else {
+                    taken.insert(&file.name, &file.path);
+                }
+                match &file.name {
+                    TemplateName::AgentType(name) => add(&mut agent_types, name, file),
+                    TemplateName::RoleTemplate(name) => add(&mut role_templates, name, file),
+                }
+            }
+        }
+        diagnostics.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
+        let revision = revision(agent_types.values().chain(role_templates.values()));
+        Self {
+            agent_types,
+            role_templates,
+            diagnostics,
+            revision,
+        }
+    }
+
+    /// The agent types, in order of name.
+    pub fn agent_types(&self) -> impl Iterator<Item = &Entry> {
+        self.agent_types.values()
+    }
+
+    /// The graph templates, in order of name.
+    pub fn role_templates(&self) -> impl Iterator<Item = &Entry> {
+        self.role_templates.values()
+    }
+
+    /// What was found in all files that apply, hidden ones included, sorted by path.
+    #[must_use]
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+
+    /// Names the content: equal if nothing changed.
+    #[must_use]
+    pub const fn revision(&self) -> &Digest {
+        &self.revision
+    }
+
+    /// Finds an agent type. The exact name wins; otherwise kebab and snake spellings are the same.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::TemplateNotFound`], [`RegistryError::AmbiguousAgentType`].
+    pub fn agent_type(&self, name: &AgentType) -> Result<&Entry, RegistryError> {
+        if let Some(entry) = self.agent_types.get(name) {
+            return Ok(entry);
+        }
+        let aliases: Vec<_> = self
+            .agent_types
+            .iter()
+            .filter(|(candidate, _)| candidate.is_alias_of(name))
+            .collect();
+        match aliases.as_slice() {
+            [] => Err(RegistryError::TemplateNotFound {
+                name: TemplateName::AgentType(name.clone()),
+            }),
+            [(_, entry)] => Ok(*entry),
+            several => Err(RegistryError::AmbiguousAgentType {
+                given: name.to_string(),
+                candidates: several.iter().map(|(candidate, _)| candidate.to_string()).collect(),
+            }),
+        }
+    }
+
+    /// Finds a graph template by its exact name.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::TemplateNotFound`].
+    pub fn role_template(&self, name: &GraphName) -> Result<&Entry, RegistryError> {
+        self.role_templates
+            .get(name)
+            .ok_or_else(|| RegistryError::TemplateNotFound {
+                name: TemplateName::RoleTemplate(name.clone()),
+            })
+    }
+}
+
+fn add<N: Ord + Clone>(entries: &mut BTreeMap<N, Entry>, name: &N, file: &Arc<TemplateFile>) {
+    match entries.get_mut(name) {
+        Some(entry) => entry.shadowed.push(file.path.clone()),
+        None => {
+            let entry = Entry {
+                file: Arc::clone(file),
+                shadowed: Vec::new(),
+            };
+            entries.insert(name.clone(), entry);
+        }
+    }
+}
+
+/// Hiding a file of another level is what levels are for; within one directory it is an accident.
+fn same_name(file: &TemplateFile, first: &str) -> Diagnostic {
+    let finding = Finding::warning(None, format!("not used: {first} has the same name \"{}\"", file.name));
+    Diagnostic {
+        path: file.path.clone(),
+        dialect: Some(file.dialect),
+        finding: finding.suggest("rename one of the two files"),
+    }
+}
+
+fn revision<'a>(entries: impl Iterator<Item = &'a Entry>) -> Digest {
+    let mut digest = DigestBuilder::new();
+    for entry in entries {
+        let file = &entry.file;
+        digest
+            .text("name", file.name.as_str())
+            .text("path", &file.path)
+            .list("shadowed", entry.shadowed.iter().map(String::as_str));
+        match (&file.digest, &file.parsed.template) {
+            (Some(content), _) => digest.text("content", content.as_str()),
+            (None, Err(refused)) => digest.text("refused", &refused.to_string()),
+            (None, Ok(_)) => digest.text("content", ""),
+        };
+    }
+    digest.finish()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::domain::{
+        role,
+        template::{Dialect, Scope},
+    };
+
+    /// A role's file, as a source would hand it in.
+    pub(crate) fn role_file(scope: Scope, directory: &str, name: &str, text: &str) -> Arc<TemplateFile> {
+        let name = AgentType::parse(name).unwrap();
+        Arc::new(TemplateFile {
+            path: format!("{directory}/{name}.md"),
+            parsed: role::parse(&name, text),
+            name: TemplateName::AgentType(name),
+            scope,
+            dialect: Dialect::Role,
+            digest: Some(Digest::of(text.as_bytes())),
+        })
+    }
+
+    /// A catalogue of one project directory with these roles.
+    pub(crate) fn catalog(roles: &[(&str, &str)]) -> Catalog {
+        let files = roles
+            .iter()
+            .map(|(name, text)| role_file(Scope::Project, "/p/.codex/.agents", name, text))
+            .collect();
+        Catalog::build(&[Level { files, notes: vec![] }])
+    }
+
+    fn find(catalog: &Catalog, name: &str) -> Result<String, String> {
+        let found = AgentType::parse(name).and_then(|name| catalog.agent_type(&name));
+        found.map(|entry| entry.file.path.clone()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_first_level_wins_whole_and_names_what_it_hides() {
+        let level = |directory, text| Level {
+            files: vec![role_file(Scope::Project, directory, "worker", text)],
+            notes: vec![],
+        };
+        let levels = [level("/a", "---\nnonsense: [\n---\n"), level("/b", "x"), level("/c", "x")];
+        let catalog = Catalog::build(&levels);
+        let entry = catalog.agent_types().next().unwrap();
+        assert_eq!(entry.file.path, "/a/worker.md");
+        assert_eq!(entry.shadowed, ["/b/worker.md", "/c/worker.md"]);
+        // Malformed, and still nothing else has the name.
+        assert!(matches!(entry.template(), Err(RegistryError::TemplateInvalid { .. })));
+    }
+
+    #[test]
+    fn an_exact_name_wins_over_its_aliases() {
+        let both = catalog(&[("bug-hunter", "x"), ("bug_hunter", "x")]);
+        assert_eq!(find(&both, "Bug_Hunter").unwrap(), "/p/.codex/.agents/bug_hunter.md");
+        let one = catalog(&[("bug-hunter", "x")]);
+        assert_eq!(find(&one, "bug_hunter").unwrap(), "/p/.codex/.agents/bug-hunter.md");
+    }
+
+    #[test]
+    fn names_that_lead_nowhere_have_exact_texts() {
+        let catalog = catalog(&[("a-b_c", "x"), ("a_b-c", "x")]);
+        assert_eq!(
+            find(&catalog, "a_b_c").unwrap_err(),
+            "ambiguous agent_type \"a_b_c\"; matched multiple templates: a-b_c, a_b-c. Use exact agent_type."
+        );
+        assert_eq!(find(&catalog, " Ghost ").unwrap_err(), "missing agent template: ghost");
+    }
+
+    #[test]
+    fn the_revision_follows_the_content() {
+        let one = catalog(&[("a", "x")]);
+        assert_eq!(one.revision(), catalog(&[("a", "x")]).revision());
+        assert_ne!(one.revision(), catalog(&[("a", "y")]).revision());
+        assert_ne!(one.revision(), catalog(&[("b", "x")]).revision());
+    }
+
+    #[test]
+    fn two_files_of_one_directory_with_one_name_are_reported() {
+        let first = role_file(Scope::User, "/u", "worker", "---\ndescription: d\n---\nx");
+        let second = Arc::new(TemplateFile {
+            path: "/u/worker2.md".to_owned(),
+            ..TemplateFile::clone(&first)
+        });
+        let catalog = Catalog::build(&[Level {
+            files: vec![first, second],
+            notes: vec![],
+        }]);
+        assert_eq!(
+            catalog.diagnostics()[0].finding.message,
+            "not used: /u/worker.md has the same name \"worker\""
+        );
+    }
+}

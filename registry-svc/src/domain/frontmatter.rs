@@ -1,0 +1,108 @@
+//! Splits a template file into YAML frontmatter and body, the same way for every YAML dialect.
+
+use crate::domain::malformed::{Located, Malformed};
+
+/// The line that opens and closes frontmatter.
+const FENCE: &str = "---";
+
+/// A file, split. Line ends are `\n` in both parts, whatever the file has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// The YAML between the fences, with an empty line in the opener's place so that its line numbers are the file's.
+    /// `None`: the file has no frontmatter, which is legal.
+    pub yaml: Option<String>,
+    /// Everything after the closing fence.
+    pub body: String,
+    /// The number of the body's first line in the file.
+    pub body_line: usize,
+}
+
+impl Document {
+    /// Splits a file's text. A byte order mark and CRLF are accepted.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed::UnterminatedFrontmatter`]: reading such a file as all prose would drop its restrictions.
+    pub fn split(text: &str) -> Result<Self, Located> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let lines: Vec<&str> = text.lines().collect();
+        if lines.first().is_none_or(|first| first.trim() != FENCE) {
+            return Ok(Self {
+                yaml: None,
+                body: lines.join("\n"),
+                body_line: 1,
+            });
+        }
+        let closer = lines.iter().skip(1).position(|line| line.trim() == FENCE);
+        let Some(length) = closer else {
+            return Err(Malformed::UnterminatedFrontmatter.at(1));
+        };
+        let (yaml, body) = lines.split_at(length + 1);
+        let body = body.get(1..).unwrap_or_default();
+        let yaml = yaml.get(1..).unwrap_or_default();
+        Ok(Self {
+            yaml: Some(format!("\n{}\n", yaml.join("\n"))),
+            body: body.join("\n"),
+            body_line: length + 3,
+        })
+    }
+
+    /// The line on which a key of the frontmatter stands, if it stands at the start of one.
+    #[must_use]
+    pub fn line_of(&self, key: &str) -> Option<usize> {
+        let is_key = |line: &str| {
+            line.trim_start_matches([' ', '-', '"', '\''])
+                .strip_prefix(key)
+                .is_some_and(|rest| rest.trim_start_matches(['"', '\'', ' ']).starts_with(':'))
+        };
+        let yaml = self.yaml.as_deref()?;
+        yaml.lines().position(is_key).map(|index| index + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits() {
+        let rows: &[(&str, Option<&str>, &str, usize)] = &[
+            ("---\na: 1\n---\nbody\n", Some("\na: 1\n"), "body", 4),
+            ("---\r\na: 1\r\n---\r\none\r\ntwo\r\n", Some("\na: 1\n"), "one\ntwo", 4),
+            ("\u{feff}---\na: 1\n---\nbody", Some("\na: 1\n"), "body", 4),
+            ("  --- \na: 1\n ---\t\nbody", Some("\na: 1\n"), "body", 4),
+            ("---\n---\nbody", Some("\n\n"), "body", 3),
+            ("---\na: 1\n---", Some("\na: 1\n"), "", 4),
+            ("no frontmatter\n---\n", None, "no frontmatter\n---", 1),
+            ("\n---\na: 1\n---\n", None, "\n---\na: 1\n---", 1),
+            ("", None, "", 1),
+            ("---\na: 1\n---\none\n---\ntwo", Some("\na: 1\n"), "one\n---\ntwo", 4),
+        ];
+        for (text, yaml, body, line) in rows {
+            let document = Document::split(text).unwrap();
+            assert_eq!(document.yaml.as_deref(), *yaml, "{text:?}");
+            assert_eq!(document.body, *body, "{text:?}");
+            assert_eq!(document.body_line, *line, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_opener_without_a_closer_is_an_error() {
+        for text in ["---", "---\na: 1\n", "\u{feff}---\r\ndeny_list: [x]\r\nbody"] {
+            assert_eq!(
+                Document::split(text),
+                Err(Malformed::UnterminatedFrontmatter.at(1)),
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn finds_the_line_of_a_key() {
+        let document = Document::split("---\ndescription: x\nallow_list:\n  - tool\n---\nbody: x").unwrap();
+        assert_eq!(document.line_of("description"), Some(2));
+        assert_eq!(document.line_of("allow_list"), Some(3));
+        assert_eq!(document.line_of("allow"), None);
+        assert_eq!(document.line_of("body"), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! Unknown keys: ignored with a warning, unless they look as if they were meant to restrict.
+
+use crate::domain::{
+    diagnostic::Finding,
+    frontmatter::Document,
+    malformed::{Located, Malformed},
+    yaml::Shape,
+};
+
+/// The keys of one mapping of a dialect.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySet {
+    /// Every key that the dialect reads there.
+    pub known: &'static [&'static str],
+    /// How the mapping is called in a message: `frontmatter`, `an entry of agent_names`.
+    pub place: &'static str,
+}
+
+/// The keys that restrict, in any dialect that we read or that authors may have in mind, each with the key of the role
+/// dialect that does it.
+const RESTRICTING: &[(&str, &str)] = &[
+    ("read_only", "read_only"),
+    ("allow_list", "allow_list"),
+    ("deny_list", "deny_list"),
+    ("spawn_list", "spawn_list"),
+    ("grant_list", "grant_list"),
+    ("tools", "allow_list"),
+    ("tool_denylist", "deny_list"),
+    ("allowed_tools", "allow_list"),
+    ("disallowed_tools", "deny_list"),
+    ("permission", "deny_list"),
+    ("permissions", "deny_list"),
+    ("permission_mode", "read_only"),
+    ("sandbox_mode", "read_only"),
+];
+
+/// Warns of keys that are ignored.
+///
+/// # Errors
+///
+/// A key that restricts elsewhere, or nearly has the name of one that restricts: a typo must not open a template.
+pub fn check(shape: &Shape, keys: KeySet, document: &Document) -> Result<Vec<Finding>, Located> {
+    let mut findings = Vec::new();
+    for (key, _) in shape.entries() {
+        if keys.known.contains(&key.as_str()) {
+            continue;
+        }
+        let line = document.line_of(key);
+        if let Some(why) = restriction(key) {
+            return Err(why.at(line));
+        }
+        let finding = Finding::warning(line, format!("unknown key \"{key}\" in {} is ignored", keys.place));
+        findings.push(match nearest(key, keys.known) {
+            Some(meant) => finding.suggest(format!("did you mean \"{meant}\"?")),
+            None => finding,
+        });
+    }
+    Ok(findings)
+}
+
+/// What an unknown key would have restricted, if its author meant that.
+fn restriction(key: &str) -> Option<Malformed> {
+    let squashed = squash(key);
+    let exact = RESTRICTING.iter().find(|(name, _)| squash(name) == squashed);
+    if let Some((name, meant)) = exact
+        && *name == key
+    {
+        return Some(Malformed::MisplacedRestriction {
+            key: key.to_owned(),
+            meant: (*meant).to_owned(),
+        });
+    }
+    let is_near = |name: &str| {
+        let typed = strsim::levenshtein(name, key);
+        typed.min(strsim::levenshtein(&squash(name), &squashed)) <= reach(name)
+    };
+    let near = exact.or_else(|| RESTRICTING.iter().find(|(name, _)| is_near(name)));
+    near.map(|(_, meant)| Malformed::MisspeltRestriction {
+        key: key.to_owned(),
+        meant: (*meant).to_owned(),
+    })
+}
+
+/// How many edits make a typo of a name. Two edits away from a word as short as `tools` lie words of their own.
+const fn reach(name: &str) -> usize {
+    if name.len() < 8 { 1 } else { 2 }
+}
+
+/// `readOnly`, `read-only` and `READ_ONLY` are one key to whoever types them.
+fn squash(key: &str) -> String {
+    key.chars()
+        .filter(|letter| !matches!(letter, '_' | '-' | ' '))
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    let candidates = known.iter().map(|name| (strsim::levenshtein(name, key), *name));
+    candidates.filter(|(distance, _)| *distance <= 2).min().map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: KeySet = KeySet {
+        known: &["description", "model", "allow_list", "deny_list", "read_only", "keywords"],
+        place: "frontmatter",
+    };
+
+    fn run(key: &str) -> Result<Vec<Finding>, Located> {
+        let document = Document::split(&format!("---\ndescription: x\n{key}: x\n---\n")).unwrap();
+        let shape = Shape::Map(vec![
+            ("description".to_owned(), Shape::Scalar),
+            (key.to_owned(), Shape::Scalar),
+        ]);
+        check(&shape, KEYS, &document)
+    }
+
+    #[test]
+    fn known_keys_are_silent() {
+        assert_eq!(run("model"), Ok(vec![]));
+    }
+
+    #[test]
+    fn harmless_unknown_keys_warn() {
+        for (key, suggestion) in [
+            ("color", None),
+            ("name", None),
+            ("goals", None),
+            ("title", None),
+            ("notes", None),
+            ("modle", Some("did you mean \"model\"?")),
+            ("keyword", Some("did you mean \"keywords\"?")),
+        ] {
+            let findings = run(key).unwrap();
+            assert_eq!(findings.len(), 1, "{key}");
+            assert_eq!(findings[0].line, Some(3), "{key}");
+            assert_eq!(
+                findings[0].message,
+                format!("unknown key \"{key}\" in frontmatter is ignored")
+            );
+            assert_eq!(findings[0].suggestion.as_deref(), suggestion, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_restricting_key_of_another_dialect_is_an_error() {
+        for key in ["tools", "tool_denylist", "disallowed_tools", "permissions", "spawn_list"] {
+            let error = run(key).unwrap_err();
+            assert_eq!(error.line, Some(3));
+            assert!(matches!(error.why, Malformed::MisplacedRestriction { .. }), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_near_miss_of_a_restricting_key_is_an_error() {
+        for (key, meant) in [
+            ("read-only", "read_only"),
+            ("readOnly", "read_only"),
+            ("readonly", "read_only"),
+            ("reed_only", "read_only"),
+            ("allow_lst", "allow_list"),
+            ("allowlist", "allow_list"),
+            ("alow_lst", "allow_list"),
+            ("deny_lists", "deny_list"),
+            ("Deny_List", "deny_list"),
+            ("disallowedTools", "deny_list"),
+            ("tool", "allow_list"),
+            ("permissionMode", "read_only"),
+        ] {
+            let error = run(key).unwrap_err();
+            let expected = Malformed::MisspeltRestriction {
+                key: key.to_owned(),
+                meant: meant.to_owned(),
+            };
+            assert_eq!(error.why, expected, "{key}");
+        }
+    }
+}

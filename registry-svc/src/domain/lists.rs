@@ -1,0 +1,94 @@
+//! The lists of the role dialect: trimmed, sorted, without duplicates.
+
+use crate::domain::{
+    diagnostic::Finding,
+    frontmatter::Document,
+    malformed::{Located, Malformed},
+    yaml::Shape,
+};
+
+/// What an empty list in the text means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenEmpty {
+    /// It restricts nothing; the author may have meant "nothing is allowed", so it is worth a warning.
+    Unrestricted,
+    /// It says what it looks like: nothing.
+    Nothing,
+}
+
+/// Cleans a list as the text has it. `raw` is `None` where the key is absent or null.
+///
+/// # Errors
+///
+/// A list whose entries are all blank: dropping them would turn a restriction into none.
+pub fn clean(
+    key: &'static str,
+    raw: Option<Vec<String>>,
+    when_empty: WhenEmpty,
+    from: (&Document, &Shape),
+    findings: &mut Vec<Finding>,
+) -> Result<Vec<String>, Located> {
+    let (document, shape) = from;
+    let stated = raw.unwrap_or_default();
+    let had_entries = !stated.is_empty();
+    let mut list: Vec<String> = stated.iter().map(|entry| entry.trim().to_owned()).collect();
+    list.retain(|entry| !entry.is_empty());
+    list.sort();
+    list.dedup();
+    if list.is_empty() && had_entries {
+        return Err(Malformed::BlankList { key }.at(document.line_of(key)));
+    }
+    if list.is_empty() && when_empty == WhenEmpty::Unrestricted && shape.has(key) {
+        let finding = Finding::warning(document.line_of(key), format!("an empty {key} restricts nothing"));
+        findings.push(finding.suggest(format!(
+            "remove {key}, or deny with `deny_list: [\"*\"]` if nothing is to be allowed"
+        )));
+    }
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(yaml: &str, raw: Option<&[&str]>, when_empty: WhenEmpty) -> (Result<Vec<String>, Located>, usize) {
+        let document = Document::split(&format!("---\n{yaml}\n---\n")).unwrap();
+        let shape = if yaml.is_empty() {
+            Shape::Null
+        } else {
+            Shape::Map(vec![("allow_list".to_owned(), Shape::Null)])
+        };
+        let raw = raw.map(|list| list.iter().map(|entry| (*entry).to_owned()).collect());
+        let mut findings = Vec::new();
+        let list = clean("allow_list", raw, when_empty, (&document, &shape), &mut findings);
+        (list, findings.len())
+    }
+
+    #[test]
+    fn lists_are_trimmed_sorted_and_deduplicated() {
+        let (list, findings) = run(
+            "allow_list: [...]",
+            Some(&[" wait ", "apply_patch", "", "wait"]),
+            WhenEmpty::Unrestricted,
+        );
+        assert_eq!(list.unwrap(), ["apply_patch", "wait"]);
+        assert_eq!(findings, 0);
+    }
+
+    #[test]
+    fn an_empty_allow_list_is_unrestricted_with_a_warning() {
+        assert_eq!(
+            run("allow_list: []", Some(&[]), WhenEmpty::Unrestricted),
+            (Ok(vec![]), 1)
+        );
+        assert_eq!(run("allow_list:", None, WhenEmpty::Unrestricted), (Ok(vec![]), 1));
+        assert_eq!(run("", None, WhenEmpty::Unrestricted), (Ok(vec![]), 0));
+        assert_eq!(run("allow_list: []", Some(&[]), WhenEmpty::Nothing), (Ok(vec![]), 0));
+    }
+
+    #[test]
+    fn a_list_that_trimming_empties_is_an_error() {
+        let (list, _) = run("allow_list: [' ']", Some(&[" ", ""]), WhenEmpty::Nothing);
+        assert_eq!(list, Err(Malformed::BlankList { key: "allow_list" }.at(2)));
+    }
+}

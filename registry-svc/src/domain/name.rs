@@ -1,0 +1,177 @@
+//! The names of templates and personas. A value of these types is normalised and legal.
+
+use std::{fmt, sync::Arc};
+
+use crate::domain::error::RegistryError;
+
+/// The name of a role, profile or subagent: lower-case letters, digits, `-` and `_`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AgentType(Arc<str>);
+
+impl AgentType {
+    /// The name that stands for "no template".
+    pub const DEFAULT: &str = "default";
+
+    /// Trims and lower-cases a name and checks its letters.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::InvalidAgentType`] with the normalised name.
+    pub fn parse(text: &str) -> Result<Self, RegistryError> {
+        let name = text.trim().to_ascii_lowercase();
+        let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        if name.is_empty() || !name.bytes().all(legal) {
+            return Err(RegistryError::InvalidAgentType { given: name });
+        }
+        Ok(Self(name.into()))
+    }
+
+    /// Whether it is `default`.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        &*self.0 == Self::DEFAULT
+    }
+
+    /// Whether both are spellings of one name: kebab and snake case do not differ.
+    #[must_use]
+    pub fn is_alias_of(&self, other: &Self) -> bool {
+        let fold = |byte: u8| if byte == b'-' { b'_' } else { byte };
+        self.0.bytes().map(fold).eq(other.0.bytes().map(fold))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AgentType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a graph template: a file's stem, case-sensitive.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GraphName(Arc<str>);
+
+impl GraphName {
+    /// The template of that stem; `None` for a blank one. Surrounding space does not count.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let name = text.trim();
+        (!name.is_empty()).then(|| Self(name.into()))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The name of a template with its name space: `reviewer` exists in both and means different templates.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TemplateName {
+    /// A role, profile, subagent or foreign agent.
+    AgentType(AgentType),
+    /// A graph template.
+    RoleTemplate(GraphName),
+}
+
+impl TemplateName {
+    /// The bare name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::AgentType(name) => name.as_str(),
+            Self::RoleTemplate(name) => name.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for TemplateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The name of a persona: trimmed and lower-cased.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PersonaName(Arc<str>);
+
+impl PersonaName {
+    /// Normalises a name. It may come out empty; no block has an empty name, so such a persona never pairs.
+    #[must_use]
+    pub fn normalise(text: &str) -> Self {
+        Self(text.trim().to_lowercase().into())
+    }
+
+    /// Whether nothing is left of it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PersonaName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_types_are_normalised() {
+        for (given, name) in [
+            ("worker", "worker"),
+            (" Worker\t", "worker"),
+            ("my-role_2", "my-role_2"),
+        ] {
+            assert_eq!(AgentType::parse(given).unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn a_bad_agent_type_is_refused_with_the_exact_text() {
+        for (given, shown) in [
+            ("", ""),
+            ("  ", ""),
+            ("My Role", "my role"),
+            ("a/b", "a/b"),
+            ("é", "é"),
+            ("a.b", "a.b"),
+        ] {
+            assert_eq!(
+                AgentType::parse(given).unwrap_err().to_string(),
+                format!(
+                    "invalid agent_type \"{shown}\"; expected snake_case or kebab-case like \"worker\", \
+                     \"my_custom_role\", or \"my-custom-role\""
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn kebab_and_snake_are_one_name() {
+        let name = |text| AgentType::parse(text).unwrap();
+        assert!(name("bug-hunter").is_alias_of(&name("bug_hunter")));
+        assert!(!name("bug-hunter").is_alias_of(&name("bughunter")));
+    }
+
+    #[test]
+    fn graph_names_keep_their_case() {
+        assert_eq!(GraphName::parse(" Planner ").unwrap().as_str(), "Planner");
+        assert_eq!(GraphName::parse(" "), None);
+    }
+}

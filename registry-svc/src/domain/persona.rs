@@ -1,0 +1,258 @@
+//! Persona blocks: the parts of a role's body, and their pairing with the declared personas.
+
+use crate::domain::{
+    malformed::{Located, Malformed},
+    name::PersonaName,
+};
+
+/// What opens a marker line. Exactly so: other comments are prose.
+const MARKER_OPEN: &str = "<!-- agent_name:";
+const MARKER_CLOSE: &str = "-->";
+
+/// The text between one persona marker and the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Whose it is.
+    pub name: PersonaName,
+    /// The marker's line in the file.
+    pub line: usize,
+    /// The text, trimmed.
+    pub text: String,
+}
+
+/// A body, split at its markers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// The text before the first marker, trimmed; the default prompt.
+    pub default: String,
+    /// The personas' blocks, in the order of the file.
+    pub named: Vec<Block>,
+}
+
+impl Blocks {
+    /// Splits a body whose first line has that number in the file.
+    #[must_use]
+    pub fn split(body: &str, first_line: usize) -> Self {
+        let mut default = String::new();
+        let mut named: Vec<Block> = Vec::new();
+        let mut fence: Option<Fence> = None;
+        for (index, line) in body.lines().enumerate() {
+            let marker = if fence.is_none() { marker(line) } else { None };
+            fence = Fence::after(fence, line);
+            if let Some(name) = marker {
+                named.push(Block {
+                    name,
+                    line: first_line + index,
+                    text: String::new(),
+                });
+                continue;
+            }
+            let text = named.last_mut().map_or(&mut default, |block| &mut block.text);
+            text.push_str(line);
+            text.push('\n');
+        }
+        for block in &mut named {
+            block.text = block.text.trim().to_owned();
+        }
+        Self {
+            default: default.trim().to_owned(),
+            named,
+        }
+    }
+}
+
+/// The name in a marker line; `None` for any other line.
+fn marker(line: &str) -> Option<PersonaName> {
+    let inner = line.trim().strip_prefix(MARKER_OPEN)?.strip_suffix(MARKER_CLOSE)?;
+    let name = PersonaName::normalise(inner);
+    (!name.is_empty() && !inner.contains(MARKER_CLOSE)).then_some(name)
+}
+
+/// An open fence of a code block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fence {
+    letter: char,
+    length: usize,
+}
+
+impl Fence {
+    /// The fence that is open after a line. One that is never closed reaches to the end of the file, as in Markdown.
+    fn after(open: Option<Self>, line: &str) -> Option<Self> {
+        let text = outside_containers(line).trim();
+        let letter = text.chars().next().filter(|letter| matches!(letter, '`' | '~'));
+        let Some(letter) = letter else { return open };
+        let length = text.chars().take_while(|other| *other == letter).count();
+        let rest = text.trim_start_matches(letter);
+        match open {
+            Some(fence) if fence.letter == letter && length >= fence.length && rest.is_empty() => None,
+            Some(fence) => Some(fence),
+            // A back-tick in the rest makes it inline code.
+            None if length >= 3 && !(letter == '`' && rest.contains('`')) => Some(Self { letter, length }),
+            None => None,
+        }
+    }
+}
+
+/// A line without the marks of the lists and quotes that it stands in: a fence may open right behind them.
+fn outside_containers(line: &str) -> &str {
+    let mut text = line.trim_start();
+    loop {
+        let unnumbered = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        let item = if unnumbered.len() == text.len() {
+            ["- ", "* ", "+ ", ">"].iter().find_map(|mark| text.strip_prefix(mark))
+        } else {
+            [". ", ") "].iter().find_map(|mark| unnumbered.strip_prefix(mark))
+        };
+        match item {
+            Some(rest) => text = rest.trim_start(),
+            None => return text,
+        }
+    }
+}
+
+/// Pairs declared personas with blocks, one to one, in the order of declaration. `name` tells a declaration's name.
+///
+/// # Errors
+///
+/// Whatever is declared or written without the other, twice, or empty.
+pub fn pair<D>(
+    declared: Vec<D>,
+    blocks: &[Block],
+    name: impl Fn(&D) -> &PersonaName,
+) -> Result<Vec<(D, Block)>, Located> {
+    if let (Some(block), true) = (blocks.first(), declared.is_empty()) {
+        return Err(Malformed::BlocksWithoutPersonas.at(block.line));
+    }
+    for (index, block) in blocks.iter().enumerate() {
+        if !declared.iter().any(|entry| *name(entry) == block.name) {
+            return Err(Malformed::UndeclaredBlock(block.name.clone()).at(block.line));
+        }
+        if blocks.iter().take(index).any(|earlier| earlier.name == block.name) {
+            return Err(Malformed::RepeatedBlock(block.name.clone()).at(block.line));
+        }
+        if block.text.is_empty() {
+            return Err(Malformed::EmptyBlock(block.name.clone()).at(block.line));
+        }
+    }
+    let mut pairs: Vec<(D, Block)> = Vec::with_capacity(declared.len());
+    for entry in declared {
+        let wanted = name(&entry).clone();
+        if pairs.iter().any(|(earlier, _)| *name(earlier) == wanted) {
+            return Err(Malformed::RepeatedPersona(wanted).into());
+        }
+        match blocks.iter().find(|block| block.name == wanted) {
+            Some(block) => pairs.push((entry, block.clone())),
+            None => return Err(Malformed::MissingBlock(wanted).into()),
+        }
+    }
+    Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(body: &str) -> (String, Vec<(String, usize, String)>) {
+        let blocks = Blocks::split(body, 10);
+        let named = blocks.named.into_iter();
+        (
+            blocks.default,
+            named
+                .map(|block| (block.name.to_string(), block.line, block.text))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn a_marker_opens_a_block() {
+        let (default, named) = split("base\n\n  <!-- agent_name:  Fast --> \none\ntwo\n\n<!-- agent_name:deep-->\nx");
+        assert_eq!(default, "base");
+        assert_eq!(
+            named,
+            [
+                ("fast".to_owned(), 12, "one\ntwo".to_owned()),
+                ("deep".to_owned(), 16, "x".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn other_lines_are_prose() {
+        for line in [
+            "<!--agent_name: x-->",
+            "<!-- Agent_Name: x -->",
+            "<!-- agent_name: x --> tail",
+            "text <!-- agent_name: x -->",
+            "<!-- agent_name: -->",
+            "<!-- agent_name: x --> <!-- agent_name: y -->",
+            "<!-- agent_name x -->",
+        ] {
+            assert_eq!(split(line), (line.to_owned(), vec![]));
+        }
+    }
+
+    #[test]
+    fn markers_inside_code_fences_are_text() {
+        let marker = "<!-- agent_name: x -->";
+        for (open, close) in [
+            ("```", "```"),
+            ("```md", "```"),
+            ("~~~~", "~~~~~"),
+            ("  - ```yaml", "    ```"),
+            ("10. > ```", "> ```"),
+            ("    ```", "    ```"),
+        ] {
+            let body = format!("{open}\n{marker}\n{close}\n<!-- agent_name: y -->\ny");
+            let (_, named) = split(&body);
+            let names: Vec<_> = named.iter().map(|(name, ..)| name.as_str()).collect();
+            assert_eq!(names, ["y"], "{open}");
+        }
+    }
+
+    #[test]
+    fn a_fence_closes_only_with_its_like() {
+        for body in [
+            "````\n```\n<!-- agent_name: x -->",
+            "```\n~~~\n<!-- agent_name: x -->",
+            "```\n``` info\n<!-- agent_name: x -->",
+            "```\nnever closed\n<!-- agent_name: x -->",
+        ] {
+            assert_eq!(split(body).1, [], "{body}");
+        }
+        assert_eq!(split("```inline```\n<!-- agent_name: x -->\nx").1.len(), 1);
+    }
+
+    fn run(declared: &[&str], body: &str) -> Result<Vec<String>, Located> {
+        let declared = declared.iter().map(|name| PersonaName::normalise(name)).collect();
+        let pairs = pair(declared, &Blocks::split(body, 1).named, |name| name)?;
+        Ok(pairs.into_iter().map(|(_, block)| block.text).collect())
+    }
+
+    #[test]
+    fn personas_and_blocks_are_one_to_one() {
+        let a = "<!-- agent_name: a -->\nA\n";
+        let b = "<!-- agent_name: b -->\nB\n";
+        let name = PersonaName::normalise;
+        assert_eq!(run(&[], "text"), Ok(vec![]));
+        assert_eq!(
+            run(&["b", "A"], &format!("{a}{b}")),
+            Ok(vec!["B".to_owned(), "A".to_owned()])
+        );
+        let rows: &[(&[&str], String, Located)] = &[
+            (&[], a.to_owned(), Malformed::BlocksWithoutPersonas.at(1)),
+            (&["a"], format!("{a}{b}"), Malformed::UndeclaredBlock(name("b")).at(3)),
+            (&["a", "b"], a.to_owned(), Malformed::MissingBlock(name("b")).at(None)),
+            (&[""], "text".to_owned(), Malformed::MissingBlock(name("")).at(None)),
+            (&["a", "a"], a.to_owned(), Malformed::RepeatedPersona(name("a")).at(None)),
+            (&["a"], format!("{a}{a}"), Malformed::RepeatedBlock(name("a")).at(3)),
+            (
+                &["a", "b"],
+                format!("<!-- agent_name: a -->\n \n{b}"),
+                Malformed::EmptyBlock(name("a")).at(1),
+            ),
+        ];
+        for (declared, body, error) in rows {
+            assert_eq!(run(declared, body), Err(error.clone()), "{declared:?} {body:?}");
+        }
+    }
+}

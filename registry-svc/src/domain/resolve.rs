@@ -1,0 +1,558 @@
+//! From "spawn an X" to what X gets.
+
+use crate::domain::{
+    catalog::{Catalog, Entry},
+    digest::Digest,
+    effort::Effort,
+    error::RegistryError,
+    models::ModelCatalogue,
+    name::{AgentType, GraphName, PersonaName},
+    prompt::{self, Mode, SharedTexts},
+    resolved::{Chosen, InstructionsMode, Origin, Resolved, Source},
+    sandbox::Sandbox,
+    selection::Selected,
+    template::{EdgeManagement, Persona, Template},
+};
+
+/// Which template a spawn asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// None: everything is inherited.
+    Default,
+    /// That role.
+    AgentType(AgentType),
+    /// That graph template.
+    RoleTemplate(GraphName),
+}
+
+/// What the parent hands down. Blank texts are `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inherited {
+    /// Its model.
+    pub model: Option<String>,
+    /// Its effort, unchecked.
+    pub effort: Option<String>,
+    /// Its provider.
+    pub provider: Option<String>,
+    /// Its sandbox.
+    pub sandbox: Option<Sandbox>,
+    /// Its instructions.
+    pub instructions: String,
+}
+
+/// What is to be spawned. Blank texts are `None`, but for the effort: given and blank is an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpawnRequest {
+    /// The template.
+    pub wanted: Wanted,
+    /// The persona.
+    pub agent_name: Option<PersonaName>,
+    /// The explicit model.
+    pub model: Option<String>,
+    /// The explicit effort, unchecked: its error names the resolved model.
+    pub effort: Option<String>,
+    /// The explicit provider.
+    pub provider: Option<String>,
+    /// What the parent hands down.
+    pub inherited: Inherited,
+    /// The session's mode.
+    pub mode: Mode,
+    /// The digest that the template must have.
+    pub expected_digest: Option<Digest>,
+}
+
+/// What a spawn is resolved against.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// The templates that apply.
+    pub catalog: &'a Catalog,
+    /// The model catalogue.
+    pub models: &'a ModelCatalogue,
+    /// The texts that every prompt shares.
+    pub texts: &'a SharedTexts,
+    /// The footer that applies; blank: none.
+    pub footer: &'a str,
+}
+
+/// A template and what was selected from it; nothing for `default`.
+#[derive(Clone, Copy)]
+struct Role<'a> {
+    entry: &'a Entry,
+    template: &'a Template,
+    selected: Selected<'a>,
+}
+
+/// Resolves a spawn.
+///
+/// # Errors
+///
+/// In this order: the template, its digest, the persona, model, provider, effort.
+pub fn resolve(request: &SpawnRequest, around: Surroundings<'_>) -> Result<Resolved, RegistryError> {
+    let role = find(request, around.catalog)?;
+    let persona = role.and_then(|role| role.selected.persona());
+    let template = role.map(|role| role.template);
+
+    let (model, provider) = model_and_provider(request, persona, template, around.models)?;
+    let effort = effort(request, persona, template, model.as_ref(), around.models)?;
+    let texts = Texts::of(role, &request.inherited);
+
+    Ok(Resolved {
+        agent_type: role.map_or_else(|| AgentType::DEFAULT.to_owned(), |role| role.entry.file.name.to_string()),
+        agent_name: persona.map(|persona| persona.name.to_string()),
+        description: template.and_then(|template| template.description.clone()),
+        blocks: prompt::blocks(around.texts, around.footer, texts.block, request.mode),
+        instructions: texts.instructions.to_owned(),
+        instructions_mode: texts.mode,
+        model,
+        effort,
+        provider,
+        sandbox: sandbox(template, request.inherited.sandbox),
+        tools: role
+            .map(|role| role.template.tools.layer(role.entry.file.name.as_str()))
+            .filter(tool_policy::Layer::restricts),
+        grant_list: template.map_or_else(Vec::new, |template| template.grant_list.clone()),
+        spawn_list: template.map_or_else(Vec::new, |template| template.spawn_list.clone()),
+        edge_management: template.map_or(EdgeManagement::None, Template::edge_management),
+        capabilities: template.map_or_else(Vec::new, |template| template.capabilities.clone()),
+        warnings: role.map_or_else(Vec::new, |role| warnings(role.entry)),
+        source: role.map(|role| source(role.entry)),
+    })
+}
+
+/// The template and the text that the request selects; `None` for `default`.
+fn find<'a>(request: &SpawnRequest, catalog: &'a Catalog) -> Result<Option<Role<'a>>, RegistryError> {
+    let entry = match &request.wanted {
+        Wanted::Default if request.agent_name.is_some() => return Err(RegistryError::PersonaWithoutRole),
+        Wanted::Default => None,
+        Wanted::AgentType(name) => Some(catalog.agent_type(name)?),
+        Wanted::RoleTemplate(name) => Some(catalog.role_template(name)?),
+    };
+    check_digest(request.expected_digest.as_ref(), entry)?;
+    let Some(entry) = entry else { return Ok(None) };
+    let template = entry.template()?;
+    let selected = Selected::of(template, &entry.file.name, request.agent_name.as_ref())?;
+    Ok(Some(Role {
+        entry,
+        template,
+        selected,
+    }))
+}
+
+fn check_digest(expected: Option<&Digest>, entry: Option<&Entry>) -> Result<(), RegistryError> {
+    let actual = entry.and_then(|entry| entry.file.digest.as_ref());
+    match expected {
+        Some(expected) if actual != Some(expected) => Err(RegistryError::DigestMismatch {
+            name: entry.map_or_else(|| AgentType::DEFAULT.to_owned(), |entry| entry.file.name.to_string()),
+            expected: expected.clone(),
+            actual: actual.cloned(),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Explicit beats persona beats role beats inherited.
+fn precedence<T>(explicit: Option<T>, persona: Option<T>, role: Option<T>, inherited: Option<T>) -> Option<Chosen<T>> {
+    [
+        (explicit, Origin::Explicit),
+        (persona, Origin::Persona),
+        (role, Origin::Role),
+        (inherited, Origin::Inherited),
+    ]
+    .into_iter()
+    .find_map(|(value, origin)| value.map(|value| Chosen { value, origin }))
+}
+
+type Text = Option<Chosen<String>>;
+
+/// A model that a template or a request names brings its provider along; an inherited one keeps the parent's.
+fn model_and_provider(
+    request: &SpawnRequest,
+    persona: Option<&Persona>,
+    template: Option<&Template>,
+    models: &ModelCatalogue,
+) -> Result<(Text, Text), RegistryError> {
+    let mut model = precedence(
+        request.model.clone(),
+        persona.and_then(|persona| persona.model.clone()),
+        template.and_then(|template| template.model.clone()),
+        request.inherited.model.clone(),
+    );
+    let own_choice = model.as_ref().is_some_and(|model| model.origin != Origin::Inherited);
+    if let Some(chosen) = &mut model {
+        if let Some(target) = models.alias(&chosen.value) {
+            *chosen = Chosen {
+                value: target.to_owned(),
+                origin: Origin::Alias,
+            };
+        }
+        models.check_model(&chosen.value)?;
+    }
+    let of_model = model.as_ref().filter(|_| own_choice).and_then(|model| {
+        models.provider(&model.value).map(|provider| Chosen {
+            value: provider.to_owned(),
+            origin: model.origin,
+        })
+    });
+    let explicit = precedence(request.provider.clone(), None, None, None);
+    let inherited = precedence(None, None, None, request.inherited.provider.clone());
+    let provider = explicit.or(of_model).or(inherited);
+    if let Some(chosen) = &provider {
+        models.check_provider(&chosen.value)?;
+    }
+    Ok((model, provider))
+}
+
+fn effort(
+    request: &SpawnRequest,
+    persona: Option<&Persona>,
+    template: Option<&Template>,
+    model: Option<&Chosen<String>>,
+    models: &ModelCatalogue,
+) -> Result<Option<Chosen<Effort>>, RegistryError> {
+    let chosen = precedence(
+        request.effort.as_deref(),
+        persona.and_then(|persona| persona.effort).map(Effort::as_str),
+        template.and_then(|template| template.effort).map(Effort::as_str),
+        request.inherited.effort.as_deref(),
+    );
+    let Some(Chosen { value, origin }) = chosen else {
+        return Ok(None);
+    };
+    let value = models.check_effort(value, model.map(|model| model.value.as_str()))?;
+    Ok(Some(Chosen { value, origin }))
+}
+
+fn sandbox(template: Option<&Template>, inherited: Option<Sandbox>) -> Chosen<Sandbox> {
+    let (parent, origin) = match inherited {
+        Some(sandbox) => (sandbox, Origin::Inherited),
+        None => (Sandbox::DEFAULT, Origin::Default),
+    };
+    let read_only = template.is_some_and(|template| template.read_only);
+    Chosen {
+        value: parent.under_template(read_only),
+        origin: if read_only { Origin::Role } else { origin },
+    }
+}
+
+/// Where a role's text goes.
+struct Texts<'a> {
+    instructions: &'a str,
+    mode: InstructionsMode,
+    /// The text of the role block.
+    block: &'a str,
+}
+
+impl<'a> Texts<'a> {
+    fn of(role: Option<Role<'a>>, inherited: &'a Inherited) -> Self {
+        let Some(role) = role else {
+            return Self {
+                instructions: &inherited.instructions,
+                mode: InstructionsMode::Blocks,
+                block: &inherited.instructions,
+            };
+        };
+        let text = role.selected.prompt();
+        let mode = InstructionsMode::of(role.entry.file.dialect);
+        let instructions = match mode {
+            InstructionsMode::Replace | InstructionsMode::Append => text,
+            InstructionsMode::Blocks => "",
+        };
+        Self {
+            instructions,
+            mode,
+            block: text,
+        }
+    }
+}
+
+fn source(entry: &Entry) -> Source {
+    Source {
+        scope: entry.file.scope,
+        dialect: entry.file.dialect,
+        path: entry.file.path.clone(),
+        digest: entry.file.digest.clone(),
+        shadowed: entry.shadowed.clone(),
+    }
+}
+
+fn warnings(entry: &Entry) -> Vec<String> {
+    entry
+        .file
+        .parsed
+        .findings
+        .iter()
+        .map(|finding| match finding.line {
+            Some(line) => format!("{}:{line}: {}", entry.file.path, finding.message),
+            None => format!("{}: {}", entry.file.path, finding.message),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{catalog::tests::catalog, prompt::BlockKind};
+
+    const ROLE: &str = "---
+description: Reviews.
+model: role-model
+reasoning_effort: medium
+read_only: true
+agent_names:
+  - {name: strict, description: d, model: persona-model}
+allow_list: [wait]
+deny_list: [apply_patch]
+grant_list: [exec_command]
+spawn_list: [worker]
+---
+Be fair.
+<!-- agent_name: strict -->
+Be strict.
+";
+
+    fn request(agent_type: &str) -> SpawnRequest {
+        SpawnRequest {
+            wanted: match agent_type {
+                "default" => Wanted::Default,
+                name => Wanted::AgentType(AgentType::parse(name).unwrap()),
+            },
+            agent_name: None,
+            model: None,
+            effort: None,
+            provider: None,
+            inherited: Inherited {
+                model: Some("parent-model".to_owned()),
+                effort: Some("low".to_owned()),
+                provider: Some("parent-provider".to_owned()),
+                sandbox: Some(Sandbox::FullAccess),
+                instructions: "Parent's words.".to_owned(),
+            },
+            mode: Mode::Planning,
+            expected_digest: None,
+        }
+    }
+
+    fn run_with(request: &SpawnRequest, models: &str) -> Result<Resolved, RegistryError> {
+        let catalog = catalog(&[
+            ("reviewer", ROLE),
+            ("plain", "---\ndescription: d\n---\nPlain."),
+            ("broken", "---\nread_only:\n---\nx"),
+            ("silent", "---\nmodel: m\n---\nNo description."),
+        ]);
+        let texts = SharedTexts {
+            system: "System.".into(),
+            planning: "Plan.".into(),
+            implementation: "Build.".into(),
+        };
+        resolve(
+            request,
+            Surroundings {
+                catalog: &catalog,
+                models: &ModelCatalogue::parse(models).unwrap(),
+                texts: &texts,
+                footer: "Footer.",
+            },
+        )
+    }
+
+    fn run(request: &SpawnRequest) -> Result<Resolved, RegistryError> {
+        run_with(request, "")
+    }
+
+    fn chosen<T: Clone>(chosen: Option<&Chosen<T>>) -> (T, Origin) {
+        let chosen = chosen.unwrap();
+        (chosen.value.clone(), chosen.origin)
+    }
+
+    #[test]
+    fn the_default_persona_gets_the_role() {
+        let resolved = run(&request("Reviewer")).unwrap();
+        assert_eq!(resolved.agent_type, "reviewer");
+        assert_eq!(resolved.agent_name, None);
+        assert_eq!(resolved.description.as_deref(), Some("Reviews."));
+        assert_eq!(resolved.instructions, "Be fair.");
+        assert_eq!(resolved.instructions_mode, InstructionsMode::Replace);
+        let blocks: Vec<_> = resolved
+            .blocks
+            .iter()
+            .map(|block| (block.kind, block.text.as_str()))
+            .collect();
+        assert_eq!(
+            blocks,
+            [
+                (BlockKind::System, "System.\n\nFooter."),
+                (BlockKind::Role, "Be fair."),
+                (BlockKind::Mode, "Plan."),
+            ]
+        );
+        let layer = resolved.tools.unwrap();
+        assert_eq!(layer.origin, "role:reviewer");
+        assert_eq!((layer.allow, layer.deny), (vec!["wait".to_owned()], vec!["apply_patch".to_owned()]));
+        assert_eq!(resolved.grant_list, ["exec_command"]);
+        assert_eq!(resolved.spawn_list, ["worker"]);
+        assert_eq!(resolved.source.unwrap().digest, Some(Digest::of(ROLE.as_bytes())));
+    }
+
+    #[test]
+    fn explicit_beats_persona_beats_role_beats_inherited() {
+        let mut request = request("reviewer");
+        request.agent_name = Some(PersonaName::normalise("strict"));
+        let resolved = run(&request).unwrap();
+        assert_eq!(
+            chosen(resolved.model.as_ref()),
+            ("persona-model".to_owned(), Origin::Persona)
+        );
+        // The persona has no effort of its own: the two are resolved independently.
+        assert_eq!(chosen(resolved.effort.as_ref()), (Effort::Medium, Origin::Role));
+        assert_eq!(
+            chosen(resolved.provider.as_ref()),
+            ("parent-provider".to_owned(), Origin::Inherited)
+        );
+
+        request.model = Some("mine".to_owned());
+        request.effort = Some(" HIGH ".to_owned());
+        request.provider = Some("other".to_owned());
+        let resolved = run(&request).unwrap();
+        assert_eq!(chosen(resolved.model.as_ref()), ("mine".to_owned(), Origin::Explicit));
+        assert_eq!(chosen(resolved.effort.as_ref()), (Effort::High, Origin::Explicit));
+        assert_eq!(
+            chosen(resolved.provider.as_ref()),
+            ("other".to_owned(), Origin::Explicit)
+        );
+
+        let resolved = run(&self::request("plain")).unwrap();
+        assert_eq!(
+            chosen(resolved.model.as_ref()),
+            ("parent-model".to_owned(), Origin::Inherited)
+        );
+        assert_eq!(chosen(resolved.effort.as_ref()), (Effort::Low, Origin::Inherited));
+    }
+
+    #[test]
+    fn default_inherits_everything() {
+        let resolved = run(&request("default")).unwrap();
+        assert_eq!(resolved.agent_type, "default");
+        assert_eq!(resolved.instructions, "Parent's words.");
+        assert_eq!(resolved.blocks[1].text, "Parent's words.");
+        assert_eq!(resolved.source, None);
+        assert_eq!(resolved.tools, None);
+        assert_eq!(
+            resolved.sandbox,
+            Chosen {
+                value: Sandbox::FullAccess,
+                origin: Origin::Inherited
+            }
+        );
+    }
+
+    #[test]
+    fn nothing_handed_down_leaves_the_runner_its_defaults() {
+        let mut request = request("plain");
+        request.inherited = Inherited::default();
+        let resolved = run(&request).unwrap();
+        assert_eq!((resolved.model, resolved.effort, resolved.provider), (None, None, None));
+        assert_eq!(resolved.sandbox.origin, Origin::Default);
+    }
+
+    #[test]
+    fn read_only_forces_the_sandbox() {
+        let resolved = run(&request("reviewer")).unwrap();
+        assert_eq!(
+            resolved.sandbox,
+            Chosen {
+                value: Sandbox::ReadOnly,
+                origin: Origin::Role
+            }
+        );
+    }
+
+    #[test]
+    fn errors_have_exact_texts() {
+        let with = |agent_type, change: fn(&mut SpawnRequest)| {
+            let mut request = request(agent_type);
+            change(&mut request);
+            request
+        };
+        let unchanged: fn(&mut SpawnRequest) = |_| {};
+        let rows = [
+            (with("ghost", unchanged), "missing agent template: ghost"),
+            (
+                with("default", |request| request.agent_name = Some(PersonaName::normalise("p"))),
+                "agent_name requires a non-default agent_type",
+            ),
+            (
+                with("reviewer", |request| request.agent_name = Some(PersonaName::normalise("p"))),
+                "unknown agent_name \"p\" for agent_type \"reviewer\"",
+            ),
+            (
+                with("broken", unchanged),
+                "invalid agent template \"broken\": invalid YAML: read_only: ",
+            ),
+            (
+                with("plain", |request| request.effort = Some(String::new())),
+                "reasoning_effort \"\" is not supported for model \"parent-model\". Supported efforts: none, minimal, \
+                 low, medium, high, xhigh",
+            ),
+            (
+                with("plain", |request| request.expected_digest = Some(Digest::of(b"x"))),
+                "template \"plain\" has digest ",
+            ),
+            (
+                with("default", |request| request.expected_digest = Some(Digest::of(b"x"))),
+                "template \"default\" has digest (none), not the expected ",
+            ),
+        ];
+        for (request, text) in rows {
+            let error = run(&request).unwrap_err().to_string();
+            assert!(error.starts_with(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_only_a_listing_needs_stops_no_spawn() {
+        let resolved = run(&request("silent")).unwrap();
+        assert_eq!(resolved.warnings.len(), 1);
+        assert!(resolved.warnings[0].ends_with("missing required frontmatter description"));
+    }
+
+    #[test]
+    fn a_catalogue_replaces_aliases_and_checks_the_final_pair() {
+        let models = "
+models: [{name: m1, provider: p1, efforts: [low]}, {name: parent-model, provider: parent-provider}]
+aliases: {role-model: m1}
+";
+        let mut reviewer = request("reviewer");
+        assert_eq!(
+            run_with(&reviewer, models).unwrap_err().to_string(),
+            "reasoning_effort \"medium\" is not supported for model \"m1\". Supported efforts: none, low"
+        );
+        reviewer.effort = Some("low".to_owned());
+        let resolved = run_with(&reviewer, models).unwrap();
+        assert_eq!(chosen(resolved.model.as_ref()), ("m1".to_owned(), Origin::Alias));
+        assert_eq!(chosen(resolved.provider.as_ref()), ("p1".to_owned(), Origin::Alias));
+
+        reviewer.model = Some("m9".to_owned());
+        assert_eq!(
+            run_with(&reviewer, models).unwrap_err().to_string(),
+            "unknown model \"m9\" for spawn_agent. Available models: m1, parent-model"
+        );
+        reviewer.model = None;
+        reviewer.provider = Some("p9".to_owned());
+        assert_eq!(
+            run_with(&reviewer, models).unwrap_err().to_string(),
+            "unknown provider \"p9\". Available providers: p1, parent-provider"
+        );
+    }
+
+    #[test]
+    fn the_digest_names_the_resolution() {
+        let plain = run(&request("plain")).unwrap();
+        assert_eq!(plain.digest(), run(&request("plain")).unwrap().digest());
+        let mut other = plain.clone();
+        other.sandbox.value = Sandbox::WorkspaceWrite;
+        assert_ne!(plain.digest(), other.digest());
+        let mut warned = plain.clone();
+        warned.warnings.push("w".to_owned());
+        assert_eq!(plain.digest(), warned.digest());
+    }
+}

@@ -1,0 +1,210 @@
+//! What a spawn gets, with the origin of every value, and the digest that names it.
+
+use std::collections::BTreeMap;
+
+use tool_policy::Layer;
+
+use crate::domain::{
+    digest::{Digest, DigestBuilder},
+    effort::Effort,
+    prompt::Block,
+    sandbox::Sandbox,
+    template::{Dialect, EdgeManagement, Scope},
+};
+
+/// What decided a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// The request.
+    Explicit,
+    /// The selected persona.
+    Persona,
+    /// The role.
+    Role,
+    /// The parent.
+    Inherited,
+    /// An alias of the model catalogue.
+    Alias,
+    /// The service.
+    Default,
+}
+
+impl Origin {
+    /// The name, for digests.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Explicit => "explicit",
+            Self::Persona => "persona",
+            Self::Role => "role",
+            Self::Inherited => "inherited",
+            Self::Alias => "alias",
+            Self::Default => "default",
+        }
+    }
+}
+
+/// A value and what decided it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen<T> {
+    /// The value.
+    pub value: T,
+    /// What decided it.
+    pub origin: Origin,
+}
+
+/// How a template's instructions relate to inherited ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstructionsMode {
+    /// They take their place.
+    Replace,
+    /// They follow them.
+    Append,
+    /// There are none of its own.
+    Blocks,
+}
+
+impl InstructionsMode {
+    /// The name, for digests.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Replace => "replace",
+            Self::Append => "append",
+            Self::Blocks => "blocks",
+        }
+    }
+
+    /// What a dialect asks for.
+    #[must_use]
+    pub const fn of(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Role | Dialect::Profile | Dialect::Foreign => Self::Replace,
+            Dialect::Subagent => Self::Append,
+            Dialect::Graph => Self::Blocks,
+        }
+    }
+}
+
+/// Which template was used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Where it was found.
+    pub scope: Scope,
+    /// How it is written.
+    pub dialect: Dialect,
+    /// Its path.
+    pub path: String,
+    /// SHA-256 of its bytes.
+    pub digest: Option<Digest>,
+    /// The paths of those that it hides.
+    pub shadowed: Vec<String>,
+}
+
+/// What a spawn gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The exact name of the template; `default` without one.
+    pub agent_type: String,
+    /// The selected persona.
+    pub agent_name: Option<String>,
+    /// The template's description.
+    pub description: Option<String>,
+    /// The role's text; the parent's where no template applies; empty for graph templates.
+    pub instructions: String,
+    /// How they relate to inherited ones.
+    pub instructions_mode: InstructionsMode,
+    /// What is sent before the task.
+    pub blocks: Vec<Block>,
+    /// The model; `None`: the runner's default.
+    pub model: Option<Chosen<String>>,
+    /// The effort; `None`: the program's default.
+    pub effort: Option<Chosen<Effort>>,
+    /// The provider; `None`: the runner's default.
+    pub provider: Option<Chosen<String>>,
+    /// The sandbox.
+    pub sandbox: Chosen<Sandbox>,
+    /// The layer that the template adds, if it restricts.
+    pub tools: Option<Layer>,
+    /// Tool patterns that children may hold.
+    pub grant_list: Vec<String>,
+    /// Agent types that may be spawned.
+    pub spawn_list: Vec<String>,
+    /// What the template may do to the graph.
+    pub edge_management: EdgeManagement,
+    /// What the template declares.
+    pub capabilities: Vec<String>,
+    /// Which template it is; `None` without one.
+    pub source: Option<Source>,
+    /// What the caller should know but that stops nothing.
+    pub warnings: Vec<String>,
+}
+
+impl Resolved {
+    /// The origins by field name, of the fields that have a value.
+    #[must_use]
+    pub fn origins(&self) -> BTreeMap<&'static str, Origin> {
+        let mut origins = BTreeMap::from([("sandbox", self.sandbox.origin)]);
+        origins.extend(self.model.as_ref().map(|model| ("model", model.origin)));
+        origins.extend(self.effort.as_ref().map(|effort| ("reasoning_effort", effort.origin)));
+        origins.extend(self.provider.as_ref().map(|provider| ("provider", provider.origin)));
+        origins
+    }
+
+    /// Names this resolution: a digest over everything but the warnings.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let mut digest = DigestBuilder::new();
+        digest
+            .text("agent_type", &self.agent_type)
+            .text("agent_name", self.agent_name.as_deref().unwrap_or_default())
+            .text("description", self.description.as_deref().unwrap_or_default())
+            .text("instructions", &self.instructions)
+            .text("instructions_mode", self.instructions_mode.as_str());
+        for block in &self.blocks {
+            digest.text(block.kind.as_str(), block.sha256.as_str());
+        }
+        digest
+            .text("model", self.model.as_ref().map_or("", |model| model.value.as_str()))
+            .text("effort", self.effort.as_ref().map_or("", |effort| effort.value.as_str()))
+            .text("provider", self.provider.as_ref().map_or("", |provider| provider.value.as_str()))
+            .text("sandbox", self.sandbox.value.as_str());
+        for (field, origin) in self.origins() {
+            digest.text(field, origin.as_str());
+        }
+        if let Some(layer) = &self.tools {
+            digest
+                .text("origin", &layer.origin)
+                .text("match", match_name(layer))
+                .list("allow", layer.allow.iter().map(String::as_str))
+                .list("deny", layer.deny.iter().map(String::as_str));
+        }
+        let edges = match self.edge_management {
+            EdgeManagement::None => "none",
+            EdgeManagement::Own => "self",
+            EdgeManagement::All => "all",
+        };
+        digest
+            .list("grant_list", self.grant_list.iter().map(String::as_str))
+            .list("spawn_list", self.spawn_list.iter().map(String::as_str))
+            .text("edge_management", edges)
+            .list("capabilities", self.capabilities.iter().map(String::as_str));
+        if let Some(source) = &self.source {
+            digest
+                .text("scope", &source.scope.to_string())
+                .text("dialect", &source.dialect.to_string())
+                .text("path", &source.path)
+                .text("content", source.digest.as_ref().map_or("", Digest::as_str))
+                .list("shadowed", source.shadowed.iter().map(String::as_str));
+        }
+        digest.finish()
+    }
+}
+
+const fn match_name(layer: &Layer) -> &'static str {
+    match layer.mode {
+        tool_policy::MatchMode::Glob => "glob",
+        tool_policy::MatchMode::GlobIgnoreCase => "glob_ignore_case",
+        tool_policy::MatchMode::Literal => "literal",
+    }
+}

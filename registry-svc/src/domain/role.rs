@@ -1,0 +1,406 @@
+//! The role dialect: YAML frontmatter, a default prompt, and a block for each persona.
+
+use serde::Deserialize;
+use tool_policy::{MatchMode, Policy};
+
+use crate::domain::{
+    diagnostic::Finding,
+    effort::Effort,
+    frontmatter::Document,
+    keys::{self, KeySet},
+    lists::{self, WhenEmpty},
+    malformed::{Located, Malformed},
+    name::{AgentType, PersonaName},
+    persona::{self, Blocks},
+    template::{Parsed, Persona, Template, ToolLists},
+    yaml::{self, Shape},
+};
+
+const KEYS: KeySet = KeySet {
+    known: &[
+        "description",
+        "model",
+        "reasoning_effort",
+        "read_only",
+        "agent_names",
+        "allow_list",
+        "deny_list",
+        "spawn_list",
+        "grant_list",
+        "keywords",
+    ],
+    place: "the frontmatter",
+};
+
+const PERSONA_KEYS: KeySet = KeySet {
+    known: &["name", "description", "model", "reasoning_effort"],
+    place: "an entry of agent_names",
+};
+
+/// The frontmatter as it is written. `read_only` is no Option: a null there is an error, since its author wanted a
+/// restriction and did not get around to it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, expecting = "a mapping of keys")]
+struct Frontmatter {
+    description: Option<String>,
+    model: Option<String>,
+    reasoning_effort: Option<Effort>,
+    read_only: bool,
+    agent_names: Option<Vec<Declaration>>,
+    allow_list: Option<Vec<String>>,
+    deny_list: Option<Vec<String>>,
+    spawn_list: Option<Vec<String>>,
+    grant_list: Option<Vec<String>>,
+    keywords: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a mapping with name and description")]
+struct Declaration {
+    name: String,
+    description: Option<String>,
+    model: Option<String>,
+    reasoning_effort: Option<Effort>,
+}
+
+/// Reads a role. `name` is used in messages only.
+#[must_use]
+pub fn parse(name: &AgentType, text: &str) -> Parsed {
+    let mut findings = Vec::new();
+    let outcome = read(name, text, &mut findings);
+    Parsed::new(outcome, findings)
+}
+
+fn read(name: &AgentType, text: &str, findings: &mut Vec<Finding>) -> Result<Template, Located> {
+    let document = Document::split(text)?;
+    let (frontmatter, shape) = match &document.yaml {
+        Some(yaml) => yaml::parse::<Frontmatter>(yaml)
+            .map_err(|error| Malformed::InvalidYaml(error.message).at(error.line))?,
+        None => (Frontmatter::default(), Shape::Null),
+    };
+    check_keys(&document, &shape, findings)?;
+
+    let from = (&document, &shape);
+    let mut list = |key, raw, when_empty| lists::clean(key, raw, when_empty, from, findings);
+    let tools = ToolLists {
+        mode: MatchMode::Glob,
+        allow: list("allow_list", frontmatter.allow_list, WhenEmpty::Unrestricted)?,
+        deny: list("deny_list", frontmatter.deny_list, WhenEmpty::Nothing)?,
+    };
+    let grant_list = list("grant_list", frontmatter.grant_list, WhenEmpty::Unrestricted)?;
+    let spawn_list = list("spawn_list", frontmatter.spawn_list, WhenEmpty::Unrestricted)?;
+    let keywords = list("keywords", frontmatter.keywords, WhenEmpty::Nothing)?;
+    check_patterns(name, &tools, &grant_list)?;
+
+    let blocks = Blocks::split(&document.body, document.body_line);
+    Ok(Template {
+        description: non_blank(frontmatter.description),
+        model: non_blank(frontmatter.model),
+        effort: frontmatter.reasoning_effort,
+        read_only: frontmatter.read_only,
+        tools,
+        spawn_list: agent_types(spawn_list).map_err(|why| why.at(document.line_of("spawn_list")))?,
+        grant_list,
+        keywords,
+        default_prompt: non_blank(Some(blocks.default)),
+        personas: personas(frontmatter.agent_names.unwrap_or_default(), &blocks.named)?,
+        ..Template::empty(MatchMode::Glob)
+    })
+}
+
+fn check_keys(document: &Document, shape: &Shape, findings: &mut Vec<Finding>) -> Result<(), Located> {
+    findings.extend(keys::check(shape, KEYS, document)?);
+    let declarations = shape.entries().iter().find(|(key, _)| key == "agent_names");
+    for declaration in declarations.map_or(&[][..], |(_, list)| list.items()) {
+        findings.extend(keys::check(declaration, PERSONA_KEYS, document)?);
+    }
+    Ok(())
+}
+
+/// Compiles the patterns once, so that a bad one shows at its author's and not at the first spawn.
+fn check_patterns(name: &AgentType, tools: &ToolLists, grant_list: &[String]) -> Result<(), Malformed> {
+    let mut grant = tools.layer(name.as_str());
+    grant.allow = grant_list.to_vec();
+    grant.deny.clear();
+    Policy::compile(vec![tools.layer(name.as_str()), grant])?;
+    Ok(())
+}
+
+fn agent_types(list: Vec<String>) -> Result<Vec<String>, Malformed> {
+    let mut names = Vec::with_capacity(list.len());
+    for entry in list {
+        match AgentType::parse(&entry) {
+            Ok(name) => names.push(name.to_string()),
+            Err(_) => return Err(Malformed::BadSpawnEntry(entry)),
+        }
+    }
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn personas(declared: Vec<Declaration>, blocks: &[persona::Block]) -> Result<Vec<Persona>, Located> {
+    let named: Vec<(PersonaName, Declaration)> = declared
+        .into_iter()
+        .map(|declaration| (PersonaName::normalise(&declaration.name), declaration))
+        .collect();
+    let pairs = persona::pair(named, blocks, |(name, _)| name)?;
+    let mut personas: Vec<Persona> = pairs
+        .into_iter()
+        .map(|((name, declaration), block)| Persona {
+            name,
+            description: non_blank(declaration.description),
+            model: non_blank(declaration.model),
+            effort: declaration.reasoning_effort,
+            prompt: block.text,
+        })
+        .collect();
+    personas.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(personas)
+}
+
+/// The text without surrounding space, if there is any other.
+fn non_blank(text: Option<String>) -> Option<String> {
+    let text = text?;
+    let trimmed = text.trim();
+    (!trimmed.is_empty()).then(|| trimmed.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{diagnostic::Severity, malformed::Incomplete};
+
+    fn run(text: &str) -> Parsed {
+        parse(&AgentType::parse("auditor").unwrap(), text)
+    }
+
+    fn template(text: &str) -> Template {
+        Template::clone(&run(text).template.unwrap())
+    }
+
+    /// The example of the seed document, whole.
+    const SEED: &str = "---
+description: Use `auditor` for compliance checks and risk triage.
+model: gpt-5-codex
+reasoning_effort: medium
+read_only: true
+agent_names:
+  - name: strict
+    description: Conservative validation with explicit risk callouts.
+    model: gpt-5-codex
+    reasoning_effort: high
+  - name: fast
+    description: Quick scan with concise findings.
+    model: gpt-5.3-codex-spark
+    reasoning_effort: medium
+allow_list:
+  - exec_command
+  - write_stdin
+deny_list:
+  - apply_patch
+---
+Use `auditor` for policy and contract checks.
+Return findings first, then assumptions.
+
+<!-- agent_name: strict -->
+Prioritize completeness and defensive checks.
+
+<!-- agent_name: fast -->
+Prioritize speed and high-signal output.
+";
+
+    #[test]
+    fn reads_the_seed_example() {
+        let parsed = run(SEED);
+        assert_eq!(parsed.findings, []);
+        let template = parsed.template.unwrap();
+        assert_eq!(
+            template.description.as_deref(),
+            Some("Use `auditor` for compliance checks and risk triage.")
+        );
+        assert_eq!(template.model.as_deref(), Some("gpt-5-codex"));
+        assert_eq!(template.effort, Some(Effort::Medium));
+        assert!(template.read_only);
+        assert_eq!(template.tools.allow, ["exec_command", "write_stdin"]);
+        assert_eq!(template.tools.deny, ["apply_patch"]);
+        assert_eq!(
+            template.default_prompt.as_deref(),
+            Some("Use `auditor` for policy and contract checks.\nReturn findings first, then assumptions.")
+        );
+        let names: Vec<_> = template
+            .personas
+            .iter()
+            .map(|persona| persona.name.as_str().to_owned())
+            .collect();
+        assert_eq!(names, ["fast", "strict"]);
+        assert_eq!(template.personas[1].effort, Some(Effort::High));
+        assert_eq!(
+            template.personas[1].prompt,
+            "Prioritize completeness and defensive checks."
+        );
+    }
+
+    #[test]
+    fn every_line_end_gives_the_same_template() {
+        assert_eq!(run(&SEED.replace('\n', "\r\n")), run(SEED));
+        assert_eq!(run(&format!("\u{feff}{SEED}")), run(SEED));
+    }
+
+    #[test]
+    fn without_frontmatter_everything_is_prompt() {
+        let parsed = run("just a prompt");
+        assert_eq!(
+            parsed.template.unwrap().default_prompt.as_deref(),
+            Some("just a prompt")
+        );
+        assert_eq!(parsed.findings[0].message, Incomplete::Description.to_string());
+    }
+
+    #[test]
+    fn extension_keys_are_read() {
+        let template = template("---\nspawn_list: [Worker, bug-hunter]\ngrant_list: [wait]\nkeywords: [b, a]\n---\nx");
+        assert_eq!(template.spawn_list, ["bug-hunter", "worker"]);
+        assert_eq!(template.grant_list, ["wait"]);
+        assert_eq!(template.keywords, ["a", "b"]);
+    }
+
+    #[test]
+    fn names_are_normalised_and_blanks_are_absent() {
+        let text = "---\nmodel: ' '\nagent_names:\n  - name: ' Claude '\n    description: d\n---\nx\n\
+                    <!-- agent_name: CLAUDE -->\ny";
+        let template = template(text);
+        assert_eq!(template.model, None);
+        assert_eq!(template.personas[0].name.as_str(), "claude");
+    }
+
+    #[test]
+    fn malformed_templates_say_why_and_where() {
+        let rows: &[(&str, &str, Option<usize>)] = &[
+            (
+                "---\ndescription: x\n",
+                "unterminated frontmatter: no closing \"---\" line",
+                Some(1),
+            ),
+            (
+                "---\nread_only: yes\n---\nx",
+                "invalid YAML: read_only: invalid type: string \"yes\", expected a boolean at line 2 column 12",
+                Some(2),
+            ),
+            (
+                "---\ndescription: a\ndescription: b\n---\nx",
+                "invalid YAML: duplicate field `description`",
+                None,
+            ),
+            (
+                "---\ntools: [a]\n---\nx",
+                "key \"tools\" would restrict nothing here; use \"allow_list\" at the top level of the frontmatter",
+                Some(2),
+            ),
+            (
+                "---\ndescription: x\nread-only: true\n---\nx",
+                "unknown key \"read-only\"; did you mean \"read_only\"? It restricts, so it is not ignored",
+                Some(3),
+            ),
+            (
+                "---\nagent_names:\n  - name: a\n    deny_list: [x]\n---\nx\n<!-- agent_name: a -->\ny",
+                "key \"deny_list\" would restrict nothing here; use \"deny_list\" at the top level of the frontmatter",
+                Some(4),
+            ),
+            (
+                "---\nallow_list: [' ']\n---\nx",
+                "allow_list has only blank entries; remove it or name at least one",
+                Some(2),
+            ),
+            (
+                "---\nspawn_list: ['a b']\n---\nx",
+                "spawn_list: \"a b\" is not an agent_type",
+                Some(2),
+            ),
+            (
+                "---\ndescription: x\n---\nx\n<!-- agent_name: a -->\ny",
+                "found agent_name blocks but frontmatter agent_names is missing",
+                Some(5),
+            ),
+            (
+                "---\nagent_names:\n  - name: a\n---\nx",
+                "invalid agent_names: missing agent_name block for \"a\"",
+                None,
+            ),
+            (
+                "---\nagent_names:\n  - name: a\n---\nx\n<!-- agent_name: a -->\ny\n<!-- agent_name: b -->\nz",
+                "invalid agent_names: missing agent_names entry for \"b\"",
+                Some(8),
+            ),
+        ];
+        for (text, message, line) in rows {
+            let parsed = run(text);
+            let error = parsed.template.unwrap_err().to_string();
+            assert!(error.starts_with(message), "{text:?}: {error}");
+            let finding = parsed.findings.last().unwrap();
+            assert_eq!(finding.severity, Severity::Error);
+            assert_eq!(finding.message, error);
+            if line.is_some() {
+                assert_eq!(finding.line, *line, "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_types_are_invalid_yaml() {
+        for yaml in [
+            "read_only:",
+            "read_only: \"true\"",
+            "reasoning_effort: extreme",
+            "reasoning_effort: HIGH",
+            "allow_list: wait",
+            "allow_list: [{a: b}]",
+            "agent_names: {name: a}",
+            "agent_names: [{description: nameless}]",
+            "allow_list: [*foo]",
+            "description: [a]",
+            "- a list",
+            "a: [",
+        ] {
+            let error = run(&format!("---\n{yaml}\n---\nx")).template.unwrap_err().to_string();
+            assert!(error.starts_with("invalid YAML: "), "{yaml}: {error}");
+        }
+    }
+
+    #[test]
+    fn odd_templates_work_and_warn() {
+        let parsed = run("---\ndescription: d\ncolor: blue\nallow_list: []\nagent_names:\n  - name: a\n    \
+                          description: d\n    modle: m\n---\nx\n<!-- agent_name: a -->\ny");
+        assert!(parsed.template.is_ok());
+        let messages: Vec<_> = parsed
+            .findings
+            .iter()
+            .map(|finding| (finding.line, finding.message.as_str()))
+            .collect();
+        assert_eq!(
+            messages,
+            [
+                (Some(3), "unknown key \"color\" in the frontmatter is ignored"),
+                (Some(8), "unknown key \"modle\" in an entry of agent_names is ignored"),
+                (Some(4), "an empty allow_list restricts nothing"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_listing_needs_is_an_error_only_there() {
+        let rows: &[(&str, Incomplete)] = &[
+            ("---\nmodel: m\n---\nx", Incomplete::Description),
+            ("---\ndescription: d\n---\n", Incomplete::DefaultPrompt),
+            (
+                "---\ndescription: d\nagent_names: [{name: a}]\n---\nx\n<!-- agent_name: a -->\ny",
+                Incomplete::PersonaDescription(PersonaName::normalise("a")),
+            ),
+        ];
+        for (text, incomplete) in rows {
+            let parsed = run(text);
+            assert_eq!(parsed.template.unwrap().complete(), Err(incomplete.clone()), "{text:?}");
+            assert_eq!(parsed.findings.last().unwrap().message, incomplete.to_string());
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What every dialect is parsed into.
+
+use std::{fmt, sync::Arc};
+
+use tool_policy::{Layer, MatchMode};
+
+use crate::domain::{
+    diagnostic::{Diagnostic, Finding},
+    digest::Digest,
+    effort::Effort,
+    malformed::{Incomplete, Located, Malformed},
+    name::{PersonaName, TemplateName},
+};
+
+/// The format in which a template is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dialect {
+    /// `.codex/.agents/*.md`.
+    Role,
+    /// `.codex/agents/*.md` with profile keys.
+    Profile,
+    /// `.codex/agents/*.md` with `name` and model_config.
+    Subagent,
+    /// `docs/templates/*.md`.
+    Graph,
+    /// Another program's agent file.
+    Foreign,
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Role => "role",
+            Self::Profile => "profile",
+            Self::Subagent => "subagent",
+            Self::Graph => "graph",
+            Self::Foreign => "foreign",
+        })
+    }
+}
+
+/// Where a template comes from, in order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// A directory of the project.
+    Project,
+    /// The user's home, or the site's.
+    User,
+    /// The binary.
+    System,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Project => "project",
+            Self::User => "user",
+            Self::System => "system",
+        })
+    }
+}
+
+/// The tool lists of a template. Empty lists restrict nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolLists {
+    /// How the patterns match; the dialect decides.
+    pub mode: MatchMode,
+    /// Patterns that are allowed.
+    pub allow: Vec<String>,
+    /// Patterns that are denied.
+    pub deny: Vec<String>,
+}
+
+impl ToolLists {
+    /// The policy layer that these lists are, of a template of that name.
+    #[must_use]
+    pub fn layer(&self, name: &str) -> Layer {
+        Layer {
+            origin: format!("role:{name}"),
+            mode: self.mode,
+            allow: self.allow.clone(),
+            deny: self.deny.clone(),
+        }
+    }
+}
+
+/// A variant of a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Persona {
+    /// Its name.
+    pub name: PersonaName,
+    /// How it differs, in a line.
+    pub description: Option<String>,
+    /// Its model, over the role's.
+    pub model: Option<String>,
+    /// Its effort, over the role's.
+    pub effort: Option<Effort>,
+    /// Its text, in the default prompt's place. Never blank.
+    pub prompt: String,
+}
+
+/// What a graph template may do to the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EdgeManagement {
+    /// Nothing.
+    None,
+    /// Manage edges that it ends in.
+    Own,
+    /// Manage every edge and spawn nodes.
+    All,
+}
+
+/// A template that parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    /// What it is for, in a line.
+    pub description: Option<String>,
+    /// Its model.
+    pub model: Option<String>,
+    /// Its effort.
+    pub effort: Option<Effort>,
+    /// Whether it forces the sandbox read-only.
+    pub read_only: bool,
+    /// Its tool lists.
+    pub tools: ToolLists,
+    /// Agent types that its threads may spawn; empty: any.
+    pub spawn_list: Vec<String>,
+    /// Tool patterns that its children may hold; empty: its own policy.
+    pub grant_list: Vec<String>,
+    /// Words by which routing finds it.
+    pub keywords: Vec<String>,
+    /// The version that it declares.
+    pub version: Option<String>,
+    /// The capabilities that it declares.
+    pub capabilities: Vec<String>,
+    /// The constraints that it declares.
+    pub constraints: Vec<String>,
+    /// The text that is used where no persona is selected, trimmed; `None` if blank.
+    pub default_prompt: Option<String>,
+    /// The personas, sorted by name.
+    pub personas: Vec<Persona>,
+}
+
+impl Template {
+    /// A template that declares nothing; patterns match as the dialect says.
+    #[must_use]
+    pub const fn empty(mode: MatchMode) -> Self {
+        Self {
+            description: None,
+            model: None,
+            effort: None,
+            read_only: false,
+            tools: ToolLists {
+                mode,
+                allow: Vec::new(),
+                deny: Vec::new(),
+            },
+            spawn_list: Vec::new(),
+            grant_list: Vec::new(),
+            keywords: Vec::new(),
+            version: None,
+            capabilities: Vec::new(),
+            constraints: Vec::new(),
+            default_prompt: None,
+            personas: Vec::new(),
+        }
+    }
+
+    /// The first thing that a listing needs and this template lacks.
+    ///
+    /// # Errors
+    ///
+    /// Description, default prompt, then the personas' descriptions in order of name.
+    pub fn complete(&self) -> Result<(), Incomplete> {
+        if self.description.is_none() {
+            return Err(Incomplete::Description);
+        }
+        if self.default_prompt.is_none() {
+            return Err(Incomplete::DefaultPrompt);
+        }
+        match self.personas.iter().find(|persona| persona.description.is_none()) {
+            Some(persona) => Err(Incomplete::PersonaDescription(persona.name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// What its capabilities allow it to do to the graph.
+    #[must_use]
+    pub fn edge_management(&self) -> EdgeManagement {
+        let declares = |wanted: &[&str]| self.capabilities.iter().any(|name| wanted.contains(&name.as_str()));
+        if declares(&["edge_management_all", "spawn_nodes"]) {
+            EdgeManagement::All
+        } else if declares(&["edge_management_self"]) {
+            EdgeManagement::Own
+        } else {
+            EdgeManagement::None
+        }
+    }
+}
+
+/// What a dialect made of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parsed {
+    /// The template, or why there is none.
+    pub template: Result<Arc<Template>, Malformed>,
+    /// What its author should know, the reason of a failure included.
+    pub findings: Vec<Finding>,
+}
+
+impl Parsed {
+    /// The outcome of a parser, with the warnings that it collected on the way.
+    #[must_use]
+    pub fn new(outcome: Result<Template, Located>, mut findings: Vec<Finding>) -> Self {
+        match outcome {
+            Ok(template) => {
+                if let Err(incomplete) = template.complete() {
+                    findings.push(
+                        Finding::error(None, incomplete.to_string())
+                            .suggest("it can be spawned, but fails a strict listing of all agents"),
+                    );
+                }
+                Self {
+                    template: Ok(Arc::new(template)),
+                    findings,
+                }
+            }
+            Err(Located { line, why }) => {
+                findings.push(Finding::error(line, why.to_string()));
+                Self {
+                    template: Err(why),
+                    findings,
+                }
+            }
+        }
+    }
+}
+
+/// A file that claims the name of a template, read and parsed. It keeps the name even if it is malformed: what lies
+/// below it in precedence may be looser.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateFile {
+    /// The name that it claims.
+    pub name: TemplateName,
+    /// Where it was found.
+    pub scope: Scope,
+    /// How it was read.
+    pub dialect: Dialect,
+    /// Its path.
+    pub path: String,
+    /// SHA-256 of its bytes; `None` if they were not read.
+    pub digest: Option<Digest>,
+    /// What it says.
+    pub parsed: Parsed,
+}
+
+impl TemplateFile {
+    /// Its findings, as diagnostics.
+    pub fn diagnostics(&self) -> impl Iterator<Item = Diagnostic> {
+        self.parsed.findings.iter().map(|finding| Diagnostic {
+            path: self.path.clone(),
+            dialect: Some(self.dialect),
+            finding: finding.clone(),
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! The bounds of request fields. Each refusal names the field and the limit.
+
+use troupe_proto::common::v1 as common;
+
+use crate::domain::{digest::Digest, error::RegistryError, prompt::Mode, sandbox::Sandbox};
+
+/// A path.
+pub(super) const PATH_BYTES: usize = 4096;
+/// A name of a template, a persona or a provider.
+pub(super) const NAME_BYTES: usize = 128;
+/// A model.
+pub(super) const MODEL_BYTES: usize = 256;
+/// The parent's instructions.
+pub(super) const INSTRUCTIONS_BYTES: usize = 1024 * 1024;
+/// A page token; ours are shorter.
+pub(super) const TOKEN_BYTES: usize = 1024;
+/// The page size where none is given, and the largest.
+const PAGE_SIZE: (usize, usize) = (500, 2_000);
+
+fn refuse<T>(field: &'static str, message: String) -> Result<T, RegistryError> {
+    Err(RegistryError::Argument { field, message })
+}
+
+/// A text within its bound, without NUL.
+pub(super) fn text(field: &'static str, value: String, limit: usize) -> Result<String, RegistryError> {
+    if value.len() > limit {
+        return refuse(
+            field,
+            format!("{field} has {} bytes; at most {limit} are allowed", value.len()),
+        );
+    }
+    if value.contains('\0') {
+        return refuse(field, format!("{field} has a NUL character"));
+    }
+    Ok(value)
+}
+
+/// A trimmed text; `None` if it is blank.
+pub(super) fn non_blank(field: &'static str, value: &str, limit: usize) -> Result<Option<String>, RegistryError> {
+    let value = text(field, value.trim().to_owned(), limit)?;
+    Ok(Some(value).filter(|value| !value.is_empty()))
+}
+
+/// The working directory; `None` if there is none. Not trimmed: a path may have spaces.
+pub(super) fn cwd(value: String, workspace_digest: &str) -> Result<Option<String>, RegistryError> {
+    if !workspace_digest.is_empty() {
+        // Bundles are not built yet, so none is known.
+        let digest = text("workspace_digest", workspace_digest.to_owned(), NAME_BYTES)?;
+        return Err(RegistryError::WorkspaceUnknown { digest });
+    }
+    let value = text("cwd", value, PATH_BYTES)?;
+    Ok(Some(value).filter(|value| !value.is_empty()))
+}
+
+/// A SHA-256.
+pub(super) fn digest(field: &'static str, value: &str) -> Result<Digest, RegistryError> {
+    match Digest::parse(value) {
+        Some(digest) => Ok(digest),
+        None => refuse(field, format!("{field} is not a SHA-256; expected 64 hexadecimal digits")),
+    }
+}
+
+/// How many items a page has.
+pub(super) fn page_size(value: i32) -> Result<usize, RegistryError> {
+    let (default, largest) = PAGE_SIZE;
+    match usize::try_from(value) {
+        Ok(0) => Ok(default),
+        Ok(size) => Ok(size.min(largest)),
+        Err(_) => refuse("page_size", format!("page_size is {value}; it may not be negative")),
+    }
+}
+
+/// The name space; what this release does not know is refused, not guessed.
+pub(super) fn namespace(value: i32) -> Result<common::Namespace, RegistryError> {
+    match common::Namespace::try_from(value) {
+        Ok(common::Namespace::Unspecified | common::Namespace::AgentType) => Ok(common::Namespace::AgentType),
+        Ok(common::Namespace::RoleTemplate) => Ok(common::Namespace::RoleTemplate),
+        Err(_) => refuse("namespace", format!("namespace {value} is unknown")),
+    }
+}
+
+/// The session's mode.
+pub(super) fn mode(value: i32) -> Result<Mode, RegistryError> {
+    match common::Mode::try_from(value) {
+        Ok(common::Mode::Unspecified | common::Mode::Implementation) => Ok(Mode::Implementation),
+        Ok(common::Mode::Planning) => Ok(Mode::Planning),
+        Err(_) => refuse("mode", format!("mode {value} is unknown")),
+    }
+}
+
+/// The parent's sandbox, if one is given.
+pub(super) fn sandbox(value: i32) -> Result<Option<Sandbox>, RegistryError> {
+    match common::Sandbox::try_from(value) {
+        Ok(common::Sandbox::Unspecified) => Ok(None),
+        Ok(common::Sandbox::ReadOnly) => Ok(Some(Sandbox::ReadOnly)),
+        Ok(common::Sandbox::WorkspaceWrite) => Ok(Some(Sandbox::WorkspaceWrite)),
+        Ok(common::Sandbox::FullAccess) => Ok(Some(Sandbox::FullAccess)),
+        Err(_) => refuse("inherited.sandbox", format!("inherited.sandbox {value} is unknown")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_over_its_bound_names_field_and_limit() {
+        assert_eq!(
+            text("cwd", "x".repeat(5), 4).unwrap_err().to_string(),
+            "cwd has 5 bytes; at most 4 are allowed"
+        );
+        assert!(text("cwd", "a\0".to_owned(), 4).is_err());
+        assert_eq!(text("cwd", "x".repeat(4), 4).unwrap(), "xxxx");
+    }
+
+    #[test]
+    fn page_sizes_are_coerced() {
+        assert_eq!(page_size(0).unwrap(), 500);
+        assert_eq!(page_size(1).unwrap(), 1);
+        assert_eq!(page_size(i32::MAX).unwrap(), 2_000);
+        assert!(page_size(-1).is_err());
+    }
+
+    #[test]
+    fn unknown_enum_values_are_refused() {
+        assert!(namespace(9).is_err());
+        assert!(mode(9).is_err());
+        assert!(sandbox(9).is_err());
+        assert_eq!(sandbox(0).unwrap(), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! From the domain's values to the API's messages.
+
+use std::collections::BTreeMap;
+
+use troupe_proto::{common::v1 as common, registry::v1 as registry};
+
+use crate::domain::{
+    diagnostic::{Diagnostic, Severity},
+    effort::Effort,
+    list::Listed,
+    prompt::{Block, BlockKind},
+    resolved::{Chosen, InstructionsMode, Origin, Resolved, Source},
+    sandbox::Sandbox,
+    template::{Dialect, EdgeManagement, Persona, Scope},
+};
+
+/// An agent, as a listing shows it.
+pub(super) fn agent(listed: &Listed<'_>, expanded: bool) -> registry::Agent {
+    let template = listed.template;
+    let brief = registry::Agent {
+        agent_type: listed.entry.file.name.to_string(),
+        description: template.description.clone().unwrap_or_default(),
+        allow_list: template.tools.allow.clone(),
+        deny_list: template.tools.deny.clone(),
+        agent_names: template.personas.iter().map(|each| persona(each, expanded)).collect(),
+        ..registry::Agent::default()
+    };
+    if !expanded {
+        return brief;
+    }
+    registry::Agent {
+        model: template.model.clone(),
+        reasoning_effort: template.effort.map(|effort| effort.to_string()),
+        default_prompt: Some(template.default_prompt.clone().unwrap_or_default()),
+        read_only: Some(template.read_only),
+        keywords: template.keywords.clone(),
+        capabilities: template.capabilities.clone(),
+        constraints: template.constraints.clone(),
+        version: template.version.clone(),
+        r#match: match_mode(template.tools.mode).into(),
+        source: Some(source(Source {
+            scope: listed.entry.file.scope,
+            dialect: listed.entry.file.dialect,
+            path: listed.entry.file.path.clone(),
+            digest: listed.entry.file.digest.clone(),
+            shadowed: listed.entry.shadowed.clone(),
+        })),
+        spawn_list: template.spawn_list.clone(),
+        grant_list: template.grant_list.clone(),
+        ..brief
+    }
+}
+
+fn persona(persona: &Persona, expanded: bool) -> registry::Persona {
+    let brief = registry::Persona {
+        name: persona.name.to_string(),
+        description: persona.description.clone().unwrap_or_default(),
+        ..registry::Persona::default()
+    };
+    if !expanded {
+        return brief;
+    }
+    registry::Persona {
+        model: persona.model.clone(),
+        reasoning_effort: persona.effort.map(|effort| effort.to_string()),
+        prompt: Some(persona.prompt.clone()),
+        ..brief
+    }
+}
+
+/// A diagnostic.
+pub(super) fn diagnostic(diagnostic: &Diagnostic) -> registry::Diagnostic {
+    let finding = &diagnostic.finding;
+    let severity = match finding.severity {
+        Severity::Error => registry::Severity::Error,
+        Severity::Warning => registry::Severity::Warning,
+    };
+    registry::Diagnostic {
+        path: diagnostic.path.clone(),
+        line: finding.line.map_or(0, |line| u32::try_from(line).unwrap_or(u32::MAX)),
+        dialect: diagnostic.dialect.map_or(common::Dialect::Unspecified, dialect).into(),
+        severity: severity.into(),
+        message: finding.message.clone(),
+        suggestion: finding.suggestion.clone().unwrap_or_default(),
+    }
+}
+
+/// What a spawn gets.
+pub(super) fn resolved(resolved: Resolved) -> common::ResolvedSpawn {
+    let origins = resolved.origins();
+    let origins = origins.into_iter().map(|(field, by)| (field.to_owned(), i32::from(origin(by))));
+    common::ResolvedSpawn {
+        origins: origins.collect(),
+        resolved_digest: resolved.digest().to_string(),
+        agent_type: resolved.agent_type,
+        agent_name: resolved.agent_name.unwrap_or_default(),
+        instructions: resolved.instructions,
+        instructions_mode: instructions_mode(resolved.instructions_mode).into(),
+        blocks: resolved.blocks.into_iter().map(block).collect(),
+        model: value(resolved.model),
+        reasoning_effort: resolved.effort.map_or("", |effort| Effort::as_str(effort.value)).to_owned(),
+        provider: value(resolved.provider),
+        endpoint: String::new(),
+        parameters: BTreeMap::new(),
+        sandbox: sandbox(resolved.sandbox.value).into(),
+        tool_policy: Some(common::ToolPolicy {
+            layers: resolved.tools.into_iter().map(layer).collect(),
+        }),
+        grant_list: resolved.grant_list,
+        spawn_list: resolved.spawn_list,
+        edge_management: edge_management(resolved.edge_management).into(),
+        source: resolved.source.map(source),
+        warnings: resolved.warnings,
+        agent_description: resolved.description.unwrap_or_default(),
+        capabilities: resolved.capabilities,
+    }
+}
+
+fn value(chosen: Option<Chosen<String>>) -> String {
+    chosen.map(|chosen| chosen.value).unwrap_or_default()
+}
+
+fn layer(layer: tool_policy::Layer) -> common::ToolPolicyLayer {
+    common::ToolPolicyLayer {
+        origin: layer.origin,
+        r#match: match_mode(layer.mode).into(),
+        allow_list: layer.allow,
+        deny_list: layer.deny,
+    }
+}
+
+fn block(block: Block) -> common::PromptBlock {
+    let kind = match block.kind {
+        BlockKind::System => common::BlockKind::System,
+        BlockKind::Role => common::BlockKind::Role,
+        BlockKind::Mode => common::BlockKind::Mode,
+    };
+    common::PromptBlock {
+        kind: kind.into(),
+        text: block.text,
+        sha256: block.sha256.to_string(),
+    }
+}
+
+fn source(source: Source) -> common::TemplateSource {
+    let scope = match source.scope {
+        Scope::Project => common::Scope::Project,
+        Scope::User => common::Scope::User,
+        Scope::System => common::Scope::System,
+    };
+    common::TemplateSource {
+        scope: scope.into(),
+        dialect: dialect(source.dialect).into(),
+        path: source.path,
+        digest: source.digest.map(|digest| digest.to_string()).unwrap_or_default(),
+        shadowed: source.shadowed,
+    }
+}
+
+const fn dialect(dialect: Dialect) -> common::Dialect {
+    match dialect {
+        Dialect::Role => common::Dialect::Role,
+        Dialect::Profile => common::Dialect::Profile,
+        Dialect::Subagent => common::Dialect::Subagent,
+        Dialect::Graph => common::Dialect::Graph,
+        Dialect::Foreign => common::Dialect::Foreign,
+    }
+}
+
+const fn match_mode(mode: tool_policy::MatchMode) -> common::MatchMode {
+    match mode {
+        tool_policy::MatchMode::Glob => common::MatchMode::Glob,
+        tool_policy::MatchMode::GlobIgnoreCase => common::MatchMode::GlobIgnoreCase,
+        tool_policy::MatchMode::Literal => common::MatchMode::Literal,
+    }
+}
+
+const fn instructions_mode(mode: InstructionsMode) -> common::InstructionsMode {
+    match mode {
+        InstructionsMode::Replace => common::InstructionsMode::Replace,
+        InstructionsMode::Append => common::InstructionsMode::Append,
+        InstructionsMode::Blocks => common::InstructionsMode::Blocks,
+    }
+}
+
+const fn sandbox(sandbox: Sandbox) -> common::Sandbox {
+    match sandbox {
+        Sandbox::ReadOnly => common::Sandbox::ReadOnly,
+        Sandbox::WorkspaceWrite => common::Sandbox::WorkspaceWrite,
+        Sandbox::FullAccess => common::Sandbox::FullAccess,
+    }
+}
+
+const fn edge_management(edges: EdgeManagement) -> common::EdgeManagement {
+    match edges {
+        EdgeManagement::None => common::EdgeManagement::None,
+        EdgeManagement::Own => common::EdgeManagement::Self_,
+        EdgeManagement::All => common::EdgeManagement::All,
+    }
+}
+
+const fn origin(origin: Origin) -> common::ValueOrigin {
+    match origin {
+        Origin::Explicit => common::ValueOrigin::Explicit,
+        Origin::Persona => common::ValueOrigin::Persona,
+        Origin::Role => common::ValueOrigin::Role,
+        Origin::Inherited => common::ValueOrigin::Inherited,
+        Origin::Alias => common::ValueOrigin::Alias,
+        Origin::Default => common::ValueOrigin::Default,
+    }
+}

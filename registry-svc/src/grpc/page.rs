@@ -1,0 +1,142 @@
+//! Pages: at most so many items and bytes, and a token for the rest.
+//!
+//! A token holds what it continues: a digest of the request that it belongs to, and the position after which to go on.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use prost::Message;
+
+use crate::{
+    domain::{digest::Digest, error::RegistryError},
+    grpc::bounds,
+};
+
+/// The bound of one page, in bytes. A larger single item is sent alone.
+pub(super) const PAGE_BYTES: usize = 1024 * 1024;
+
+/// Changes with the meaning of tokens, so that another release's are refused.
+const VERSION: &str = "1";
+
+/// Where a page starts and how large it may get.
+#[derive(Clone, Debug)]
+pub(super) struct Page {
+    request: Digest,
+    after: Option<String>,
+    size: usize,
+    bytes: usize,
+}
+
+impl Page {
+    /// The page that a request asks for. `request` digests all that the request has to repeat.
+    pub(super) fn of(request: Digest, page_size: i32, token: String, bytes: usize) -> Result<Self, RegistryError> {
+        let size = bounds::page_size(page_size)?;
+        let token = bounds::text("page_token", token, bounds::TOKEN_BYTES)?;
+        let after = if token.is_empty() {
+            None
+        } else {
+            Some(open(&token, &request)?)
+        };
+        Ok(Self {
+            request,
+            after,
+            size,
+            bytes,
+        })
+    }
+
+    /// Whether it is the first one.
+    pub(super) const fn is_first(&self) -> bool {
+        self.after.is_none()
+    }
+
+    /// Takes the page's part of all items, which are sorted by `key`, and the token for what is left; empty if nothing
+    /// is. Only what is sent is made.
+    pub(super) fn take<I, M: Message>(
+        &self,
+        items: impl IntoIterator<Item = I>,
+        key: impl Fn(&I) -> String,
+        make: impl Fn(I) -> M,
+    ) -> (Vec<M>, String) {
+        let mut page: Vec<M> = Vec::new();
+        let mut bytes = 0;
+        let mut last = String::new();
+        for item in items {
+            let position = key(&item);
+            if self.after.as_ref().is_some_and(|after| position <= *after) {
+                continue;
+            }
+            let message = make(item);
+            // Its own length, its field's tag and the length's own length.
+            bytes += message.encoded_len() + 8;
+            if page.len() >= self.size || (bytes > self.bytes && !page.is_empty()) {
+                return (page, self.token(&last));
+            }
+            page.push(message);
+            last = position;
+        }
+        (page, String::new())
+    }
+
+    fn token(&self, after: &str) -> String {
+        URL_SAFE_NO_PAD.encode(format!("{VERSION}:{}:{after}", self.request))
+    }
+}
+
+fn open(token: &str, request: &Digest) -> Result<String, RegistryError> {
+    let refuse = |message: &str| RegistryError::Argument {
+        field: "page_token",
+        message: message.to_owned(),
+    };
+    let malformed = || refuse("page_token is not one that this service gave out; start without it");
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| malformed())?;
+    let text = String::from_utf8(bytes).map_err(|_| malformed())?;
+    let mut parts = text.splitn(3, ':');
+    let (Some(VERSION), Some(digest), Some(after)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(malformed());
+    };
+    if digest != request.as_str() {
+        return Err(refuse(
+            "page_token belongs to another request, or what it lists has changed; start without it",
+        ));
+    }
+    Ok(after.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(size: i32, token: &str, bytes: usize) -> Result<Page, RegistryError> {
+        Page::of(Digest::of(b"request"), size, token.to_owned(), bytes)
+    }
+
+    fn take(page: &Page) -> (Vec<String>, String) {
+        let items = ["a", "b", "c"];
+        page.take(items, |item| (*item).to_owned(), str::to_owned)
+    }
+
+    #[test]
+    fn pages_follow_each_other_to_the_end() {
+        let (first, token) = take(&page(2, "", PAGE_BYTES).unwrap());
+        assert_eq!(first, ["a", "b"]);
+        let next = page(2, &token, PAGE_BYTES).unwrap();
+        assert!(!next.is_first());
+        assert_eq!(take(&next), (vec!["c".to_owned()], String::new()));
+        assert_eq!(take(&page(3, "", PAGE_BYTES).unwrap()).1, "");
+    }
+
+    #[test]
+    fn bytes_bound_a_page_but_never_to_nothing() {
+        let (first, token) = take(&page(0, "", 1).unwrap());
+        assert_eq!(first, ["a"]);
+        assert_eq!(take(&page(0, &token, 1).unwrap()).0, ["b"]);
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_request_only() {
+        let (_, token) = take(&page(1, "", PAGE_BYTES).unwrap());
+        assert!(Page::of(Digest::of(b"other"), 1, token, PAGE_BYTES).is_err());
+        for bad in ["x", "!!", "MTp4"] {
+            assert!(page(1, bad, PAGE_BYTES).is_err(), "{bad}");
+        }
+    }
+}

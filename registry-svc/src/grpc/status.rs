@@ -1,0 +1,121 @@
+//! From the domain's errors to the API's: the only place that knows codes and reasons.
+
+use std::fmt::Display;
+
+use tonic::{Code, Status};
+use troupe_proto::{fault::Fault, reason::Reason};
+
+use crate::domain::error::RegistryError;
+
+/// The status of an error.
+pub(super) fn status(error: RegistryError) -> Status {
+    fault(error).into()
+}
+
+/// Statuses travel in headers, which clients bound; names out of templates and paths out of requests do not.
+const MESSAGE_CHARS: usize = 1_500;
+/// The same, for one value of the metadata.
+const VALUE_CHARS: usize = 500;
+
+fn fault(error: RegistryError) -> Fault {
+    let message = cut(&error, MESSAGE_CHARS);
+    match error {
+        RegistryError::Argument { field, .. } => Fault::bad_field(Reason::InvalidArgument, field, message),
+        RegistryError::InvalidAgentType { given } => {
+            Fault::bad_field(Reason::InvalidAgentType, "agent_type", message).with("agent_type", value(&given))
+        }
+        RegistryError::AmbiguousAgentType { given, candidates } => {
+            Fault::bad_field(Reason::AmbiguousAgentType, "agent_type", message)
+                .with("agent_type", value(&given))
+                .with("candidates", value(&candidates.join(",")))
+        }
+        RegistryError::TemplateNotFound { name } => Fault::new(Code::NotFound, Reason::TemplateNotFound, message)
+            .with("template", value(&name))
+            .resource("agent template", value(&name), "no scope has a template of that name"),
+        RegistryError::TemplateInvalid { name, defect } => {
+            Fault::new(Code::FailedPrecondition, Reason::TemplateInvalid, message)
+                .with("template", value(&name))
+                .with("defect", value(&defect))
+                .precondition(value(&name), value(&defect))
+        }
+        RegistryError::UnknownPersona {
+            agent_type,
+            agent_name,
+            available,
+        } => Fault::bad_field(Reason::InvalidAgentName, "agent_name", message)
+            .with("agent_type", value(&agent_type))
+            .with("agent_name", value(&agent_name))
+            .with("available", value(&available.join(","))),
+        RegistryError::PersonaRequired { agent_type, available } => {
+            Fault::bad_field(Reason::InvalidAgentName, "agent_name", message)
+                .with("agent_type", value(&agent_type))
+                .with("available", value(&available.join(",")))
+        }
+        RegistryError::PersonaWithoutRole => Fault::bad_field(Reason::InvalidAgentName, "agent_name", message),
+        RegistryError::UnknownModel { model, available } => Fault::bad_field(Reason::UnknownModel, "model", message)
+            .with("model", value(&model))
+            .with("available", value(&available.join(","))),
+        RegistryError::UnsupportedEffort {
+            effort,
+            model,
+            supported,
+        } => Fault::bad_field(Reason::UnsupportedEffort, "reasoning_effort", message)
+            .with("reasoning_effort", value(&effort))
+            .with("model", value(&model))
+            .with("supported", value(&supported.join(","))),
+        RegistryError::UnknownProvider { provider, available } => {
+            Fault::bad_field(Reason::UnknownProvider, "provider", message)
+                .with("provider", value(&provider))
+                .with("available", value(&available.join(",")))
+        }
+        RegistryError::DigestMismatch { name, expected, actual } => {
+            let actual = actual.map_or_else(String::new, |digest| digest.to_string());
+            Fault::new(Code::FailedPrecondition, Reason::DigestMismatch, message)
+                .with("template", value(&name))
+                .with("expected", value(&expected))
+                .with("actual", value(&actual))
+        }
+        RegistryError::CwdRelative { cwd } => {
+            Fault::bad_field(Reason::InvalidArgument, "cwd", message).with("cwd", value(&cwd))
+        }
+        RegistryError::CwdNotFound { cwd } => {
+            Fault::new(Code::NotFound, Reason::CwdNotFound, message).with("cwd", value(&cwd))
+        }
+        RegistryError::CwdOutsideRoots { cwd } => {
+            Fault::new(Code::PermissionDenied, Reason::CwdOutsideRoots, message).with("cwd", value(&cwd))
+        }
+        RegistryError::WorkspaceUnknown { digest } => {
+            Fault::new(Code::FailedPrecondition, Reason::WorkspaceUnknown, message)
+                .with("workspace_digest", value(&digest))
+        }
+        RegistryError::NotBuilt { method, .. } => {
+            Fault::new(Code::Unimplemented, Reason::NotBuilt, message).with("method", method)
+        }
+        RegistryError::Internal => Fault::new(Code::Internal, Reason::Internal, message),
+    }
+}
+
+fn value(value: &dyn Display) -> String {
+    cut(value, VALUE_CHARS)
+}
+
+fn cut(value: &dyn Display, limit: usize) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(limit) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_are_cut() {
+        let cwd = "é".repeat(2_000);
+        let fault = fault(RegistryError::CwdRelative { cwd });
+        assert!(fault.message().chars().count() <= MESSAGE_CHARS + 3);
+        assert_eq!(value(&"short"), "short");
+    }
+}

@@ -1,0 +1,111 @@
+//! The registry as a program of its own.
+#![forbid(unsafe_code)]
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::Parser;
+use registry_svc::{Config, Registry};
+use serde_json::json;
+use svc_kit::{
+    auth::{Authenticator, Trust},
+    identity::OperatorRole,
+    listen, paths,
+    secret::SecretToken,
+    serve::ServeLimits,
+    shutdown::Shutdown,
+    telemetry::{self, LogFormat},
+};
+
+/// Knows the cast: discovers role templates, lists them, and resolves what a spawn gets.
+///
+/// Example: registry-svc --workspace-root ~/projects
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    /// Where to listen. Port 0 picks a free one; see --ready-file.
+    #[arg(long, env = "TROUPE_REGISTRY_LISTEN", default_value = "127.0.0.1:50051")]
+    registry_listen: String,
+    /// Where `.codex/` of the user scope lies. Default: the user's home.
+    #[arg(long, env = "TROUPE_HOME")]
+    home: Option<PathBuf>,
+    /// A directory that projects may lie in; repeatable. Default: the home, on loopback only.
+    #[arg(long = "workspace-root", env = "TROUPE_WORKSPACE_ROOTS", value_delimiter = ':')]
+    workspace_roots: Vec<PathBuf>,
+    /// The catalogue of models. Without, every model passes.
+    #[arg(long, env = "TROUPE_MODELS")]
+    models: Option<PathBuf>,
+    /// Leave the user's templates alone.
+    #[arg(long)]
+    no_seed: bool,
+    /// A file with the token that callers must show. Without, calls from this machine are trusted.
+    #[arg(long, env = "TROUPE_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+    /// Serve off loopback although nobody has to prove who they are.
+    #[arg(long)]
+    insecure: bool,
+    /// Write `{"registry": "host:port"}` to this file once the service serves.
+    #[arg(long)]
+    ready_file: Option<PathBuf>,
+    /// What to log, as `RUST_LOG` has it.
+    #[arg(long, env = "TROUPE_LOG", default_value = "info")]
+    log: String,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Options::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: Options) -> anyhow::Result<()> {
+    telemetry::init_logging(LogFormat::Text, &options.log)?;
+    let listener = listen::bind(&options.registry_listen).await?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    let token = options
+        .token_file
+        .map(|path| SecretToken::load_or_create(&path))
+        .transpose()?;
+    listen::refuse_open_bind(address, token.is_some(), options.insecure)?;
+    let authenticator = match (token, options.insecure) {
+        // One token serves people and the supervisor: to the registry both may read everything.
+        (Some(token), _) => Authenticator::new().operator("token", OperatorRole::Admin, token),
+        (None, true) => Authenticator::new().trust(Trust::Everybody),
+        (None, false) => Authenticator::new().trust(Trust::Loopback),
+    };
+    let home = match options.home {
+        Some(home) => home,
+        None => paths::default_home()?,
+    };
+    let workspace_roots = if options.workspace_roots.is_empty() && listen::is_loopback(address.ip()) {
+        vec![home.clone()]
+    } else {
+        options.workspace_roots
+    };
+    anyhow::ensure!(
+        !workspace_roots.is_empty(),
+        "off loopback the directories that projects may lie in must be named: pass --workspace-root DIR for each"
+    );
+    let config = Config {
+        home: Some(home),
+        workspace_roots,
+        seed: !options.no_seed,
+        models: options.models,
+    };
+    let registry = tokio::task::spawn_blocking(move || Registry::open(config)).await??;
+    let shutdown = Shutdown::new();
+    tokio::spawn(shutdown.clone().on_signal());
+    tracing::info!(%address, "registry-svc serves");
+    if let Some(path) = options.ready_file {
+        paths::write_ready_file(&path, &json!({ "registry": address.to_string() }))?;
+    }
+    registry
+        .serve(listener, authenticator, ServeLimits::default(), shutdown)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! Serving a registry that was opened.
+
+use svc_kit::{
+    auth::{AuthLayer, Authenticator},
+    serve::{self, ServeError, ServeLimits, Serving},
+    shutdown::Shutdown,
+};
+use tokio::net::TcpListener;
+use tonic::service::Routes;
+use troupe_proto::registry::v1::agent_registry_service_server::SERVICE_NAME;
+
+use crate::{AUTHORITY, Registry};
+
+impl Registry {
+    /// Serves until `shutdown`, with health and reflection.
+    ///
+    /// # Errors
+    ///
+    /// See [`ServeError`].
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        authenticator: Authenticator,
+        limits: ServeLimits,
+        shutdown: Shutdown,
+    ) -> Result<(), ServeError> {
+        let serving = Serving::new(Routes::new(self.service()), vec![SERVICE_NAME]);
+        let auth = AuthLayer::new(authenticator, AUTHORITY);
+        serve::serve(listener, serving, auth, limits, shutdown).await
+    }
+}

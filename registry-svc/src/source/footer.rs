@@ -1,0 +1,97 @@
+//! Finds the system footer: project, nearest first, then user; the embedded one is the caller's last resort.
+
+use std::{fs, path::Path, sync::Arc};
+
+use crate::{
+    domain::diagnostic::{Diagnostic, Finding},
+    source::{cache::StampedCache, read, stamp::Stamp, walk::Project},
+};
+
+/// Where footers lie in a project and in a home.
+pub(crate) const DIRECTORY: &str = ".codex/collab";
+/// The footer's file.
+pub(crate) const FILE: &str = "codex_system_footer.md";
+
+/// Reads footers, and remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Footers {
+    files: StampedCache<Result<Arc<str>, String>>,
+}
+
+impl Footers {
+    /// The first footer that can be read, and findings about those before it that cannot. A blank one counts: it means
+    /// that there is to be none.
+    #[must_use]
+    pub(crate) fn find(&self, project: Option<&Project>, home: Option<&Path>) -> (Option<Arc<str>>, Vec<Diagnostic>) {
+        let of_project = project.into_iter().flat_map(|project| {
+            let wall = project.wall.as_path();
+            project.directories.iter().map(move |directory| (directory.as_path(), wall))
+        });
+        let mut notes = Vec::new();
+        for (base, wall) in of_project.chain(home.map(|home| (home, home))) {
+            let path = base.join(DIRECTORY).join(FILE);
+            match self.read(&path, wall) {
+                Some(Ok(text)) => return (Some(text), notes),
+                Some(Err(why)) => notes.push(note(&path, &why)),
+                None => {}
+            }
+        }
+        (None, notes)
+    }
+
+    fn read(&self, path: &Path, wall: &Path) -> Option<Result<Arc<str>, String>> {
+        let metadata = fs::metadata(path).ok()?;
+        let footer = self.files.get(path, Stamp::of(&metadata), || {
+            read::text(path, wall)
+                .map(|text| text.strip_prefix('\u{feff}').unwrap_or(&text).replace("\r\n", "\n").into())
+                .map_err(|refused| refused.to_string())
+        });
+        Some(Result::clone(&footer))
+    }
+}
+
+fn note(path: &Path, why: &str) -> Diagnostic {
+    Diagnostic {
+        path: path.display().to_string(),
+        dialect: None,
+        finding: Finding::error(None, format!("this system footer is not used: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(base: &Path, text: &[u8]) {
+        fs::create_dir_all(base.join(DIRECTORY)).unwrap();
+        fs::write(base.join(DIRECTORY).join(FILE), text).unwrap();
+    }
+
+    #[test]
+    fn the_nearest_readable_footer_wins_and_a_blank_one_counts() {
+        let guard = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(guard.path()).unwrap();
+        let (root, near, home) = (base.join("root"), base.join("root/near"), base.join("home"));
+        for directory in [&near, &home] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        let project = Project {
+            directories: vec![near.clone(), root.clone()],
+            wall: root.clone(),
+        };
+        let footers = Footers::default();
+        let find = || {
+            let (text, notes) = footers.find(Some(&project), Some(&home));
+            (text.as_deref().map(str::to_owned), notes.len())
+        };
+        assert_eq!(find(), (None, 0));
+        write(&home, b"user");
+        assert_eq!(find(), (Some("user".to_owned()), 0));
+        write(&root, b"root");
+        assert_eq!(find(), (Some("root".to_owned()), 0));
+        write(&near, b"\n");
+        assert_eq!(find(), (Some("\n".to_owned()), 0));
+        write(&near, b"\xff");
+        assert_eq!(find(), (Some("root".to_owned()), 1));
+    }
+}

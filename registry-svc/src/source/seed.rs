@@ -1,0 +1,306 @@
+//! Seeding: copies of the embedded templates in the user scope, as a starting point to edit.
+//!
+//! A manifest beside the copies says what was written. With it an interrupted seeding is completed, and a copy that
+//! nobody edited follows an upgrade; an edited one is never touched. Each file is replaced as a whole, by a rename.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::digest::Digest;
+
+/// The manifest's file.
+const MANIFEST: &str = ".troupe-seed.json";
+
+/// A file to be seeded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SeedFile {
+    /// Its name in the directory.
+    pub(crate) name: &'static str,
+    /// Its content.
+    pub(crate) text: &'static str,
+}
+
+/// What seeding did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeedReport {
+    /// Files that were written for the first time.
+    pub written: Vec<PathBuf>,
+    /// Unedited copies that were brought to this release's text.
+    pub upgraded: Vec<PathBuf>,
+    /// Edited copies of an older text; this release's differs, and they hide it.
+    pub outdated: Vec<PathBuf>,
+    /// What failed, one sentence for each directory. Nothing depends on seeding.
+    pub warnings: Vec<String>,
+}
+
+/// What was seeded into a directory.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Manifest {
+    /// False from before the first file is written until after the last one is.
+    complete: bool,
+    /// The digest of what was written, by file name.
+    files: BTreeMap<String, String>,
+}
+
+/// What stands at a file's place.
+enum Place {
+    Absent,
+    Holds(Digest),
+    /// A link, a directory: somebody's doing in any case.
+    Foreign,
+}
+
+/// Seeds one directory. Does nothing if it holds a file of one of the names that no manifest accounts for.
+pub(crate) fn seed(directory: &Path, files: &[SeedFile], report: &mut SeedReport) {
+    if let Err(error) = try_seed(directory, files, report) {
+        report.warnings.push(format!("cannot seed {}: {error}", directory.display()));
+    }
+}
+
+fn try_seed(directory: &Path, files: &[SeedFile], report: &mut SeedReport) -> io::Result<()> {
+    let mut places = Vec::with_capacity(files.len());
+    for file in files {
+        places.push((file, look(&directory.join(file.name))?));
+    }
+    let nothing_there = places.iter().all(|(_, place)| matches!(place, Place::Absent));
+    let mut manifest = match read_manifest(directory)? {
+        // Also where all copies were deleted: an empty directory is seeded, however it became empty.
+        _ if nothing_there => Manifest::default(),
+        Some(manifest) => manifest,
+        None => return Ok(()),
+    };
+
+    if !manifest.complete {
+        fs::create_dir_all(directory)?;
+        for (file, place) in &places {
+            if matches!(place, Place::Absent) {
+                manifest.files.insert(file.name.to_owned(), digest(file).to_string());
+            }
+        }
+        write_manifest(directory, &manifest)?;
+    }
+    for (file, place) in &places {
+        bring(directory, file, place, &mut manifest, report)?;
+    }
+    manifest.complete = true;
+    write_manifest(directory, &manifest)
+}
+
+/// Brings one file to this release's text, if that is ours to do.
+fn bring(
+    directory: &Path,
+    file: &SeedFile,
+    place: &Place,
+    manifest: &mut Manifest,
+    report: &mut SeedReport,
+) -> io::Result<()> {
+    let path = directory.join(file.name);
+    let embedded = digest(file);
+    let seeded = manifest.files.get(file.name).and_then(|text| Digest::parse(text));
+    match place {
+        // Of a complete seed: its owner deleted it.
+        Place::Absent if manifest.complete => Ok(()),
+        Place::Absent => {
+            replace(&path, file.text)?;
+            report.written.push(path);
+            Ok(())
+        }
+        Place::Holds(content) if *content == embedded => {
+            manifest.files.insert(file.name.to_owned(), embedded.to_string());
+            Ok(())
+        }
+        Place::Holds(content) if seeded.as_ref() == Some(content) => {
+            replace(&path, file.text)?;
+            manifest.files.insert(file.name.to_owned(), embedded.to_string());
+            report.upgraded.push(path);
+            Ok(())
+        }
+        Place::Holds(_) | Place::Foreign => {
+            if seeded.is_some_and(|seeded| seeded != embedded) {
+                report.outdated.push(path);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn digest(file: &SeedFile) -> Digest {
+    Digest::of(file.text.as_bytes())
+}
+
+fn look(path: &Path) -> io::Result<Place> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_file() => Ok(Place::Holds(Digest::of(&fs::read(path)?))),
+        Ok(_) => Ok(Place::Foreign),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place::Absent),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_manifest(directory: &Path) -> io::Result<Option<Manifest>> {
+    match fs::read(directory.join(MANIFEST)) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Written only if it changes: a start that has nothing to do writes nothing.
+fn write_manifest(directory: &Path, manifest: &Manifest) -> io::Result<()> {
+    let path = directory.join(MANIFEST);
+    let text = serde_json::to_string_pretty(manifest).map_err(io::Error::other)? + "\n";
+    match fs::read_to_string(&path) {
+        Ok(present) if present == text => Ok(()),
+        Ok(_) | Err(_) => replace(&path, &text),
+    }
+}
+
+/// Puts a file in place whole: whoever reads sees the old content or the new one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let written = write_new(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // The error that counts is the first one.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &[SeedFile] = &[
+        SeedFile {
+            name: "a.md",
+            text: "a1",
+        },
+        SeedFile {
+            name: "b.md",
+            text: "b1",
+        },
+    ];
+    const NEW: &[SeedFile] = &[
+        SeedFile {
+            name: "a.md",
+            text: "a2",
+        },
+        SeedFile {
+            name: "b.md",
+            text: "b2",
+        },
+    ];
+
+    struct Home(tempfile::TempDir);
+
+    impl Home {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn directory(&self) -> PathBuf {
+            self.0.path().join("deep/er")
+        }
+
+        fn seed(&self, files: &[SeedFile]) -> SeedReport {
+            let mut report = SeedReport::default();
+            seed(&self.directory(), files, &mut report);
+            report
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            fs::create_dir_all(self.directory()).unwrap();
+            fs::write(self.directory().join(name), text).unwrap();
+        }
+
+        fn read(&self, name: &str) -> Option<String> {
+            fs::read_to_string(self.directory().join(name)).ok()
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.directory().join(name)
+        }
+    }
+
+    #[test]
+    fn an_empty_home_gets_everything_and_nothing_else() {
+        let home = Home::new();
+        assert_eq!(home.seed(OLD).written, [home.path("a.md"), home.path("b.md")]);
+        assert_eq!(home.read("a.md").unwrap(), "a1");
+        assert_eq!(fs::read_dir(home.directory()).unwrap().count(), 3);
+        assert_eq!(home.seed(OLD), SeedReport::default());
+    }
+
+    #[test]
+    fn a_home_with_a_file_of_such_a_name_is_left_alone() {
+        let home = Home::new();
+        home.write("a.md", "mine");
+        assert_eq!(home.seed(OLD), SeedReport::default());
+        assert_eq!(home.read("b.md"), None);
+    }
+
+    #[test]
+    fn a_home_with_other_files_is_seeded() {
+        let home = Home::new();
+        home.write("other.md", "mine");
+        assert_eq!(home.seed(OLD).written.len(), 2);
+        assert_eq!(home.read("other.md").unwrap(), "mine");
+    }
+
+    #[test]
+    fn an_unfinished_seed_is_completed() {
+        let home = Home::new();
+        home.seed(OLD);
+        let manifest = home.read(MANIFEST).unwrap().replace("true", "false");
+        home.write(MANIFEST, &manifest);
+        fs::remove_file(home.path("b.md")).unwrap();
+        assert_eq!(home.seed(OLD).written, [home.path("b.md")]);
+    }
+
+    #[test]
+    fn a_deleted_copy_stays_deleted_unless_all_are() {
+        let home = Home::new();
+        home.seed(OLD);
+        fs::remove_file(home.path("b.md")).unwrap();
+        assert_eq!(home.seed(OLD), SeedReport::default());
+        assert_eq!(home.read("b.md"), None);
+        fs::remove_file(home.path("a.md")).unwrap();
+        assert_eq!(home.seed(OLD).written.len(), 2);
+    }
+
+    #[test]
+    fn unedited_copies_follow_an_upgrade_and_edited_ones_do_not() {
+        let home = Home::new();
+        home.seed(OLD);
+        home.write("b.md", "mine");
+        let report = home.seed(NEW);
+        assert_eq!(report.upgraded, [home.path("a.md")]);
+        assert_eq!(report.outdated, [home.path("b.md")]);
+        assert_eq!(home.read("a.md").unwrap(), "a2");
+        assert_eq!(home.read("b.md").unwrap(), "mine");
+        // It is said at every start, until its owner looks.
+        assert_eq!(home.seed(NEW).outdated, [home.path("b.md")]);
+    }
+
+    #[test]
+    fn a_failure_is_one_warning() {
+        let home = Home::new();
+        fs::write(home.0.path().join("deep"), "a file in the way").unwrap();
+        let report = home.seed(OLD);
+        assert_eq!(report.warnings.len(), 1);
+        assert!(report.written.is_empty());
+    }
+}

@@ -1,0 +1,139 @@
+//! From a working directory to the directories of its project.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::domain::error::RegistryError;
+
+/// The directories of a project. Not empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Project {
+    /// From the working directory to the repository's root, nearest first. Canonical.
+    pub(crate) directories: Vec<PathBuf>,
+    /// The workspace root, which no link of the project may leave.
+    pub(crate) wall: PathBuf,
+}
+
+impl Project {
+    /// The repository's root; without a repository, the workspace root.
+    #[must_use]
+    pub(crate) fn repository(&self) -> &Path {
+        self.directories.last().unwrap_or(&self.wall)
+    }
+}
+
+/// The project of a working directory: it and each parent up to the one that has `.git`, which may be a file, but never
+/// past the workspace root.
+///
+/// # Errors
+///
+/// [`RegistryError::CwdRelative`], [`RegistryError::CwdNotFound`]; [`RegistryError::CwdOutsideRoots`], judged after
+/// links are followed.
+pub(crate) fn project(cwd: &str, roots: &[PathBuf]) -> Result<Project, RegistryError> {
+    if !Path::new(cwd).is_absolute() {
+        return Err(RegistryError::CwdRelative { cwd: cwd.to_owned() });
+    }
+    let start = fs::canonicalize(cwd).ok().filter(|path| path.is_dir());
+    let Some(start) = start else {
+        return Err(RegistryError::CwdNotFound { cwd: cwd.to_owned() });
+    };
+    // Of nested roots the outermost: the wall is around all of them.
+    let root = roots
+        .iter()
+        .filter(|root| start.starts_with(root))
+        .min_by_key(|root| root.components().count());
+    let Some(root) = root else {
+        return Err(RegistryError::CwdOutsideRoots { cwd: cwd.to_owned() });
+    };
+    let mut directories = Vec::new();
+    for directory in start.ancestors() {
+        directories.push(directory.to_owned());
+        let is_repository = fs::symlink_metadata(directory.join(".git")).is_ok();
+        if is_repository || directory == root {
+            break;
+        }
+    }
+    Ok(Project {
+        directories,
+        wall: root.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Tree {
+        _guard: tempfile::TempDir,
+        base: PathBuf,
+    }
+
+    impl Tree {
+        fn new() -> Self {
+            let guard = tempfile::tempdir().unwrap();
+            let base = fs::canonicalize(guard.path()).unwrap();
+            fs::create_dir_all(base.join("root/repo/a/b")).unwrap();
+            fs::create_dir_all(base.join("outside")).unwrap();
+            Self { _guard: guard, base }
+        }
+
+        fn walk(&self, cwd: &str) -> Result<Vec<String>, RegistryError> {
+            let roots = [self.base.join("root")];
+            let project = project(self.base.join(cwd).to_str().unwrap(), &roots)?;
+            let relative = |path: &PathBuf| path.strip_prefix(&self.base).unwrap().display().to_string();
+            Ok(project.directories.iter().map(relative).collect())
+        }
+    }
+
+    #[test]
+    fn ends_at_the_repository() {
+        let tree = Tree::new();
+        fs::create_dir(tree.base.join("root/repo/.git")).unwrap();
+        assert_eq!(
+            tree.walk("root/repo/a/b").unwrap(),
+            ["root/repo/a/b", "root/repo/a", "root/repo"]
+        );
+        assert_eq!(tree.walk("root/repo").unwrap(), ["root/repo"]);
+    }
+
+    #[test]
+    fn git_may_be_a_file() {
+        let tree = Tree::new();
+        fs::write(tree.base.join("root/repo/a/.git"), "gitdir: elsewhere").unwrap();
+        assert_eq!(tree.walk("root/repo/a/b").unwrap(), ["root/repo/a/b", "root/repo/a"]);
+    }
+
+    #[test]
+    fn without_git_ends_at_the_root() {
+        let tree = Tree::new();
+        assert_eq!(tree.walk("root/repo").unwrap(), ["root/repo", "root"]);
+        assert_eq!(tree.walk("root").unwrap(), ["root"]);
+    }
+
+    #[test]
+    fn bad_directories_are_told_apart() {
+        let tree = Tree::new();
+        fs::write(tree.base.join("root/file"), "").unwrap();
+        symlink(tree.base.join("outside"), tree.base.join("root/link")).unwrap();
+        assert!(matches!(
+            project("relative", &[]),
+            Err(RegistryError::CwdRelative { .. })
+        ));
+        for cwd in ["root/none", "root/file", "none"] {
+            assert!(
+                matches!(tree.walk(cwd), Err(RegistryError::CwdNotFound { .. })),
+                "{cwd}"
+            );
+        }
+        for cwd in ["outside", "", "root/link", "root/../outside"] {
+            assert!(
+                matches!(tree.walk(cwd), Err(RegistryError::CwdOutsideRoots { .. })),
+                "{cwd}"
+            );
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A registry with a home and a project of its own, served on a free port.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use registry_svc::{Config, Registry};
+use tokio::net::TcpListener;
+use tonic::{
+    Code, Status,
+    transport::{Channel, Server, server::TcpIncoming},
+};
+use troupe_proto::{
+    common::v1::ResolvedSpawn,
+    fault::reason_of,
+    reason::Reason,
+    registry::v1::{
+        ListAgentsRequest, ListAgentsResponse, ResolveSpawnRequest,
+        agent_registry_service_client::AgentRegistryServiceClient,
+    },
+};
+
+/// Checks code, reason and the start of the text.
+pub fn assert_fault(status: &Status, code: Code, reason: Reason, text: &str) {
+    assert_eq!(status.code(), code, "{status}");
+    assert_eq!(reason_of(status), Some(reason), "{status}");
+    assert!(status.message().starts_with(text), "{}", status.message());
+}
+
+/// The files and the service. The workspace root has `home/` and the repository `repo/`, where calls start in `a/`.
+pub struct Site {
+    _guard: tempfile::TempDir,
+    /// The workspace root.
+    pub base: PathBuf,
+    /// What is served.
+    pub registry: Registry,
+    client: AgentRegistryServiceClient<Channel>,
+}
+
+impl Site {
+    /// Without seeding.
+    pub async fn new() -> Self {
+        Self::open(false).await
+    }
+
+    /// With seeding.
+    pub async fn seeded() -> Self {
+        Self::open(true).await
+    }
+
+    async fn open(seed: bool) -> Self {
+        let guard = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(guard.path()).unwrap().join("root");
+        for directory in ["home", "repo/.git", "repo/a"] {
+            fs::create_dir_all(base.join(directory)).unwrap();
+        }
+        let registry = Registry::open(Config {
+            home: Some(base.join("home")),
+            workspace_roots: vec![base.clone()],
+            seed,
+            models: None,
+        })
+        .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = Server::builder().add_service(registry.service());
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        let client = AgentRegistryServiceClient::connect(format!("http://{address}"))
+            .await
+            .unwrap();
+        Self {
+            _guard: guard,
+            base,
+            registry,
+            client,
+        }
+    }
+
+    pub fn client(&self) -> AgentRegistryServiceClient<Channel> {
+        self.client.clone()
+    }
+
+    /// The working directory of the requests below.
+    pub fn cwd(&self) -> String {
+        self.base.join("repo/a").display().to_string()
+    }
+
+    /// Writes a file under the workspace root.
+    pub fn write(&self, path: &str, text: &str) -> PathBuf {
+        let path = self.base.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Writes a role of the repository.
+    pub fn role(&self, name: &str, text: &str) -> PathBuf {
+        self.write(&format!("repo/.codex/.agents/{name}.md"), text)
+    }
+
+    pub fn all(&self) -> ListAgentsRequest {
+        ListAgentsRequest {
+            cwd: self.cwd(),
+            ..ListAgentsRequest::default()
+        }
+    }
+
+    pub fn only(&self, agent_type: &str) -> ListAgentsRequest {
+        ListAgentsRequest {
+            agent_type: Some(agent_type.to_owned()),
+            ..self.all()
+        }
+    }
+
+    pub fn spawn(&self, agent_type: &str) -> ResolveSpawnRequest {
+        ResolveSpawnRequest {
+            cwd: self.cwd(),
+            agent_type: Some(agent_type.to_owned()),
+            ..ResolveSpawnRequest::default()
+        }
+    }
+
+    pub async fn list(&self, request: ListAgentsRequest) -> Result<ListAgentsResponse, Status> {
+        self.client().list_agents(request).await.map(tonic::Response::into_inner)
+    }
+
+    pub async fn resolve(&self, request: ResolveSpawnRequest) -> Result<ResolvedSpawn, Status> {
+        let answer = self.client().resolve_spawn(request).await?.into_inner();
+        Ok(answer.resolved.unwrap())
+    }
+}

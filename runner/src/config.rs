@@ -1,0 +1,182 @@
+//! What a runner is told at its start, and why it may refuse to start.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+
+use tonic::Code;
+
+/// The longest runner id, in bytes.
+const MAX_RUNNER_ID_BYTES: usize = 128;
+
+/// What a runner is told at its start.
+#[derive(Clone)]
+pub struct RunnerConfig {
+    /// The runner's id, stable across its restarts; at most 128 bytes.
+    pub runner_id: String,
+    /// Where the supervisor is, as a URL.
+    pub supervisor_url: String,
+    /// The bearer token of the runner or of an operator. None: calls carry no token.
+    pub token: Option<String>,
+    /// Labels for placement; at most 32.
+    pub labels: BTreeMap<String, String>,
+    /// How many threads it executes at once; 0: as many as it is given.
+    pub capacity: u32,
+    /// Takes threads of this session only. None: of any session.
+    pub session_id: Option<String>,
+    /// The program that executes threads.
+    pub process: ProcessProgram,
+    /// Where each thread gets a directory for its temporary files, which is removed when the thread stops.
+    pub scratch: PathBuf,
+    /// How patient the runner is with programs.
+    pub timing: Timing,
+}
+
+impl RunnerConfig {
+    /// A configuration without token and labels, for any session, with room for 64 threads.
+    #[must_use]
+    pub fn new(
+        runner_id: impl Into<String>,
+        supervisor_url: impl Into<String>,
+        process: ProcessProgram,
+        scratch: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            runner_id: runner_id.into(),
+            supervisor_url: supervisor_url.into(),
+            token: None,
+            labels: BTreeMap::new(),
+            capacity: 64,
+            session_id: None,
+            process,
+            scratch: scratch.into(),
+            timing: Timing::default(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), RunnerError> {
+        if self.runner_id.is_empty() || self.runner_id.len() > MAX_RUNNER_ID_BYTES {
+            return Err(RunnerError::BadRunnerId(self.runner_id.len()));
+        }
+        Ok(())
+    }
+}
+
+// By hand: the token must not reach a log.
+impl fmt::Debug for RunnerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunnerConfig")
+            .field("runner_id", &self.runner_id)
+            .field("supervisor_url", &self.supervisor_url)
+            .field("token", &self.token.as_ref().map(|_| "<redacted>"))
+            .field("labels", &self.labels)
+            .field("capacity", &self.capacity)
+            .field("session_id", &self.session_id)
+            .field("process", &self.process)
+            .field("scratch", &self.scratch)
+            .field("timing", &self.timing)
+            .finish()
+    }
+}
+
+/// A program that speaks the line protocol of `docs/process-protocol.md`.
+#[derive(Clone, Debug)]
+pub struct ProcessProgram {
+    /// The program: a path, or a name that is looked up in PATH.
+    pub command: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What its operator vouches for.
+    pub enforces: Enforcement,
+}
+
+impl ProcessProgram {
+    /// A program that is held to its tools and to nothing else.
+    #[must_use]
+    pub fn new<A: Into<String>>(command: impl Into<PathBuf>, args: impl IntoIterator<Item = A>) -> Self {
+        Self {
+            command: command.into(),
+            args: args.into_iter().map(Into::into).collect(),
+            enforces: Enforcement::default(),
+        }
+    }
+}
+
+/// What a kind of program can be held to. A runner refuses threads whose policy asks for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enforcement {
+    /// Every tool that the program has goes through the runner. It is an operator's word: nothing keeps a program from
+    /// doing by itself what it could ask a tool for.
+    pub tools: bool,
+    /// The program cannot write where a READ_ONLY thread must not.
+    pub read_only: bool,
+}
+
+impl Default for Enforcement {
+    fn default() -> Self {
+        Self {
+            tools: true,
+            read_only: false,
+        }
+    }
+}
+
+/// How patient the runner is with programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long an interrupted program may take to end its turn before it is sent SIGINT, and then again before it is
+    /// killed. Default 2 s.
+    pub interrupt_grace: Duration,
+    /// How long a program may take to end where the supervisor does not say. Default 5 s.
+    pub stop_grace: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            interrupt_grace: Duration::from_secs(2),
+            stop_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why a runner does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RunnerError {
+    /// The runner id is empty or too long.
+    #[error("the runner id must have 1 to {MAX_RUNNER_ID_BYTES} bytes, not {0}")]
+    BadRunnerId(usize),
+    /// The supervisor's URL cannot be read.
+    #[error("{0:?} is not a URL like http://127.0.0.1:50052")]
+    BadSupervisorUrl(String),
+    /// The token cannot be sent.
+    #[error("the token has characters that metadata cannot carry")]
+    BadToken,
+    /// The supervisor will not have this runner, now or later.
+    #[error("the supervisor refused the runner ({code:?}): {message}")]
+    Refused {
+        /// The code of its answer.
+        code: Code,
+        /// The text of its answer.
+        message: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_not_shown() {
+        let mut config = RunnerConfig::new("r", "http://localhost", ProcessProgram::new("true", [""; 0]), "/tmp");
+        config.token = Some("s3cret".to_owned());
+        assert!(!format!("{config:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn an_id_has_1_to_128_bytes() {
+        let with_id =
+            |id: &str| RunnerConfig::new(id, "http://localhost", ProcessProgram::new("true", [""; 0]), "/tmp");
+        assert!(with_id("").check().is_err());
+        assert!(with_id(&"r".repeat(129)).check().is_err());
+        assert!(with_id(&"r".repeat(128)).check().is_ok());
+    }
+}

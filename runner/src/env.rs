@@ -1,0 +1,121 @@
+//! The environment of agent programs. It is built from nothing: what is not listed here does not reach a program, so
+//! neither an operator's token nor a provider's key of somebody else can.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use troupe_proto::common::v1::Sandbox;
+
+use crate::{agent::Casting, outbox::Attempt};
+
+/// What a program inherits from the runner. Nothing here is secret.
+const INHERITED: &[&str] = &[
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TZ",
+];
+
+/// The whole environment of a thread's program. The thread's token is not in it: the tools of a `process` program go
+/// through the runner, which knows whom it started.
+pub(crate) fn environment(
+    casting: &Casting,
+    inherited: impl Fn(&str) -> Option<OsString>,
+) -> Vec<(&'static str, OsString)> {
+    let mut environment: Vec<_> = INHERITED
+        .iter()
+        .filter_map(|&name| Some((name, inherited(name)?)))
+        .collect();
+    environment.push(("TMPDIR", casting.scratch.clone().into_os_string()));
+    let resolved = &casting.resolved;
+    let facts = [
+        ("TROUPE_SESSION_ID", casting.session_id.clone()),
+        ("TROUPE_THREAD_ID", casting.attempt.thread_id.clone()),
+        ("TROUPE_GENERATION", casting.attempt.generation.to_string()),
+        ("TROUPE_DEPTH", casting.depth.to_string()),
+        ("TROUPE_AGENT_TYPE", resolved.agent_type.clone()),
+        ("TROUPE_AGENT_NAME", resolved.agent_name.clone()),
+        ("TROUPE_MODEL", resolved.model.clone()),
+        ("TROUPE_REASONING_EFFORT", resolved.reasoning_effort.clone()),
+        ("TROUPE_PROVIDER", resolved.provider.clone()),
+        ("TROUPE_SANDBOX", sandbox_name(resolved.sandbox()).to_owned()),
+    ];
+    environment.extend(
+        facts
+            .into_iter()
+            // A NUL would keep the program from starting at all; templates are text and may hold one.
+            .filter(|(_, value)| !value.is_empty() && !value.contains('\0'))
+            .map(|(name, value)| (name, OsString::from(value))),
+    );
+    environment
+}
+
+const fn sandbox_name(sandbox: Sandbox) -> &'static str {
+    match sandbox {
+        Sandbox::Unspecified => "",
+        Sandbox::ReadOnly => "read-only",
+        Sandbox::WorkspaceWrite => "workspace-write",
+        Sandbox::FullAccess => "full-access",
+    }
+}
+
+/// Whether an id can be the name of a directory: what the supervisor mints can, and nothing can climb out by one.
+pub(crate) fn is_plain_id(id: &str) -> bool {
+    (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+/// The scratch directory of an attempt.
+pub(crate) fn scratch_of(root: &Path, attempt: &Attempt) -> PathBuf {
+    root.join(format!("{}.{}", attempt.thread_id, attempt.generation))
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::common::v1::{ResolvedSpawn, ToolPolicy};
+
+    use super::*;
+
+    #[test]
+    fn holds_what_is_listed_and_nothing_else() {
+        let casting = Casting {
+            attempt: Attempt::new("t1", 2),
+            session_id: "s1".to_owned(),
+            depth: 1,
+            resolved: ResolvedSpawn {
+                agent_type: "worker".to_owned(),
+                model: "bad\0model".to_owned(),
+                ..Default::default()
+            },
+            tool_policy: ToolPolicy::default(),
+            working_directory: None,
+            scratch: "/scratch/t1".into(),
+        };
+        let parent = |name: &str| match name {
+            "PATH" | "TROUPE_OPERATOR_TOKEN" | "OPENAI_API_KEY" => Some(OsString::from("x")),
+            _ => None,
+        };
+        let names: Vec<_> = environment(&casting, parent)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "PATH",
+                "TMPDIR",
+                "TROUPE_SESSION_ID",
+                "TROUPE_THREAD_ID",
+                "TROUPE_GENERATION",
+                "TROUPE_DEPTH",
+                "TROUPE_AGENT_TYPE",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_id_cannot_climb() {
+        assert!(is_plain_id("0190a5a4-6c1e-7b3c-8000-000000000000"));
+        assert!(!is_plain_id(""));
+        assert!(!is_plain_id("../x"));
+        assert!(!is_plain_id(&"a".repeat(65)));
+    }
+}

@@ -1,0 +1,81 @@
+//! Input as programs and models write and read it.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use troupe_proto::supervisor::v1::{Input, InputItem, NamedPath, input_item::Item};
+
+/// A piece of input in JSON.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(crate) enum JsonItem {
+    Text { text: String },
+    LocalImage { path: String },
+    Skill { name: String, path: String },
+    Mention { name: String, path: String },
+}
+
+impl From<JsonItem> for InputItem {
+    fn from(item: JsonItem) -> Self {
+        let item = match item {
+            JsonItem::Text { text } => Item::Text(text),
+            JsonItem::LocalImage { path } => Item::LocalImage(path),
+            JsonItem::Skill { name, path } => Item::Skill(NamedPath { name, path }),
+            JsonItem::Mention { name, path } => Item::Mention(NamedPath { name, path }),
+        };
+        Self { item: Some(item) }
+    }
+}
+
+/// The pieces of an input in JSON, as [`JsonItem`] reads them. A kind of piece from a newer release is left out.
+pub(crate) fn to_json(input: &Input) -> Vec<Value> {
+    items(input)
+        .map(|item| match item {
+            Item::Text(text) => json!({"type": "text", "text": text}),
+            Item::LocalImage(path) => json!({"type": "local_image", "path": path}),
+            Item::Skill(skill) => json!({"type": "skill", "name": skill.name, "path": skill.path}),
+            Item::Mention(mention) => json!({"type": "mention", "name": mention.name, "path": mention.path}),
+        })
+        .collect()
+}
+
+/// An input as text, a piece a line.
+pub(crate) fn to_text(input: &Input) -> String {
+    let lines: Vec<_> = items(input)
+        .map(|item| match item {
+            Item::Text(text) => text.clone(),
+            Item::LocalImage(path) => format!("[local_image:{path}]"),
+            Item::Skill(NamedPath { name, path }) => format!("[skill:${name}]({path})"),
+            Item::Mention(NamedPath { name, path }) => format!("[mention:${name}]({path})"),
+        })
+        .collect();
+    lines.join("\n")
+}
+
+fn items(input: &Input) -> impl Iterator<Item = &Item> {
+    input.items.iter().filter_map(|piece| piece.item.as_ref())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_comes_back_as_it_was() {
+        let written = json!([
+            {"type": "text", "text": "look"},
+            {"type": "local_image", "path": "/a.png"},
+            {"type": "skill", "name": "lint", "path": "/s"},
+            {"type": "mention", "name": "file", "path": "/f"},
+        ]);
+        let read: Vec<JsonItem> = serde_json::from_value(written.clone()).unwrap();
+        let input = Input {
+            items: read.into_iter().map(Into::into).collect(),
+        };
+        assert_eq!(Value::Array(to_json(&input)), written);
+        assert_eq!(
+            to_text(&input),
+            "look\n[local_image:/a.png]\n[skill:$lint](/s)\n[mention:$file](/f)"
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! Executes threads for the supervisor: attaches to it, starts an agent program for each thread that it is given, hands
+//! the program its turns, carries its tool calls to the supervisor and reports what became of it.
+//!
+//! ```text
+//! runner -> link (the stream) -> stage (who is held, what is owed) -> thread (one task each) -> agent (one per kind)
+//!                                  '-> outbox (reports until they are durable)                    '-> process
+//! ```
+//!
+//! The stage is owned by one task, so nothing here needs a lock to stay in order. Threads outlive streams: when the
+//! supervisor goes away they go on, and what they reported meanwhile is sent when the runner has attached again.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod backoff;
+mod bearer;
+mod config;
+mod env;
+mod input;
+mod link;
+mod meter;
+mod outbox;
+mod process;
+mod prompt;
+mod runner;
+pub mod sample_agent;
+mod stage;
+mod text;
+mod thread;
+mod tools;
+mod usage;
+
+pub use config::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, Timing};
+use tokio_util::sync::CancellationToken;
+
+/// Attaches to the supervisor and executes threads until `shutdown` is cancelled; then stops every program it started
+/// and returns. A supervisor that goes away is waited for; one that will never have this runner is an error.
+///
+/// # Errors
+///
+/// The configuration is unusable, or the supervisor refused the runner before it was ever attached.
+pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<(), RunnerError> {
+    runner::Runner::new(config)?.run(&shutdown).await
+}

@@ -1,0 +1,215 @@
+//! The stream to the supervisor: opening it, and nothing else. What travels on it is the stage's business.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::mpsc,
+    time::{Interval, MissedTickBehavior, interval, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Code, Request, Status, Streaming,
+    transport::{self, Channel, Endpoint},
+};
+use troupe_proto::{
+    MAX_MESSAGE_BYTES,
+    supervisor::v1::{
+        AttachRequest, AttachResponse, RunnerHello, RunnerWelcome, attach_request, attach_response,
+        thread_runner_service_client::ThreadRunnerServiceClient,
+    },
+};
+
+use crate::{
+    bearer::Bearer,
+    config::{RunnerConfig, RunnerError},
+};
+
+/// How many messages wait for the connection.
+const OUTGOING: usize = 64;
+/// How long connecting, and then the welcome, may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A connection that answers no ping is given up; without this a supervisor that vanished is never missed.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_ANSWER: Duration = Duration::from_secs(10);
+/// The lease that is assumed where the welcome names none, and the bounds of the heartbeats' interval.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(50);
+const LONGEST_HEARTBEAT: Duration = Duration::from_secs(60);
+
+/// Where the supervisor is and how the runner calls it.
+#[derive(Clone, Debug)]
+pub(crate) struct Supervisor {
+    endpoint: Endpoint,
+    bearer: Option<Bearer>,
+}
+
+impl Supervisor {
+    pub(crate) fn new(config: &RunnerConfig) -> Result<Self, RunnerError> {
+        let bad_url = || RunnerError::BadSupervisorUrl(config.supervisor_url.clone());
+        let endpoint = Endpoint::from_shared(config.supervisor_url.clone()).map_err(|_| bad_url())?;
+        if endpoint.uri().scheme().is_none() {
+            return Err(bad_url());
+        }
+        Ok(Self {
+            endpoint: endpoint
+                .connect_timeout(PATIENCE)
+                .http2_keep_alive_interval(PING_EVERY)
+                .keep_alive_timeout(PING_ANSWER)
+                .keep_alive_while_idle(true),
+            bearer: config.token.as_deref().map(Bearer::new).transpose()?,
+        })
+    }
+
+    /// A connection for the threads' tools, apart from the stream's: a supervisor that drains closes connections under
+    /// calls that share them with a long stream.
+    pub(crate) fn channel_for_tools(&self) -> Channel {
+        self.endpoint.connect_lazy()
+    }
+}
+
+/// Why there is no stream, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    #[error("the supervisor cannot be reached")]
+    Unreachable(#[source] transport::Error),
+    #[error("the supervisor said {:?}: {}", .0.code(), .0.message())]
+    Refused(Status),
+    #[error("the supervisor did not say welcome within {PATIENCE:?}")]
+    Silent,
+    #[error("the supervisor said something else before its welcome")]
+    NoWelcome,
+    #[error("the supervisor ended the stream")]
+    Ended,
+}
+
+impl LinkError {
+    /// The error with which a runner gives up that was never attached: asking again gets the same answer.
+    pub(crate) fn final_refusal(&self) -> Option<RunnerError> {
+        match self {
+            Self::Refused(status) => match status.code() {
+                Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied | Code::Unimplemented => {
+                    Some(RunnerError::Refused {
+                        code: status.code(),
+                        message: status.message().to_owned(),
+                    })
+                }
+                _ => None,
+            },
+            Self::Unreachable(_) | Self::Silent | Self::NoWelcome | Self::Ended => None,
+        }
+    }
+}
+
+/// An open stream on which hello and welcome have been said.
+pub(crate) struct Link {
+    pub(crate) outgoing: mpsc::Sender<AttachRequest>,
+    pub(crate) incoming: Streaming<AttachResponse>,
+    pub(crate) heartbeat: Interval,
+}
+
+impl Link {
+    pub(crate) async fn open(supervisor: &Supervisor, hello: RunnerHello) -> Result<(Self, RunnerWelcome), LinkError> {
+        let channel = supervisor.endpoint.connect().await.map_err(LinkError::Unreachable)?;
+        timeout(PATIENCE, Self::greet(supervisor, channel, hello))
+            .await
+            .unwrap_or(Err(LinkError::Silent))
+    }
+
+    async fn greet(
+        supervisor: &Supervisor,
+        channel: Channel,
+        hello: RunnerHello,
+    ) -> Result<(Self, RunnerWelcome), LinkError> {
+        let mut client = ThreadRunnerServiceClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        let (outgoing, stream) = mpsc::channel(OUTGOING);
+        // Before the call: the supervisor may not answer it until it has read hello.
+        let hello = AttachRequest {
+            message: Some(attach_request::Message::Hello(hello)),
+        };
+        outgoing.try_send(hello).map_err(|_| LinkError::Ended)?;
+        let mut request = Request::new(ReceiverStream::new(stream));
+        if let Some(bearer) = &supervisor.bearer {
+            bearer.authorize(&mut request);
+        }
+        let mut incoming = client.attach(request).await.map_err(LinkError::Refused)?.into_inner();
+        let first = incoming
+            .message()
+            .await
+            .map_err(LinkError::Refused)?
+            .ok_or(LinkError::Ended)?;
+        let Some(attach_response::Message::Welcome(welcome)) = first.message else {
+            return Err(LinkError::NoWelcome);
+        };
+        let mut heartbeat = interval(heartbeat_interval(&welcome));
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let link = Self {
+            outgoing,
+            incoming,
+            heartbeat,
+        };
+        Ok((link, welcome))
+    }
+}
+
+/// A third of the lease.
+fn heartbeat_interval(welcome: &RunnerWelcome) -> Duration {
+    let lease = welcome
+        .lease
+        .and_then(|lease| Duration::try_from(lease).ok())
+        .filter(|lease| !lease.is_zero())
+        .unwrap_or(DEFAULT_LEASE);
+    (lease / 3).clamp(SHORTEST_HEARTBEAT, LONGEST_HEARTBEAT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ProcessProgram;
+
+    fn supervisor(url: &str) -> Result<Supervisor, RunnerError> {
+        Supervisor::new(&RunnerConfig::new(
+            "r",
+            url,
+            ProcessProgram::new("true", [""; 0]),
+            "/tmp",
+        ))
+    }
+
+    #[test]
+    fn a_url_needs_a_scheme() {
+        assert!(supervisor("http://127.0.0.1:50052").is_ok());
+        assert!(matches!(
+            supervisor("127.0.0.1:50052"),
+            Err(RunnerError::BadSupervisorUrl(_))
+        ));
+        assert!(matches!(supervisor("not a url"), Err(RunnerError::BadSupervisorUrl(_))));
+    }
+
+    #[test]
+    fn heartbeats_come_three_times_a_lease() {
+        let welcome = |seconds| RunnerWelcome {
+            lease: Some(prost_types::Duration { seconds, nanos: 0 }),
+            ..Default::default()
+        };
+        assert_eq!(heartbeat_interval(&welcome(9)), Duration::from_secs(3));
+        assert_eq!(heartbeat_interval(&welcome(0)), Duration::from_secs(10));
+        assert_eq!(heartbeat_interval(&RunnerWelcome::default()), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn only_a_clear_no_is_final() {
+        assert!(
+            LinkError::Refused(Status::unauthenticated("who?"))
+                .final_refusal()
+                .is_some()
+        );
+        assert!(
+            LinkError::Refused(Status::unavailable("later"))
+                .final_refusal()
+                .is_none()
+        );
+        assert!(LinkError::Silent.final_refusal().is_none());
+    }
+}

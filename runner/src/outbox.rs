@@ -1,0 +1,267 @@
+//! Reports on their way to the supervisor. Pure: it holds what was recorded until it is known to be durable, and says
+//! what to send next; what is sent, and when, is the stage's business.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// One attempt to execute a thread. Commands and reports of another attempt are void.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Attempt {
+    pub(crate) thread_id: String,
+    pub(crate) generation: u32,
+}
+
+impl Attempt {
+    pub(crate) fn new(thread_id: impl Into<String>, generation: u32) -> Self {
+        Self {
+            thread_id: thread_id.into(),
+            generation,
+        }
+    }
+}
+
+/// A report with its number in its attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Numbered<R> {
+    pub(crate) attempt: Attempt,
+    pub(crate) sequence: u64,
+    pub(crate) report: R,
+}
+
+/// The reports of every attempt: numbered from 1, kept until acknowledged, sent again after the runner attached anew.
+///
+/// It needs no bound of its own: turns start only by command, so an attempt that is cut off from the supervisor soon
+/// has nothing more to report.
+#[derive(Debug)]
+pub(crate) struct Outbox<R> {
+    lanes: BTreeMap<Attempt, Lane<R>>,
+}
+
+/// `durable <= sent <= durable + kept.len()`; `kept` begins with report `durable + 1`.
+#[derive(Debug)]
+struct Lane<R> {
+    durable: u64,
+    sent: u64,
+    kept: VecDeque<R>,
+}
+
+impl<R> Default for Lane<R> {
+    fn default() -> Self {
+        Self {
+            durable: 0,
+            sent: 0,
+            kept: VecDeque::new(),
+        }
+    }
+}
+
+impl<R> Lane<R> {
+    fn last(&self) -> u64 {
+        self.durable + self.kept.len() as u64
+    }
+
+    fn acknowledge(&mut self, sequence: u64) {
+        while self.durable < sequence && self.kept.pop_front().is_some() {
+            self.durable += 1;
+        }
+        self.sent = self.sent.max(self.durable);
+    }
+
+    fn next_unsent(&self) -> Option<&R> {
+        self.kept.get(usize::try_from(self.sent - self.durable).ok()?)
+    }
+}
+
+impl<R> Outbox<R> {
+    pub(crate) const fn new() -> Self {
+        Self { lanes: BTreeMap::new() }
+    }
+
+    /// Takes a report in and answers its number.
+    pub(crate) fn record(&mut self, attempt: &Attempt, report: R) -> u64 {
+        let lane = self.lanes.entry(attempt.clone()).or_default();
+        lane.kept.push_back(report);
+        lane.last()
+    }
+
+    /// Every report of the attempt up to this number is durable or void.
+    pub(crate) fn acknowledge(&mut self, attempt: &Attempt, sequence: u64) {
+        if let Some(lane) = self.lanes.get_mut(attempt) {
+            lane.acknowledge(sequence);
+        }
+    }
+
+    /// A new stream: everything that is not durable is sent again.
+    pub(crate) fn rewind(&mut self) {
+        for lane in self.lanes.values_mut() {
+            lane.sent = lane.durable;
+        }
+    }
+
+    /// Forgets an attempt and what it reported.
+    pub(crate) fn forget(&mut self, attempt: &Attempt) {
+        self.lanes.remove(attempt);
+    }
+
+    /// The number of the last report of the attempt, acknowledged or not; 0: none.
+    pub(crate) fn last(&self, attempt: &Attempt) -> u64 {
+        self.lanes.get(attempt).map_or(0, Lane::last)
+    }
+
+    /// Whether every report of the attempt is durable.
+    pub(crate) fn is_clear(&self, attempt: &Attempt) -> bool {
+        self.lanes.get(attempt).is_none_or(|lane| lane.kept.is_empty())
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.lanes.values().any(|lane| lane.next_unsent().is_some())
+    }
+}
+
+impl<R: Clone> Outbox<R> {
+    /// The next report to send, which counts as sent from now on. Reports of one attempt come in order.
+    pub(crate) fn next_unsent(&mut self) -> Option<Numbered<R>> {
+        self.lanes.iter_mut().find_map(|(attempt, lane)| {
+            let report = lane.next_unsent()?.clone();
+            lane.sent += 1;
+            Some(Numbered {
+                attempt: attempt.clone(),
+                sequence: lane.sent,
+                report,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn attempt() -> Attempt {
+        Attempt::new("t", 1)
+    }
+
+    fn sent(outbox: &mut Outbox<u64>) -> Vec<u64> {
+        std::iter::from_fn(|| outbox.next_unsent())
+            .map(|numbered| numbered.sequence)
+            .collect()
+    }
+
+    #[test]
+    fn numbers_from_1_in_each_attempt() {
+        let mut outbox = Outbox::new();
+        assert_eq!(outbox.record(&attempt(), 0), 1);
+        assert_eq!(outbox.record(&attempt(), 0), 2);
+        assert_eq!(outbox.record(&Attempt::new("t", 2), 0), 1);
+        assert_eq!(outbox.last(&attempt()), 2);
+        assert_eq!(outbox.last(&Attempt::new("other", 1)), 0);
+    }
+
+    #[test]
+    fn sends_once_until_rewound_then_what_is_not_durable() {
+        let mut outbox = Outbox::new();
+        for _ in 0..3 {
+            outbox.record(&attempt(), 0);
+        }
+        assert_eq!(sent(&mut outbox), [1, 2, 3]);
+        assert!(!outbox.has_unsent());
+        outbox.acknowledge(&attempt(), 1);
+        outbox.rewind();
+        assert_eq!(sent(&mut outbox), [2, 3]);
+    }
+
+    #[test]
+    fn an_acknowledgement_ahead_of_sending_skips_what_it_covers() {
+        let mut outbox = Outbox::new();
+        for _ in 0..3 {
+            outbox.record(&attempt(), 0);
+        }
+        outbox.acknowledge(&attempt(), 2);
+        assert_eq!(sent(&mut outbox), [3]);
+        assert!(!outbox.is_clear(&attempt()));
+        outbox.acknowledge(&attempt(), 99);
+        assert!(outbox.is_clear(&attempt()));
+        assert_eq!(outbox.record(&attempt(), 0), 4);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_sent() {
+        let mut outbox = Outbox::new();
+        outbox.record(&attempt(), 0);
+        outbox.forget(&attempt());
+        assert!(!outbox.has_unsent());
+        assert_eq!(outbox.record(&attempt(), 0), 1);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Record,
+        /// The next report is sent and arrives, or is lost with the stream.
+        Send {
+            arrives: bool,
+        },
+        Acknowledge,
+        Attach,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => Just(Step::Record),
+            4 => any::<bool>().prop_map(|arrives| Step::Send { arrives }),
+            2 => Just(Step::Acknowledge),
+            1 => Just(Step::Attach),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is lost, a supervisor that takes reports in order ends up with each exactly once.
+        #[test]
+        fn every_report_arrives_once_and_in_order(steps in prop::collection::vec(step(), 0..200)) {
+            let mut outbox = Outbox::new();
+            let mut recorded = 0_u64;
+            let mut applied: Vec<u64> = Vec::new();
+            // Once something is lost the stream is broken until the runner attaches again.
+            let mut broken = false;
+            let arrive = |numbered: Numbered<u64>, applied: &mut Vec<u64>| {
+                assert_eq!(numbered.sequence, numbered.report);
+                let next = applied.len() as u64 + 1;
+                assert!(numbered.sequence <= next, "a gap before {}", numbered.sequence);
+                if numbered.sequence == next {
+                    applied.push(numbered.report);
+                }
+            };
+            for step in steps {
+                match step {
+                    Step::Record => {
+                        recorded += 1;
+                        prop_assert_eq!(outbox.record(&attempt(), recorded), recorded);
+                    }
+                    Step::Send { arrives } => {
+                        if let Some(numbered) = outbox.next_unsent() {
+                            broken |= !arrives;
+                            if !broken {
+                                arrive(numbered, &mut applied);
+                            }
+                        }
+                    }
+                    Step::Acknowledge => outbox.acknowledge(&attempt(), applied.len() as u64),
+                    Step::Attach => {
+                        outbox.acknowledge(&attempt(), applied.len() as u64);
+                        outbox.rewind();
+                        broken = false;
+                    }
+                }
+                prop_assert_eq!(outbox.last(&attempt()), recorded);
+            }
+            outbox.acknowledge(&attempt(), applied.len() as u64);
+            outbox.rewind();
+            while let Some(numbered) = outbox.next_unsent() {
+                arrive(numbered, &mut applied);
+            }
+            prop_assert_eq!(applied, (1..=recorded).collect::<Vec<_>>());
+            outbox.acknowledge(&attempt(), recorded);
+            prop_assert!(outbox.is_clear(&attempt()));
+        }
+    }
+}

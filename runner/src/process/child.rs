@@ -1,0 +1,327 @@
+//! One child process in a process group of its own: its pipes, its signals and its end.
+//!
+//! Three tasks stand behind a [`Child`]: one writes, one reads, and one watches for the end. The last one owns the
+//! process; whatever becomes of the others, it does not return before the group is killed and the process is reaped.
+
+use std::{
+    ffi::OsString,
+    io,
+    path::Path,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    process::{self, ChildStderr, ChildStdin, ChildStdout, Command},
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::lines::{BoundedLines, Line};
+use crate::{
+    agent::{Deaf, StopOrder, Stopped},
+    config::ProcessProgram,
+};
+
+/// The longest line that is read, in bytes.
+const MAX_LINE_BYTES: usize = 1024 * 1024;
+/// How many lines wait for the program to read them.
+const UNREAD_LINES: usize = 64;
+/// How many of its lines wait for the runner.
+const UNHEARD_LINES: usize = 256;
+/// How much of stderr is kept for messages.
+const STDERR_TAIL_BYTES: usize = 4 * 1024;
+/// How long a process may live on after it closed its output, and its output after the process has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What a child does.
+#[derive(Debug)]
+pub(crate) enum ChildEvent {
+    /// It wrote a line.
+    Line(Line),
+    /// It is gone, and so is everything in its group.
+    Exited(Exit),
+}
+
+/// How a child ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Exit {
+    /// `exit status 1`, `signal 9`.
+    status: String,
+    stderr: String,
+}
+
+impl Exit {
+    /// What to say of a child that was not asked to end.
+    pub(crate) fn complaint(&self) -> String {
+        let stderr = self.stderr.trim();
+        if stderr.is_empty() {
+            format!("the program ended ({})", self.status)
+        } else {
+            format!("the program ended ({}): {stderr}", self.status)
+        }
+    }
+}
+
+/// A running child. Dropping it kills it.
+pub(crate) struct Child {
+    group: Group,
+    input: mpsc::Sender<String>,
+    lines: mpsc::Receiver<Line>,
+    exit: watch::Receiver<Option<Exit>>,
+    dropped: DropGuard,
+}
+
+impl Child {
+    pub(crate) fn start(
+        program: &ProcessProgram,
+        directory: &Path,
+        environment: Vec<(&'static str, OsString)>,
+    ) -> io::Result<Self> {
+        let mut child = Command::new(&program.command)
+            .args(&program.args)
+            .current_dir(directory)
+            .env_clear()
+            .envs(environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let (Some(group), Some(stdin), Some(stdout), Some(stderr)) = (
+            Group::of(&child),
+            child.stdin.take(),
+            child.stdout.take(),
+            child.stderr.take(),
+        ) else {
+            return Err(io::Error::other("the process has no id or no pipes"));
+        };
+
+        let (input, to_write) = mpsc::channel(UNREAD_LINES);
+        let (to_hear, lines) = mpsc::channel(UNHEARD_LINES);
+        let (exited, exit) = watch::channel(None);
+        let dropped = CancellationToken::new();
+        let tail = Arc::<Mutex<Vec<u8>>>::default();
+        tokio::spawn(write_lines(stdin, to_write));
+        let reader = tokio::spawn(read_lines(stdout, to_hear));
+        let complaints = tokio::spawn(keep_tail(stderr, Arc::clone(&tail)));
+        let watcher = Watcher {
+            child,
+            group: group.clone(),
+            reader,
+            complaints,
+            tail,
+            dropped: dropped.clone(),
+        };
+        tokio::spawn(async move {
+            let exit = watcher.watch().await;
+            exited.send_replace(Some(exit));
+        });
+        Ok(Self {
+            group,
+            input,
+            lines,
+            exit,
+            dropped: dropped.drop_guard(),
+        })
+    }
+
+    /// Queues a line for the program.
+    pub(crate) fn write(&self, line: String) -> Result<(), Deaf> {
+        self.input.try_send(line).map_err(|_| Deaf)
+    }
+
+    /// Sends SIGINT to the group.
+    pub(crate) fn interrupt(&self) {
+        self.group.signal(Signal::INT);
+    }
+
+    /// The next line; after the last one, the end.
+    pub(crate) async fn next_event(&mut self) -> ChildEvent {
+        match self.lines.recv().await {
+            Some(line) => ChildEvent::Line(line),
+            None => ChildEvent::Exited(ended(&mut self.exit).await),
+        }
+    }
+
+    /// Ends the child: first it may end by itself, as its input does; at half of its grace it gets TERM, at the end
+    /// KILL. What is left of its group is killed in any case.
+    pub(crate) async fn stop(self, order: StopOrder) -> Stopped {
+        let Self {
+            group,
+            input,
+            lines,
+            mut exit,
+            dropped,
+        } = self;
+        drop(input);
+        // The reader goes on without a listener, so that a full pipe keeps nobody from ending.
+        drop(lines);
+        let half = order.grace / 2;
+        for stage in [None, Some(Signal::TERM)] {
+            if let Some(signal) = stage {
+                group.signal(signal);
+            }
+            tokio::select! {
+                biased;
+                exit = ended(&mut exit) => return Stopped { detail: exit.status, killed: false },
+                () = order.kill.cancelled() => break,
+                () = tokio::time::sleep(half) => {}
+            }
+        }
+        drop(dropped);
+        ended(&mut exit).await;
+        Stopped {
+            detail: "killed after its grace".to_owned(),
+            killed: true,
+        }
+    }
+}
+
+/// Waits for the end.
+async fn ended(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
+    let seen = match exit.wait_for(Option::is_some).await {
+        Ok(exit) => exit.clone(),
+        Err(_) => None,
+    };
+    // The watcher is only lost when the runtime is, which kills the child as well.
+    seen.unwrap_or_else(|| Exit {
+        status: "exit status unknown".to_owned(),
+        stderr: String::new(),
+    })
+}
+
+/// The process group of a child. Its id is good for signals until the child has been reaped.
+#[derive(Clone, Debug)]
+struct Group {
+    leader: Pid,
+    reaped: CancellationToken,
+}
+
+impl Group {
+    fn of(child: &process::Child) -> Option<Self> {
+        let leader = Pid::from_raw(i32::try_from(child.id()?).ok()?)?;
+        Some(Self {
+            leader,
+            reaped: CancellationToken::new(),
+        })
+    }
+
+    fn signal(&self, signal: Signal) {
+        if !self.reaped.is_cancelled() {
+            self.send(signal);
+        }
+    }
+
+    fn send(&self, signal: Signal) {
+        // The only failure is that nobody is left in the group.
+        let _ = kill_process_group(self.leader, signal);
+    }
+
+    /// The leader is gone: whoever it left behind goes too. Directly after reaping, since its id is free from then on
+    /// unless somebody is left.
+    fn leader_reaped(&self) {
+        self.send(Signal::KILL);
+        self.reaped.cancel();
+    }
+}
+
+/// Owns the process until it is reaped.
+struct Watcher {
+    child: process::Child,
+    group: Group,
+    reader: JoinHandle<()>,
+    complaints: JoinHandle<()>,
+    tail: Arc<Mutex<Vec<u8>>>,
+    dropped: CancellationToken,
+}
+
+impl Watcher {
+    async fn watch(mut self) -> Exit {
+        let mut output_open = true;
+        let status = tokio::select! {
+            status = self.child.wait() => status,
+            () = self.dropped.cancelled() => self.kill().await,
+            _ = &mut self.reader => {
+                output_open = false;
+                // Without output it is of no use, but it may have something left to do.
+                tokio::select! {
+                    status = self.child.wait() => status,
+                    () = self.dropped.cancelled() => self.kill().await,
+                    () = tokio::time::sleep(LAST_WORDS) => self.kill().await,
+                }
+            }
+        };
+        self.group.leader_reaped();
+        // With the group gone the pipes end, unless somebody left the group and holds them.
+        if output_open && timeout(LAST_WORDS, &mut self.reader).await.is_err() {
+            self.reader.abort();
+        }
+        if timeout(LAST_WORDS, &mut self.complaints).await.is_err() {
+            self.complaints.abort();
+        }
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        Exit {
+            status: describe(&status),
+            stderr: String::from_utf8_lossy(&tail).into_owned(),
+        }
+    }
+
+    async fn kill(&mut self) -> io::Result<ExitStatus> {
+        self.group.signal(Signal::KILL);
+        self.child.wait().await
+    }
+}
+
+// The watcher's task is dropped unfinished when the runtime ends; tokio then kills the leader, and this the rest.
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.group.signal(Signal::KILL);
+    }
+}
+
+fn describe(status: &io::Result<ExitStatus>) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit status {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => status.to_string(),
+        },
+        Err(error) => format!("exit status unknown: {error}"),
+    }
+}
+
+async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<String>) {
+    while let Some(line) = lines.recv().await {
+        // A program that closed its input has ended or will not listen any more; its end is seen elsewhere.
+        if stdin.write_all(line.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn read_lines(stdout: ChildStdout, heard: mpsc::Sender<Line>) {
+    let mut lines = BoundedLines::new(BufReader::new(stdout), MAX_LINE_BYTES);
+    while let Ok(Some(line)) = lines.next().await {
+        // Nobody listens while the program is stopped; it is read all the same.
+        let _ = heard.send(line).await;
+    }
+}
+
+async fn keep_tail(mut stderr: ChildStderr, tail: Arc<Mutex<Vec<u8>>>) {
+    let mut buffer = [0; 1024];
+    while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend_from_slice(&buffer[..length]);
+        let surplus = tail.len().saturating_sub(STDERR_TAIL_BYTES);
+        tail.drain(..surplus);
+    }
+}

@@ -1,0 +1,108 @@
+//! Reading lines without trusting the writer: a line has a bound, and one that exceeds it is counted, not kept.
+
+use std::io;
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
+
+/// A line as it came, without its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Its text; bytes that are no UTF-8 are replaced.
+    Text(String),
+    /// It was longer than the bound and is gone.
+    TooLong {
+        /// How long it was.
+        bytes: u64,
+    },
+}
+
+/// Reads lines of at most `max` bytes.
+pub(crate) struct BoundedLines<R> {
+    reader: R,
+    max: usize,
+}
+
+impl<R: AsyncBufRead + Unpin> BoundedLines<R> {
+    pub(crate) const fn new(reader: R, max: usize) -> Self {
+        Self { reader, max }
+    }
+
+    /// The next line; `None` at the end. A last line needs no end. What was read is lost when the future is dropped.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
+        let mut kept = Vec::new();
+        let mut length = 0_u64;
+        loop {
+            let available = self.reader.fill_buf().await?;
+            if available.is_empty() {
+                return Ok((length > 0).then(|| self.finish(kept, length)));
+            }
+            let end = available.iter().position(|&byte| byte == b'\n');
+            let piece = &available[..end.unwrap_or(available.len())];
+            length += piece.len() as u64;
+            if length <= self.max as u64 {
+                kept.extend_from_slice(piece);
+            } else {
+                kept = Vec::new();
+            }
+            let used = piece.len() + usize::from(end.is_some());
+            self.reader.consume(used);
+            if end.is_some() {
+                return Ok(Some(self.finish(kept, length)));
+            }
+        }
+    }
+
+    fn finish(&self, mut kept: Vec<u8>, length: u64) -> Line {
+        if length > self.max as u64 {
+            return Line::TooLong { bytes: length };
+        }
+        if kept.last() == Some(&b'\r') {
+            kept.pop();
+        }
+        Line::Text(
+            String::from_utf8(kept).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        )
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::io::BufReader;
+
+    use super::*;
+
+    async fn lines(input: &[u8], buffer: usize, max: usize) -> Vec<Line> {
+        let mut lines = BoundedLines::new(BufReader::with_capacity(buffer, input), max);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            found.push(line);
+        }
+        found
+    }
+
+    fn text(text: &str) -> Line {
+        Line::Text(text.to_owned())
+    }
+
+    #[tokio::test]
+    async fn splits_at_line_ends_whatever_the_buffer() {
+        for buffer in 1..8 {
+            let found = lines(b"one\r\n\ntwo\nlast", buffer, 100).await;
+            assert_eq!(found, [text("one"), text(""), text("two"), text("last")]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_over_the_bound_is_counted_and_the_next_one_is_read() {
+        for buffer in 1..8 {
+            let found = lines(b"12345\n123456\n1\n", buffer, 5).await;
+            assert_eq!(found, [text("12345"), Line::TooLong { bytes: 6 }, text("1")]);
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_text_are_replaced() {
+        assert_eq!(lines(b"a\xffb\n", 8, 100).await, [text("a\u{fffd}b")]);
+    }
+}

@@ -1,0 +1,179 @@
+//! Agents of kind `process`: any program that speaks the line protocol of `docs/process-protocol.md`.
+
+// Three layers: bytes and signals, lines, meaning.
+mod child;
+mod lines;
+mod protocol;
+
+use std::path::Path;
+
+use troupe_proto::{
+    common::v1::{Sandbox, ToolPolicy},
+    supervisor::v1::{Input, RunnerKind, StartRefusal},
+};
+
+use self::{
+    child::{Child, ChildEvent},
+    lines::Line,
+    protocol::ToProgram,
+};
+use crate::{
+    agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, Deaf, Nudge, StartFailure, StopOrder, Stopped},
+    config::{Enforcement, ProcessProgram},
+    env::environment,
+    prompt::GivenTurn,
+    tools::ToolAnswer,
+};
+
+/// The kind's name.
+const KIND: &str = "process";
+
+/// Starts the one program that the runner was configured with.
+pub(crate) struct ProcessKind {
+    program: ProcessProgram,
+}
+
+impl ProcessKind {
+    pub(crate) const fn new(program: ProcessProgram) -> Self {
+        Self { program }
+    }
+
+    async fn start_program(&self, casting: &Casting) -> Result<Box<dyn Agent>, StartFailure> {
+        check_policy(self.program.enforces, casting.resolved.sandbox(), &casting.tool_policy)?;
+        let directory = casting.working_directory.as_deref().unwrap_or(&casting.scratch);
+        check_directory(directory).await?;
+        let environment = environment(casting, |name| std::env::var_os(name));
+        let child = Child::start(&self.program, directory, environment)
+            .map_err(|error| no_program(format!("cannot start {}: {error}", self.program.command.display())))?;
+        Ok(Box::new(ProcessAgent { child }))
+    }
+}
+
+impl AgentKind for ProcessKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: KIND.to_owned(),
+            enforces_tools: self.program.enforces.tools,
+            enforces_read_only: self.program.enforces.read_only,
+        }
+    }
+
+    fn start<'a>(&'a self, casting: &'a Casting) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
+        Box::pin(self.start_program(casting))
+    }
+}
+
+/// The supervisor places no thread where its policy cannot be kept; the runner does not take its word for it.
+fn check_policy(enforces: Enforcement, sandbox: Sandbox, policy: &ToolPolicy) -> Result<(), StartFailure> {
+    let restricted = policy
+        .layers
+        .iter()
+        .any(|layer| !layer.allow_list.is_empty() || !layer.deny_list.is_empty());
+    let gap = if sandbox == Sandbox::ReadOnly && !enforces.read_only {
+        "does not keep a read-only thread from writing"
+    } else if restricted && !enforces.tools {
+        "cannot be held to a list of tools"
+    } else {
+        return Ok(());
+    };
+    Err(StartFailure {
+        refusal: StartRefusal::PolicyNotEnforceable,
+        message: format!("the program of this runner {gap}"),
+    })
+}
+
+async fn check_directory(directory: &Path) -> Result<(), StartFailure> {
+    match tokio::fs::metadata(directory).await {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(no_program(format!("{} is not a directory", directory.display()))),
+        Err(error) => Err(no_program(format!("cannot work in {}: {error}", directory.display()))),
+    }
+}
+
+const fn no_program(message: String) -> StartFailure {
+    StartFailure {
+        refusal: StartRefusal::NoProgram,
+        message,
+    }
+}
+
+/// One running program.
+struct ProcessAgent {
+    child: Child,
+}
+
+impl ProcessAgent {
+    fn say(&self, line: &ToProgram<'_>) -> Result<(), Deaf> {
+        self.child.write(line.to_line())
+    }
+}
+
+impl Agent for ProcessAgent {
+    fn give_turn(&mut self, turn: &GivenTurn) -> Result<(), Deaf> {
+        self.say(&ToProgram::Turn(turn))
+    }
+
+    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), Deaf> {
+        self.say(&ToProgram::Input { number, input })
+    }
+
+    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), Deaf> {
+        self.say(&ToProgram::ToolResult { id: call_id, answer })
+    }
+
+    fn interrupt(&mut self, nudge: Nudge) {
+        match nudge {
+            // A program that does not read is sent a signal next.
+            Nudge::Ask => drop(self.say(&ToProgram::Interrupt)),
+            Nudge::Signal => self.child.interrupt(),
+        }
+    }
+
+    fn next_event(&mut self) -> Boxed<'_, AgentEvent> {
+        Box::pin(async {
+            match self.child.next_event().await {
+                ChildEvent::Line(Line::Text(line)) => protocol::parse(&line),
+                ChildEvent::Line(Line::TooLong { bytes }) => {
+                    AgentEvent::Output(format!("[a line of {bytes} bytes was dropped]"))
+                }
+                ChildEvent::Exited(exit) => AgentEvent::Exited(exit.complaint()),
+            }
+        })
+    }
+
+    fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
+        // It may be deaf; then the end of its input and the signals have to do.
+        let _ = self.say(&ToProgram::Shutdown);
+        Box::pin(self.child.stop(order))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::common::v1::ToolPolicyLayer;
+
+    use super::*;
+
+    fn policy(allow: &[&str]) -> ToolPolicy {
+        ToolPolicy {
+            layers: vec![ToolPolicyLayer {
+                allow_list: allow.iter().map(|&name| name.to_owned()).collect(),
+                ..Default::default()
+            }],
+        }
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_kept_is_refused() {
+        let nothing = Enforcement {
+            tools: false,
+            read_only: false,
+        };
+        let tools = Enforcement::default();
+        assert!(check_policy(nothing, Sandbox::WorkspaceWrite, &policy(&[])).is_ok());
+        assert!(check_policy(nothing, Sandbox::WorkspaceWrite, &policy(&["wait"])).is_err());
+        assert!(check_policy(tools, Sandbox::WorkspaceWrite, &policy(&["wait"])).is_ok());
+        let refused = check_policy(tools, Sandbox::ReadOnly, &policy(&[])).map_err(|failure| failure.refusal);
+        assert_eq!(refused, Err(StartRefusal::PolicyNotEnforceable));
+    }
+}

@@ -1,0 +1,426 @@
+//! The line protocol, which `docs/process-protocol.md` describes: what lines mean. Pure.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use troupe_proto::{
+    common::v1::BlockKind,
+    supervisor::v1::{Input, PlanStep, PromptExtent, ToolUse, plan_step},
+};
+
+use crate::{
+    agent::{AgentEvent, Ending},
+    input,
+    prompt::{GivenTurn, join},
+    text::{cut, one_line},
+    tools::{ToolAnswer, ToolCall},
+    usage::Tokens,
+};
+
+/// The longest last message, in bytes.
+const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+/// The longest activity and the longest detail of a tool, in characters.
+const MAX_DETAIL_CHARS: usize = 160;
+/// The longest name of a tool, in characters.
+const MAX_NAME_CHARS: usize = 128;
+/// The longest plan, in steps.
+const MAX_STEPS: usize = 64;
+/// The longest step of a plan, in bytes.
+const MAX_STEP_BYTES: usize = 256;
+
+/// A line for the program.
+#[derive(Debug)]
+pub(super) enum ToProgram<'a> {
+    Turn(&'a GivenTurn),
+    Input { number: u32, input: &'a Input },
+    ToolResult { id: &'a str, answer: &'a ToolAnswer },
+    Interrupt,
+    Shutdown,
+}
+
+impl ToProgram<'_> {
+    /// The line with its end. JSON escapes every line end within, so it is one line.
+    pub(super) fn to_line(&self) -> String {
+        let mut line = self.to_json().to_string();
+        line.push('\n');
+        line
+    }
+
+    fn to_json(&self) -> Value {
+        match self {
+            Self::Turn(turn) => json!({
+                "type": "turn",
+                "turn": turn.number,
+                "extent": if turn.extent == PromptExtent::Delta { "delta" } else { "full" },
+                "prompt": join(&turn.blocks),
+                "blocks": turn
+                    .blocks
+                    .iter()
+                    .map(|block| json!({"kind": kind_name(block.kind()), "text": block.text}))
+                    .collect::<Vec<_>>(),
+                "inputs": turn.inputs.iter().map(input::to_text).collect::<Vec<_>>(),
+            }),
+            Self::Input { number, input } => {
+                json!({"type": "input", "number": number, "items": input::to_json(input)})
+            }
+            Self::ToolResult { id, answer: Ok(result) } => {
+                json!({"type": "tool_result", "id": id, "ok": true, "result": result})
+            }
+            Self::ToolResult {
+                id,
+                answer: Err(failure),
+            } => {
+                json!({"type": "tool_result", "id": id, "ok": false, "result": failure.to_json()})
+            }
+            Self::Interrupt => json!({"type": "interrupt"}),
+            Self::Shutdown => json!({"type": "shutdown"}),
+        }
+    }
+}
+
+const fn kind_name(kind: BlockKind) -> &'static str {
+    match kind {
+        BlockKind::Unspecified => "",
+        BlockKind::System => "system",
+        BlockKind::Role => "role",
+        BlockKind::Mode => "mode",
+        BlockKind::Task => "task",
+        BlockKind::Override => "override",
+    }
+}
+
+/// A line of the program. There is no wrong one: what is not of the protocol is text.
+pub(super) fn parse(line: &str) -> AgentEvent {
+    parse_object(line).unwrap_or_else(|| AgentEvent::Output(line.to_owned()))
+}
+
+fn parse_object(line: &str) -> Option<AgentEvent> {
+    if !line.trim_start().starts_with('{') {
+        return None;
+    }
+    let mut object: Map<String, Value> = serde_json::from_str(line).ok()?;
+    match object.remove("tool_call").or_else(|| object.remove("toolCall")) {
+        Some(call) => parse_call(call).map(AgentEvent::ToolCalled),
+        None => serde_json::from_value(Value::Object(object))
+            .ok()
+            .map(Spoken::into_event),
+    }
+}
+
+fn parse_call(call: Value) -> Option<ToolCall> {
+    #[derive(Deserialize)]
+    struct Call {
+        #[serde(default)]
+        id: String,
+        name: String,
+        #[serde(default, alias = "params")]
+        args: Map<String, Value>,
+    }
+
+    let Call { id, name, args } = serde_json::from_value(call).ok()?;
+    let name = name.trim();
+    (!name.is_empty()).then(|| ToolCall {
+        id: id.trim().to_owned(),
+        name: name.to_owned(),
+        args,
+    })
+}
+
+/// What a program says with a `type`.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Spoken {
+    Status {
+        activity: String,
+    },
+    Tool {
+        name: String,
+        #[serde(default)]
+        detail: String,
+    },
+    Plan {
+        steps: Vec<SpokenStep>,
+    },
+    Usage {
+        #[serde(default)]
+        input_tokens: u64,
+        #[serde(default)]
+        cached_input_tokens: u64,
+        #[serde(default)]
+        output_tokens: u64,
+        #[serde(default)]
+        context_left_percent: Option<u32>,
+    },
+    Output {
+        text: String,
+    },
+    TurnEnd {
+        outcome: SpokenOutcome,
+        #[serde(default)]
+        message: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct SpokenStep {
+    step: String,
+    #[serde(default)]
+    state: SpokenState,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SpokenState {
+    #[default]
+    Pending,
+    InProgress,
+    Completed,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SpokenOutcome {
+    Completed,
+    Errored,
+    Interrupted,
+}
+
+impl Spoken {
+    fn into_event(self) -> AgentEvent {
+        match self {
+            Self::Status { activity } => AgentEvent::Activity(one_line(&activity, MAX_DETAIL_CHARS)),
+            Self::Tool { name, detail } => AgentEvent::ToolUsed(ToolUse {
+                name: one_line(&name, MAX_NAME_CHARS),
+                detail: one_line(&detail, MAX_DETAIL_CHARS),
+            }),
+            Self::Plan { steps } => {
+                AgentEvent::Plan(steps.into_iter().take(MAX_STEPS).map(SpokenStep::into_step).collect())
+            }
+            Self::Usage {
+                input_tokens,
+                cached_input_tokens,
+                output_tokens,
+                context_left_percent,
+            } => AgentEvent::Spent {
+                tokens: Tokens {
+                    input: input_tokens,
+                    cached_input: cached_input_tokens,
+                    output: output_tokens,
+                },
+                context_left_percent: context_left_percent.map(|percent| percent.min(100)),
+            },
+            Self::Output { text } => AgentEvent::Output(text),
+            Self::TurnEnd { outcome, message } => AgentEvent::TurnEnded {
+                ending: match outcome {
+                    SpokenOutcome::Completed => Ending::Completed,
+                    SpokenOutcome::Errored => Ending::Errored,
+                    SpokenOutcome::Interrupted => Ending::Interrupted,
+                },
+                message: cut(message, MAX_MESSAGE_BYTES),
+            },
+        }
+    }
+}
+
+impl SpokenStep {
+    fn into_step(self) -> PlanStep {
+        let state = match self.state {
+            SpokenState::Pending => plan_step::State::Pending,
+            SpokenState::InProgress => plan_step::State::InProgress,
+            SpokenState::Completed => plan_step::State::Completed,
+        };
+        PlanStep {
+            step: cut(one_line(&self.step, MAX_STEP_BYTES), MAX_STEP_BYTES),
+            state: state.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use proptest::prelude::*;
+    use troupe_proto::{common::v1::PromptBlock, supervisor::v1::InputItem, supervisor::v1::input_item::Item};
+
+    use super::*;
+    use crate::tools::ToolFailure;
+
+    fn read(line: &str) -> Value {
+        assert!(line.ends_with('\n') && line.trim_end().lines().count() == 1, "{line:?}");
+        serde_json::from_str(line).unwrap()
+    }
+
+    fn input(text: &str) -> Input {
+        Input {
+            items: vec![InputItem {
+                item: Some(Item::Text(text.to_owned())),
+            }],
+        }
+    }
+
+    #[test]
+    fn writes_what_the_page_says() {
+        let turn = GivenTurn {
+            number: 2,
+            extent: PromptExtent::Delta,
+            blocks: vec![PromptBlock {
+                kind: BlockKind::Task.into(),
+                text: "do\nit".to_owned(),
+                sha256: String::new(),
+            }],
+            inputs: vec![input("it")],
+            completed: false,
+        };
+        let refused: ToolAnswer = Err(ToolFailure::unsupported("command"));
+        let cases = [
+            (
+                ToProgram::Turn(&turn),
+                json!({"type": "turn", "turn": 2, "extent": "delta", "prompt": "do\nit",
+                       "blocks": [{"kind": "task", "text": "do\nit"}], "inputs": ["it"]}),
+            ),
+            (
+                ToProgram::Input {
+                    number: 3,
+                    input: &input("more"),
+                },
+                json!({"type": "input", "number": 3, "items": [{"type": "text", "text": "more"}]}),
+            ),
+            (
+                ToProgram::ToolResult {
+                    id: "1",
+                    answer: &Ok(json!({"agent_id": "a"})),
+                },
+                json!({"type": "tool_result", "id": "1", "ok": true, "result": {"agent_id": "a"}}),
+            ),
+            (
+                ToProgram::ToolResult {
+                    id: "1",
+                    answer: &refused,
+                },
+                json!({"type": "tool_result", "id": "1", "ok": false,
+                       "result": {"error": "unsupported tool: command", "reason": "INVALID_ARGUMENT"}}),
+            ),
+            (ToProgram::Interrupt, json!({"type": "interrupt"})),
+            (ToProgram::Shutdown, json!({"type": "shutdown"})),
+        ];
+        for (said, expected) in cases {
+            assert_eq!(read(&said.to_line()), expected);
+        }
+    }
+
+    #[test]
+    fn reads_what_the_page_says() {
+        let cases = [
+            (
+                r#"{"type":"status","activity":" reading\nthe task "}"#,
+                AgentEvent::Activity("reading the task".to_owned()),
+            ),
+            (
+                r#"{"type":"tool","name":"read_file"}"#,
+                AgentEvent::ToolUsed(ToolUse {
+                    name: "read_file".to_owned(),
+                    detail: String::new(),
+                }),
+            ),
+            (
+                r#"{"type":"plan","steps":[{"step":"look","state":"completed"},{"step":"act"}]}"#,
+                AgentEvent::Plan(vec![
+                    PlanStep {
+                        step: "look".to_owned(),
+                        state: plan_step::State::Completed.into(),
+                    },
+                    PlanStep {
+                        step: "act".to_owned(),
+                        state: plan_step::State::Pending.into(),
+                    },
+                ]),
+            ),
+            (
+                r#"{"type":"usage","input_tokens":7,"output_tokens":2,"context_left_percent":130}"#,
+                AgentEvent::Spent {
+                    tokens: Tokens {
+                        input: 7,
+                        cached_input: 0,
+                        output: 2,
+                    },
+                    context_left_percent: Some(100),
+                },
+            ),
+            (r#"{"type":"output","text":"hi"}"#, AgentEvent::Output("hi".to_owned())),
+            (
+                r#"{"type":"turn_end","outcome":"errored","message":"no"}"#,
+                AgentEvent::TurnEnded {
+                    ending: Ending::Errored,
+                    message: "no".to_owned(),
+                },
+            ),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(parse(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_call_may_lack_its_id_and_its_arguments() {
+        for line in [
+            r#"{"tool_call":{"id":" c1 ","name":" wait ","args":{"ids":[]}}}"#,
+            r#"  {"toolCall":{"id":"c1","name":"wait","params":{"ids":[]}}}"#,
+        ] {
+            let AgentEvent::ToolCalled(call) = parse(line) else {
+                panic!("{line} is a call");
+            };
+            assert_eq!((call.id.as_str(), call.name.as_str()), ("c1", "wait"));
+            assert_eq!(Value::Object(call.args), json!({"ids": []}));
+        }
+        let bare = parse(r#"{"tool_call":{"name":"list_agents"}}"#);
+        assert!(matches!(bare, AgentEvent::ToolCalled(call) if call.id.is_empty() && call.args.is_empty()));
+    }
+
+    #[test]
+    fn what_is_not_of_the_protocol_is_text() {
+        for line in [
+            "",
+            "plain words",
+            "{",
+            "{}",
+            "[1]",
+            r#"{"type":"song","text":"la"}"#,
+            r#"{"type":"turn_end"}"#,
+            r#"{"type":"turn_end","outcome":"great"}"#,
+            r#"{"tool_call":{"name":" "}}"#,
+            r#"{"tool_call":"spawn_agent"}"#,
+            r#"here you are: {"tool_call":{"name":"wait"}}"#,
+        ] {
+            assert_eq!(parse(line), AgentEvent::Output(line.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_people_see_is_bounded() {
+        let long = "x".repeat(5_000);
+        let AgentEvent::Activity(activity) = parse(&json!({"type": "status", "activity": long}).to_string()) else {
+            panic!("it is a status");
+        };
+        assert_eq!(activity.chars().count(), MAX_DETAIL_CHARS);
+        let steps: Vec<_> = (0..100).map(|_| json!({"step": "é".repeat(300)})).collect();
+        let AgentEvent::Plan(plan) = parse(&json!({"type": "plan", "steps": steps}).to_string()) else {
+            panic!("it is a plan");
+        };
+        assert_eq!(plan.len(), MAX_STEPS);
+        assert!(plan.iter().all(|step| step.step.len() <= MAX_STEP_BYTES));
+    }
+
+    proptest! {
+        #[test]
+        fn every_line_means_something(line in "\\PC{0,80}") {
+            parse(&line);
+        }
+
+        #[test]
+        fn every_text_reaches_the_program_in_one_line(text in any::<String>()) {
+            let line = ToProgram::Input { number: 1, input: &input(&text) }.to_line();
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            let read: Value = serde_json::from_str(&line).unwrap();
+            prop_assert_eq!(read["items"][0]["text"].as_str(), Some(text.as_str()));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What of a prompt a program is given. The supervisor decides whether a turn carries the whole prompt or what changed;
+//! but only the runner knows that a program has died since, and then completes the prompt from what came before.
+
+use troupe_proto::{
+    common::v1::{BlockKind, PromptBlock},
+    supervisor::v1::{Input, PromptExtent, Turn},
+};
+
+/// A turn as the program is given it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct GivenTurn {
+    pub(crate) number: u32,
+    pub(crate) extent: PromptExtent,
+    pub(crate) blocks: Vec<PromptBlock>,
+    pub(crate) inputs: Vec<Input>,
+    /// Whether the runner made a whole prompt of what changed; the supervisor is told then.
+    pub(crate) completed: bool,
+}
+
+/// The blocks of the last prompt, without the override, which holds for one turn.
+#[derive(Debug, Default)]
+pub(crate) struct PromptMemory {
+    blocks: Vec<PromptBlock>,
+}
+
+impl PromptMemory {
+    /// Takes in what the supervisor dispatched.
+    pub(crate) fn remember(&mut self, turn: &Turn) {
+        let dispatched: Vec<_> = lasting(&turn.blocks).cloned().collect();
+        match turn.extent() {
+            PromptExtent::Delta => {
+                self.blocks
+                    .retain(|old| dispatched.iter().all(|new| new.kind != old.kind));
+                self.blocks.extend(dispatched);
+                // Stable: blocks of one kind stay in the order in which they came.
+                self.blocks.sort_by_key(|block| block.kind);
+            }
+            PromptExtent::Full | PromptExtent::Unspecified => self.blocks = dispatched,
+        }
+    }
+
+    /// The turn as a program is to be given it that has had a whole prompt already, or has not. The turn has been
+    /// remembered before.
+    pub(crate) fn give(&self, turn: &Turn, has_prompt: bool) -> GivenTurn {
+        let completed = !has_prompt && turn.extent() == PromptExtent::Delta;
+        let blocks = if completed {
+            let overrides = turn.blocks.iter().filter(|block| block.kind() == BlockKind::Override);
+            self.blocks.iter().chain(overrides).cloned().collect()
+        } else {
+            turn.blocks.clone()
+        };
+        GivenTurn {
+            number: turn.turn,
+            extent: if completed { PromptExtent::Full } else { turn.extent() },
+            blocks,
+            inputs: turn.inputs.clone(),
+            completed,
+        }
+    }
+}
+
+fn lasting(blocks: &[PromptBlock]) -> impl Iterator<Item = &PromptBlock> {
+    blocks.iter().filter(|block| block.kind() != BlockKind::Override)
+}
+
+/// The blocks that are not blank, joined by a blank line.
+pub(crate) fn join(blocks: &[PromptBlock]) -> String {
+    let texts: Vec<_> = blocks
+        .iter()
+        .map(|block| block.text.as_str())
+        .filter(|text| !text.trim().is_empty())
+        .collect();
+    texts.join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(extent: PromptExtent, blocks: &[(BlockKind, &str)]) -> Turn {
+        Turn {
+            turn: 1,
+            blocks: blocks
+                .iter()
+                .map(|&(kind, text)| PromptBlock {
+                    kind: kind.into(),
+                    text: text.to_owned(),
+                    sha256: String::new(),
+                })
+                .collect(),
+            extent: extent.into(),
+            inputs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_program_with_its_prompt_is_given_what_was_dispatched() {
+        let mut memory = PromptMemory::default();
+        memory.remember(&turn(
+            PromptExtent::Full,
+            &[(BlockKind::System, "s"), (BlockKind::Task, "t1")],
+        ));
+        let delta = turn(PromptExtent::Delta, &[(BlockKind::Task, "t2")]);
+        memory.remember(&delta);
+        let given = memory.give(&delta, true);
+        assert_eq!((given.extent, given.completed), (PromptExtent::Delta, false));
+        assert_eq!(join(&given.blocks), "t2");
+    }
+
+    #[test]
+    fn a_new_program_is_given_the_whole_prompt_as_it_is_now() {
+        let mut memory = PromptMemory::default();
+        memory.remember(&turn(
+            PromptExtent::Full,
+            &[
+                (BlockKind::System, "s"),
+                (BlockKind::Role, " "),
+                (BlockKind::Mode, "m1"),
+                (BlockKind::Task, "t1"),
+                (BlockKind::Override, "once"),
+            ],
+        ));
+        let delta = turn(
+            PromptExtent::Delta,
+            &[
+                (BlockKind::Mode, "m2"),
+                (BlockKind::Task, "t2"),
+                (BlockKind::Override, "now"),
+            ],
+        );
+        memory.remember(&delta);
+        let given = memory.give(&delta, false);
+        assert_eq!((given.extent, given.completed), (PromptExtent::Full, true));
+        assert_eq!(join(&given.blocks), "s\n\nm2\n\nt2\n\nnow");
+    }
+
+    #[test]
+    fn a_whole_prompt_is_not_completed() {
+        let mut memory = PromptMemory::default();
+        let full = turn(PromptExtent::Full, &[(BlockKind::System, "s")]);
+        memory.remember(&full);
+        assert!(!memory.give(&full, false).completed);
+    }
+}

@@ -1,0 +1,172 @@
+//! The runner's one loop: attach, serve the stream until it is lost, attach again. Threads are heard all the time,
+//! attached or not.
+
+use std::convert::Infallible;
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use troupe_proto::supervisor::v1::{AttachRequest, RunnerHeartbeat, attach_request::Message};
+
+use crate::{
+    backoff::Backoff,
+    config::{RunnerConfig, RunnerError},
+    link::{Link, LinkError, Supervisor},
+    outbox::Attempt,
+    stage::{Flow, Stage},
+    thread::News,
+};
+
+/// How much news waits for the loop.
+const NEWS: usize = 1024;
+
+/// A runner.
+pub(crate) struct Runner {
+    supervisor: Supervisor,
+    stage: Stage,
+    news: mpsc::Receiver<(Attempt, News)>,
+}
+
+/// Why a stream is served no longer.
+enum Parting {
+    Lost(LinkError),
+    GoAway(String),
+}
+
+impl Runner {
+    pub(crate) fn new(config: RunnerConfig) -> Result<Self, RunnerError> {
+        config.check()?;
+        let supervisor = Supervisor::new(&config)?;
+        let (tell, news) = mpsc::channel(NEWS);
+        let stage = Stage::new(config, supervisor.channel_for_tools(), tell);
+        Ok(Self {
+            supervisor,
+            stage,
+            news,
+        })
+    }
+
+    pub(crate) async fn run(mut self, shutdown: &CancellationToken) -> Result<(), RunnerError> {
+        let (link, outcome) = self.attach_until(shutdown).await;
+        self.wind_down(link).await;
+        outcome
+    }
+
+    /// Keeps the runner attached. Answers the stream that was open when `shutdown` came.
+    async fn attach_until(&mut self, shutdown: &CancellationToken) -> (Option<Link>, Result<(), RunnerError>) {
+        let mut backoff = Backoff::new();
+        let mut was_attached = false;
+        loop {
+            let hello = self.stage.hello();
+            let opened = tokio::select! {
+                () = shutdown.cancelled() => return (None, Ok(())),
+                opened = Link::open(&self.supervisor, hello) => opened,
+                never = hear(&mut self.stage, &mut self.news) => match never {},
+            };
+            match opened {
+                Ok((mut link, welcome)) => {
+                    info!("attached to the supervisor");
+                    was_attached = true;
+                    self.stage.welcome(&welcome);
+                    let since = Instant::now();
+                    let parting = tokio::select! {
+                        () = shutdown.cancelled() => None,
+                        parting = self.serve(&mut link) => Some(parting),
+                    };
+                    match parting {
+                        None => return (Some(link), Ok(())),
+                        Some(Parting::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),
+                        Some(Parting::Lost(error)) => warn!(%error, "the stream is lost"),
+                    }
+                    if since.elapsed() >= Backoff::steady_after() {
+                        backoff.reset();
+                    }
+                }
+                Err(error) => {
+                    if let Some(refused) = error.final_refusal().filter(|_| !was_attached) {
+                        return (None, Err(refused));
+                    }
+                    warn!(error = &error as &dyn std::error::Error, "not attached");
+                }
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return (None, Ok(())),
+                () = sleep(backoff.next_delay()) => {}
+                never = hear(&mut self.stage, &mut self.news) => match never {},
+            }
+        }
+    }
+
+    async fn serve(&mut self, link: &mut Link) -> Parting {
+        loop {
+            if let Err(parting) = self.step(link).await {
+                return parting;
+            }
+        }
+    }
+
+    /// Waits for one thing and deals with it. Nothing is lost when the future is dropped: every branch either waits or
+    /// has done its work.
+    async fn step(&mut self, link: &mut Link) -> Result<(), Parting> {
+        tokio::select! {
+            message = link.incoming.message() => match message {
+                Ok(Some(message)) => match self.stage.command(message) {
+                    Flow::Stay => {}
+                    Flow::GoAway(reason) => return Err(Parting::GoAway(reason)),
+                },
+                Ok(None) => return Err(Parting::Lost(LinkError::Ended)),
+                Err(status) => return Err(Parting::Lost(LinkError::Refused(status))),
+            },
+            Some((attempt, news)) = self.news.recv() => self.stage.hear(&attempt, news),
+            permit = link.outgoing.reserve(), if self.stage.has_outgoing() => match permit {
+                Ok(permit) => {
+                    if let Some(message) = self.stage.next_outgoing() {
+                        permit.send(message);
+                    }
+                }
+                Err(_) => return Err(Parting::Lost(LinkError::Ended)),
+            },
+            _ = link.heartbeat.tick() => {
+                // Where there is no room, something else is on its way, which counts as well.
+                let _ = link.outgoing.try_send(AttachRequest {
+                    message: Some(Message::Heartbeat(RunnerHeartbeat {})),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops every program. What threads reported before is still sent; that they were stopped is not: the supervisor
+    /// learns it from a stream that ends, or from the next hello, and their restart policy decides.
+    async fn wind_down(&mut self, mut link: Option<Link>) {
+        self.stage.stop_all();
+        while self.stage.has_programs() {
+            let lost = match &mut link {
+                Some(open) => self.step(open).await.is_err(),
+                None => {
+                    if let Some((attempt, news)) = self.news.recv().await {
+                        self.stage.hear(&attempt, news);
+                    }
+                    false
+                }
+            };
+            if lost {
+                link = None;
+            }
+        }
+    }
+}
+
+/// Hears the threads while there is no stream.
+async fn hear(stage: &mut Stage, news: &mut mpsc::Receiver<(Attempt, News)>) -> Infallible {
+    loop {
+        match news.recv().await {
+            Some((attempt, news)) => stage.hear(&attempt, news),
+            // The stage holds a sender itself.
+            None => std::future::pending().await,
+        }
+    }
+}

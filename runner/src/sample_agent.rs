@@ -1,0 +1,499 @@
+//! A small agent without a model: it speaks the line protocol of `docs/process-protocol.md`, does what its task spells
+//! out and says what it did. Demonstrations and tests run it where a real agent would run.
+//!
+//! It follows the lines of its last input in order; other lines it only reads:
+//!
+//! | line | what it does |
+//! |---|---|
+//! | `{"tool_call":{"name":"spawn_agent","args":{...}}}` | calls the tool and waits for the answer; in an array `ids` the string `$spawned` stands for every agent that it spawned so far |
+//! | `sleep: 30s` | keeps the turn running for that long (`ms`, `s` or `m`) |
+//! | `hold` | keeps the turn running until it is interrupted or shut down |
+
+use std::{
+    cmp::Ordering,
+    io::{self, BufRead, Write},
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{input::JsonItem, text::one_line};
+
+/// How much of a task's first line is repeated, in characters.
+const MAX_TITLE_CHARS: usize = 160;
+/// How many lines of the runner wait to be heard.
+const UNHEARD: usize = 64;
+
+/// Runs the agent until it is shut down or its input ends, so that it does not outlive a runner that was killed. Answers
+/// the exit code of the process. For the process's own input pass `BufReader::new(io::stdin())`.
+pub fn main_loop<R, W>(stdin: R, stdout: W) -> i32
+where
+    R: BufRead + Send + 'static,
+    W: Write,
+{
+    let (tell, heard) = sync_channel(UNHEARD);
+    // A thread of its own, so that an interruption is heard while the agent sleeps. It ends with the input, or with
+    // the process.
+    thread::spawn(move || listen(stdin, &tell));
+    let agent = SampleAgent {
+        stdout,
+        heard,
+        spawned: Vec::new(),
+        calls: 0,
+    };
+    match agent.run() {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}
+
+fn listen(stdin: impl BufRead, tell: &SyncSender<Heard>) {
+    for line in stdin.lines() {
+        let Ok(line) = line else { return };
+        // What a newer runner may say beyond this is passed over.
+        if let Ok(heard) = serde_json::from_str(&line)
+            && tell.send(heard).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// What the runner says.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Heard {
+    Turn(Turn),
+    Input { items: Vec<JsonItem> },
+    ToolResult { id: String, ok: bool, result: Value },
+    Interrupt,
+    Shutdown,
+}
+
+#[derive(Debug, Deserialize)]
+struct Turn {
+    blocks: Vec<Block>,
+    inputs: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Block {
+    kind: String,
+    text: String,
+}
+
+impl Turn {
+    /// The last input, or the task block where there is none.
+    fn task(&self) -> &str {
+        let block = || self.blocks.iter().rfind(|block| block.kind == "task");
+        match self.inputs.last() {
+            Some(input) => input,
+            None => block().map_or("", |block| &block.text),
+        }
+    }
+
+    /// `3 blocks (1,234 characters)`
+    fn size(&self) -> String {
+        let characters = self.blocks.iter().map(|block| block.text.chars().count()).sum();
+        let plural = if self.blocks.len() == 1 { "" } else { "s" };
+        format!(
+            "{} block{plural} ({} characters)",
+            self.blocks.len(),
+            thousands(characters)
+        )
+    }
+
+    fn title(&self) -> String {
+        let first = self.task().lines().find(|line| !line.trim().is_empty());
+        one_line(first.unwrap_or("(no task)"), MAX_TITLE_CHARS)
+    }
+}
+
+/// A line of the task that asks for something.
+#[derive(Clone, Debug, PartialEq)]
+enum Directive {
+    Call { name: String, args: Value },
+    Sleep(Duration),
+    Hold,
+}
+
+impl Directive {
+    fn read(line: &str) -> Option<Self> {
+        let line = line.trim();
+        if line == "hold" {
+            return Some(Self::Hold);
+        }
+        if let Some(duration) = line.strip_prefix("sleep:") {
+            return read_duration(duration.trim()).map(Self::Sleep);
+        }
+        let mut call = serde_json::from_str::<Value>(line).ok()?.get_mut("tool_call")?.take();
+        Some(Self::Call {
+            name: call.get("name")?.as_str()?.to_owned(),
+            args: call.get_mut("args").map_or_else(|| json!({}), Value::take),
+        })
+    }
+
+    fn title(&self) -> String {
+        match self {
+            Self::Call { name, .. } => name.clone(),
+            Self::Sleep(duration) => format!("sleep {duration:?}"),
+            Self::Hold => "hold".to_owned(),
+        }
+    }
+}
+
+/// Why a turn ends before its task is done.
+enum Cut {
+    /// The turn is interrupted; the agent stays.
+    Interrupted,
+    /// The agent is to end.
+    Leave,
+    /// Nobody reads what it says.
+    Broken(io::Error),
+}
+
+impl From<io::Error> for Cut {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+struct SampleAgent<W> {
+    stdout: W,
+    heard: Receiver<Heard>,
+    spawned: Vec<String>,
+    calls: u64,
+}
+
+impl<W: Write> SampleAgent<W> {
+    fn run(mut self) -> io::Result<()> {
+        while let Ok(heard) = self.heard.recv() {
+            match heard {
+                Heard::Turn(turn) => {
+                    let mut done = Vec::new();
+                    let (outcome, leave) = match self.turn(&turn, &mut done) {
+                        Ok(()) => ("completed", false),
+                        Err(Cut::Interrupted) => ("interrupted", false),
+                        Err(Cut::Leave) => ("interrupted", true),
+                        Err(Cut::Broken(error)) => return Err(error),
+                    };
+                    if outcome == "interrupted" {
+                        done.push(outcome.to_owned());
+                    }
+                    self.say(&json!({"type": "turn_end", "outcome": outcome, "message": done.join("\n")}))?;
+                    if leave {
+                        return Ok(());
+                    }
+                }
+                Heard::Shutdown => return Ok(()),
+                // Too late for the turn that they were meant for.
+                Heard::Input { .. } | Heard::ToolResult { .. } | Heard::Interrupt => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the task asks for; `done` gets a line for each thing done.
+    fn turn(&mut self, turn: &Turn, done: &mut Vec<String>) -> Result<(), Cut> {
+        self.say(&json!({"type": "status", "activity": "reading the task"}))?;
+        self.say(&json!({"type": "tool", "name": "read_task", "detail": turn.size()}))?;
+        let directives: Vec<_> = turn.task().lines().filter_map(Directive::read).collect();
+        if directives.is_empty() {
+            done.push(format!("read {}: {}", turn.size(), turn.title()));
+            return Ok(());
+        }
+        for (index, directive) in directives.iter().enumerate() {
+            self.show_plan(&directives, index)?;
+            match directive.clone() {
+                Directive::Call { name, args } => {
+                    let line = self.call(&name, args, done)?;
+                    done.push(line);
+                }
+                Directive::Sleep(duration) => {
+                    self.say(&json!({"type": "status", "activity": "sleeping"}))?;
+                    // A time that the clock cannot reach is for ever.
+                    let until = Instant::now().checked_add(duration);
+                    while self.hear(until, done)?.is_some() {}
+                    done.push(format!("slept {duration:?}"));
+                }
+                Directive::Hold => {
+                    self.say(&json!({"type": "status", "activity": "holding"}))?;
+                    loop {
+                        self.hear(None, done)?;
+                    }
+                }
+            }
+        }
+        self.show_plan(&directives, directives.len())?;
+        Ok(())
+    }
+
+    fn call(&mut self, name: &str, mut args: Value, done: &mut Vec<String>) -> Result<String, Cut> {
+        self.fill_in_spawned(&mut args);
+        self.calls += 1;
+        let id = format!("call-{}", self.calls);
+        self.say(&json!({"type": "status", "activity": format!("calling {name}")}))?;
+        self.say(&json!({"tool_call": {"id": id, "name": name, "args": args}}))?;
+        loop {
+            if let Some(Heard::ToolResult {
+                id: answered,
+                ok,
+                result,
+            }) = self.hear(None, done)?
+                && answered == id
+            {
+                return Ok(self.sum_up(name, &args, ok, &result));
+            }
+        }
+    }
+
+    /// What a call came to, in one line.
+    fn sum_up(&mut self, name: &str, args: &Value, ok: bool, result: &Value) -> String {
+        let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        if !ok {
+            return format!("{name} refused: {}", text(result, "error"));
+        }
+        match name {
+            "spawn_agent" => {
+                let agent_id = text(result, "agent_id");
+                let agent_type = args["agent_type"].as_str().unwrap_or("default");
+                let start: String = agent_id.chars().take(8).collect();
+                self.spawned.push(agent_id);
+                format!("spawned {agent_type} {start}…")
+            }
+            "wait" if result["timed_out"] == true => "waited: timed out".to_owned(),
+            "wait" => {
+                let settled = result["status"].as_object().map_or(0, serde_json::Map::len);
+                format!("waited: {settled} settled")
+            }
+            _ => format!("{name}: done"),
+        }
+    }
+
+    /// In an array `ids`, `$spawned` stands for every agent that was spawned so far.
+    fn fill_in_spawned(&self, args: &mut Value) {
+        if let Some(ids) = args.get_mut("ids").and_then(Value::as_array_mut) {
+            *ids = ids
+                .drain(..)
+                .flat_map(|id| match id.as_str() {
+                    Some("$spawned") => self.spawned.iter().map(|id| Value::from(id.as_str())).collect(),
+                    _ => vec![id],
+                })
+                .collect();
+        }
+    }
+
+    /// The next thing that the runner says to a running turn; `None` when the time has come.
+    fn hear(&mut self, until: Option<Instant>, done: &mut Vec<String>) -> Result<Option<Heard>, Cut> {
+        let heard = match until {
+            None => self.heard.recv().map_err(|_| Cut::Leave)?,
+            Some(until) => match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(heard) => heard,
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Err(Cut::Leave),
+            },
+        };
+        match &heard {
+            Heard::Interrupt => Err(Cut::Interrupted),
+            Heard::Shutdown => Err(Cut::Leave),
+            Heard::Input { items } => {
+                done.push(format!("received input: {}", first_text(items)));
+                Ok(Some(heard))
+            }
+            Heard::Turn(_) | Heard::ToolResult { .. } => Ok(Some(heard)),
+        }
+    }
+
+    fn show_plan(&mut self, directives: &[Directive], present: usize) -> io::Result<()> {
+        let steps: Vec<_> = directives
+            .iter()
+            .enumerate()
+            .map(|(index, directive)| {
+                let state = match index.cmp(&present) {
+                    Ordering::Less => "completed",
+                    Ordering::Equal => "in_progress",
+                    Ordering::Greater => "pending",
+                };
+                json!({"step": directive.title(), "state": state})
+            })
+            .collect();
+        self.say(&json!({"type": "plan", "steps": steps}))
+    }
+
+    fn say(&mut self, line: &Value) -> io::Result<()> {
+        writeln!(self.stdout, "{line}")?;
+        self.stdout.flush()
+    }
+}
+
+fn first_text(items: &[JsonItem]) -> String {
+    let text = items.iter().find_map(|item| match item {
+        JsonItem::Text { text } => Some(text.as_str()),
+        JsonItem::LocalImage { .. } | JsonItem::Skill { .. } | JsonItem::Mention { .. } => None,
+    });
+    one_line(text.unwrap_or("(no text)"), MAX_TITLE_CHARS)
+}
+
+/// `250ms`, `30s` or `5m`.
+fn read_duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    match unit.trim() {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_secs(number.checked_mul(60)?)),
+        _ => None,
+    }
+}
+
+/// `1234567` as `1,234,567`.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::{BufReader, PipeReader, PipeWriter, pipe};
+
+    use super::*;
+
+    /// The agent in a thread, with the runner's ends of its pipes.
+    struct Staged {
+        stdin: PipeWriter,
+        stdout: BufReader<PipeReader>,
+        agent: thread::JoinHandle<i32>,
+    }
+
+    impl Staged {
+        fn new() -> Self {
+            let (read_stdin, stdin) = pipe().unwrap();
+            let (stdout, write_stdout) = pipe().unwrap();
+            Self {
+                stdin,
+                stdout: BufReader::new(stdout),
+                agent: thread::spawn(move || main_loop(BufReader::new(read_stdin), write_stdout)),
+            }
+        }
+
+        fn tell(&mut self, line: &Value) {
+            writeln!(self.stdin, "{line}").unwrap();
+        }
+
+        fn turn(&mut self, input: &str) {
+            self.tell(&json!({
+                "type": "turn", "turn": 1, "extent": "full", "prompt": "",
+                "blocks": [{"kind": "system", "text": "s".repeat(1200)}, {"kind": "task", "text": "the task"}],
+                "inputs": [input],
+            }));
+        }
+
+        /// Reads until a line has the key.
+        fn until(&mut self, key: &str, value: Option<&str>) -> Value {
+            loop {
+                let mut line = String::new();
+                assert!(self.stdout.read_line(&mut line).unwrap() > 0, "no {key} before the end");
+                let said: Value = serde_json::from_str(&line).unwrap();
+                if said
+                    .get(key)
+                    .is_some_and(|found| value.is_none() || found.as_str() == value)
+                {
+                    return said;
+                }
+            }
+        }
+
+        fn message(&mut self) -> String {
+            self.until("type", Some("turn_end"))["message"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        }
+
+        fn exit(self) -> i32 {
+            drop(self.stdin);
+            self.agent.join().unwrap()
+        }
+    }
+
+    #[test]
+    fn reads_a_task_that_asks_for_nothing() {
+        let mut staged = Staged::new();
+        staged.turn("\nlook around\nthen stop");
+        assert_eq!(staged.message(), "read 2 blocks (1,208 characters): look around");
+        assert_eq!(staged.exit(), 0);
+    }
+
+    #[test]
+    fn makes_the_calls_of_its_task_in_order() {
+        let mut staged = Staged::new();
+        staged.turn(concat!(
+            r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"explorer","message":"go"}}}"#,
+            "\n",
+            r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"worker","message":"go"}}}"#,
+            "\n",
+            r#"{"tool_call":{"name":"wait","args":{"ids":["$spawned"]}}}"#,
+        ));
+        let first = staged.until("tool_call", None);
+        staged.tell(&json!({
+            "type": "tool_result", "id": first["tool_call"]["id"], "ok": true, "result": {"agent_id": "0190aaaa-1111"}
+        }));
+        let second = staged.until("tool_call", None);
+        staged.tell(&json!({
+            "type": "tool_result", "id": second["tool_call"]["id"], "ok": false, "result": {"error": "no room"}
+        }));
+        let wait = staged.until("tool_call", None);
+        assert_eq!(wait["tool_call"]["args"]["ids"], json!(["0190aaaa-1111"]));
+        staged.tell(&json!({
+            "type": "tool_result", "id": wait["tool_call"]["id"], "ok": true,
+            "result": {"status": {"0190aaaa-1111": {"completed": "done"}}, "timed_out": false}
+        }));
+        assert_eq!(
+            staged.message(),
+            "spawned explorer 0190aaaa…\nspawn_agent refused: no room\nwaited: 1 settled"
+        );
+        assert_eq!(staged.exit(), 0);
+    }
+
+    #[test]
+    fn holds_until_it_is_interrupted_and_stays() {
+        let mut staged = Staged::new();
+        staged.turn("hold");
+        staged.until("activity", Some("holding"));
+        staged.tell(&json!({"type": "input", "number": 2, "items": [{"type": "text", "text": "more"}]}));
+        staged.tell(&json!({"type": "interrupt"}));
+        assert_eq!(staged.message(), "received input: more\ninterrupted");
+        staged.turn("sleep: 1ms");
+        assert_eq!(staged.message(), "slept 1ms");
+        assert_eq!(staged.exit(), 0);
+    }
+
+    #[test]
+    fn ends_with_its_input_even_within_a_turn() {
+        let mut staged = Staged::new();
+        staged.turn("hold");
+        staged.until("activity", Some("holding"));
+        assert_eq!(staged.exit(), 0);
+    }
+
+    #[test]
+    fn numbers_and_durations() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(read_duration("5m"), Some(Duration::from_secs(300)));
+        assert_eq!(read_duration("5"), None);
+        assert_eq!(Directive::read("sleep: soon"), None);
+    }
+}

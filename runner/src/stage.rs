@@ -1,0 +1,442 @@
+//! Who is held, what is owed to the supervisor and what it wants: the runner's state, owned by the one loop. Nothing
+//! here waits.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+use tracing::{debug, warn};
+use troupe_proto::supervisor::v1::{
+    AttachRequest, AttachResponse, CommandAck, DeliverInput, HeldThread, InterruptTurn, ReportAck, RunnerHello,
+    RunnerReport, RunnerWelcome, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadOutput,
+    ThreadStoppedReport, attach_request::Message, attach_response, deliver_input::Delivery, runner_report::Kind,
+};
+
+use crate::{
+    agent::{AgentKind, Casting, StartFailure},
+    bearer::Bearer,
+    config::RunnerConfig,
+    env::{is_plain_id, scratch_of},
+    outbox::{Attempt, Numbered, Outbox},
+    process::ProcessKind,
+    thread::{self, Command, News, Shutdown, ThreadHandle, ThreadStart},
+    tools::Toolbox,
+};
+
+/// How much telemetry and output waits for the connection; the oldest goes first.
+const FLEETING: usize = 256;
+/// The longest grace: what the wire can carry, clocks cannot.
+const LONGEST_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What a message of the supervisor means for the stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// It goes on.
+    Stay,
+    /// The supervisor asks to attach again, and says why.
+    GoAway(String),
+}
+
+/// The runner's state.
+pub(crate) struct Stage {
+    config: RunnerConfig,
+    kind: Arc<dyn AgentKind>,
+    tools: Channel,
+    news: mpsc::Sender<(Attempt, News)>,
+    open: bool,
+    threads: BTreeMap<String, Held>,
+    /// Attempts that nobody wants any more and whose programs are being stopped, with what fires when they are gone.
+    leaving: BTreeMap<Attempt, CancellationToken>,
+    outbox: Outbox<Kind>,
+    /// Acknowledgements and refusals: of this stream, void with it, and as many as there were commands.
+    control: VecDeque<Message>,
+    /// Telemetry and output.
+    fleeting: VecDeque<Message>,
+}
+
+struct Held {
+    generation: u32,
+    /// The last turn that it was given.
+    turn: u32,
+    state: State,
+}
+
+enum State {
+    /// It has a task.
+    Live(ThreadHandle),
+    /// Its program is gone and its last reports are not durable yet.
+    Ended,
+}
+
+impl Held {
+    fn attempt(&self, thread_id: &str) -> Attempt {
+        Attempt::new(thread_id, self.generation)
+    }
+}
+
+impl Stage {
+    pub(crate) fn new(config: RunnerConfig, tools: Channel, news: mpsc::Sender<(Attempt, News)>) -> Self {
+        Self {
+            kind: Arc::new(ProcessKind::new(config.process.clone())),
+            config,
+            tools,
+            news,
+            open: true,
+            threads: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            outbox: Outbox::new(),
+            control: VecDeque::new(),
+            fleeting: VecDeque::new(),
+        }
+    }
+
+    // === the stream ===
+
+    /// Who the runner is and whom it holds.
+    pub(crate) fn hello(&self) -> RunnerHello {
+        let held = self
+            .threads
+            .iter()
+            .map(|(thread_id, held)| HeldThread {
+                thread_id: thread_id.clone(),
+                generation: held.generation,
+                turn: held.turn,
+                report_sequence: self.outbox.last(&held.attempt(thread_id)),
+            })
+            .collect();
+        RunnerHello {
+            runner_id: self.config.runner_id.clone(),
+            kinds: vec![self.kind.describe()],
+            labels: self.config.labels.clone().into_iter().collect(),
+            capacity: self.config.capacity,
+            threads: held,
+            session_id: self.config.session_id.clone().unwrap_or_default(),
+        }
+    }
+
+    /// A new stream: threads go on or stop as the supervisor says, and what it does not have yet is sent again. A
+    /// thread that it says nothing about goes on.
+    pub(crate) fn welcome(&mut self, welcome: &RunnerWelcome) {
+        self.control.clear();
+        self.fleeting.clear();
+        for verdict in &welcome.threads {
+            let Some(held) = self.threads.get(&verdict.thread_id) else {
+                continue;
+            };
+            let attempt = held.attempt(&verdict.thread_id);
+            if verdict.go_on {
+                self.outbox.acknowledge(&attempt, verdict.applied_report_sequence);
+                self.let_go(&attempt);
+            } else {
+                self.release(&attempt);
+            }
+        }
+        self.outbox.rewind();
+    }
+
+    pub(crate) fn has_outgoing(&self) -> bool {
+        !self.control.is_empty() || !self.fleeting.is_empty() || self.outbox.has_unsent()
+    }
+
+    /// The next message for the supervisor.
+    pub(crate) fn next_outgoing(&mut self) -> Option<AttachRequest> {
+        let message = self
+            .control
+            .pop_front()
+            .or_else(|| self.outbox.next_unsent().map(report))
+            .or_else(|| self.fleeting.pop_front())?;
+        Some(AttachRequest { message: Some(message) })
+    }
+
+    // === the supervisor's commands ===
+
+    pub(crate) fn command(&mut self, response: AttachResponse) -> Flow {
+        use attach_response::Message as Said;
+
+        match response.message {
+            Some(Said::ReportAck(ack)) => self.acknowledged(&ack),
+            Some(Said::StartThread(start)) => {
+                self.acknowledge(&start.command_id);
+                self.start(start);
+            }
+            Some(Said::DeliverInput(input)) => self.deliver(input),
+            Some(Said::Interrupt(interrupt)) => self.interrupt(interrupt),
+            Some(Said::Shutdown(shutdown)) => self.shut_down(shutdown),
+            Some(Said::GoAway(go_away)) => return Flow::GoAway(go_away.reason),
+            // This kind of program asks for no decisions; a message of a newer release is passed over.
+            Some(Said::Welcome(_) | Said::ToolDecision(_)) | None => debug!("a message without a meaning here"),
+        }
+        Flow::Stay
+    }
+
+    fn acknowledged(&mut self, ack: &ReportAck) {
+        let attempt = Attempt::new(ack.thread_id.clone(), ack.generation);
+        self.outbox.acknowledge(&attempt, ack.report_sequence);
+        self.let_go(&attempt);
+    }
+
+    fn start(&mut self, start: StartThread) {
+        let attempt = Attempt::new(start.thread_id, start.generation);
+        if let Some(held) = self.threads.get(&attempt.thread_id) {
+            if held.generation >= attempt.generation {
+                debug!(?attempt, "started already");
+                return;
+            }
+            let earlier = held.attempt(&attempt.thread_id);
+            self.release(&earlier);
+        }
+        if let Some(failure) = self.no_room(&attempt) {
+            self.refuse(&attempt, failure);
+            return;
+        }
+        let bearer = match start.thread_token.as_str() {
+            "" => None,
+            token => Bearer::new(token)
+                .inspect_err(|error| warn!(?attempt, %error, "the thread's tools will be refused"))
+                .ok(),
+        };
+        let turn = start.turn.as_ref().map_or(0, |turn| turn.turn);
+        let handle = thread::spawn(ThreadStart {
+            casting: Casting {
+                session_id: start.session_id,
+                depth: start.depth,
+                resolved: start.resolved.unwrap_or_default(),
+                tool_policy: start.tool_policy.unwrap_or_default(),
+                working_directory: (!start.working_directory.is_empty()).then(|| start.working_directory.into()),
+                scratch: scratch_of(&self.config.scratch, &attempt),
+                attempt: attempt.clone(),
+            },
+            first_turn: start.turn,
+            kind: Arc::clone(&self.kind),
+            // Tools go where the runner itself goes: `supervisor_url` is for programs that call by themselves.
+            toolbox: Toolbox::new(self.tools.clone(), bearer, attempt.thread_id.clone()),
+            timing: self.config.timing,
+            news: self.news.clone(),
+            predecessor: self.predecessor(&attempt.thread_id),
+        });
+        let held = Held {
+            generation: attempt.generation,
+            turn,
+            state: State::Live(handle),
+        };
+        self.threads.insert(attempt.thread_id, held);
+    }
+
+    /// The latest attempt of a thread that is still being stopped; it has waited for those before it itself.
+    fn predecessor(&self, thread_id: &str) -> Option<CancellationToken> {
+        let (_, gone) = self
+            .leaving
+            .iter()
+            .rfind(|(attempt, _)| attempt.thread_id == thread_id)?;
+        Some(gone.clone())
+    }
+
+    fn no_room(&self, attempt: &Attempt) -> Option<StartFailure> {
+        let (refusal, message) = if !self.open {
+            (StartRefusal::NoCapacity, "the runner is stopping".to_owned())
+        } else if self.config.capacity > 0 && self.live() >= self.config.capacity as usize {
+            let message = format!("the runner executes {} threads already", self.config.capacity);
+            (StartRefusal::NoCapacity, message)
+        } else if !is_plain_id(&attempt.thread_id) {
+            (
+                StartRefusal::NoProgram,
+                format!("bad thread id {:?}", attempt.thread_id),
+            )
+        } else {
+            return None;
+        };
+        Some(StartFailure { refusal, message })
+    }
+
+    fn deliver(&mut self, input: DeliverInput) {
+        let attempt = Attempt::new(input.thread_id, input.generation);
+        let command = match input.delivery {
+            Some(Delivery::Turn(turn)) => Command::Turn(turn),
+            Some(Delivery::Running(running)) => Command::Input(running),
+            None => return,
+        };
+        self.hand_over(&attempt, &input.command_id, command);
+    }
+
+    fn interrupt(&mut self, interrupt: InterruptTurn) {
+        let attempt = Attempt::new(interrupt.thread_id, interrupt.generation);
+        let command = Command::Interrupt { turn: interrupt.turn };
+        self.hand_over(&attempt, &interrupt.command_id, command);
+    }
+
+    fn shut_down(&mut self, shutdown: ShutdownThread) {
+        let policy = shutdown.close_policy();
+        let grace = shutdown.grace.and_then(|grace| Duration::try_from(grace).ok());
+        let attempt = Attempt::new(shutdown.thread_id, shutdown.generation);
+        let command = Command::Shutdown(Shutdown {
+            policy,
+            grace: grace.unwrap_or(self.config.timing.stop_grace).min(LONGEST_GRACE),
+            reason: shutdown.reason,
+        });
+        self.hand_over(&attempt, &shutdown.command_id, command);
+    }
+
+    /// Gives a command to the thread that it is meant for. What is meant for an earlier attempt is dropped; an attempt
+    /// that is not here, whatever is wanted of it, has stopped.
+    fn hand_over(&mut self, attempt: &Attempt, command_id: &str, command: Command) {
+        match self.threads.get_mut(&attempt.thread_id) {
+            Some(held) if held.generation == attempt.generation => {
+                let turn = match &command {
+                    Command::Turn(turn) => turn.turn,
+                    Command::Input(_) | Command::Interrupt { .. } | Command::Shutdown(_) => 0,
+                };
+                if let State::Live(thread) = &held.state
+                    && !thread.command(command)
+                {
+                    // Not acknowledged: the supervisor still owes it.
+                    warn!(?attempt, "a thread does not take its commands");
+                    return;
+                }
+                held.turn = held.turn.max(turn);
+            }
+            Some(held) if held.generation > attempt.generation => debug!(?attempt, "a command for an earlier attempt"),
+            Some(_) | None => self.disown(attempt),
+        }
+        self.acknowledge(command_id);
+    }
+
+    fn acknowledge(&mut self, command_id: &str) {
+        if !command_id.is_empty() {
+            self.control.push_back(Message::CommandAck(CommandAck {
+                command_id: command_id.to_owned(),
+            }));
+        }
+    }
+
+    fn refuse(&mut self, attempt: &Attempt, failure: StartFailure) {
+        self.control.push_back(Message::StartRefused(StartRefused {
+            thread_id: attempt.thread_id.clone(),
+            generation: attempt.generation,
+            refusal: failure.refusal.into(),
+            message: failure.message,
+        }));
+    }
+
+    /// Reports an attempt as stopped that is not here. An earlier one of the same thread is superseded.
+    fn disown(&mut self, attempt: &Attempt) {
+        if let Some(held) = self.threads.get(&attempt.thread_id) {
+            let earlier = held.attempt(&attempt.thread_id);
+            self.release(&earlier);
+        }
+        let stopped = ThreadStoppedReport {
+            detail: "this runner does not have the thread".to_owned(),
+            killed: false,
+        };
+        self.outbox.record(attempt, Kind::Stopped(stopped));
+        let held = Held {
+            generation: attempt.generation,
+            turn: 0,
+            state: State::Ended,
+        };
+        self.threads.insert(attempt.thread_id.clone(), held);
+    }
+
+    // === the threads' news ===
+
+    pub(crate) fn hear(&mut self, attempt: &Attempt, news: News) {
+        if matches!(news, News::Gone) && self.leaving.remove(attempt).is_some() {
+            return;
+        }
+        let Some(held) = self
+            .threads
+            .get_mut(&attempt.thread_id)
+            .filter(|held| held.generation == attempt.generation)
+        else {
+            // Nobody wants to hear of that attempt.
+            return;
+        };
+        match news {
+            News::Gone => {
+                held.state = State::Ended;
+                self.let_go(attempt);
+            }
+            News::Refused(failure) => {
+                self.threads.remove(&attempt.thread_id);
+                self.refuse(attempt, failure);
+            }
+            News::Report(kind) => {
+                self.outbox.record(attempt, kind);
+            }
+            News::Telemetry(telemetry) => self.show(Message::Telemetry(telemetry)),
+            News::Output(text) => self.show(Message::Output(ThreadOutput {
+                thread_id: attempt.thread_id.clone(),
+                generation: attempt.generation,
+                text,
+            })),
+        }
+    }
+
+    fn show(&mut self, message: Message) {
+        if self.fleeting.len() == FLEETING {
+            self.fleeting.pop_front();
+        }
+        self.fleeting.push_back(message);
+    }
+
+    /// Forgets an attempt that has ended and whose every report is durable.
+    fn let_go(&mut self, attempt: &Attempt) {
+        let ended = self
+            .threads
+            .get(&attempt.thread_id)
+            .is_some_and(|held| held.generation == attempt.generation && matches!(held.state, State::Ended));
+        if ended && self.outbox.is_clear(attempt) {
+            self.threads.remove(&attempt.thread_id);
+            self.outbox.forget(attempt);
+        }
+    }
+
+    /// Stops an attempt and forgets what it reported.
+    fn release(&mut self, attempt: &Attempt) {
+        self.outbox.forget(attempt);
+        if let Some(held) = self.threads.remove(&attempt.thread_id) {
+            self.see_off(attempt.clone(), held);
+        }
+    }
+
+    fn see_off(&mut self, attempt: Attempt, held: Held) {
+        if let State::Live(thread) = held.state {
+            self.leaving.insert(attempt, thread.abandon());
+        }
+    }
+
+    // === the end ===
+
+    /// Takes no more threads and stops those that there are. What they reported is still sent.
+    pub(crate) fn stop_all(&mut self) {
+        self.open = false;
+        for (thread_id, held) in std::mem::take(&mut self.threads) {
+            self.see_off(Attempt::new(thread_id, held.generation), held);
+        }
+    }
+
+    /// Whether a program may still be running.
+    pub(crate) fn has_programs(&self) -> bool {
+        self.live() > 0 || !self.leaving.is_empty()
+    }
+
+    fn live(&self) -> usize {
+        self.threads
+            .values()
+            .filter(|held| matches!(held.state, State::Live(_)))
+            .count()
+    }
+}
+
+fn report(numbered: Numbered<Kind>) -> Message {
+    Message::Report(RunnerReport {
+        thread_id: numbered.attempt.thread_id,
+        generation: numbered.attempt.generation,
+        report_sequence: numbered.sequence,
+        kind: Some(numbered.report),
+    })
+}

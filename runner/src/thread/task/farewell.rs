@@ -1,0 +1,78 @@
+//! The end of a program, and of a thread with it.
+
+use std::{path::Path, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+use troupe_proto::supervisor::v1::{ClosePolicy, ThreadStoppedReport, runner_report::Kind};
+
+use super::{Farewell, ThreadTask};
+use crate::{
+    agent::{Ending, StopOrder, Stopped},
+    thread::Command,
+};
+
+impl ThreadTask {
+    pub(super) fn program_gone(&mut self) {
+        self.agent = None;
+        self.has_prompt = false;
+        self.usage.program_ended();
+    }
+
+    pub(super) async fn kill_program(&mut self) {
+        if let Some(agent) = self.agent.take() {
+            agent.stop(StopOrder::at_once()).await;
+        }
+        self.program_gone();
+    }
+
+    pub(super) async fn leave(&mut self, farewell: Farewell) {
+        let grace = match &farewell {
+            Farewell::Shutdown(order) if order.policy == ClosePolicy::Kill => Duration::ZERO,
+            Farewell::Shutdown(order) => order.grace,
+            Farewell::Abandoned => self.timing.stop_grace,
+        };
+        let stopped = self.stop_program(grace).await;
+        self.program_gone();
+        self.next_turn = None;
+        if let Farewell::Shutdown(order) = farewell {
+            self.end_turn(Ending::Interrupted, order.reason).await;
+            let report = ThreadStoppedReport {
+                detail: stopped.detail,
+                killed: stopped.killed,
+            };
+            self.voice.report(Kind::Stopped(report)).await;
+        }
+    }
+
+    /// Stops the program; the order to kill it is still heard meanwhile.
+    async fn stop_program(&mut self, grace: Duration) -> Stopped {
+        let Some(agent) = self.agent.take() else {
+            return Stopped {
+                detail: "the program was not running".to_owned(),
+                killed: false,
+            };
+        };
+        let kill = CancellationToken::new();
+        let mut stopping = agent.stop(StopOrder {
+            grace,
+            kill: kill.clone(),
+        });
+        loop {
+            tokio::select! {
+                stopped = &mut stopping => return stopped,
+                Some(command) = self.commands.recv() => {
+                    if matches!(command, Command::Shutdown(order) if order.policy == ClosePolicy::Kill) {
+                        kill.cancel();
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) async fn remove_scratch(scratch: &Path) {
+    if let Err(error) = tokio::fs::remove_dir_all(scratch).await {
+        debug!(path = %scratch.display(), %error, "a scratch directory stays");
+    }
+}

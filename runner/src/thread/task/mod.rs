@@ -1,0 +1,240 @@
+//! The task of one thread: it waits for one thing at a time and deals with it.
+
+mod events;
+mod farewell;
+mod turns;
+
+use std::{future::pending, sync::Arc};
+
+use sha2::Sha256;
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+use troupe_proto::supervisor::v1::{StartRefusal, Turn};
+
+use self::farewell::remove_scratch;
+use super::{Command, News, Shutdown, ThreadStart, Voice};
+use crate::{
+    agent::{Agent, AgentEvent, AgentKind, Casting, StartFailure},
+    config::Timing,
+    meter::Meter,
+    prompt::PromptMemory,
+    tools::{ToolAnswer, Toolbox},
+    usage::UsageMeter,
+};
+
+/// A thread and its program.
+pub(super) struct ThreadTask {
+    voice: Voice,
+    commands: mpsc::Receiver<Command>,
+    /// Fires when nobody wants the thread any more.
+    abandoned: CancellationToken,
+    kind: Arc<dyn AgentKind>,
+    casting: Casting,
+    toolbox: Toolbox,
+    timing: Timing,
+    predecessor: Option<CancellationToken>,
+    first_turn: Option<Turn>,
+
+    /// `None` between the end of a program and the turn for which another one is started.
+    agent: Option<Box<dyn Agent>>,
+    /// Whether the program has been given a whole prompt.
+    has_prompt: bool,
+    prompts: PromptMemory,
+    usage: UsageMeter,
+    meter: Meter,
+
+    turn: Option<RunningTurn>,
+    /// A turn that came while another one was running; it begins when that has ended.
+    next_turn: Option<Turn>,
+    /// The newest turn that was accepted: the same one again is the same one.
+    last_turn: u32,
+    /// The newest input that reached a running turn.
+    last_input: u32,
+    /// Tool calls of the running turn, with the ids that the program knows them by.
+    calls: JoinSet<(String, ToolAnswer)>,
+    minted_ids: u64,
+    /// The thread is to stop when its turn has ended, or at that time.
+    finishing: Option<Finishing>,
+}
+
+struct RunningTurn {
+    number: u32,
+    since: Instant,
+    output: Sha256,
+    pressure: Option<Pressure>,
+}
+
+/// An interrupted turn that has not ended yet: what is done next about it, and when.
+#[derive(Clone, Copy)]
+struct Pressure {
+    next: Press,
+    at: Instant,
+}
+
+#[derive(Clone, Copy)]
+enum Press {
+    Signal,
+    Kill,
+}
+
+struct Finishing {
+    order: Shutdown,
+    deadline: Instant,
+}
+
+/// What the task waits for.
+enum Step {
+    Command(Command),
+    Abandoned,
+    Event(AgentEvent),
+    Answered(Result<(String, ToolAnswer), JoinError>),
+    Press,
+    Show,
+    Overdue,
+}
+
+/// Why the task ends.
+enum Farewell {
+    Shutdown(Shutdown),
+    Abandoned,
+}
+
+impl ThreadTask {
+    pub(super) fn new(
+        start: ThreadStart,
+        voice: Voice,
+        commands: mpsc::Receiver<Command>,
+        abandoned: CancellationToken,
+    ) -> Self {
+        Self {
+            voice,
+            commands,
+            abandoned,
+            kind: start.kind,
+            casting: start.casting,
+            toolbox: start.toolbox,
+            timing: start.timing,
+            predecessor: start.predecessor,
+            first_turn: start.first_turn,
+            agent: None,
+            has_prompt: false,
+            prompts: PromptMemory::default(),
+            usage: UsageMeter::default(),
+            meter: Meter::new(Instant::now()),
+            turn: None,
+            next_turn: None,
+            last_turn: 0,
+            last_input: 0,
+            calls: JoinSet::new(),
+            minted_ids: 0,
+            finishing: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        if let Some(predecessor) = self.predecessor.take() {
+            predecessor.cancelled().await;
+        }
+        if self.abandoned.is_cancelled() {
+            return;
+        }
+        match self.open().await {
+            Ok(()) => {
+                if let Some(turn) = self.first_turn.take() {
+                    self.accept_turn(turn).await;
+                }
+                let farewell = self.play().await;
+                self.leave(farewell).await;
+            }
+            Err(failure) => self.voice.tell(News::Refused(failure)).await,
+        }
+        remove_scratch(&self.casting.scratch).await;
+    }
+
+    async fn open(&mut self) -> Result<(), StartFailure> {
+        let scratch = &self.casting.scratch;
+        tokio::fs::create_dir_all(scratch).await.map_err(|error| StartFailure {
+            refusal: StartRefusal::NoProgram,
+            message: format!("cannot create {}: {error}", scratch.display()),
+        })?;
+        self.start_program().await
+    }
+
+    async fn start_program(&mut self) -> Result<(), StartFailure> {
+        self.agent = Some(self.kind.start(&self.casting).await?);
+        self.has_prompt = false;
+        Ok(())
+    }
+
+    async fn play(&mut self) -> Farewell {
+        loop {
+            let step = self.next_step().await;
+            if let Some(farewell) = self.take(step).await {
+                return farewell;
+            }
+            if let Some(farewell) = self.finished() {
+                return farewell;
+            }
+        }
+    }
+
+    async fn next_step(&mut self) -> Step {
+        let press_at = self.turn.as_ref().and_then(|turn| Some(turn.pressure?.at));
+        let show_at = self.meter.due();
+        let overdue_at = self.finishing.as_ref().map(|finishing| finishing.deadline);
+        tokio::select! {
+            command = self.commands.recv() => command.map_or(Step::Abandoned, Step::Command),
+            () = self.abandoned.cancelled() => Step::Abandoned,
+            event = next_event(&mut self.agent) => Step::Event(event),
+            Some(answered) = self.calls.join_next(), if !self.calls.is_empty() => Step::Answered(answered),
+            () = at(press_at) => Step::Press,
+            () = at(show_at) => Step::Show,
+            () = at(overdue_at) => Step::Overdue,
+        }
+    }
+
+    async fn take(&mut self, step: Step) -> Option<Farewell> {
+        match step {
+            Step::Command(command) => return self.obey(command).await,
+            Step::Abandoned => return Some(Farewell::Abandoned),
+            Step::Event(event) => self.hear(event).await,
+            Step::Answered(Ok((id, answer))) => self.answer(&id, &answer),
+            Step::Answered(Err(defect)) => warn!(%defect, "a tool call failed"),
+            Step::Press => self.press().await,
+            Step::Show => self.show().await,
+            Step::Overdue => {}
+        }
+        None
+    }
+
+    /// A thread that was let finish its turn leaves when that has ended or its time is up; what is left of its grace
+    /// is for the program.
+    fn finished(&mut self) -> Option<Farewell> {
+        let finishing = self
+            .finishing
+            .take_if(|finishing| self.turn.is_none() || finishing.deadline <= Instant::now())?;
+        Some(Farewell::Shutdown(Shutdown {
+            grace: finishing.deadline.saturating_duration_since(Instant::now()),
+            ..finishing.order
+        }))
+    }
+}
+
+async fn next_event(agent: &mut Option<Box<dyn Agent>>) -> AgentEvent {
+    match agent {
+        Some(agent) => agent.next_event().await,
+        None => pending().await,
+    }
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,199 @@
+//! Commands, and with them the course of a turn: it begins, takes input, is interrupted and ends.
+
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tokio::{task::JoinSet, time::Instant};
+use troupe_proto::supervisor::v1::{
+    ClosePolicy, InputDeliveredReport, PromptReport, RunningInput, Turn, TurnEndedReport, TurnOutcome,
+    TurnStartedReport, runner_report::Kind,
+};
+
+use super::{Farewell, Finishing, Press, Pressure, RunningTurn, ThreadTask};
+use crate::{
+    agent::{Deaf, Ending, Nudge},
+    thread::{Command, News},
+};
+
+impl ThreadTask {
+    pub(super) async fn obey(&mut self, command: Command) -> Option<Farewell> {
+        match command {
+            Command::Turn(turn) => self.accept_turn(turn).await,
+            Command::Input(input) => self.add_input(input).await,
+            Command::Interrupt { turn } => self.interrupt(turn),
+            Command::Shutdown(order) => {
+                if order.policy != ClosePolicy::FinishTurn || self.turn.is_none() {
+                    return Some(Farewell::Shutdown(order));
+                }
+                self.finishing = Some(Finishing {
+                    deadline: Instant::now() + order.grace,
+                    order,
+                });
+            }
+        }
+        None
+    }
+
+    pub(super) async fn accept_turn(&mut self, turn: Turn) {
+        if turn.turn <= self.last_turn {
+            return;
+        }
+        self.last_turn = turn.turn;
+        self.prompts.remember(&turn);
+        if self.turn.is_some() {
+            self.next_turn = Some(turn);
+        } else {
+            self.begin_turn(&turn).await;
+        }
+    }
+
+    /// Gives the turn to the program; to another one if it has ended meanwhile or does not listen.
+    async fn begin_turn(&mut self, turn: &Turn) {
+        for _ in 0..2 {
+            if self.agent.is_none()
+                && let Err(failure) = self.start_program().await
+            {
+                self.cannot_begin(turn.turn, failure.message).await;
+                return;
+            }
+            let given = self.prompts.give(turn, self.has_prompt);
+            if self.agent.as_mut().is_some_and(|agent| agent.give_turn(&given).is_ok()) {
+                self.has_prompt = true;
+                self.turn = Some(RunningTurn {
+                    number: turn.turn,
+                    since: Instant::now(),
+                    output: Sha256::new(),
+                    pressure: None,
+                });
+                self.meter.show(|shown| shown.activity.clear());
+                self.voice
+                    .report(Kind::TurnStarted(TurnStartedReport { turn: turn.turn }))
+                    .await;
+                if given.completed {
+                    let prompt = PromptReport {
+                        turn: turn.turn,
+                        blocks: given.blocks,
+                    };
+                    self.voice.report(Kind::Prompt(prompt)).await;
+                }
+                return;
+            }
+            self.kill_program().await;
+        }
+        self.cannot_begin(turn.turn, Deaf.to_string()).await;
+    }
+
+    async fn cannot_begin(&mut self, turn: u32, message: String) {
+        let report = self.turn_over(turn, TurnOutcome::Errored, message, String::new());
+        self.voice.report(report).await;
+    }
+
+    /// What does not fit the running turn is not reported as delivered; the supervisor then gives it to the next one.
+    async fn add_input(&mut self, running: RunningInput) {
+        let RunningInput { number, turn, input } = running;
+        if number <= self.last_input || self.turn.as_ref().is_none_or(|running| running.number != turn) {
+            return;
+        }
+        let input = input.unwrap_or_default();
+        if self
+            .agent
+            .as_mut()
+            .is_some_and(|agent| agent.give_input(number, &input).is_ok())
+        {
+            self.last_input = number;
+            self.voice
+                .report(Kind::InputDelivered(InputDeliveredReport { number, turn }))
+                .await;
+        }
+    }
+
+    fn interrupt(&mut self, turn: u32) {
+        let Some(running) = self.turn.as_mut().filter(|running| running.number == turn) else {
+            return;
+        };
+        if running.pressure.is_none() {
+            running.pressure = Some(Pressure {
+                next: Press::Signal,
+                at: Instant::now() + self.timing.interrupt_grace,
+            });
+            if let Some(agent) = &mut self.agent {
+                agent.interrupt(Nudge::Ask);
+            }
+        }
+    }
+
+    /// The interrupted turn has not ended in time.
+    pub(super) async fn press(&mut self) {
+        let Some(pressure) = self.turn.as_mut().and_then(|turn| turn.pressure.as_mut()) else {
+            return;
+        };
+        match pressure.next {
+            Press::Signal => {
+                *pressure = Pressure {
+                    next: Press::Kill,
+                    at: Instant::now() + self.timing.interrupt_grace,
+                };
+                if let Some(agent) = &mut self.agent {
+                    agent.interrupt(Nudge::Signal);
+                }
+            }
+            Press::Kill => {
+                self.kill_program().await;
+                self.end_turn(
+                    Ending::Interrupted,
+                    "the program was killed: it did not end its turn".to_owned(),
+                )
+                .await;
+            }
+        }
+    }
+
+    /// The running turn is over; without one there is nothing to say.
+    pub(super) async fn end_turn(&mut self, ending: Ending, message: String) {
+        let Some(mut turn) = self.turn.take() else {
+            return;
+        };
+        // A turn that is over asks for nothing any more.
+        self.calls = JoinSet::new();
+        let outcome = match ending {
+            _ if turn.pressure.is_some() => TurnOutcome::Interrupted,
+            Ending::Completed => TurnOutcome::Completed,
+            Ending::Errored => TurnOutcome::Errored,
+            Ending::Interrupted => TurnOutcome::Interrupted,
+        };
+        let output = self.meter.take_output();
+        if !output.is_empty() {
+            self.voice.tell(News::Output(output)).await;
+        }
+        turn.output.update(&message);
+        self.usage.turn_ended(turn.since.elapsed());
+        let digest = hexadecimal(&turn.output.finalize());
+        let report = self.turn_over(turn.number, outcome, message, digest);
+        self.voice.report(report).await;
+        if self.finishing.is_none()
+            && let Some(next) = self.next_turn.take()
+        {
+            self.begin_turn(&next).await;
+        }
+    }
+
+    fn turn_over(&self, turn: u32, outcome: TurnOutcome, message: String, output_sha256: String) -> Kind {
+        Kind::TurnEnded(TurnEndedReport {
+            turn,
+            outcome: outcome.into(),
+            message,
+            usage: Some(self.usage.usage(Duration::ZERO)),
+            output_sha256,
+        })
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

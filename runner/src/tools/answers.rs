@@ -1,0 +1,224 @@
+//! What the supervisor's tools answer to agents, in the shapes that models were taught.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+use troupe_proto::supervisor::v1::{
+    SendInputResponse, SpawnAgentResponse, SpawnableAgent, Status, StatusKind, Thread, WaitAgentsResponse,
+};
+
+/// `{"agent_id": ...}`, with the place in the queue and warnings where there are any.
+pub(super) fn spawned(answer: SpawnAgentResponse) -> Value {
+    let mut value = Map::new();
+    value.insert(
+        "agent_id".to_owned(),
+        answer.thread.unwrap_or_default().thread_id.into(),
+    );
+    if answer.queue_position > 0 {
+        value.insert("queue_position".to_owned(), answer.queue_position.into());
+    }
+    if !answer.warnings.is_empty() {
+        value.insert("warnings".to_owned(), answer.warnings.into());
+    }
+    Value::Object(value)
+}
+
+/// `{"agents": [...]}`: the roles that may be spawned.
+pub(super) fn roles(agents: &[SpawnableAgent]) -> Value {
+    let role = |agent: &SpawnableAgent| {
+        let mut role = json!({"agent_type": agent.agent_type, "description": agent.description});
+        if !agent.agent_names.is_empty() {
+            role["agent_names"] = agent
+                .agent_names
+                .iter()
+                .map(|persona| json!({"name": persona.name, "description": persona.description}))
+                .collect();
+        }
+        role
+    };
+    json!({"agents": agents.iter().map(role).collect::<Vec<_>>()})
+}
+
+/// `{"agents": [...]}`: threads with their bare statuses; parents only in a tree.
+pub(super) fn threads(threads: &[Thread], tree: bool) -> Value {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|time| i64::try_from(time.as_secs()).ok())
+        .unwrap_or_default();
+    json!({"agents": threads.iter().map(|found| thread(found, tree, now)).collect::<Vec<_>>()})
+}
+
+fn thread(thread: &Thread, tree: bool, now: i64) -> Value {
+    let mut value = json!({
+        "thread_id": thread.thread_id,
+        "status": label(thread.status.as_ref()),
+        "model": thread.model,
+    });
+    let texts = [
+        ("thread_note", &thread.thread_note),
+        ("agent_type", &thread.agent_type),
+        ("agent_name", &thread.agent_name),
+        ("alias", &thread.alias),
+        ("reasoning_effort", &thread.reasoning_effort),
+    ];
+    for (key, text) in texts {
+        if !text.is_empty() {
+            value[key] = text.as_str().into();
+        }
+    }
+    if let Some(since) = thread.status.as_ref().and_then(|status| status.since) {
+        value["status_duration_sec"] = now.saturating_sub(since.seconds).max(0).into();
+    }
+    if let Some(updated) = thread.update_time {
+        value["updated_at"] = updated.to_string().into();
+    }
+    if tree {
+        value["depth"] = thread.depth.into();
+        if !thread.parent_thread_id.is_empty() {
+            value["parent_thread_id"] = thread.parent_thread_id.as_str().into();
+        }
+    }
+    value
+}
+
+/// `{"submission_id": ...}`, with the place in the queue where there is one.
+pub(super) fn input_sent(answer: &SendInputResponse) -> Value {
+    let mut value = json!({"submission_id": answer.input_number.to_string()});
+    if answer.queue_position > 0 {
+        value["queue_position"] = answer.queue_position.into();
+    }
+    value
+}
+
+/// `{"status": {id: status}, "timed_out": bool}`.
+pub(super) fn waited(answer: &WaitAgentsResponse) -> Value {
+    let settled = answer
+        .statuses
+        .iter()
+        .map(|settled| (settled.thread_id.clone(), status(settled.status.as_ref())));
+    let unknown = answer
+        .not_found_ids
+        .iter()
+        .map(|id| (id.clone(), Value::from("not_found")));
+    json!({
+        "status": settled.chain(unknown).collect::<Map<_, _>>(),
+        "timed_out": answer.timed_out,
+    })
+}
+
+/// `{"thread_note": ...}`; empty where the note was cleared.
+pub(super) fn noted(thread: &Thread) -> Value {
+    if thread.thread_note.is_empty() {
+        json!({})
+    } else {
+        json!({"thread_note": thread.thread_note})
+    }
+}
+
+/// A status with its message: `"running"`, `{"completed": "done"}`, `{"errored": "why"}`.
+pub(super) fn status(status: Option<&Status>) -> Value {
+    let message = || match status.map(|status| status.message.as_str()) {
+        None | Some("") => Value::Null,
+        Some(message) => message.into(),
+    };
+    match kind(status) {
+        StatusKind::Completed => json!({"completed": message()}),
+        StatusKind::Errored => json!({"errored": message()}),
+        _ => label(status).into(),
+    }
+}
+
+fn kind(status: Option<&Status>) -> StatusKind {
+    status.map_or(StatusKind::Unspecified, Status::kind)
+}
+
+fn label(status: Option<&Status>) -> &'static str {
+    match kind(status) {
+        StatusKind::Unspecified => "unknown",
+        StatusKind::Queued => "queued",
+        StatusKind::AwaitingApproval => "awaiting_approval",
+        StatusKind::PendingInit => "pending_init",
+        StatusKind::Running => "running",
+        StatusKind::Completed => "completed",
+        StatusKind::Errored => "errored",
+        StatusKind::Interrupted => "interrupted",
+        StatusKind::Shutdown => "shutdown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::supervisor::v1::ThreadStatus;
+
+    use super::*;
+
+    fn at(kind: StatusKind, message: &str) -> Status {
+        Status {
+            kind: kind.into(),
+            message: message.to_owned(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn statuses_look_as_models_know_them() {
+        assert_eq!(status(Some(&at(StatusKind::Running, ""))), json!("running"));
+        assert_eq!(
+            status(Some(&at(StatusKind::Completed, "done"))),
+            json!({"completed": "done"})
+        );
+        assert_eq!(status(Some(&at(StatusKind::Completed, ""))), json!({"completed": null}));
+        assert_eq!(status(Some(&at(StatusKind::Errored, "why"))), json!({"errored": "why"}));
+        assert_eq!(status(None), json!("unknown"));
+    }
+
+    #[test]
+    fn a_wait_answers_by_id() {
+        let answer = WaitAgentsResponse {
+            statuses: vec![ThreadStatus {
+                thread_id: "a".to_owned(),
+                status: Some(at(StatusKind::Shutdown, "")),
+            }],
+            not_found_ids: vec!["b".to_owned()],
+            timed_out: false,
+        };
+        assert_eq!(
+            waited(&answer),
+            json!({"status": {"a": "shutdown", "b": "not_found"}, "timed_out": false})
+        );
+    }
+
+    #[test]
+    fn threads_leave_out_what_they_do_not_have() {
+        let found = Thread {
+            thread_id: "t".to_owned(),
+            parent_thread_id: "p".to_owned(),
+            depth: 1,
+            agent_type: "worker".to_owned(),
+            status: Some(Status {
+                since: Some(prost_types::Timestamp { seconds: 90, nanos: 0 }),
+                ..at(StatusKind::Errored, "why")
+            }),
+            ..Default::default()
+        };
+        let flat = json!({
+            "thread_id": "t", "agent_type": "worker", "status": "errored", "model": "", "status_duration_sec": 10
+        });
+        assert_eq!(thread(&found, false, 100), flat);
+        assert_eq!(thread(&found, true, 100)["parent_thread_id"], json!("p"));
+    }
+
+    #[test]
+    fn a_spawn_answers_the_agents_id() {
+        let answer = SpawnAgentResponse {
+            thread: Some(Thread {
+                thread_id: "t".to_owned(),
+                ..Default::default()
+            }),
+            queue_position: 2,
+            ..Default::default()
+        };
+        assert_eq!(spawned(answer), json!({"agent_id": "t", "queue_position": 2}));
+    }
+}

@@ -1,0 +1,359 @@
+//! The arguments of the supervisor's tools, as models write them. Keys that are not known are passed over; what is
+//! missing or contradicts itself is left for the supervisor to refuse, so that there is one text for it.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use troupe_proto::supervisor::v1::{
+    ArtifactRef, CreateEdgeRequest, EdgeKind, InputItem, ListScope, OnLimit, ResponseExpectation, SendHandoffRequest,
+    SendInputRequest, SpawnAgentRequest,
+};
+
+use super::ToolFailure;
+use crate::input::JsonItem;
+
+/// How long an agent waits if it does not say, and at least and at most.
+const DEFAULT_WAIT: Duration = Duration::from_secs(5 * 60);
+const SHORTEST_WAIT: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(30 * 60);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SpawnAgent {
+    message: Option<String>,
+    items: Vec<JsonItem>,
+    agent_type: String,
+    agent_name: String,
+    model: String,
+    reasoning_effort: String,
+    thread_note: Option<String>,
+    working_directory: String,
+    label: String,
+    alias: String,
+    objective: String,
+    definition_of_done: String,
+    /// Whether to wait for a slot instead of being refused.
+    queue: bool,
+}
+
+impl SpawnAgent {
+    pub(super) fn into_request(self, request_id: String) -> SpawnAgentRequest {
+        SpawnAgentRequest {
+            request_id,
+            message: self.message,
+            items: items(self.items),
+            agent_type: self.agent_type,
+            agent_name: self.agent_name,
+            model: self.model,
+            reasoning_effort: self.reasoning_effort,
+            thread_note: self.thread_note,
+            working_directory: self.working_directory,
+            label: self.label,
+            alias: self.alias,
+            objective: self.objective,
+            definition_of_done: self.definition_of_done,
+            on_limit: on_limit(self.queue).into(),
+            ..Default::default()
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ListAgents {
+    agent_type: Option<String>,
+}
+
+impl ListAgents {
+    /// Whether a role is asked for. Kebab and snake spellings are one name.
+    pub(super) fn admits(&self, agent_type: &str) -> bool {
+        let spelling = |name: &str| name.trim().to_ascii_lowercase().replace('-', "_");
+        self.agent_type
+            .as_deref()
+            .is_none_or(|asked| spelling(asked) == spelling(agent_type))
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ListActiveAgents {
+    scope: String,
+    pub(super) include_tree: bool,
+    pub(super) include_closed: bool,
+}
+
+impl ListActiveAgents {
+    pub(super) fn scope(&self) -> Result<ListScope, ToolFailure> {
+        match self.scope.trim().to_ascii_lowercase().as_str() {
+            "" | "all" => Ok(ListScope::All),
+            "children" => Ok(ListScope::Children),
+            "descendants" => Ok(ListScope::Descendants),
+            other => Err(ToolFailure::bad_arguments(format!(
+                "unsupported scope {other:?}; expected one of: children, descendants, all"
+            ))),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct SendInput {
+    id: String,
+    message: Option<String>,
+    #[serde(default)]
+    items: Vec<JsonItem>,
+    #[serde(default)]
+    interrupt: bool,
+    /// Whether to wait for a slot instead of being refused.
+    #[serde(default)]
+    queue: bool,
+}
+
+impl SendInput {
+    pub(super) fn into_request(self, request_id: String) -> SendInputRequest {
+        SendInputRequest {
+            request_id,
+            thread_id: self.id,
+            message: self.message,
+            items: items(self.items),
+            interrupt: self.interrupt,
+            on_limit: on_limit(self.queue).into(),
+            ..Default::default()
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wait {
+    pub(super) ids: Vec<String>,
+    timeout_ms: Option<i64>,
+}
+
+impl Wait {
+    /// How long to wait. Nothing and less stays nothing, which the supervisor refuses.
+    pub(super) fn timeout(&self) -> Duration {
+        match self.timeout_ms {
+            None => DEFAULT_WAIT,
+            Some(milliseconds) => match u64::try_from(milliseconds) {
+                Err(_) | Ok(0) => Duration::ZERO,
+                Ok(milliseconds) => Duration::from_millis(milliseconds).clamp(SHORTEST_WAIT, LONGEST_WAIT),
+            },
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Target {
+    pub(super) id: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SetThreadNote {
+    /// The thread; `None`: the caller's own.
+    pub(super) id: Option<String>,
+    pub(super) note: String,
+}
+
+/// As seed 5 spells it.
+#[derive(Debug, Deserialize)]
+pub(super) struct CreateEdge {
+    from: String,
+    to: String,
+    bidirectional: Option<bool>,
+    #[serde(default, rename = "type")]
+    kind: String,
+    #[serde(default)]
+    label: String,
+}
+
+impl CreateEdge {
+    pub(super) fn into_request(self, request_id: String) -> Result<CreateEdgeRequest, ToolFailure> {
+        let kind = match self.kind.as_str() {
+            "" => EdgeKind::Unspecified,
+            "handoff" => EdgeKind::Handoff,
+            "report" => EdgeKind::Report,
+            other => {
+                return Err(ToolFailure::bad_arguments(format!(
+                    "unsupported type {other:?}; expected one of: handoff, report"
+                )));
+            }
+        };
+        Ok(CreateEdgeRequest {
+            request_id,
+            from_thread_id: self.from,
+            to_thread_id: self.to,
+            one_way: self.bidirectional == Some(false),
+            kind: kind.into(),
+            label: self.label,
+            ..Default::default()
+        })
+    }
+}
+
+/// As seed 5 spells it.
+#[derive(Debug, Deserialize)]
+pub(super) struct SendHandoff {
+    to: String,
+    message: String,
+    structured: Option<Value>,
+    #[serde(default)]
+    artifacts: Vec<Artifact>,
+    status: Option<HandoffStatus>,
+    #[serde(default)]
+    response: Expected,
+    #[serde(default, alias = "contextRef")]
+    context_ref: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Artifact {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(rename = "ref")]
+    reference: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct HandoffStatus {
+    ok: bool,
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Expected {
+    expectation: String,
+    #[serde(alias = "replyTo")]
+    reply_to: String,
+}
+
+impl SendHandoff {
+    pub(super) fn into_request(self, request_id: String) -> Result<SendHandoffRequest, ToolFailure> {
+        let expectation = match self.response.expectation.as_str() {
+            "" => ResponseExpectation::Unspecified,
+            "none" => ResponseExpectation::None,
+            "optional" => ResponseExpectation::Optional,
+            "required" => ResponseExpectation::Required,
+            other => {
+                return Err(ToolFailure::bad_arguments(format!(
+                    "unsupported expectation {other:?}; expected one of: none, optional, required"
+                )));
+            }
+        };
+        let (ok, ok_reason) = self
+            .status
+            .map_or((None, String::new()), |status| (Some(status.ok), status.reason));
+        Ok(SendHandoffRequest {
+            request_id,
+            to_thread_id: self.to,
+            message: self.message,
+            structured_json: self.structured.map(|value| value.to_string()).unwrap_or_default(),
+            artifacts: self
+                .artifacts
+                .into_iter()
+                .map(|artifact| ArtifactRef {
+                    r#type: artifact.kind,
+                    r#ref: artifact.reference,
+                })
+                .collect(),
+            ok,
+            ok_reason,
+            expectation: expectation.into(),
+            reply_to_thread_id: self.response.reply_to,
+            context_ref: self.context_ref,
+            ..Default::default()
+        })
+    }
+}
+
+fn items(items: Vec<JsonItem>) -> Vec<InputItem> {
+    items.into_iter().map(Into::into).collect()
+}
+
+const fn on_limit(queue: bool) -> OnLimit {
+    if queue { OnLimit::Queue } else { OnLimit::Unspecified }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn spawn_arguments_arrive() {
+        let args: SpawnAgent = serde_json::from_value(json!({
+            "message": "look", "agent_type": "explorer", "thread_note": "", "unknown": 1
+        }))
+        .unwrap();
+        let request = args.into_request("r".to_owned());
+        assert_eq!(request.message.as_deref(), Some("look"));
+        assert_eq!(request.agent_type, "explorer");
+        assert_eq!(request.thread_note.as_deref(), Some(""));
+        assert_eq!(request.request_id, "r");
+        assert_eq!(request.on_limit(), OnLimit::Unspecified);
+    }
+
+    #[test]
+    fn waits_are_kept_within_the_bounds_of_the_tool() {
+        let wait = |timeout_ms| Wait {
+            ids: Vec::new(),
+            timeout_ms,
+        };
+        assert_eq!(wait(None).timeout(), DEFAULT_WAIT);
+        assert_eq!(wait(Some(1)).timeout(), SHORTEST_WAIT);
+        assert_eq!(wait(Some(20_000)).timeout(), Duration::from_secs(20));
+        assert_eq!(wait(Some(i64::MAX)).timeout(), LONGEST_WAIT);
+        assert_eq!(wait(Some(0)).timeout(), Duration::ZERO);
+        assert_eq!(wait(Some(-5)).timeout(), Duration::ZERO);
+    }
+
+    #[test]
+    fn handoffs_are_read_in_the_seeds_spelling() {
+        let args: SendHandoff = serde_json::from_value(json!({
+            "to": "docs-agent", "message": "done", "structured": {"n": 1},
+            "artifacts": [{"type": "diff", "ref": "a1"}], "status": {"ok": false, "reason": "late"},
+            "response": {"expectation": "optional", "replyTo": "me"}, "contextRef": "c"
+        }))
+        .unwrap();
+        let request = args.into_request(String::new()).unwrap();
+        assert_eq!(request.structured_json, r#"{"n":1}"#);
+        assert_eq!((request.ok, request.ok_reason.as_str()), (Some(false), "late"));
+        assert_eq!(request.expectation(), ResponseExpectation::Optional);
+        assert_eq!(
+            (request.reply_to_thread_id.as_str(), request.context_ref.as_str()),
+            ("me", "c")
+        );
+        assert_eq!(request.artifacts[0].r#ref, "a1");
+    }
+
+    #[test]
+    fn an_edge_is_bidirectional_unless_it_says_otherwise() {
+        let edge = |args| {
+            serde_json::from_value::<CreateEdge>(args)
+                .unwrap()
+                .into_request(String::new())
+        };
+        assert!(!edge(json!({"from": "a", "to": "b"})).unwrap().one_way);
+        assert!(
+            edge(json!({"from": "a", "to": "b", "bidirectional": false}))
+                .unwrap()
+                .one_way
+        );
+        assert!(edge(json!({"from": "a", "to": "b", "type": "friendship"})).is_err());
+    }
+
+    #[test]
+    fn roles_are_filtered_by_either_spelling() {
+        let filter = ListAgents {
+            agent_type: Some(" Bug-Hunter ".to_owned()),
+        };
+        assert!(filter.admits("bug_hunter"));
+        assert!(!filter.admits("worker"));
+        assert!(ListAgents::default().admits("worker"));
+    }
+}

@@ -1,0 +1,355 @@
+//! Executes the supervisor's tools for agents, with the token of the thread that calls: what the thread may not do, the
+//! supervisor refuses, and its words go back to the agent.
+
+mod answers;
+mod args;
+
+use std::{future::Future, time::Duration};
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Request, Response, Status, transport::Channel};
+use troupe_proto::{
+    MAX_MESSAGE_BYTES,
+    fault::{reason_of, retry_after},
+    reason::Reason,
+    supervisor::v1::{
+        CloseAgentRequest, ListActiveAgentsRequest, ListSpawnableAgentsRequest, ResumeAgentRequest,
+        SetThreadNoteRequest, WaitAgentsRequest, agent_supervisor_service_client::AgentSupervisorServiceClient,
+    },
+};
+use uuid::Uuid;
+
+use crate::{backoff::Backoff, bearer::Bearer};
+
+/// How long an ordinary call may take, retries included.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How much longer than its own time a wait may take.
+const WAIT_MARGIN: Duration = Duration::from_secs(15);
+/// The longest delay before a retry that the supervisor may ask for.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// How many pages of a list an agent is given.
+const MAX_PAGES: usize = 10;
+
+type Client = AgentSupervisorServiceClient<Channel>;
+
+/// A tool call of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ToolCall {
+    /// The id that the agent gave it; empty: none.
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) args: Map<String, Value>,
+}
+
+/// What a tool call comes to.
+pub(crate) type ToolAnswer = Result<Value, ToolFailure>;
+
+/// Why a tool call failed, in words for the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ToolFailure {
+    text: String,
+    /// The stable reason, where there is one.
+    reason: Option<Reason>,
+}
+
+impl ToolFailure {
+    pub(crate) fn new(reason: Reason, text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            reason: Some(reason),
+        }
+    }
+
+    pub(crate) fn unsupported(tool: &str) -> Self {
+        Self::bad_arguments(format!("unsupported tool: {tool}"))
+    }
+
+    pub(crate) fn bad_arguments(text: impl Into<String>) -> Self {
+        Self::new(Reason::InvalidArgument, text)
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        match self.reason {
+            Some(reason) => json!({"error": self.text, "reason": reason.as_str()}),
+            None => json!({"error": self.text}),
+        }
+    }
+}
+
+impl From<Status> for ToolFailure {
+    fn from(status: Status) -> Self {
+        // What is not said by the supervisor may come without words.
+        let text = match status.message() {
+            "" => status.code().description(),
+            message => message,
+        };
+        Self {
+            text: text.to_owned(),
+            reason: reason_of(&status),
+        }
+    }
+}
+
+/// The tools of one thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Toolbox {
+    client: Client,
+    bearer: Option<Bearer>,
+    thread_id: String,
+}
+
+impl Toolbox {
+    /// `bearer` is the thread's own token; without one the supervisor will tell what it thinks of the calls.
+    pub(crate) fn new(channel: Channel, bearer: Option<Bearer>, thread_id: String) -> Self {
+        Self {
+            client: Client::new(channel)
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+            bearer,
+            thread_id,
+        }
+    }
+
+    /// Executes a call.
+    pub(crate) async fn call(&self, call: ToolCall) -> ToolAnswer {
+        let args = Value::Object(call.args);
+        match call.name.as_str() {
+            "spawn_agent" => self.spawn_agent(read(args)?).await,
+            "list_agents" => self.list_agents(read(args)?).await,
+            "list_active_agents" => self.list_active_agents(read(args)?).await,
+            "send_input" => self.send_input(read(args)?).await,
+            "wait" => self.wait(read(args)?).await,
+            "close_agent" => self.close_agent(read(args)?).await,
+            "resume_agent" => self.resume_agent(read(args)?).await,
+            "set_thread_note" => self.set_thread_note(read(args)?).await,
+            "create_edge" => self.create_edge(read(args)?).await,
+            "send_handoff" => self.send_handoff(read(args)?).await,
+            other => Err(ToolFailure::unsupported(other)),
+        }
+    }
+
+    async fn spawn_agent(&self, args: args::SpawnAgent) -> ToolAnswer {
+        let request = args.into_request(request_id());
+        let answer = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.spawn_agent(request).await
+            })
+            .await?;
+        Ok(answers::spawned(answer))
+    }
+
+    async fn list_agents(&self, args: args::ListAgents) -> ToolAnswer {
+        let mut agents = Vec::new();
+        let mut page_token = String::new();
+        for _ in 0..MAX_PAGES {
+            let request = ListSpawnableAgentsRequest {
+                page_token,
+                ..Default::default()
+            };
+            let page = self
+                .send(&request, CALL_LIMIT, |mut client, request| async move {
+                    client.list_spawnable_agents(request).await
+                })
+                .await?;
+            agents.extend(page.agents);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        agents.retain(|agent| args.admits(&agent.agent_type));
+        Ok(answers::roles(&agents))
+    }
+
+    async fn list_active_agents(&self, args: args::ListActiveAgents) -> ToolAnswer {
+        let scope = args.scope()?;
+        let mut threads = Vec::new();
+        let mut page_token = String::new();
+        for _ in 0..MAX_PAGES {
+            let request = ListActiveAgentsRequest {
+                scope: scope.into(),
+                include_closed: args.include_closed,
+                page_token,
+                ..Default::default()
+            };
+            let page = self
+                .send(&request, CALL_LIMIT, |mut client, request| async move {
+                    client.list_active_agents(request).await
+                })
+                .await?;
+            threads.extend(page.threads);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        Ok(answers::threads(&threads, args.include_tree))
+    }
+
+    async fn send_input(&self, args: args::SendInput) -> ToolAnswer {
+        let request = args.into_request(request_id());
+        let answer = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.send_input(request).await
+            })
+            .await?;
+        Ok(answers::input_sent(&answer))
+    }
+
+    async fn wait(&self, args: args::Wait) -> ToolAnswer {
+        let timeout = args.timeout();
+        let request = WaitAgentsRequest {
+            thread_ids: args.ids,
+            timeout: prost_types::Duration::try_from(timeout).ok(),
+            ..Default::default()
+        };
+        let answer = self
+            .send(&request, timeout + WAIT_MARGIN, |mut client, request| async move {
+                client.wait_agents(request).await
+            })
+            .await?;
+        Ok(answers::waited(&answer))
+    }
+
+    async fn close_agent(&self, args: args::Target) -> ToolAnswer {
+        let request = CloseAgentRequest {
+            request_id: request_id(),
+            thread_id: args.id,
+            ..Default::default()
+        };
+        let answer = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.close_agent(request).await
+            })
+            .await?;
+        Ok(json!({"status": answers::status(answer.status_before.as_ref())}))
+    }
+
+    async fn resume_agent(&self, args: args::Target) -> ToolAnswer {
+        let request = ResumeAgentRequest {
+            request_id: request_id(),
+            thread_id: args.id,
+            ..Default::default()
+        };
+        let answer = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.resume_agent(request).await
+            })
+            .await?;
+        let thread = answer.thread.unwrap_or_default();
+        Ok(json!({"status": answers::status(thread.status.as_ref())}))
+    }
+
+    async fn set_thread_note(&self, args: args::SetThreadNote) -> ToolAnswer {
+        let request = SetThreadNoteRequest {
+            request_id: request_id(),
+            thread_id: args.id.unwrap_or_else(|| self.thread_id.clone()),
+            thread_note: args.note,
+            ..Default::default()
+        };
+        let answer = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.set_thread_note(request).await
+            })
+            .await?;
+        Ok(answers::noted(&answer.thread.unwrap_or_default()))
+    }
+
+    async fn create_edge(&self, args: args::CreateEdge) -> ToolAnswer {
+        let request = args.into_request(request_id())?;
+        let answer = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.create_edge(request).await
+            })
+            .await?;
+        Ok(json!({"edge_id": answer.edge.unwrap_or_default().edge_id}))
+    }
+
+    async fn send_handoff(&self, args: args::SendHandoff) -> ToolAnswer {
+        let request = args.into_request(request_id())?;
+        let answer = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.send_handoff(request).await
+            })
+            .await?;
+        Ok(json!({"handoff_id": answer.handoff.unwrap_or_default().handoff_id}))
+    }
+
+    /// Calls the supervisor, and again until `limit` has passed if it could not answer: reading twice does no harm, and
+    /// what changes something carries a request_id that makes the second time an answer to the first.
+    async fn send<Q, A, F, R>(&self, message: &Q, limit: Duration, call: F) -> Result<A, ToolFailure>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let mut backoff = Backoff::new();
+        let deadline = Instant::now() + limit;
+        loop {
+            let mut request = Request::new(message.clone());
+            request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+            if let Some(bearer) = &self.bearer {
+                bearer.authorize(&mut request);
+            }
+            match call(self.client.clone(), request).await {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) => {
+                    let asked = retry_after(&status).unwrap_or_default().min(MAX_RETRY_DELAY);
+                    let delay = backoff.next_delay().max(asked);
+                    if !may_pass(&status) || Instant::now() + delay >= deadline {
+                        return Err(status.into());
+                    }
+                    sleep(delay).await;
+                }
+            }
+        }
+    }
+}
+
+/// Whether the failure may pass. A connection that is closed under a call cancels it, which is no word of the
+/// supervisor's: its own words have a reason. (So does the client when time is up; then there is none left anyway.)
+fn may_pass(status: &Status) -> bool {
+    match status.code() {
+        Code::Unavailable => true,
+        Code::Cancelled => reason_of(status).is_none(),
+        _ => false,
+    }
+}
+
+/// One id for all tries of a call.
+fn request_id() -> String {
+    Uuid::now_v7().to_string()
+}
+
+fn read<T: DeserializeOwned>(args: Value) -> Result<T, ToolFailure> {
+    serde_json::from_value(args).map_err(|error| ToolFailure::bad_arguments(format!("bad arguments: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::fault::Fault;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_text_and_reason() {
+        let text = "tool \"spawn_agent\" is not allowed for agent_type \"worker\"";
+        let status = Status::from(Fault::new(Code::PermissionDenied, Reason::ToolDenied, text));
+        assert_eq!(
+            ToolFailure::from(status).to_json(),
+            json!({"error": text, "reason": "TOOL_DENIED"})
+        );
+        let foreign = ToolFailure::from(Status::internal("lost")).to_json();
+        assert_eq!(foreign, json!({"error": "lost"}));
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        assert!(may_pass(&Status::unavailable("draining")));
+        assert!(may_pass(&Status::cancelled("operation was canceled")));
+        assert!(!may_pass(&Status::permission_denied("no")));
+        assert!(!may_pass(&Status::deadline_exceeded("late")));
+    }
+}

@@ -1,0 +1,10 @@
+//! The runner against a supervisor that the tests play themselves, over real gRPC, with `/bin/sh` scripts as agents.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod program;
+mod reattach;
+mod sample;
+mod stopping;
+mod supervisor;
+mod tools;
+mod turns;

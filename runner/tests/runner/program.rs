@@ -1,0 +1,46 @@
+//! Scripts that speak the protocol, and what became of their processes.
+
+use std::{path::Path, time::Duration};
+
+use tokio::{task::yield_now, time::timeout};
+
+/// Ends each turn with what it was given; answers nothing else.
+pub(crate) const ECHO: &str = r#"
+while IFS= read -r line; do
+  case "$line" in
+    *'"type":"turn"'*) echo '{"type":"status","activity":"at work"}'; echo '{"type":"turn_end","outcome":"completed","message":"done"}' ;;
+    *'"type":"shutdown"'*) exit 0 ;;
+  esac
+done
+"#;
+
+/// Stays in its turn and ends nothing, whatever it is told, signals that can be ignored included. It leaves a child of
+/// the same kind behind and writes the ids of both to files.
+pub(crate) const STUBBORN: &str = r#"
+trap '' TERM INT
+echo $$ > $DIR/parent
+sh -c 'trap "" TERM INT; echo $$ > $DIR/child; while :; do sleep 1; done' &
+until [ -s $DIR/child ]; do :; done
+echo '{"type":"output","text":"stubborn"}'
+while :; do sleep 1; done
+"#;
+
+/// Whether a process with that id is running; one that has ended and was not collected yet is not.
+pub(crate) fn is_running(id: &str) -> bool {
+    let Ok(stat) = std::fs::read_to_string(Path::new("/proc").join(id).join("stat")) else {
+        return false;
+    };
+    // The state follows the name, which is in parentheses and may hold anything.
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    !matches!(state, Some('Z' | 'X'))
+}
+
+/// Waits until none of the processes is running: what was killed may need a moment to be gone.
+pub(crate) async fn all_gone(ids: &[String]) {
+    let gone = async {
+        while ids.iter().any(|id| is_running(id)) {
+            yield_now().await;
+        }
+    };
+    assert!(timeout(Duration::from_secs(20), gone).await.is_ok(), "{ids:?} are gone");
+}

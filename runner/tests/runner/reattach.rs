@@ -1,0 +1,109 @@
+//! Streams that break: threads go on, and what they report arrives.
+
+use std::time::Duration;
+
+use troupe_proto::supervisor::v1::{
+    ClosePolicy, HeldThreadVerdict, RunnerGoAway, TurnOutcome, attach_response, runner_report::Kind,
+};
+
+use crate::{
+    program::{ECHO, is_running},
+    supervisor::{Stage, THREAD, start, turn},
+};
+
+fn verdict(go_on: bool, applied_report_sequence: u64) -> HeldThreadVerdict {
+    HeldThreadVerdict {
+        thread_id: THREAD.to_owned(),
+        go_on,
+        applied_report_sequence,
+    }
+}
+
+/// Ends its turn when the test creates a file.
+const PATIENT: &str = r#"
+echo $$ > $DIR/pid
+while IFS= read -r line; do
+  case "$line" in
+    *'"type":"turn"'*) echo '{"type":"output","text":"ready"}'; until [ -e $DIR/go ]; do sleep 0.01; done; echo '{"type":"turn_end","outcome":"completed","message":"done"}' ;;
+  esac
+done
+"#;
+
+#[tokio::test]
+async fn reports_that_are_not_acknowledged_are_sent_again() {
+    let stage = Stage::with_script(ECHO).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    let started = supervisor.acknowledged_report().await;
+    let ended = supervisor.report().await;
+    assert_eq!((started.report_sequence, ended.report_sequence), (1, 2));
+    drop(supervisor);
+
+    let mut supervisor = stage.attached(vec![verdict(true, 1)]).await;
+    let held = &supervisor.hello.threads[0];
+    assert_eq!((held.generation, held.turn, held.report_sequence), (1, 1, 2));
+    assert_eq!(supervisor.acknowledged_report().await, ended);
+    // The stream that came anew takes new reports as well.
+    supervisor.give_turn(turn(2)).await;
+    assert_eq!(supervisor.acknowledged_report().await.report_sequence, 3);
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_while_the_stream_is_broken_is_reported() {
+    let stage = Stage::with_script(PATIENT).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    supervisor
+        .say(attach_response::Message::GoAway(RunnerGoAway {
+            reason: "draining".to_owned(),
+        }))
+        .await;
+    std::fs::write(stage.directory.path().join("go"), "").unwrap();
+
+    let mut supervisor = stage.attached(vec![verdict(true, 1)]).await;
+    let ended = supervisor.turn_ended().await;
+    assert_eq!((ended.turn, ended.outcome()), (1, TurnOutcome::Completed));
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_thread_that_shall_not_go_on_is_stopped_without_a_word() {
+    let stage = Stage::with_script(PATIENT).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.output("ready").await;
+    drop(supervisor);
+
+    let mut supervisor = stage.attached(vec![verdict(false, 1)]).await;
+    // The thread's next attempt starts when the old one is gone, and is the first to be heard of.
+    let old = stage.file("pid");
+    std::fs::write(stage.directory.path().join("go"), "").unwrap();
+    let mut second = start();
+    second.generation = 2;
+    supervisor.start(second).await;
+    let report = supervisor.acknowledged_report().await;
+    assert_eq!((report.generation, report.report_sequence), (2, 1));
+    assert!(!is_running(&old));
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_thread_that_is_not_there_has_stopped() {
+    let stage = Stage::with_script(ECHO).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor
+        .close_generation(4, ClosePolicy::Terminate, Duration::from_secs(1))
+        .await;
+    let report = supervisor.report().await;
+    assert_eq!((report.generation, report.report_sequence), (4, 1));
+    assert!(matches!(report.kind, Some(Kind::Stopped(_))));
+    drop(supervisor);
+
+    // Until that is durable the runner speaks of it.
+    let mut supervisor = stage.attached(vec![verdict(true, 0)]).await;
+    assert_eq!(supervisor.hello.threads[0].report_sequence, 1);
+    supervisor.stopped().await;
+    stage.shut_down().await.unwrap();
+}

@@ -1,0 +1,74 @@
+//! The sample agent as a real process: the test binary itself, told to run nothing but [`agent_process`].
+
+use std::{
+    io::{self, BufReader},
+    time::Duration,
+};
+
+use troupe_proto::supervisor::v1::{ClosePolicy, StartThread, TurnOutcome};
+use troupe_runner::{ProcessProgram, sample_agent};
+
+use crate::supervisor::{Stage, input, start};
+
+/// Not a test: what the runner starts. The lines that the test harness writes before it are text for people.
+#[test]
+#[ignore = "the agent's process, which the tests start"]
+fn agent_process() {
+    std::process::exit(sample_agent::main_loop(BufReader::new(io::stdin()), io::stdout()));
+}
+
+async fn stage() -> Stage {
+    Stage::with("", |config| {
+        let args = ["--exact", "sample::agent_process", "--ignored", "--nocapture"];
+        config.process = ProcessProgram::new(std::env::current_exe().unwrap(), args);
+    })
+    .await
+}
+
+fn start_with(task: &str) -> StartThread {
+    let mut start = start();
+    start.thread_token = "thread-token".to_owned();
+    if let Some(turn) = &mut start.turn {
+        turn.inputs = vec![input(task)];
+    }
+    start
+}
+
+#[tokio::test]
+async fn tool_calls_go_to_the_supervisor_with_the_threads_token() {
+    let stage = stage().await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor
+        .start(start_with(concat!(
+            r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"explorer","message":"look"}}}"#,
+            "\n",
+            r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"worker","message":"work"}}}"#,
+            "\n",
+            r#"{"tool_call":{"name":"command","args":{"cmd":"ls"}}}"#,
+        )))
+        .await;
+    supervisor.turn_started().await;
+    let ended = supervisor.turn_ended().await;
+    assert_eq!(ended.outcome(), TurnOutcome::Completed);
+    assert_eq!(
+        ended.message,
+        "spawned explorer 0190a5a4…\n\
+         spawn_agent refused: agent_type \"worker\" may not be spawned\n\
+         command refused: unsupported tool: command"
+    );
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_that_holds_can_be_closed() {
+    let stage = stage().await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_with("hold")).await;
+    supervisor.activity("holding").await;
+    supervisor
+        .close(ClosePolicy::Terminate, Duration::from_secs(3600))
+        .await;
+    assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Interrupted);
+    assert!(!supervisor.stopped().await.killed);
+    stage.shut_down().await.unwrap();
+}

@@ -1,0 +1,137 @@
+//! Interrupting and stopping programs: politely, then by force, and nothing is left.
+
+use std::time::Duration;
+
+use troupe_proto::supervisor::v1::{ClosePolicy, TurnOutcome};
+
+use crate::{
+    program::{ECHO, STUBBORN, all_gone, is_running},
+    supervisor::{Stage, start, turn},
+};
+
+const SHORT: Duration = Duration::from_millis(200);
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Ends its turn when it is interrupted.
+const POLITE: &str = r#"
+while IFS= read -r line; do
+  case "$line" in
+    *'"type":"turn"'*) echo '{"type":"output","text":"ready"}' ;;
+    *'"type":"interrupt"'*) echo '{"type":"turn_end","outcome":"completed","message":"half done"}' ;;
+    *'"type":"shutdown"'*) exit 0 ;;
+  esac
+done
+"#;
+
+/// Both processes of [`STUBBORN`], which were there.
+fn processes(stage: &Stage) -> [String; 2] {
+    let ids = ["parent", "child"].map(|who| stage.file(who));
+    assert!(ids.iter().all(|id| is_running(id)), "{ids:?} are running");
+    ids
+}
+
+#[tokio::test]
+async fn a_program_that_ends_itself_is_not_killed() {
+    let stage = Stage::with_script(ECHO).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    supervisor.turn_ended().await;
+    supervisor.close(ClosePolicy::Terminate, LONG).await;
+    let stopped = supervisor.stopped().await;
+    assert_eq!((stopped.detail.as_str(), stopped.killed), ("exit status 0", false));
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stubborn_group_is_killed_after_its_grace() {
+    let stage = Stage::with_script(STUBBORN).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.output("stubborn").await;
+    let ids = processes(&stage);
+    supervisor.close(ClosePolicy::Terminate, SHORT).await;
+    let ended = supervisor.turn_ended().await;
+    assert_eq!(
+        (ended.outcome(), ended.message.as_str()),
+        (TurnOutcome::Interrupted, "closed")
+    );
+    let stopped = supervisor.stopped().await;
+    assert_eq!(
+        (stopped.detail.as_str(), stopped.killed),
+        ("killed after its grace", true)
+    );
+    all_gone(&ids).await;
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_order_to_kill_ends_a_grace() {
+    let stage = Stage::with_script(STUBBORN).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.output("stubborn").await;
+    let ids = processes(&stage);
+    supervisor.close(ClosePolicy::Terminate, LONG).await;
+    supervisor.close(ClosePolicy::Kill, LONG).await;
+    supervisor.turn_ended().await;
+    assert!(supervisor.stopped().await.killed);
+    all_gone(&ids).await;
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_thread_may_finish_its_turn_first() {
+    let stage = Stage::with_script(POLITE).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.output("ready").await;
+    supervisor.close(ClosePolicy::FinishTurn, LONG).await;
+    supervisor.interrupt(1).await;
+    assert_eq!(supervisor.turn_ended().await.message, "half done");
+    assert!(!supervisor.stopped().await.killed);
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_interrupted_turn_ends_and_the_program_stays() {
+    let stage = Stage::with_script(POLITE).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.output("ready").await;
+    // Of a turn that is not running: nothing.
+    supervisor.interrupt(9).await;
+    supervisor.interrupt(1).await;
+    let ended = supervisor.turn_ended().await;
+    assert_eq!(
+        (ended.outcome(), ended.message.as_str()),
+        (TurnOutcome::Interrupted, "half done")
+    );
+    supervisor.give_turn(turn(2)).await;
+    assert_eq!(supervisor.turn_started().await, 2);
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_turn_that_does_not_end_is_ended() {
+    let stage = Stage::with(STUBBORN, |config| config.timing.interrupt_grace = SHORT).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.output("stubborn").await;
+    let ids = processes(&stage);
+    supervisor.interrupt(1).await;
+    assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Interrupted);
+    all_gone(&ids).await;
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_runner_that_ends_leaves_nothing_behind() {
+    let stage = Stage::with_script(STUBBORN).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.output("stubborn").await;
+    let ids = processes(&stage);
+    stage.shut_down().await.unwrap();
+    all_gone(&ids).await;
+}

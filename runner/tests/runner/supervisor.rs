@@ -1,0 +1,360 @@
+//! A supervisor played by a test: it says what the test says and shows the test what the runner says. Tests wait for
+//! what they expect; nothing sleeps.
+
+use std::time::Duration;
+
+use tokio::{
+    net::TcpListener,
+    sync::{Mutex, mpsc},
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming, transport::Server};
+use troupe_proto::{
+    common::v1::{BlockKind, PromptBlock},
+    supervisor::v1::{
+        AttachRequest, AttachResponse, ClosePolicy, DeliverInput, HeldThreadVerdict, Input, InputItem, InterruptTurn,
+        PromptExtent, ReportAck, RunnerHello, RunnerReport, RunnerWelcome, RunningInput, ShutdownThread, StartRefused,
+        StartThread, ThreadOutput, ThreadStoppedReport, Turn, TurnEndedReport, attach_request, attach_response,
+        deliver_input::Delivery,
+        input_item::Item,
+        runner_report::Kind,
+        thread_runner_service_server::{ThreadRunnerService, ThreadRunnerServiceServer},
+    },
+};
+use troupe_runner::{ProcessProgram, RunnerConfig, RunnerError, Timing};
+
+use crate::tools::Tools;
+
+/// How long a test waits for what it expects. Only a failing test waits that long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The one thread of most tests.
+pub(crate) const THREAD: &str = "0190a5a4-0000-7000-8000-000000000001";
+
+type Outgoing = mpsc::Sender<Result<AttachResponse, Status>>;
+
+/// A stream that a runner has opened.
+pub(crate) struct Attached {
+    pub(crate) hello: RunnerHello,
+    to_runner: Outgoing,
+    from_runner: Streaming<AttachRequest>,
+}
+
+struct Service {
+    attached: mpsc::Sender<(Outgoing, Streaming<AttachRequest>)>,
+}
+
+#[tonic::async_trait]
+impl ThreadRunnerService for Service {
+    type AttachStream = ReceiverStream<Result<AttachResponse, Status>>;
+
+    async fn attach(&self, request: Request<Streaming<AttachRequest>>) -> Result<Response<Self::AttachStream>, Status> {
+        if request
+            .metadata()
+            .get("authorization")
+            .is_none_or(|token| token != "Bearer runner-token")
+        {
+            return Err(Status::unauthenticated("who are you?"));
+        }
+        let (to_runner, outgoing) = mpsc::channel(64);
+        self.attached
+            .send((to_runner, request.into_inner()))
+            .await
+            .map_err(|_| Status::unavailable("over"))?;
+        Ok(Response::new(ReceiverStream::new(outgoing)))
+    }
+}
+
+/// A supervisor and the runner that was told of it.
+pub(crate) struct Stage {
+    streams: Mutex<mpsc::Receiver<(Outgoing, Streaming<AttachRequest>)>>,
+    runner: JoinHandle<Result<(), RunnerError>>,
+    stop: CancellationToken,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Starts both. `script` is what `/bin/sh` runs for each thread; `$DIR` in it is a directory of the test's own.
+    pub(crate) async fn with_script(script: &str) -> Self {
+        Self::with(script, |_| {}).await
+    }
+
+    pub(crate) async fn with(script: &str, change: impl FnOnce(&mut RunnerConfig)) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (attached, streams) = mpsc::channel(8);
+        let service = ThreadRunnerServiceServer::new(Service { attached });
+        tokio::spawn(
+            Server::builder()
+                .add_service(service)
+                .add_service(Tools)
+                .serve_with_incoming(TcpListenerStream::new(listener)),
+        );
+
+        let directory = tempfile::tempdir().unwrap();
+        let script = script.replace("$DIR", directory.path().to_str().unwrap());
+        let program = ProcessProgram::new("/bin/sh", ["-c".to_owned(), script]);
+        let mut config = RunnerConfig::new("runner-1", url, program, directory.path().join("scratch"));
+        config.token = Some("runner-token".to_owned());
+        config.timing = Timing {
+            // Long: only the test that waits for its end shortens it.
+            interrupt_grace: Duration::from_secs(3600),
+            stop_grace: Duration::from_millis(400),
+        };
+        change(&mut config);
+        let stop = CancellationToken::new();
+        let runner = tokio::spawn(troupe_runner::run(config, stop.clone()));
+        Self {
+            streams: Mutex::new(streams),
+            runner,
+            stop,
+            directory,
+        }
+    }
+
+    /// The next stream that the runner opens, greeted with these verdicts.
+    pub(crate) async fn attached(&self, verdicts: Vec<HeldThreadVerdict>) -> Attached {
+        let mut streams = self.streams.lock().await;
+        let (to_runner, mut from_runner) = timeout(PATIENCE, streams.recv())
+            .await
+            .expect("the runner attaches")
+            .unwrap();
+        let first = timeout(PATIENCE, from_runner.message())
+            .await
+            .expect("hello comes")
+            .unwrap()
+            .unwrap();
+        let Some(attach_request::Message::Hello(hello)) = first.message else {
+            panic!("hello comes first, not {first:?}");
+        };
+        let attached = Attached {
+            hello,
+            to_runner,
+            from_runner,
+        };
+        attached
+            .say(attach_response::Message::Welcome(RunnerWelcome {
+                lease: Some(prost_types::Duration { seconds: 3, nanos: 0 }),
+                peers: Vec::new(),
+                threads: verdicts,
+            }))
+            .await;
+        attached
+    }
+
+    /// Shuts the runner down and waits for it.
+    pub(crate) async fn shut_down(self) -> Result<(), RunnerError> {
+        self.stop.cancel();
+        self.over().await
+    }
+
+    /// Waits for the runner to end by itself.
+    pub(crate) async fn over(self) -> Result<(), RunnerError> {
+        timeout(PATIENCE, self.runner).await.expect("the runner ends").unwrap()
+    }
+
+    /// What the program wrote to a file, without its line end.
+    pub(crate) fn file(&self, name: &str) -> String {
+        let path = self.directory.path().join(name);
+        std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+    }
+}
+
+impl Attached {
+    pub(crate) async fn say(&self, message: attach_response::Message) {
+        let response = AttachResponse { message: Some(message) };
+        self.to_runner.send(Ok(response)).await.unwrap();
+    }
+
+    pub(crate) async fn start(&self, start: StartThread) {
+        self.say(attach_response::Message::StartThread(start)).await;
+    }
+
+    pub(crate) async fn give_turn(&self, turn: Turn) {
+        self.deliver(1, Delivery::Turn(turn)).await;
+    }
+
+    pub(crate) async fn give_input(&self, number: u32, turn: u32, text: &str) {
+        let running = RunningInput {
+            number,
+            turn,
+            input: Some(input(text)),
+        };
+        self.deliver(1, Delivery::Running(running)).await;
+    }
+
+    pub(crate) async fn deliver(&self, generation: u32, delivery: Delivery) {
+        self.say(attach_response::Message::DeliverInput(DeliverInput {
+            command_id: "deliver".to_owned(),
+            thread_id: THREAD.to_owned(),
+            generation,
+            delivery: Some(delivery),
+        }))
+        .await;
+    }
+
+    pub(crate) async fn interrupt(&self, turn: u32) {
+        self.say(attach_response::Message::Interrupt(InterruptTurn {
+            command_id: "interrupt".to_owned(),
+            thread_id: THREAD.to_owned(),
+            generation: 1,
+            turn,
+            reason: "enough".to_owned(),
+        }))
+        .await;
+    }
+
+    pub(crate) async fn close(&self, policy: ClosePolicy, grace: Duration) {
+        self.close_generation(1, policy, grace).await;
+    }
+
+    pub(crate) async fn close_generation(&self, generation: u32, policy: ClosePolicy, grace: Duration) {
+        self.say(attach_response::Message::Shutdown(ShutdownThread {
+            command_id: "shutdown".to_owned(),
+            thread_id: THREAD.to_owned(),
+            generation,
+            close_policy: policy.into(),
+            grace: grace.try_into().ok(),
+            reason: "closed".to_owned(),
+        }))
+        .await;
+    }
+
+    pub(crate) async fn acknowledge(&self, report: &RunnerReport) {
+        self.say(attach_response::Message::ReportAck(ReportAck {
+            thread_id: report.thread_id.clone(),
+            generation: report.generation,
+            report_sequence: report.report_sequence,
+        }))
+        .await;
+    }
+
+    /// The first message that `pick` picks; others are passed over.
+    async fn until<T>(&mut self, what: &str, pick: impl Fn(attach_request::Message) -> Option<T>) -> T {
+        let found = async {
+            loop {
+                let request = self.from_runner.message().await.unwrap().expect("the stream goes on");
+                if let Some(found) = request.message.and_then(&pick) {
+                    return found;
+                }
+            }
+        };
+        timeout(PATIENCE, found)
+            .await
+            .unwrap_or_else(|_| panic!("{what} comes"))
+    }
+
+    /// The next report, which is not acknowledged by this.
+    pub(crate) async fn report(&mut self) -> RunnerReport {
+        self.until("a report", |message| match message {
+            attach_request::Message::Report(report) => Some(report),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The next report, acknowledged.
+    pub(crate) async fn acknowledged_report(&mut self) -> RunnerReport {
+        let report = self.report().await;
+        self.acknowledge(&report).await;
+        report
+    }
+
+    pub(crate) async fn turn_started(&mut self) -> u32 {
+        match self.acknowledged_report().await.kind {
+            Some(Kind::TurnStarted(started)) => started.turn,
+            other => panic!("a turn starts, not {other:?}"),
+        }
+    }
+
+    pub(crate) async fn turn_ended(&mut self) -> TurnEndedReport {
+        match self.acknowledged_report().await.kind {
+            Some(Kind::TurnEnded(ended)) => ended,
+            other => panic!("a turn ends, not {other:?}"),
+        }
+    }
+
+    pub(crate) async fn stopped(&mut self) -> ThreadStoppedReport {
+        match self.acknowledged_report().await.kind {
+            Some(Kind::Stopped(stopped)) => stopped,
+            other => panic!("the thread stops, not {other:?}"),
+        }
+    }
+
+    pub(crate) async fn refused(&mut self) -> StartRefused {
+        self.until("a refusal", |message| match message {
+            attach_request::Message::StartRefused(refused) => Some(refused),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Waits for output with these words.
+    pub(crate) async fn output(&mut self, words: &str) {
+        self.until(words, |message| match message {
+            attach_request::Message::Output(ThreadOutput { text, .. }) => text.contains(words).then_some(()),
+            _ => None,
+        })
+        .await;
+    }
+
+    /// Waits for an activity.
+    pub(crate) async fn activity(&mut self, activity: &str) {
+        self.until(activity, |message| match message {
+            attach_request::Message::Telemetry(telemetry) => (telemetry.activity == activity).then_some(()),
+            _ => None,
+        })
+        .await;
+    }
+
+    pub(crate) async fn heartbeat(&mut self) {
+        self.until("a heartbeat", |message| {
+            matches!(message, attach_request::Message::Heartbeat(_)).then_some(())
+        })
+        .await;
+    }
+}
+
+/// The thread's start in its first generation, with a first turn.
+pub(crate) fn start() -> StartThread {
+    StartThread {
+        command_id: "start".to_owned(),
+        session_id: "session".to_owned(),
+        thread_id: THREAD.to_owned(),
+        generation: 1,
+        turn: Some(turn(1)),
+        ..Default::default()
+    }
+}
+
+/// A turn with a whole prompt.
+pub(crate) fn turn(number: u32) -> Turn {
+    Turn {
+        turn: number,
+        blocks: vec![
+            block(BlockKind::System, "the system"),
+            block(BlockKind::Task, "the task"),
+        ],
+        extent: PromptExtent::Full.into(),
+        inputs: vec![input("do it")],
+    }
+}
+
+pub(crate) fn block(kind: BlockKind, text: &str) -> PromptBlock {
+    PromptBlock {
+        kind: kind.into(),
+        text: text.to_owned(),
+        sha256: String::new(),
+    }
+}
+
+pub(crate) fn input(text: &str) -> Input {
+    Input {
+        items: vec![InputItem {
+            item: Some(Item::Text(text.to_owned())),
+        }],
+    }
+}

@@ -1,0 +1,266 @@
+//! Turns: what a program is given, what it says, and what is reported of it.
+
+use tonic::Code;
+use troupe_proto::{
+    common::v1::{BlockKind, ResolvedSpawn, Sandbox},
+    supervisor::v1::{PromptExtent, StartRefusal, Turn, TurnOutcome, deliver_input::Delivery, runner_report::Kind},
+};
+use troupe_runner::{Enforcement, RunnerError};
+
+use crate::{
+    program::ECHO,
+    supervisor::{Stage, block, input, start, turn},
+};
+
+#[tokio::test]
+async fn a_thread_starts_and_its_turns_start_and_end() {
+    let stage = Stage::with_script(ECHO).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    assert_eq!(supervisor.hello.runner_id, "runner-1");
+    assert_eq!(supervisor.hello.kinds[0].kind, "process");
+    supervisor.heartbeat().await;
+
+    supervisor.start(start()).await;
+    let started = supervisor.acknowledged_report().await;
+    assert_eq!((started.generation, started.report_sequence), (1, 1));
+    assert!(matches!(started.kind, Some(Kind::TurnStarted(_))));
+    let ended = supervisor.turn_ended().await;
+    assert_eq!(
+        (ended.turn, ended.outcome(), ended.message.as_str()),
+        (1, TurnOutcome::Completed, "done")
+    );
+    assert_eq!(ended.usage.map(|usage| usage.turns), Some(1));
+    assert_eq!(ended.output_sha256.len(), 64);
+
+    // The same program takes the next turn; the same turn again is no other one.
+    supervisor.give_turn(turn(1)).await;
+    supervisor.give_turn(turn(2)).await;
+    assert_eq!(supervisor.turn_started().await, 2);
+    assert_eq!(supervisor.turn_ended().await.usage.map(|usage| usage.turns), Some(2));
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_start_again_is_no_other_start() {
+    let stage = Stage::with_script(&format!("echo started >> $DIR/starts\n{ECHO}")).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.start(start()).await;
+    assert_eq!(supervisor.turn_started().await, 1);
+    supervisor.turn_ended().await;
+    supervisor.give_turn(turn(2)).await;
+    assert_eq!(supervisor.turn_started().await, 2);
+    assert_eq!(stage.file("starts"), "started");
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn commands_of_another_generation_are_dropped() {
+    let stage = Stage::with_script(ECHO).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    let mut second = start();
+    second.generation = 2;
+    supervisor.start(second).await;
+    assert_eq!(supervisor.acknowledged_report().await.generation, 2);
+    supervisor.turn_ended().await;
+
+    supervisor.deliver(1, Delivery::Turn(turn(7))).await;
+    supervisor.start(start()).await;
+    supervisor.deliver(2, Delivery::Turn(turn(2))).await;
+    assert_eq!(supervisor.turn_started().await, 2);
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_newer_generation_takes_the_place_of_the_older_one() {
+    let stage = Stage::with_script(ECHO).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    supervisor.turn_ended().await;
+    let mut second = start();
+    second.generation = 2;
+    second.turn = Some(turn(2));
+    supervisor.start(second).await;
+    let report = supervisor.acknowledged_report().await;
+    assert_eq!((report.generation, report.report_sequence), (2, 1));
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_program_that_ends_within_its_turn_errors_it_and_the_next_turn_has_the_whole_prompt() {
+    let script = r#"
+        IFS= read -r line; printf '%s\n' "$line" >> $DIR/turns
+        if [ -e $DIR/once ]; then
+          echo '{"type":"turn_end","outcome":"completed","message":"better"}'; read -r line; exit 0
+        fi
+        touch $DIR/once; echo 'out of ideas' >&2; exit 3
+    "#;
+    let stage = Stage::with_script(script).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    let ended = supervisor.turn_ended().await;
+    assert_eq!(ended.outcome(), TurnOutcome::Errored);
+    assert_eq!(ended.message, "the program ended (exit status 3): out of ideas");
+
+    let delta = Turn {
+        turn: 2,
+        blocks: vec![block(BlockKind::Task, "the next task")],
+        extent: PromptExtent::Delta.into(),
+        inputs: vec![input("again")],
+    };
+    supervisor.give_turn(delta).await;
+    assert_eq!(supervisor.turn_started().await, 2);
+    let Some(Kind::Prompt(prompt)) = supervisor.acknowledged_report().await.kind else {
+        panic!("the runner says what it made of the prompt");
+    };
+    let texts: Vec<_> = prompt.blocks.iter().map(|block| block.text.as_str()).collect();
+    assert_eq!(texts, ["the system", "the next task"]);
+    assert_eq!(supervisor.turn_ended().await.message, "better");
+    let turns = stage.file("turns");
+    assert!(turns.lines().all(|line| line.contains(r#""extent":"full""#)), "{turns}");
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn lines_that_mean_nothing_are_output_and_long_ones_are_dropped() {
+    let script = r#"
+        read -r line
+        echo '{"type":"turn_end","outcome":"sideways"}'
+        echo '{"tool_call":'
+        head -c 1500000 /dev/zero | tr '\0' 'x'; echo
+        read -r line
+        echo '{"type":"turn_end","outcome":"completed","message":"still here"}'
+        read -r line
+    "#;
+    let stage = Stage::with_script(script).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    supervisor.output("[a line of 1500000 bytes was dropped]").await;
+    supervisor.give_input(2, 1, "go on").await;
+    assert!(matches!(
+        supervisor.acknowledged_report().await.kind,
+        Some(Kind::InputDelivered(_))
+    ));
+    let ended = supervisor.turn_ended().await;
+    assert_eq!(
+        (ended.outcome(), ended.message.as_str()),
+        (TurnOutcome::Completed, "still here")
+    );
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn input_reaches_a_running_turn_once() {
+    let script = r#"
+        while IFS= read -r line; do
+          case "$line" in
+            *'"type":"turn"'*) echo '{"type":"output","text":"ready"}' ;;
+            *more*) echo '{"type":"output","text":"got it"}' ;;
+            *last*) echo '{"type":"turn_end","outcome":"completed"}' ;;
+          esac
+        done
+    "#;
+    let stage = Stage::with_script(script).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    supervisor.give_input(2, 1, "more").await;
+    supervisor.give_input(2, 1, "more").await;
+    supervisor.give_input(3, 9, "of another turn").await;
+    supervisor.give_input(4, 1, "last").await;
+    let mut delivered = Vec::new();
+    for _ in 0..2 {
+        match supervisor.acknowledged_report().await.kind {
+            Some(Kind::InputDelivered(input)) => delivered.push(input.number),
+            other => panic!("input is delivered, not {other:?}"),
+        }
+    }
+    assert_eq!(delivered, [2, 4]);
+    assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_start_is_refused() {
+    let stage = Stage::with(ECHO, |config| config.process.command = "/nowhere/agent".into()).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    let refused = supervisor.refused().await;
+    assert_eq!(refused.refusal(), StartRefusal::NoProgram);
+    assert!(refused.message.contains("/nowhere/agent"), "{}", refused.message);
+
+    let mut elsewhere = start();
+    elsewhere.working_directory = "/nowhere".to_owned();
+    supervisor.start(elsewhere).await;
+    assert!(supervisor.refused().await.message.contains("cannot work in /nowhere"));
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_runner_and_one_that_cannot_keep_a_policy_refuse() {
+    let stage = Stage::with(ECHO, |config| {
+        config.capacity = 1;
+        config.process.enforces = Enforcement {
+            tools: false,
+            read_only: false,
+        };
+    })
+    .await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    let mut read_only = start();
+    read_only.thread_id = "0190a5a4-0000-7000-8000-000000000002".to_owned();
+    read_only.resolved = Some(ResolvedSpawn {
+        sandbox: Sandbox::ReadOnly.into(),
+        ..Default::default()
+    });
+    supervisor.start(read_only).await;
+    assert_eq!(supervisor.refused().await.refusal(), StartRefusal::PolicyNotEnforceable);
+
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    let mut second = start();
+    second.thread_id = "0190a5a4-0000-7000-8000-000000000003".to_owned();
+    supervisor.start(second).await;
+    assert_eq!(supervisor.refused().await.refusal(), StartRefusal::NoCapacity);
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_program_sees_no_token() {
+    let script = r#"
+        env > $DIR/env
+        read -r line
+        echo '{"type":"turn_end","outcome":"completed"}'
+        read -r line
+    "#;
+    let stage = Stage::with_script(script).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    let mut secret = start();
+    secret.thread_token = "thread-token".to_owned();
+    supervisor.start(secret).await;
+    supervisor.turn_started().await;
+    supervisor.turn_ended().await;
+    let environment = stage.file("env");
+    assert!(environment.contains("TROUPE_THREAD_ID="), "{environment}");
+    assert!(!environment.contains("-token"), "{environment}");
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_runner_that_is_never_welcome_gives_up() {
+    let stage = Stage::with(ECHO, |config| config.token = Some("wrong".to_owned())).await;
+    let refused = stage.over().await;
+    assert!(
+        matches!(
+            refused,
+            Err(RunnerError::Refused {
+                code: Code::Unauthenticated,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+}
