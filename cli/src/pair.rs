@@ -280,7 +280,12 @@ async fn serve_supervisor(
 }
 
 fn runner_config(supervisor: SocketAddr, data_dir: &Path, secrets: &Secrets) -> Result<RunnerConfig> {
-    let mut config = RunnerConfig::new("local", listen::url_of(supervisor), sample_program()?, data_dir.join("scratch"));
+    let mut config = RunnerConfig::new(
+        "local",
+        listen::url_of(supervisor),
+        sample_program()?,
+        data_dir.join("scratch"),
+    );
     config.token = Some(secrets.runner.expose().to_owned());
     Ok(config)
 }

@@ -57,7 +57,7 @@ pub(crate) async fn wait(
         waiting: ids,
         ..Waited::default()
     };
-    while !waited.waiting.is_empty() && !(any && !waited.settled.is_empty()) {
+    while !waited.waiting.is_empty() && (!any || waited.settled.is_empty()) {
         let Some(left) = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else {
             break;
         };

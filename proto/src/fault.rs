@@ -64,8 +64,7 @@ impl Fault {
     /// Says which resource the error is about.
     #[must_use]
     pub fn resource(mut self, kind: &str, name: impl Into<String>, description: &str) -> Self {
-        self.details
-            .set_resource_info(kind, name, String::new(), description);
+        self.details.set_resource_info(kind, name, String::new(), description);
         self
     }
 

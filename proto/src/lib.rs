@@ -9,7 +9,13 @@ pub mod reason;
 /// Types that both services share.
 pub mod common {
     /// Package `troupe.common.v1`.
-    #[allow(missing_docs, clippy::all, clippy::unwrap_used, unreachable_pub, unused_qualifications)]
+    #[allow(
+        missing_docs,
+        clippy::all,
+        clippy::unwrap_used,
+        unreachable_pub,
+        unused_qualifications
+    )]
     pub mod v1 {
         tonic::include_proto!("troupe.common.v1");
     }
@@ -18,7 +24,13 @@ pub mod common {
 /// The registry's API.
 pub mod registry {
     /// Package `troupe.registry.v1`.
-    #[allow(missing_docs, clippy::all, clippy::unwrap_used, unreachable_pub, unused_qualifications)]
+    #[allow(
+        missing_docs,
+        clippy::all,
+        clippy::unwrap_used,
+        unreachable_pub,
+        unused_qualifications
+    )]
     pub mod v1 {
         tonic::include_proto!("troupe.registry.v1");
     }
@@ -27,7 +39,13 @@ pub mod registry {
 /// The supervisor's API, for clients and for runners.
 pub mod supervisor {
     /// Package `troupe.supervisor.v1`.
-    #[allow(missing_docs, clippy::all, clippy::unwrap_used, unreachable_pub, unused_qualifications)]
+    #[allow(
+        missing_docs,
+        clippy::all,
+        clippy::unwrap_used,
+        unreachable_pub,
+        unused_qualifications
+    )]
     pub mod v1 {
         tonic::include_proto!("troupe.supervisor.v1");
     }
@@ -36,7 +54,13 @@ pub mod supervisor {
 /// What the supervisor writes to its log. Not part of the API.
 pub mod store {
     /// Package `troupe.store.v1`.
-    #[allow(missing_docs, clippy::all, clippy::unwrap_used, unreachable_pub, unused_qualifications)]
+    #[allow(
+        missing_docs,
+        clippy::all,
+        clippy::unwrap_used,
+        unreachable_pub,
+        unused_qualifications
+    )]
     pub mod v1 {
         tonic::include_proto!("troupe.store.v1");
     }

@@ -6,9 +6,7 @@ mod support;
 use support::{Site, assert_fault};
 use tonic::Code;
 use troupe_proto::{
-    common::v1::{
-        BlockKind, Dialect, InstructionsMode, MatchMode, Mode, Namespace, Sandbox, Scope, ValueOrigin,
-    },
+    common::v1::{BlockKind, Dialect, InstructionsMode, MatchMode, Mode, Namespace, Sandbox, Scope, ValueOrigin},
     reason::Reason,
     registry::v1::{
         Agent, InheritedSettings, ListAgentsRequest, ListDiagnosticsRequest, ResolveSpawnRequest, RouteAgentRequest,
@@ -47,7 +45,14 @@ async fn without_cwd_the_embedded_agents_are_listed() {
     let answer = site.list(ListAgentsRequest::default()).await.unwrap();
     assert_eq!(
         names(&answer.agents),
-        ["architect", "bug-hunter", "explorer", "orchestrator", "reviewer", "worker"]
+        [
+            "architect",
+            "bug-hunter",
+            "explorer",
+            "orchestrator",
+            "reviewer",
+            "worker"
+        ]
     );
     assert_eq!(answer.next_page_token, "");
     assert_eq!(answer.revision.len(), 64);
@@ -144,7 +149,10 @@ async fn filters_know_both_spellings_and_say_what_is_wrong() {
 #[tokio::test]
 async fn graph_templates_are_a_name_space_of_their_own() {
     let site = Site::new().await;
-    site.write("repo/docs/templates/Pilot.md", "[template]\nversion = \"2\"\n\nYou steer.\n");
+    site.write(
+        "repo/docs/templates/Pilot.md",
+        "[template]\nversion = \"2\"\n\nYou steer.\n",
+    );
     let request = ListAgentsRequest {
         namespace: Namespace::RoleTemplate.into(),
         expanded: true,
@@ -153,7 +161,14 @@ async fn graph_templates_are_a_name_space_of_their_own() {
     let agents = site.list(request).await.unwrap().agents;
     assert_eq!(
         names(&agents),
-        ["Pilot", "implementer", "investigator", "orchestrator", "planner", "reviewer"]
+        [
+            "Pilot",
+            "implementer",
+            "investigator",
+            "orchestrator",
+            "planner",
+            "reviewer"
+        ]
     );
     assert_eq!(agents[0].version.as_deref(), Some("2"));
     assert!(agents[3].capabilities.contains(&"edge_management_all".to_owned()));
@@ -240,12 +255,19 @@ async fn resolving_follows_the_precedence_and_names_origins() {
         ..site.spawn("auditor")
     };
     let resolved = site.resolve(request.clone()).await.unwrap();
-    assert_eq!((resolved.agent_type.as_str(), resolved.agent_name.as_str()), ("auditor", "strict"));
+    assert_eq!(
+        (resolved.agent_type.as_str(), resolved.agent_name.as_str()),
+        ("auditor", "strict")
+    );
     assert_eq!(resolved.agent_description, "Audits.");
     assert_eq!(resolved.instructions, "Audit strictly.");
     assert_eq!(resolved.instructions_mode(), InstructionsMode::Replace);
     assert_eq!(
-        (resolved.model.as_str(), resolved.reasoning_effort.as_str(), resolved.provider.as_str()),
+        (
+            resolved.model.as_str(),
+            resolved.reasoning_effort.as_str(),
+            resolved.provider.as_str()
+        ),
         ("gpt-persona", "medium", "parent")
     );
     assert_eq!(resolved.sandbox(), Sandbox::ReadOnly);
@@ -267,7 +289,10 @@ async fn resolving_follows_the_precedence_and_names_origins() {
     request.model = "mine".to_owned();
     request.reasoning_effort = Some("low".to_owned());
     let explicit = site.resolve(request.clone()).await.unwrap();
-    assert_eq!((explicit.model.as_str(), explicit.reasoning_effort.as_str()), ("mine", "low"));
+    assert_eq!(
+        (explicit.model.as_str(), explicit.reasoning_effort.as_str()),
+        ("mine", "low")
+    );
     assert_ne!(explicit.resolved_digest, resolved.resolved_digest);
 
     request.model = String::new();
@@ -431,7 +456,11 @@ async fn a_malformed_file_does_not_give_way_to_a_looser_one() {
 #[tokio::test]
 async fn a_change_on_disk_is_served_by_the_very_next_call() {
     let site = Site::new().await;
-    let instructions = async || site.resolve(site.spawn("newcomer")).await.map(|resolved| resolved.instructions);
+    let instructions = async || {
+        site.resolve(site.spawn("newcomer"))
+            .await
+            .map(|resolved| resolved.instructions)
+    };
     assert!(instructions().await.is_err());
     let path = site.role("newcomer", &plain("one"));
     assert_eq!(instructions().await.unwrap(), "one");
@@ -474,10 +503,25 @@ async fn working_directories_are_checked() {
             Reason::InvalidArgument,
             "cwd \"relative/path\" is relative",
         ),
-        (long, Code::InvalidArgument, Reason::InvalidArgument, "cwd has 4097 bytes"),
+        (
+            long,
+            Code::InvalidArgument,
+            Reason::InvalidArgument,
+            "cwd has 4097 bytes",
+        ),
         (at("none"), Code::NotFound, Reason::CwdNotFound, "cwd "),
-        (at("../outside"), Code::PermissionDenied, Reason::CwdOutsideRoots, "cwd "),
-        ("/".to_owned(), Code::PermissionDenied, Reason::CwdOutsideRoots, "cwd \"/\" lies outside"),
+        (
+            at("../outside"),
+            Code::PermissionDenied,
+            Reason::CwdOutsideRoots,
+            "cwd ",
+        ),
+        (
+            "/".to_owned(),
+            Code::PermissionDenied,
+            Reason::CwdOutsideRoots,
+            "cwd \"/\" lies outside",
+        ),
     ];
     for (cwd, code, reason, text) in rows {
         let request = ListAgentsRequest {
@@ -554,7 +598,11 @@ async fn refused_files_are_diagnosed_and_take_no_other_down() {
 #[tokio::test]
 async fn what_is_not_built_says_so() {
     let site = Site::new().await;
-    let error = site.client().route_agent(RouteAgentRequest::default()).await.unwrap_err();
+    let error = site
+        .client()
+        .route_agent(RouteAgentRequest::default())
+        .await
+        .unwrap_err();
     assert_fault(
         &error,
         Code::Unimplemented,

@@ -11,7 +11,8 @@ use registry_svc::domain::{
     models::ModelCatalogue,
     name::{AgentType, TemplateName},
     prompt::{Mode, SharedTexts},
-    resolve::{Inherited, Resolved, SpawnRequest, Surroundings, Wanted, resolve},
+    resolve::{Inherited, SpawnRequest, Surroundings, Wanted, resolve},
+    resolved::Resolved,
     role,
     sandbox::Sandbox,
     template::{Dialect, Scope, TemplateFile},
@@ -96,12 +97,12 @@ proptest! {
 
     #[test]
     fn no_text_makes_a_parser_panic(text in "(---\n)?[ -~\n]{0,200}(\n---\n)?[ -~\n]{0,100}") {
-        role::parse(&AgentType::parse("role").unwrap(), &text);
-        graph::parse(&format!("[template]\n{text}"));
+        let _ = role::parse(&AgentType::parse("role").unwrap(), &text);
+        let _ = graph::parse(&format!("[template]\n{text}"));
     }
 
     #[test]
-    fn line_ends_change_nothing(text in "(---\n[a-z: \n]{0,60}\n---\n)?[a-z<>!: -\n]{0,100}") {
+    fn line_ends_change_nothing(text in "(---\n[a-z: \n]{0,60}\n---\n)?[a-z<>!: \n-]{0,100}") {
         let name = AgentType::parse("role").unwrap();
         prop_assert_eq!(role::parse(&name, &text), role::parse(&name, &text.replace('\n', "\r\n")));
     }

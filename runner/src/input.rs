@@ -71,6 +71,7 @@ mod tests {
         let read: Vec<JsonItem> = serde_json::from_value(written.clone()).unwrap();
         let input = Input {
             items: read.into_iter().map(Into::into).collect(),
+            ..Input::default()
         };
         assert_eq!(Value::Array(to_json(&input)), written);
         assert_eq!(

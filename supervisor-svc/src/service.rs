@@ -138,13 +138,12 @@ impl Supervisor {
     /// See [`OpenError`].
     pub fn over(store: Arc<dyn EventStore>, config: Config) -> Result<Self, OpenError> {
         let keys = Arc::new(TokenKeys::load_or_create(&config.data_dir)?);
-        let registry =
-            RegistryClient::new(&config.registry_url, config.registry_token.clone()).map_err(|source| {
-                OpenError::RegistryUrl {
-                    url: config.registry_url.clone(),
-                    source,
-                }
-            })?;
+        let registry = RegistryClient::new(&config.registry_url, config.registry_token.clone()).map_err(|source| {
+            OpenError::RegistryUrl {
+                url: config.registry_url.clone(),
+                source,
+            }
+        })?;
         let context = Context {
             store,
             runners: RunnerHub::new(config.lease),
@@ -167,7 +166,11 @@ impl Supervisor {
     /// Brings back every session that has work to do by itself. Answers how many.
     async fn wake(&self) -> Result<usize, Failure> {
         let store = &self.directory.context().store;
-        while store.forget_requests(clock::now()).await.is_ok_and(|forgotten| forgotten > 0) {}
+        while store
+            .forget_requests(clock::now())
+            .await
+            .is_ok_and(|forgotten| forgotten > 0)
+        {}
         self.directory.wake_due().await
     }
 

@@ -256,7 +256,7 @@ mod tests {
             "exec_command read_file",
             "project: /p/.codex",
             "embedded:agents",
-            "fast  Quickly",
+            "fast Quickly",
             "You explore.[2J",
         ] {
             assert!(text.contains(expected), "{expected} in {text}");

@@ -227,7 +227,9 @@ pub(crate) mod tests {
 
     fn find(catalog: &Catalog, name: &str) -> Result<String, String> {
         let found = AgentType::parse(name).and_then(|name| catalog.agent_type(&name));
-        found.map(|entry| entry.file.path.clone()).map_err(|error| error.to_string())
+        found
+            .map(|entry| entry.file.path.clone())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -236,7 +238,11 @@ pub(crate) mod tests {
             files: vec![role_file(Scope::Project, directory, "worker", text)],
             notes: vec![],
         };
-        let levels = [level("/a", "---\nnonsense: [\n---\n"), level("/b", "x"), level("/c", "x")];
+        let levels = [
+            level("/a", "---\nnonsense: [\n---\n"),
+            level("/b", "x"),
+            level("/c", "x"),
+        ];
         let catalog = Catalog::build(&levels);
         let entry = catalog.agent_types().next().unwrap();
         assert_eq!(entry.file.path, "/a/worker.md");

@@ -35,7 +35,7 @@ impl Document {
         }
         let closer = lines.iter().skip(1).position(|line| line.trim() == FENCE);
         let Some(length) = closer else {
-            return Err(Malformed::UnterminatedFrontmatter.at(1));
+            return Err(Malformed::UnterminatedFrontmatter.at(Some(1)));
         };
         let (yaml, body) = lines.split_at(length + 1);
         let body = body.get(1..).unwrap_or_default();
@@ -91,7 +91,7 @@ mod tests {
         for text in ["---", "---\na: 1\n", "\u{feff}---\r\ndeny_list: [x]\r\nbody"] {
             assert_eq!(
                 Document::split(text),
-                Err(Malformed::UnterminatedFrontmatter.at(1)),
+                Err(Malformed::UnterminatedFrontmatter.at(Some(1))),
                 "{text:?}"
             );
         }

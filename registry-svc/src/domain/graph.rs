@@ -45,7 +45,7 @@ fn read(text: &str, findings: &mut Vec<Finding>) -> Result<Template, Located> {
 
 /// Reads one `key = value` line of a preamble.
 fn declare(template: &mut Template, line: &str, number: usize, findings: &mut Vec<Finding>) -> Result<(), Located> {
-    let bad = |why: &str| Malformed::InvalidPreamble(format!("line {number}: {why}")).at(number);
+    let bad = |why: &str| Malformed::InvalidPreamble(format!("line {number}: {why}")).at(Some(number));
     let (key, value) = line.split_once('=').ok_or_else(|| bad("expected key = value"))?;
     let (key, value) = (key.trim(), value.trim());
     match key {
@@ -82,7 +82,10 @@ fn list(value: &str) -> Option<Vec<String>> {
 
 /// The first line of prose.
 fn describe(prompt: &str) -> String {
-    let line = prompt.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    let line = prompt
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !line.starts_with('#'));
     line.unwrap_or_default().chars().take(MAX_DESCRIPTION_CHARS).collect()
 }
 
@@ -119,10 +122,7 @@ You lead.
     fn without_a_preamble_nothing_is_declared() {
         let parsed = parse("capabilities = [\"edge_management_all\"]\n");
         assert_eq!(parsed.findings.len(), 1);
-        assert_eq!(
-            parsed.template.unwrap().edge_management(),
-            EdgeManagement::None
-        );
+        assert_eq!(parsed.template.unwrap().edge_management(), EdgeManagement::None);
     }
 
     #[test]
@@ -139,7 +139,12 @@ You lead.
 
     #[test]
     fn a_bad_preamble_is_malformed() {
-        for line in ["capabilities", "capabilities = edit", "version = 1", "constraints = [a]"] {
+        for line in [
+            "capabilities",
+            "capabilities = edit",
+            "version = 1",
+            "constraints = [a]",
+        ] {
             let error = parse(&format!("[template]\n{line}\n\nx")).template.unwrap_err();
             assert!(
                 error.to_string().starts_with("invalid [template] preamble: line 2: "),

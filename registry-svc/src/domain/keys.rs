@@ -96,7 +96,10 @@ fn squash(key: &str) -> String {
 
 fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
     let candidates = known.iter().map(|name| (strsim::levenshtein(name, key), *name));
-    candidates.filter(|(distance, _)| *distance <= 2).min().map(|(_, name)| name)
+    candidates
+        .filter(|(distance, _)| *distance <= 2)
+        .min()
+        .map(|(_, name)| name)
 }
 
 #[cfg(test)]
@@ -104,7 +107,14 @@ mod tests {
     use super::*;
 
     const KEYS: KeySet = KeySet {
-        known: &["description", "model", "allow_list", "deny_list", "read_only", "keywords"],
+        known: &[
+            "description",
+            "model",
+            "allow_list",
+            "deny_list",
+            "read_only",
+            "keywords",
+        ],
         place: "frontmatter",
     };
 
@@ -146,7 +156,13 @@ mod tests {
 
     #[test]
     fn a_restricting_key_of_another_dialect_is_an_error() {
-        for key in ["tools", "tool_denylist", "disallowed_tools", "permissions", "spawn_list"] {
+        for key in [
+            "tools",
+            "tool_denylist",
+            "disallowed_tools",
+            "permissions",
+            "spawn_list",
+        ] {
             let error = run(key).unwrap_err();
             assert_eq!(error.line, Some(3));
             assert!(matches!(error.why, Malformed::MisplacedRestriction { .. }), "{key}");

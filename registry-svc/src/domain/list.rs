@@ -154,6 +154,9 @@ mod tests {
     fn the_first_violation_by_name_answers() {
         let roles = [("b", "x"), ("a", "---\nread_only:\n---\nx")];
         let error = names(&roles, None, Violations::Refuse).unwrap_err();
-        assert!(error.starts_with("invalid agent template \"a\": invalid YAML: "), "{error}");
+        assert!(
+            error.starts_with("invalid agent template \"a\": invalid YAML: "),
+            "{error}"
+        );
     }
 }

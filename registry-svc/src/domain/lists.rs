@@ -89,6 +89,6 @@ mod tests {
     #[test]
     fn a_list_that_trimming_empties_is_an_error() {
         let (list, _) = run("allow_list: [' ']", Some(&[" ", ""]), WhenEmpty::Nothing);
-        assert_eq!(list, Err(Malformed::BlankList { key: "allow_list" }.at(2)));
+        assert_eq!(list, Err(Malformed::BlankList { key: "allow_list" }.at(Some(2))));
     }
 }

@@ -102,13 +102,10 @@ pub struct Located {
 }
 
 impl Malformed {
-    /// At that line.
+    /// At that line, if there is one to name.
     #[must_use]
-    pub fn at(self, line: impl Into<Option<usize>>) -> Located {
-        Located {
-            line: line.into(),
-            why: self,
-        }
+    pub fn at(self, line: Option<usize>) -> Located {
+        Located { line, why: self }
     }
 }
 

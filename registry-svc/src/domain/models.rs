@@ -37,7 +37,10 @@ impl ModelCatalogue {
     /// A sentence that says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (catalogue, _) = yaml::parse::<Self>(text).map_err(|error| error.message)?;
-        let dangling = catalogue.aliases.iter().find(|(_, target)| catalogue.model(target).is_none());
+        let dangling = catalogue
+            .aliases
+            .iter()
+            .find(|(_, target)| catalogue.model(target).is_none());
         match dangling {
             Some((alias, target)) if !catalogue.models.is_empty() => {
                 Err(format!("alias \"{alias}\" names the unknown model \"{target}\""))
@@ -109,7 +112,9 @@ impl ModelCatalogue {
     }
 
     fn efforts(&self, model: Option<&str>) -> Vec<Effort> {
-        let stated = model.and_then(|name| self.model(name)).map(|entry| entry.efforts.as_slice());
+        let stated = model
+            .and_then(|name| self.model(name))
+            .map(|entry| entry.efforts.as_slice());
         match stated {
             Some(efforts) if !efforts.is_empty() => {
                 let supports = |effort: &Effort| *effort == Effort::None || efforts.contains(effort);
@@ -185,7 +190,10 @@ aliases: {best: m1}
     fn mistakes_in_the_file_are_said() {
         for (text, part) in [
             ("models: [{nam: x}]", "unknown field `nam`"),
-            ("models: [{name: a}]\naliases: {b: c}", "alias \"b\" names the unknown model \"c\""),
+            (
+                "models: [{name: a}]\naliases: {b: c}",
+                "alias \"b\" names the unknown model \"c\"",
+            ),
             ("model: []", "unknown field `model`"),
         ] {
             let error = ModelCatalogue::parse(text).unwrap_err();

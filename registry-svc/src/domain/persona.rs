@@ -121,17 +121,17 @@ pub fn pair<D>(
     name: impl Fn(&D) -> &PersonaName,
 ) -> Result<Vec<(D, Block)>, Located> {
     if let (Some(block), true) = (blocks.first(), declared.is_empty()) {
-        return Err(Malformed::BlocksWithoutPersonas.at(block.line));
+        return Err(Malformed::BlocksWithoutPersonas.at(Some(block.line)));
     }
     for (index, block) in blocks.iter().enumerate() {
         if !declared.iter().any(|entry| *name(entry) == block.name) {
-            return Err(Malformed::UndeclaredBlock(block.name.clone()).at(block.line));
+            return Err(Malformed::UndeclaredBlock(block.name.clone()).at(Some(block.line)));
         }
         if blocks.iter().take(index).any(|earlier| earlier.name == block.name) {
-            return Err(Malformed::RepeatedBlock(block.name.clone()).at(block.line));
+            return Err(Malformed::RepeatedBlock(block.name.clone()).at(Some(block.line)));
         }
         if block.text.is_empty() {
-            return Err(Malformed::EmptyBlock(block.name.clone()).at(block.line));
+            return Err(Malformed::EmptyBlock(block.name.clone()).at(Some(block.line)));
         }
     }
     let mut pairs: Vec<(D, Block)> = Vec::with_capacity(declared.len());
@@ -239,16 +239,28 @@ mod tests {
             Ok(vec!["B".to_owned(), "A".to_owned()])
         );
         let rows: &[(&[&str], String, Located)] = &[
-            (&[], a.to_owned(), Malformed::BlocksWithoutPersonas.at(1)),
-            (&["a"], format!("{a}{b}"), Malformed::UndeclaredBlock(name("b")).at(3)),
+            (&[], a.to_owned(), Malformed::BlocksWithoutPersonas.at(Some(1))),
+            (
+                &["a"],
+                format!("{a}{b}"),
+                Malformed::UndeclaredBlock(name("b")).at(Some(3)),
+            ),
             (&["a", "b"], a.to_owned(), Malformed::MissingBlock(name("b")).at(None)),
             (&[""], "text".to_owned(), Malformed::MissingBlock(name("")).at(None)),
-            (&["a", "a"], a.to_owned(), Malformed::RepeatedPersona(name("a")).at(None)),
-            (&["a"], format!("{a}{a}"), Malformed::RepeatedBlock(name("a")).at(3)),
+            (
+                &["a", "a"],
+                a.to_owned(),
+                Malformed::RepeatedPersona(name("a")).at(None),
+            ),
+            (
+                &["a"],
+                format!("{a}{a}"),
+                Malformed::RepeatedBlock(name("a")).at(Some(3)),
+            ),
             (
                 &["a", "b"],
                 format!("<!-- agent_name: a -->\n \n{b}"),
-                Malformed::EmptyBlock(name("a")).at(1),
+                Malformed::EmptyBlock(name("a")).at(Some(1)),
             ),
         ];
         for (declared, body, error) in rows {

@@ -97,7 +97,10 @@ pub fn resolve(request: &SpawnRequest, around: Surroundings<'_>) -> Result<Resol
     let texts = Texts::of(role, &request.inherited);
 
     Ok(Resolved {
-        agent_type: role.map_or_else(|| AgentType::DEFAULT.to_owned(), |role| role.entry.file.name.to_string()),
+        agent_type: role.map_or_else(
+            || AgentType::DEFAULT.to_owned(),
+            |role| role.entry.file.name.to_string(),
+        ),
         agent_name: persona.map(|persona| persona.name.to_string()),
         description: template.and_then(|template| template.description.clone()),
         blocks: prompt::blocks(around.texts, around.footer, texts.block, request.mode),
@@ -387,7 +390,10 @@ Be strict.
         );
         let layer = resolved.tools.unwrap();
         assert_eq!(layer.origin, "role:reviewer");
-        assert_eq!((layer.allow, layer.deny), (vec!["wait".to_owned()], vec!["apply_patch".to_owned()]));
+        assert_eq!(
+            (layer.allow, layer.deny),
+            (vec!["wait".to_owned()], vec!["apply_patch".to_owned()])
+        );
         assert_eq!(resolved.grant_list, ["exec_command"]);
         assert_eq!(resolved.spawn_list, ["worker"]);
         assert_eq!(resolved.source.unwrap().digest, Some(Digest::of(ROLE.as_bytes())));
@@ -477,11 +483,15 @@ Be strict.
         let rows = [
             (with("ghost", unchanged), "missing agent template: ghost"),
             (
-                with("default", |request| request.agent_name = Some(PersonaName::normalise("p"))),
+                with("default", |request| {
+                    request.agent_name = Some(PersonaName::normalise("p"));
+                }),
                 "agent_name requires a non-default agent_type",
             ),
             (
-                with("reviewer", |request| request.agent_name = Some(PersonaName::normalise("p"))),
+                with("reviewer", |request| {
+                    request.agent_name = Some(PersonaName::normalise("p"));
+                }),
                 "unknown agent_name \"p\" for agent_type \"reviewer\"",
             ),
             (

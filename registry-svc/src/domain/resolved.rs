@@ -166,8 +166,14 @@ impl Resolved {
         }
         digest
             .text("model", self.model.as_ref().map_or("", |model| model.value.as_str()))
-            .text("effort", self.effort.as_ref().map_or("", |effort| effort.value.as_str()))
-            .text("provider", self.provider.as_ref().map_or("", |provider| provider.value.as_str()))
+            .text(
+                "effort",
+                self.effort.as_ref().map_or("", |effort| effort.value.as_str()),
+            )
+            .text(
+                "provider",
+                self.provider.as_ref().map_or("", |provider| provider.value.as_str()),
+            )
             .text("sandbox", self.sandbox.value.as_str());
         for (field, origin) in self.origins() {
             digest.text(field, origin.as_str());

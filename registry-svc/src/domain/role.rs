@@ -74,8 +74,9 @@ pub fn parse(name: &AgentType, text: &str) -> Parsed {
 fn read(name: &AgentType, text: &str, findings: &mut Vec<Finding>) -> Result<Template, Located> {
     let document = Document::split(text)?;
     let (frontmatter, shape) = match &document.yaml {
-        Some(yaml) => yaml::parse::<Frontmatter>(yaml)
-            .map_err(|error| Malformed::InvalidYaml(error.message).at(error.line))?,
+        Some(yaml) => {
+            yaml::parse::<Frontmatter>(yaml).map_err(|error| Malformed::InvalidYaml(error.message).at(error.line))?
+        }
         None => (Frontmatter::default(), Shape::Null),
     };
     check_keys(&document, &shape, findings)?;
@@ -369,8 +370,10 @@ Prioritize speed and high-signal output.
 
     #[test]
     fn odd_templates_work_and_warn() {
-        let parsed = run("---\ndescription: d\ncolor: blue\nallow_list: []\nagent_names:\n  - name: a\n    \
-                          description: d\n    modle: m\n---\nx\n<!-- agent_name: a -->\ny");
+        let parsed = run(
+            "---\ndescription: d\ncolor: blue\nallow_list: []\nagent_names:\n  - name: a\n    \
+                          description: d\n    modle: m\n---\nx\n<!-- agent_name: a -->\ny",
+        );
         assert!(parsed.template.is_ok());
         let messages: Vec<_> = parsed
             .findings

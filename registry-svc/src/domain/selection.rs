@@ -26,7 +26,13 @@ impl<'template> Selected<'template> {
         agent_type: &TemplateName,
         agent_name: Option<&PersonaName>,
     ) -> Result<Self, RegistryError> {
-        let available = || template.personas.iter().map(|persona| persona.name.to_string()).collect();
+        let available = || {
+            template
+                .personas
+                .iter()
+                .map(|persona| persona.name.to_string())
+                .collect()
+        };
         if let Some(wanted) = agent_name {
             let persona = template.personas.iter().find(|persona| persona.name == *wanted);
             return persona.map(Self::Persona).ok_or_else(|| RegistryError::UnknownPersona {
@@ -74,7 +80,9 @@ mod tests {
         let template = role::parse(&role, text).template.unwrap();
         let wanted = agent_name.map(PersonaName::normalise);
         let selected = Selected::of(&template, &TemplateName::AgentType(role), wanted.as_ref());
-        selected.map(|selected| selected.prompt().to_owned()).map_err(|error| error.to_string())
+        selected
+            .map(|selected| selected.prompt().to_owned())
+            .map_err(|error| error.to_string())
     }
 
     #[test]

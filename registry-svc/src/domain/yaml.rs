@@ -277,13 +277,23 @@ mod tests {
     fn bombs_are_refused() {
         let mut text = "a: &a [\"x\",\"x\",\"x\",\"x\",\"x\",\"x\",\"x\",\"x\",\"x\"]\n".to_owned();
         for (level, below) in ('b'..='i').zip('a'..) {
-            text.push_str(&format!("{level}: &{level} [{}]\n", vec![format!("*{below}"); 9].join(",")));
+            text.push_str(&format!(
+                "{level}: &{level} [{}]\n",
+                vec![format!("*{below}"); 9].join(",")
+            ));
         }
         // The library has a bound of its own on repetition; either may be met first.
         let message = error(&text).message;
-        assert!(message.contains("aliases expand") || message.contains("repetition"), "{message}");
+        assert!(
+            message.contains("aliases expand") || message.contains("repetition"),
+            "{message}"
+        );
 
-        let long = format!("a: &a \"{}\"\nlist: [{}]", "x".repeat(30_000), vec!["*a"; 100].join(","));
+        let long = format!(
+            "a: &a \"{}\"\nlist: [{}]",
+            "x".repeat(30_000),
+            vec!["*a"; 100].join(",")
+        );
         assert!(error(&long).message.contains("aliases expand"));
 
         let large = format!("name: \"{}\"", "x".repeat(MAX_BYTES));

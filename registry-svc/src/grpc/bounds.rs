@@ -56,7 +56,10 @@ pub(super) fn cwd(value: String, workspace_digest: &str) -> Result<Option<String
 pub(super) fn digest(field: &'static str, value: &str) -> Result<Digest, RegistryError> {
     match Digest::parse(value) {
         Some(digest) => Ok(digest),
-        None => refuse(field, format!("{field} is not a SHA-256; expected 64 hexadecimal digits")),
+        None => refuse(
+            field,
+            format!("{field} is not a SHA-256; expected 64 hexadecimal digits"),
+        ),
     }
 }
 

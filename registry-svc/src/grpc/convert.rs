@@ -88,7 +88,9 @@ pub(super) fn diagnostic(diagnostic: &Diagnostic) -> registry::Diagnostic {
 /// What a spawn gets.
 pub(super) fn resolved(resolved: Resolved) -> common::ResolvedSpawn {
     let origins = resolved.origins();
-    let origins = origins.into_iter().map(|(field, by)| (field.to_owned(), i32::from(origin(by))));
+    let origins = origins
+        .into_iter()
+        .map(|(field, by)| (field.to_owned(), i32::from(origin(by))));
     common::ResolvedSpawn {
         origins: origins.collect(),
         resolved_digest: resolved.digest().to_string(),
@@ -98,7 +100,10 @@ pub(super) fn resolved(resolved: Resolved) -> common::ResolvedSpawn {
         instructions_mode: instructions_mode(resolved.instructions_mode).into(),
         blocks: resolved.blocks.into_iter().map(block).collect(),
         model: value(resolved.model),
-        reasoning_effort: resolved.effort.map_or("", |effort| Effort::as_str(effort.value)).to_owned(),
+        reasoning_effort: resolved
+            .effort
+            .map_or("", |effort| Effort::as_str(effort.value))
+            .to_owned(),
         provider: value(resolved.provider),
         endpoint: String::new(),
         parameters: BTreeMap::new(),

@@ -79,13 +79,13 @@ impl AgentRegistryService for RegistryService {
     }
 
     async fn put_workspace(&self, _: Request<PutWorkspaceRequest>) -> Result<Response<PutWorkspaceResponse>, Status> {
-        not_built("PutWorkspace", "run the registry where the project's files are and give cwd")
+        not_built(
+            "PutWorkspace",
+            "run the registry where the project's files are and give cwd",
+        )
     }
 
-    async fn watch_agents(
-        &self,
-        _: Request<WatchAgentsRequest>,
-    ) -> Result<Response<Self::WatchAgentsStream>, Status> {
+    async fn watch_agents(&self, _: Request<WatchAgentsRequest>) -> Result<Response<Self::WatchAgentsStream>, Status> {
         not_built("WatchAgents", "call ListAgents again and compare its revision")
     }
 
@@ -93,6 +93,9 @@ impl AgentRegistryService for RegistryService {
         &self,
         _: Request<DescribeSpawnToolRequest>,
     ) -> Result<Response<DescribeSpawnToolResponse>, Status> {
-        not_built("DescribeSpawnTool", "describe the tool from ListAgents with allow_partial")
+        not_built(
+            "DescribeSpawnTool",
+            "describe the tool from ListAgents with allow_partial",
+        )
     }
 }

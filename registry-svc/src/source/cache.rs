@@ -46,7 +46,9 @@ impl<T: PartialEq> StampedCache<T> {
         // Before the reading, so that a write during it counts as later.
         let settled = stamp.is_settled(SystemTime::now());
         let loaded = load();
-        let value = known.filter(|known| **known == loaded).unwrap_or_else(|| Arc::new(loaded));
+        let value = known
+            .filter(|known| **known == loaded)
+            .unwrap_or_else(|| Arc::new(loaded));
         let mut entries = self.lock();
         if entries.len() >= MAX_ENTRIES {
             entries.clear();

@@ -55,7 +55,9 @@ impl Directories {
         let mut level = Level::default();
         if !directory.path.starts_with(&directory.wall) {
             let refused = read::Refused::OutsideWall(directory.wall.display().to_string());
-            level.notes.push(note(&directory.path, None, Finding::error(None, refused.to_string())));
+            level
+                .notes
+                .push(note(&directory.path, None, Finding::error(None, refused.to_string())));
             return Some(level);
         }
         let listing = self
@@ -102,7 +104,9 @@ fn list(directory: &Path) -> Result<Vec<OsString>, String> {
     let mut names = Vec::new();
     for (count, entry) in fs::read_dir(directory).map_err(unreadable)?.enumerate() {
         if count >= MAX_ENTRIES {
-            return Err(format!("the directory has over {MAX_ENTRIES} entries; none of its templates is used"));
+            return Err(format!(
+                "the directory has over {MAX_ENTRIES} entries; none of its templates is used"
+            ));
         }
         let name = entry.map_err(unreadable)?.file_name();
         if is_candidate(Path::new(&name)) {

@@ -52,9 +52,7 @@ pub(crate) fn footer() -> Arc<str> {
 /// The roles, as they are seeded.
 #[must_use]
 pub(crate) fn role_files() -> Vec<SeedFile> {
-    files("agents")
-        .map(|(name, text)| SeedFile { name, text })
-        .collect()
+    files("agents").map(|(name, text)| SeedFile { name, text }).collect()
 }
 
 /// The footer, as it is seeded.

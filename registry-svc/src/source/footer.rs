@@ -25,7 +25,10 @@ impl Footers {
     pub(crate) fn find(&self, project: Option<&Project>, home: Option<&Path>) -> (Option<Arc<str>>, Vec<Diagnostic>) {
         let of_project = project.into_iter().flat_map(|project| {
             let wall = project.wall.as_path();
-            project.directories.iter().map(move |directory| (directory.as_path(), wall))
+            project
+                .directories
+                .iter()
+                .map(move |directory| (directory.as_path(), wall))
         });
         let mut notes = Vec::new();
         for (base, wall) in of_project.chain(home.map(|home| (home, home))) {
@@ -43,7 +46,12 @@ impl Footers {
         let metadata = fs::metadata(path).ok()?;
         let footer = self.files.get(path, Stamp::of(&metadata), || {
             read::text(path, wall)
-                .map(|text| text.strip_prefix('\u{feff}').unwrap_or(&text).replace("\r\n", "\n").into())
+                .map(|text| {
+                    text.strip_prefix('\u{feff}')
+                        .unwrap_or(&text)
+                        .replace("\r\n", "\n")
+                        .into()
+                })
                 .map_err(|refused| refused.to_string())
         });
         Some(Result::clone(&footer))

@@ -59,6 +59,7 @@ pub(crate) struct Sources {
     /// Canonical.
     roots: Vec<PathBuf>,
     texts: SharedTexts,
+    footer: Arc<str>,
     embedded: [Level; 2],
     directories: Directories,
     footers: Footers,
@@ -88,6 +89,7 @@ impl Sources {
             home,
             roots: roots.iter().map(canonical).collect::<Result<_, _>>()?,
             texts: embedded::texts(),
+            footer: embedded::footer(),
             embedded: [embedded::roles(), embedded::graphs()],
             directories: Directories::default(),
             footers: Footers::default(),
@@ -138,7 +140,7 @@ impl Sources {
         });
         Ok(View {
             catalog: self.catalog(key, levels),
-            footer: footer.unwrap_or_else(embedded::footer),
+            footer: footer.unwrap_or_else(|| Arc::clone(&self.footer)),
         })
     }
 
@@ -205,7 +207,11 @@ fn directories(project: Option<&Project>, home: Option<&Path>) -> Vec<TemplateDi
 fn same(ours: &[Level], theirs: &[Level]) -> bool {
     let level = |(one, other): (&Level, &Level)| {
         one.files.len() == other.files.len()
-            && one.files.iter().zip(&other.files).all(|(one, other)| Arc::ptr_eq(one, other))
+            && one
+                .files
+                .iter()
+                .zip(&other.files)
+                .all(|(one, other)| Arc::ptr_eq(one, other))
             && one.notes == other.notes
     };
     ours.len() == theirs.len() && ours.iter().zip(theirs).all(level)

@@ -79,7 +79,10 @@ mod tests {
             path
         };
         let largest = "x".repeat(usize::try_from(MAX_FILE_BYTES).unwrap());
-        assert_eq!(text(&write("a", largest.as_bytes()), &wall).unwrap().len(), largest.len());
+        assert_eq!(
+            text(&write("a", largest.as_bytes()), &wall).unwrap().len(),
+            largest.len()
+        );
         let _socket = UnixListener::bind(wall.join("socket")).unwrap();
         for (path, reason) in [
             (

@@ -59,7 +59,9 @@ enum Place {
 /// Seeds one directory. Does nothing if it holds a file of one of the names that no manifest accounts for.
 pub(crate) fn seed(directory: &Path, files: &[SeedFile], report: &mut SeedReport) {
     if let Err(error) = try_seed(directory, files, report) {
-        report.warnings.push(format!("cannot seed {}: {error}", directory.display()));
+        report
+            .warnings
+            .push(format!("cannot seed {}: {error}", directory.display()));
     }
 }
 

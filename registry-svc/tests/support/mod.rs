@@ -22,30 +22,30 @@ use troupe_proto::{
 };
 
 /// Checks code, reason and the start of the text.
-pub fn assert_fault(status: &Status, code: Code, reason: Reason, text: &str) {
+pub(crate) fn assert_fault(status: &Status, code: Code, reason: Reason, text: &str) {
     assert_eq!(status.code(), code, "{status}");
     assert_eq!(reason_of(status), Some(reason), "{status}");
     assert!(status.message().starts_with(text), "{}", status.message());
 }
 
 /// The files and the service. The workspace root has `home/` and the repository `repo/`, where calls start in `a/`.
-pub struct Site {
+pub(crate) struct Site {
     _guard: tempfile::TempDir,
     /// The workspace root.
-    pub base: PathBuf,
+    pub(crate) base: PathBuf,
     /// What is served.
-    pub registry: Registry,
+    pub(crate) registry: Registry,
     client: AgentRegistryServiceClient<Channel>,
 }
 
 impl Site {
     /// Without seeding.
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::open(false).await
     }
 
     /// With seeding.
-    pub async fn seeded() -> Self {
+    pub(crate) async fn seeded() -> Self {
         Self::open(true).await
     }
 
@@ -77,17 +77,17 @@ impl Site {
         }
     }
 
-    pub fn client(&self) -> AgentRegistryServiceClient<Channel> {
+    pub(crate) fn client(&self) -> AgentRegistryServiceClient<Channel> {
         self.client.clone()
     }
 
     /// The working directory of the requests below.
-    pub fn cwd(&self) -> String {
+    pub(crate) fn cwd(&self) -> String {
         self.base.join("repo/a").display().to_string()
     }
 
     /// Writes a file under the workspace root.
-    pub fn write(&self, path: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, path: &str, text: &str) -> PathBuf {
         let path = self.base.join(path);
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
         fs::write(&path, text).unwrap();
@@ -95,25 +95,25 @@ impl Site {
     }
 
     /// Writes a role of the repository.
-    pub fn role(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn role(&self, name: &str, text: &str) -> PathBuf {
         self.write(&format!("repo/.codex/.agents/{name}.md"), text)
     }
 
-    pub fn all(&self) -> ListAgentsRequest {
+    pub(crate) fn all(&self) -> ListAgentsRequest {
         ListAgentsRequest {
             cwd: self.cwd(),
             ..ListAgentsRequest::default()
         }
     }
 
-    pub fn only(&self, agent_type: &str) -> ListAgentsRequest {
+    pub(crate) fn only(&self, agent_type: &str) -> ListAgentsRequest {
         ListAgentsRequest {
             agent_type: Some(agent_type.to_owned()),
             ..self.all()
         }
     }
 
-    pub fn spawn(&self, agent_type: &str) -> ResolveSpawnRequest {
+    pub(crate) fn spawn(&self, agent_type: &str) -> ResolveSpawnRequest {
         ResolveSpawnRequest {
             cwd: self.cwd(),
             agent_type: Some(agent_type.to_owned()),
@@ -121,11 +121,14 @@ impl Site {
         }
     }
 
-    pub async fn list(&self, request: ListAgentsRequest) -> Result<ListAgentsResponse, Status> {
-        self.client().list_agents(request).await.map(tonic::Response::into_inner)
+    pub(crate) async fn list(&self, request: ListAgentsRequest) -> Result<ListAgentsResponse, Status> {
+        self.client()
+            .list_agents(request)
+            .await
+            .map(tonic::Response::into_inner)
     }
 
-    pub async fn resolve(&self, request: ResolveSpawnRequest) -> Result<ResolvedSpawn, Status> {
+    pub(crate) async fn resolve(&self, request: ResolveSpawnRequest) -> Result<ResolvedSpawn, Status> {
         let answer = self.client().resolve_spawn(request).await?.into_inner();
         Ok(answer.resolved.unwrap())
     }

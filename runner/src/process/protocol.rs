@@ -254,6 +254,7 @@ mod tests {
             items: vec![InputItem {
                 item: Some(Item::Text(text.to_owned())),
             }],
+            ..Input::default()
         }
     }
 

@@ -1,26 +1,15 @@
-//! The sample agent as a real process: the test binary itself, told to run nothing but [`agent_process`].
+//! The sample agent as a real process.
 
-use std::{
-    io::{self, BufReader},
-    time::Duration,
-};
+use std::time::Duration;
 
 use troupe_proto::supervisor::v1::{ClosePolicy, StartThread, TurnOutcome};
-use troupe_runner::{ProcessProgram, sample_agent};
+use troupe_runner::ProcessProgram;
 
 use crate::supervisor::{Stage, input, start};
 
-/// Not a test: what the runner starts. The lines that the test harness writes before it are text for people.
-#[test]
-#[ignore = "the agent's process, which the tests start"]
-fn agent_process() {
-    std::process::exit(sample_agent::main_loop(BufReader::new(io::stdin()), io::stdout()));
-}
-
 async fn stage() -> Stage {
     Stage::with("", |config| {
-        let args = ["--exact", "sample::agent_process", "--ignored", "--nocapture"];
-        config.process = ProcessProgram::new(std::env::current_exe().unwrap(), args);
+        config.process = ProcessProgram::new(env!("CARGO_BIN_EXE_troupe-sample-agent"), [""; 0]);
     })
     .await
 }

@@ -356,5 +356,6 @@ pub(crate) fn input(text: &str) -> Input {
         items: vec![InputItem {
             item: Some(Item::Text(text.to_owned())),
         }],
+        ..Input::default()
     }
 }

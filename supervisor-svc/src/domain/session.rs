@@ -2,7 +2,7 @@
 //! published state cost what differs between them.
 //!
 //! Invariant: the indices (`holding`, `queue`, `starting`, `order`, `aliases`, `open`) are functions of `threads`;
-//! [`Session::put`] is the only place that changes either.
+//! `Session::put` is the only place that changes either.
 
 use std::{sync::Arc, time::Duration};
 

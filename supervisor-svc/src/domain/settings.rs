@@ -154,8 +154,18 @@ impl Limits {
         let bounds = [
             ("max_depth", self.max_depth, 0, Self::CEILING.max_depth),
             ("max_threads", self.max_threads, 1, Self::CEILING.max_threads),
-            ("max_open_threads", self.max_open_threads, 1, Self::CEILING.max_open_threads),
-            ("max_total_threads", self.max_total_threads, 1, Self::CEILING.max_total_threads),
+            (
+                "max_open_threads",
+                self.max_open_threads,
+                1,
+                Self::CEILING.max_open_threads,
+            ),
+            (
+                "max_total_threads",
+                self.max_total_threads,
+                1,
+                Self::CEILING.max_total_threads,
+            ),
         ];
         for (name, value, least, most) in bounds {
             if !(least..=most).contains(&value) {

@@ -41,7 +41,9 @@ const LABELS: usize = 32;
 
 /// A request that is malformed at one field.
 pub(super) fn bad(field: &'static str, message: impl Into<String>) -> Status {
-    Fault::bad_field(Reason::InvalidArgument, field, message).with("field", field).into()
+    Fault::bad_field(Reason::InvalidArgument, field, message)
+        .with("field", field)
+        .into()
 }
 
 /// A text of at most `max` bytes without control characters other than line breaks and tabs.
@@ -52,7 +54,10 @@ pub(super) fn text(field: &'static str, value: &str, max: usize) -> Result<(), S
             format!("{field} has {} bytes; at most {max} are allowed", value.len()),
         ));
     }
-    if value.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t' | '\r')) {
+    if value
+        .chars()
+        .any(|c| c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
+    {
         return Err(bad(field, format!("{field} has control characters; remove them")));
     }
     Ok(())
@@ -65,13 +70,20 @@ pub(super) fn id<T: FromStr>(field: &'static str, value: &str) -> Result<T, Stat
     }
     value.parse().map_err(|_| {
         let shown = crate::domain::content::truncate(value, 64);
-        bad(field, format!("invalid {field} \"{shown}\"; expected a UUID of 36 characters"))
+        bad(
+            field,
+            format!("invalid {field} \"{shown}\"; expected a UUID of 36 characters"),
+        )
     })
 }
 
 /// An id that may be left out.
 pub(super) fn optional_id<T: FromStr>(field: &'static str, value: &str) -> Result<Option<T>, Status> {
-    if value.is_empty() { Ok(None) } else { id(field, value).map(Some) }
+    if value.is_empty() {
+        Ok(None)
+    } else {
+        id(field, value).map(Some)
+    }
 }
 
 /// A value of an enumeration; UNSPECIFIED is the default that the API documents.
@@ -95,13 +107,19 @@ pub(super) fn directory(field: &'static str, value: &str) -> Result<(), Status> 
     if value.is_empty() || value.starts_with('/') {
         return Ok(());
     }
-    Err(bad(field, format!("{field} \"{value}\" is relative; give an absolute path")))
+    Err(bad(
+        field,
+        format!("{field} \"{value}\" is relative; give an absolute path"),
+    ))
 }
 
 /// Labels of a session.
 pub(super) fn labels(labels: &BTreeMap<String, String>) -> Result<(), Status> {
     if labels.len() > LABELS {
-        return Err(bad("labels", format!("{} labels; at most {LABELS} are allowed", labels.len())));
+        return Err(bad(
+            "labels",
+            format!("{} labels; at most {LABELS} are allowed", labels.len()),
+        ));
     }
     for (key, value) in labels {
         if key.is_empty() {

@@ -36,8 +36,17 @@ impl Page {
         let mut hash = Sha256::new();
         hash.update(who.as_bytes());
         hash.update(asked.encode_to_vec());
-        let fingerprint: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let offset = if token.is_empty() { 0 } else { parse(token, &fingerprint)? };
+        let fingerprint: String = hash
+            .finalize()
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let offset = if token.is_empty() {
+            0
+        } else {
+            parse(token, &fingerprint)?
+        };
         Ok(Self {
             size,
             offset,

@@ -132,7 +132,10 @@ impl SupervisorService {
                 }),
                 ..ResolveSpawnRequest::default()
             };
-            resolved = self.resolve(call, question).await.map_err(super::spawn::Unspawnable::into_status)?;
+            resolved = self
+                .resolve(call, question)
+                .await
+                .map_err(super::spawn::Unspawnable::into_status)?;
             contents.extend(resolved.content.take());
         } else {
             resolved.fields.model.clone_from(&request.model);
@@ -151,7 +154,11 @@ impl SupervisorService {
         let spawned = Spawned {
             parent: None,
             depth: 0,
-            first_status: if client_owned { StatusKind::Running } else { StatusKind::PendingInit },
+            first_status: if client_owned {
+                StatusKind::Running
+            } else {
+                StatusKind::PendingInit
+            },
             client_owned,
             note: resolved.default_note(),
             sandbox: resolved.fields.sandbox.min(sandbox),

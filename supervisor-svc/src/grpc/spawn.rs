@@ -66,7 +66,10 @@ impl Unspawnable {
 }
 
 impl SupervisorService {
-    pub(super) async fn spawn(&self, request: Request<pb::SpawnAgentRequest>) -> Result<pb::SpawnAgentResponse, Status> {
+    pub(super) async fn spawn(
+        &self,
+        request: Request<pb::SpawnAgentRequest>,
+    ) -> Result<pb::SpawnAgentResponse, Status> {
         let call = Call::of(&request)?;
         let request = request.into_inner();
         // In a task of its own: a client that hangs up must not leave a spawn half done and its request id held.
@@ -76,7 +79,11 @@ impl SupervisorService {
             .unwrap_or_else(|_| Err(Status::internal("the spawn failed; the log has the details")))
     }
 
-    async fn spawn_in_full(&self, call: Call, mut request: pb::SpawnAgentRequest) -> Result<pb::SpawnAgentResponse, Status> {
+    async fn spawn_in_full(
+        &self,
+        call: Call,
+        mut request: pb::SpawnAgentRequest,
+    ) -> Result<pb::SpawnAgentResponse, Status> {
         let request_id = std::mem::take(&mut request.request_id);
         let return_token = std::mem::take(&mut request.return_token);
         let named: Option<ThreadId> = check::optional_id("parent_thread_id", &request.parent_thread_id)?;
@@ -95,7 +102,11 @@ impl SupervisorService {
         authorize(&handle.state(), &wanted).map_err(refused)?;
 
         let remember = call.remember("SpawnAgent", &request_id, &request)?;
-        let in_flight = match handle.begin(remember).await.map_err(|failure| failure_status(&failure))? {
+        let in_flight = match handle
+            .begin(remember)
+            .await
+            .map_err(|failure| failure_status(&failure))?
+        {
             Begun::Before(done) => return self.answer(&handle, &done, return_token, Vec::new()),
             Begun::New(in_flight) => in_flight,
         };
@@ -176,8 +187,8 @@ impl SupervisorService {
 
 impl Resolved {
     fn new(answer: common::ResolvedSpawn) -> Result<Self, Status> {
-        let resolution =
-            Resolution::try_from(&answer).map_err(|error| Status::internal(format!("the registry's answer: {error}")))?;
+        let resolution = Resolution::try_from(&answer)
+            .map_err(|error| Status::internal(format!("the registry's answer: {error}")))?;
         let content = content_of(&answer);
         let fields = Spawned {
             agent_type: resolution.agent_type,
@@ -330,7 +341,11 @@ fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Statu
     check::text("objective", &request.objective, check::PROSE_BYTES)?;
     check::text("definition_of_done", &request.definition_of_done, check::PROSE_BYTES)?;
     check::text("override", &request.r#override, check::PROSE_BYTES)?;
-    check::text("custom_system_prompt", &request.custom_system_prompt, check::PROSE_BYTES)?;
+    check::text(
+        "custom_system_prompt",
+        &request.custom_system_prompt,
+        check::PROSE_BYTES,
+    )?;
     if let Some(note) = &request.thread_note {
         check::text("thread_note", note, check::NOTE_BYTES)?;
     }
@@ -339,21 +354,20 @@ fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Statu
     unbuilt::field("role_template", !request.role_template.is_empty())?;
     unbuilt::field("capabilities", !request.capabilities.is_empty())?;
     unbuilt::field("budget", request.budget.is_some())?;
-    unbuilt::field(
-        "wake_policy",
-        request.wake_policy > i32::from(pb::WakePolicy::None),
-    )
+    unbuilt::field("wake_policy", request.wake_policy > i32::from(pb::WakePolicy::None))
 }
 
 fn take_input(request: &mut pb::SpawnAgentRequest) -> Result<(ContentRef, Content), Status> {
     let objective = request.objective.clone();
     let definition_of_done = request.definition_of_done.clone();
     let last_word = request.r#override.clone();
-    check::input(request.message.take(), std::mem::take(&mut request.items), |items| pb::Input {
-        items,
-        objective,
-        definition_of_done,
-        r#override: last_word,
+    check::input(request.message.take(), std::mem::take(&mut request.items), |items| {
+        pb::Input {
+            items,
+            objective,
+            definition_of_done,
+            r#override: last_word,
+        }
     })
 }
 
@@ -411,7 +425,8 @@ fn commit(
         role_layers.push(check::ceiling("permissions", "spawn", narrower)?);
     }
     let declared = resolved.fields.edge_management;
-    let edge_management = check::given("edge_management", request.edge_management)?.map_or(declared, |asked: EdgeManagement| asked.min(declared));
+    let edge_management = check::given("edge_management", request.edge_management)?
+        .map_or(declared, |asked: EdgeManagement| asked.min(declared));
     let working_directory = if request.working_directory.is_empty() {
         parent.spawned.working_directory.clone()
     } else {
@@ -452,7 +467,9 @@ async fn record_verdict(
         parent: wanted.parent,
         agent_type: wanted.agent_type.to_owned(),
         agent_name: request.agent_name.clone(),
-        reason: fault::reason_of(verdict).map(|reason| reason.as_str().to_owned()).unwrap_or_default(),
+        reason: fault::reason_of(verdict)
+            .map(|reason| reason.as_str().to_owned())
+            .unwrap_or_default(),
         message: cut(verdict.message(), 4 * 1_024).to_owned(),
     };
     // Only successes are remembered: a retry of a refused spawn asks the registry again.

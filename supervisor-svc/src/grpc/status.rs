@@ -27,7 +27,9 @@ pub(crate) fn failure_status(failure: &Failure) -> Status {
         Failure::OutcomeUnknown => {
             Fault::new(Code::Unavailable, Reason::OutcomeUnknown, text).retry_after(Duration::from_secs(1))
         }
-        Failure::Gone => Fault::new(Code::Unavailable, Reason::Overloaded, text).retry_after(Duration::from_millis(100)),
+        Failure::Gone => {
+            Fault::new(Code::Unavailable, Reason::Overloaded, text).retry_after(Duration::from_millis(100))
+        }
         Failure::Corrupt(_) => Fault::new(Code::DataLoss, Reason::CorruptRecord, text),
         Failure::UpgradeRequired(_) => Fault::new(Code::FailedPrecondition, Reason::UpgradeRequired, text),
     }

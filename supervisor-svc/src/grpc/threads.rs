@@ -51,7 +51,9 @@ impl SupervisorService {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
         let request_id = std::mem::take(&mut request.request_id);
-        let (handle, target) = self.target(&call, &request.session_id, &request.thread_id, "SendInput").await?;
+        let (handle, target) = self
+            .target(&call, &request.session_id, &request.thread_id, "SendInput")
+            .await?;
         let remember = call.remember("SendInput", &request_id, &request)?;
         check::text("override", &request.r#override, check::PROSE_BYTES)?;
         call.operators_only("override", !request.r#override.is_empty())?;
@@ -76,7 +78,11 @@ impl SupervisorService {
             .map_err(|failure| failure_status(&failure))?;
         let shown = self.show(&done.session, target)?;
         Ok(pb::SendInputResponse {
-            input_number: done.outcome.input.map(crate::domain::ids::InputNumber::get).unwrap_or_default(),
+            input_number: done
+                .outcome
+                .input
+                .map(crate::domain::ids::InputNumber::get)
+                .unwrap_or_default(),
             queue_position: shown.queue_position,
             thread: Some(shown),
         })
@@ -100,7 +106,11 @@ impl SupervisorService {
             target,
             turn: request.turn.map(Turn::new),
             only_this: request.only_this,
-            reason: if request.reason.is_empty() { String::from("interrupted") } else { request.reason },
+            reason: if request.reason.is_empty() {
+                String::from("interrupted")
+            } else {
+                request.reason
+            },
         };
         let done = handle
             .execute(command, call.origin(&request_id), remember, Vec::new())
@@ -129,7 +139,10 @@ impl SupervisorService {
             return Err(check::bad("thread_ids", "ids must be non-empty"));
         }
         if request.thread_ids.len() > MAX_WAITED {
-            return Err(check::bad("thread_ids", format!("at most {MAX_WAITED} ids are allowed")));
+            return Err(check::bad(
+                "thread_ids",
+                format!("at most {MAX_WAITED} ids are allowed"),
+            ));
         }
         let ids: Vec<ThreadId> = request
             .thread_ids
@@ -138,7 +151,10 @@ impl SupervisorService {
             .collect::<Result<_, _>>()?;
         let timeout = self.wait_time(request.timeout, call.deadline)?;
         let first = ids.first().copied();
-        let handle = match self.session_for(&call, &request.session_id, first, GuardedVerb::Act).await {
+        let handle = match self
+            .session_for(&call, &request.session_id, first, GuardedVerb::Act)
+            .await
+        {
             Ok(handle) => handle,
             // An operator that names no session and only unknown threads: all of them are unknown.
             Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
@@ -179,7 +195,9 @@ impl SupervisorService {
             });
         }
         let waited = self
-            .until_at(&handle, Instant::now() + timeout, |session| !settled(session).is_empty())
+            .until_at(&handle, Instant::now() + timeout, |session| {
+                !settled(session).is_empty()
+            })
             .await?;
         Ok(pb::WaitAgentsResponse {
             timed_out: waited.is_none(),
@@ -204,18 +222,27 @@ impl SupervisorService {
         }))
     }
 
-    pub(super) async fn close(&self, request: Request<pb::CloseAgentRequest>) -> Result<pb::CloseAgentResponse, Status> {
+    pub(super) async fn close(
+        &self,
+        request: Request<pb::CloseAgentRequest>,
+    ) -> Result<pb::CloseAgentResponse, Status> {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
         let request_id = std::mem::take(&mut request.request_id);
-        let (handle, target) = self.target(&call, &request.session_id, &request.thread_id, "CloseAgent").await?;
+        let (handle, target) = self
+            .target(&call, &request.session_id, &request.thread_id, "CloseAgent")
+            .await?;
         let remember = call.remember("CloseAgent", &request_id, &request)?;
         check::text("reason", &request.reason, check::REASON_BYTES)?;
         let before = handle.state();
         let command = Command::Close {
             caller: call.caller.clone(),
             target,
-            reason: if request.reason.is_empty() { String::from("closed") } else { request.reason },
+            reason: if request.reason.is_empty() {
+                String::from("closed")
+            } else {
+                request.reason
+            },
             cause: CloseCause::Close,
             within: cascade_time(request.deadline)?,
             policy: check::given("close_policy", request.close_policy)?,
@@ -226,7 +253,11 @@ impl SupervisorService {
             .map_err(|failure| failure_status(&failure))?;
         let status_before = status_before(&before, &done.session, target, done.outcome.status_before);
         let state = if request.wait {
-            let is_down = |session: &Session| session.thread(target).is_none_or(|thread| !thread.status.kind().is_open());
+            let is_down = |session: &Session| {
+                session
+                    .thread(target)
+                    .is_none_or(|thread| !thread.status.kind().is_open())
+            };
             self.until(&handle, call.deadline, is_down).await?
         } else {
             done.session
@@ -244,7 +275,9 @@ impl SupervisorService {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
         let request_id = std::mem::take(&mut request.request_id);
-        let (handle, target) = self.target(&call, &request.session_id, &request.thread_id, "ResumeAgent").await?;
+        let (handle, target) = self
+            .target(&call, &request.session_id, &request.thread_id, "ResumeAgent")
+            .await?;
         let remember = call.remember("ResumeAgent", &request_id, &request)?;
         let command = Command::Resume {
             caller: call.caller.clone(),
@@ -291,10 +324,15 @@ impl SupervisorService {
         })
     }
 
-    pub(super) async fn read_thread(&self, request: Request<pb::GetThreadRequest>) -> Result<pb::GetThreadResponse, Status> {
+    pub(super) async fn read_thread(
+        &self,
+        request: Request<pb::GetThreadRequest>,
+    ) -> Result<pb::GetThreadResponse, Status> {
         let call = Call::of(&request)?;
         let request = request.into_inner();
-        let (handle, target) = self.target(&call, &request.session_id, &request.thread_id, "GetThread").await?;
+        let (handle, target) = self
+            .target(&call, &request.session_id, &request.thread_id, "GetThread")
+            .await?;
         Ok(pb::GetThreadResponse {
             thread: Some(self.show(&handle.state(), target)?),
         })
@@ -333,8 +371,7 @@ impl SupervisorService {
             tree: request.include_tree,
             ..View::default()
         };
-        let (threads, next_page_token) =
-            page.cut(&found, |thread| self.directory.context().show(&state, thread, view));
+        let (threads, next_page_token) = page.cut(&found, |thread| self.directory.context().show(&state, thread, view));
         Ok(pb::ListActiveAgentsResponse {
             threads,
             next_page_token,
@@ -393,7 +430,11 @@ impl SupervisorService {
         thread_id: &str,
         method: &str,
     ) -> Result<(Handle, ThreadId), Status> {
-        let verb = if method == "CloseAgent" { GuardedVerb::Close } else { GuardedVerb::Act };
+        let verb = if method == "CloseAgent" {
+            GuardedVerb::Close
+        } else {
+            GuardedVerb::Act
+        };
         let target: ThreadId = check::id("thread_id", thread_id)?;
         let handle = self.session_for(call, session_id, Some(target), verb).await?;
         authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
@@ -456,13 +497,13 @@ fn status_before(
     let mut status = earlier
         .map(|thread| wire::thread::status(&thread.status, thread.since))
         .unwrap_or_default();
-    if let Some(kind) = remembered {
-        if status.kind != kind.number() {
-            status = pb::Status {
-                kind: kind.number(),
-                ..pb::Status::default()
-            };
-        }
+    if let Some(kind) = remembered
+        && status.kind != kind.number()
+    {
+        status = pb::Status {
+            kind: kind.number(),
+            ..pb::Status::default()
+        };
     }
     status
 }

@@ -17,5 +17,7 @@ pub(super) fn field(name: &'static str, is_set: bool) -> Result<(), Status> {
         return Ok(());
     }
     let text = format!("{name} is designed but not built in this release; leave it out");
-    Err(Fault::new(Code::Unimplemented, Reason::NotBuilt, text).with("field", name).into())
+    Err(Fault::new(Code::Unimplemented, Reason::NotBuilt, text)
+        .with("field", name)
+        .into())
 }

@@ -222,9 +222,13 @@ impl Stream {
     }
 
     async fn start_refused(&self, refused: pb::StartRefused) {
-        let Ok(thread) = refused.thread_id.parse::<ThreadId>() else { return };
+        let Ok(thread) = refused.thread_id.parse::<ThreadId>() else {
+            return;
+        };
         let generation = Generation::new(refused.generation);
-        let Some(session) = self.gate.session(&self.runner, thread).await else { return };
+        let Some(session) = self.gate.session(&self.runner, thread).await else {
+            return;
+        };
         let command = match refused.refusal() {
             pb::StartRefusal::NoCapacity => {
                 self.gate.hub().mark_full(&self.runner);
@@ -249,7 +253,9 @@ impl Stream {
     }
 
     fn telemetry(&self, telemetry: pb::Telemetry) {
-        let Ok(thread) = telemetry.thread_id.parse::<ThreadId>() else { return };
+        let Ok(thread) = telemetry.thread_id.parse::<ThreadId>() else {
+            return;
+        };
         if let Some(session) = self.gate.hub().session_of(&self.runner, thread) {
             self.gate.directory.context().telemetry.put(session, thread, telemetry);
         }
@@ -268,7 +274,11 @@ impl Stream {
         {
             let verdict = thread.effective.decide(&request.tool);
             decision.allowed = verdict.is_allowed();
-            decision.reason = if decision.allowed { String::new() } else { verdict.to_string() };
+            decision.reason = if decision.allowed {
+                String::new()
+            } else {
+                verdict.to_string()
+            };
         }
         self.gate.hub().send(&self.runner, ToRunner::ToolDecision(decision));
     }
@@ -302,7 +312,10 @@ async fn acknowledge(ack: pb::ReportAck, applied: Option<Applied>, stream: &Stre
 fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
     let id = &hello.runner_id;
     if id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) {
-        return Err(bad_hello("hello.runner_id", "runner_id must have 1 to 128 bytes without control characters"));
+        return Err(bad_hello(
+            "hello.runner_id",
+            "runner_id must have 1 to 128 bytes without control characters",
+        ));
     }
     if hello.kinds.is_empty() || hello.kinds.len() > 16 {
         return Err(bad_hello("hello.kinds", "a runner must offer 1 to 16 kinds"));

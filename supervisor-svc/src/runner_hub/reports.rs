@@ -61,7 +61,10 @@ fn turn_ended(ended: pb::TurnEndedReport, contents: &mut Vec<Content>) -> Report
     Report::TurnEnded {
         turn: Turn::new(ended.turn),
         outcome,
-        usage: ended.usage.and_then(|usage| usage_from_pb(usage).ok()).unwrap_or_default(),
+        usage: ended
+            .usage
+            .and_then(|usage| usage_from_pb(usage).ok())
+            .unwrap_or_default(),
         output: ended.output_sha256.parse().ok(),
     }
 }

@@ -184,7 +184,11 @@ impl RunnerHub {
             }) => *since,
             None => self.started,
         };
-        if away_since.elapsed() >= self.lease { Standing::Lost } else { Standing::Away }
+        if away_since.elapsed() >= self.lease {
+            Standing::Lost
+        } else {
+            Standing::Away
+        }
     }
 
     /// Starts a thread.
@@ -290,8 +294,12 @@ impl RunnerHub {
 
     pub(super) fn send(&self, id: &RunnerId, message: Message) {
         let mut roster = self.lock();
-        let Some(runner) = roster.runners.get_mut(id) else { return };
-        let Link::Attached { outbox, .. } = &runner.link else { return };
+        let Some(runner) = roster.runners.get_mut(id) else {
+            return;
+        };
+        let Link::Attached { outbox, .. } = &runner.link else {
+            return;
+        };
         let response = pb::AttachResponse { message: Some(message) };
         if outbox.try_send(Ok(response)).is_err() {
             // It is gone or hopelessly behind. What it missed is owed still; it learns of it when it attaches anew.
@@ -327,9 +335,11 @@ impl Runner {
         let attached = matches!(self.link, Link::Attached { .. });
         let has_room = !self.full && (self.offer.capacity == 0 || self.held.len() < self.offer.capacity as usize);
         let takes_session = self.offer.session.is_none_or(|only| only == need.session);
-        let enforces = self.offer.kinds.iter().any(|kind| {
-            (!need.read_only || kind.enforces_read_only) && (!need.restricted || kind.enforces_tools)
-        });
+        let enforces = self
+            .offer
+            .kinds
+            .iter()
+            .any(|kind| (!need.read_only || kind.enforces_read_only) && (!need.restricted || kind.enforces_tools));
         attached && has_room && takes_session && enforces
     }
 }

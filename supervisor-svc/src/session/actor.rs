@@ -237,10 +237,15 @@ impl Actor {
     /// When the actor must look at its work without being told to: at the nearest deadline of a cascade, and a while after
     /// an append failed.
     fn wake_up(&self) -> Option<Instant> {
-        let cascade = self.session.fenced().map(|(_, fence)| fence.deadline).min().map(|deadline| {
-            // A deadline that has passed is forced at once; the pause only keeps a failing store from being hammered.
-            Instant::now() + deadline.since(clock::now()).max(Duration::from_millis(50))
-        });
+        let cascade = self
+            .session
+            .fenced()
+            .map(|(_, fence)| fence.deadline)
+            .min()
+            .map(|deadline| {
+                // A deadline that has passed is forced at once; the pause only keeps a failing store from being hammered.
+                Instant::now() + deadline.since(clock::now()).max(Duration::from_millis(50))
+            });
         cascade.into_iter().chain(self.look_again).min()
     }
 }

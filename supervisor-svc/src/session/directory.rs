@@ -177,7 +177,7 @@ impl Directory {
                 .due_before(clock::now(), after, store::limits::MAX_PAGE)
                 .await?;
             let Some(last) = due.last() else { return Ok(woken) };
-            after = Some(last.clone());
+            after = Some(*last);
             for due in due {
                 match self.session(due.session).await {
                     Ok(_) => woken += 1,

@@ -145,7 +145,11 @@ impl Job {
         }
         let messages: Vec<String> = inputs.iter().map(input_text).collect();
         let assignment = Assignment {
-            objective: inputs.iter().map(|input| input.objective.as_str()).find(|text| !text.is_empty()).unwrap_or_default(),
+            objective: inputs
+                .iter()
+                .map(|input| input.objective.as_str())
+                .find(|text| !text.is_empty())
+                .unwrap_or_default(),
             definition_of_done: inputs
                 .iter()
                 .map(|input| input.definition_of_done.as_str())
@@ -160,7 +164,11 @@ impl Job {
             .collect();
         texts.push((BlockKind::Task, task));
         let last_words = inputs.iter().map(|input| &input.r#override);
-        texts.extend(last_words.filter(|text| !text.is_empty()).map(|text| (BlockKind::Override, text.clone())));
+        texts.extend(
+            last_words
+                .filter(|text| !text.is_empty())
+                .map(|text| (BlockKind::Override, text.clone())),
+        );
 
         let keep = self.session.settings.prompt_log == PromptLog::Full;
         let mut prompt = Prompt {

@@ -5,8 +5,8 @@
 
 mod actor;
 mod batch;
-mod dispatch;
 mod directory;
+mod dispatch;
 mod effects;
 mod failure;
 mod handle;

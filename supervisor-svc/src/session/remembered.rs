@@ -98,7 +98,9 @@ fn decode(bytes: &Bytes) -> Outcome {
     let place = usize::try_from(stored.status_before).unwrap_or_default();
     Outcome {
         thread: stored.thread_id.parse().ok(),
-        status_before: place.checked_sub(1).and_then(|place| StatusKind::ALL.get(place).copied()),
+        status_before: place
+            .checked_sub(1)
+            .and_then(|place| StatusKind::ALL.get(place).copied()),
         input: (stored.input_number > 0).then(|| InputNumber::new(stored.input_number)),
     }
 }

@@ -306,7 +306,7 @@ mod tests {
         let limit = |pages: i64| {
             connection
                 .execute_batch(&format!("PRAGMA max_page_count = {pages}"))
-                .unwrap()
+                .unwrap();
         };
         limit(pages + 1);
         let (ending, answers) = commit_all(&connection, [insert("a"), fill()]);

@@ -3,8 +3,8 @@
 mod stream;
 mod telemetry;
 
+pub(crate) use self::stream::draining;
 pub use self::{
     stream::{Position, Scope, ThreadWatch, WatchLimits},
     telemetry::TelemetryBoard,
 };
-pub(crate) use self::stream::draining;

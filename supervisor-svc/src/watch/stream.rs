@@ -183,8 +183,8 @@ impl ThreadWatch {
                 .map_err(|error| failed(error.into()))?;
             let mut events = Vec::with_capacity(page.len());
             for stored in page.iter().filter(|stored| stored.sequence <= until) {
-                let recorded = wire::decode_record(self.handle.id(), &stored.bytes)
-                    .map_err(|error| failed(error.into()))?;
+                let recorded =
+                    wire::decode_record(self.handle.id(), &stored.bytes).map_err(|error| failed(error.into()))?;
                 events.push(recorded);
             }
             if events.is_empty() {
@@ -301,7 +301,9 @@ impl ThreadWatch {
 
     /// A thread's stream must not outlive its token.
     fn check_watcher(&self) -> Result<(), End> {
-        let Some(watcher) = &self.scope.watcher else { return Ok(()) };
+        let Some(watcher) = &self.scope.watcher else {
+            return Ok(());
+        };
         let caller = Caller::Thread {
             id: ThreadId::from_uuid(watcher.thread),
             generation: Generation::new(watcher.generation),

@@ -95,7 +95,10 @@ impl TelemetryBoard {
         if let Some((version, ..)) = changed.last() {
             newest = *version;
         }
-        let changed = changed.into_iter().map(|(_, thread, values)| (thread, values)).collect();
+        let changed = changed
+            .into_iter()
+            .map(|(_, thread, values)| (thread, values))
+            .collect();
         (newest, changed)
     }
 

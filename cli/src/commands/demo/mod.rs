@@ -8,10 +8,10 @@ mod stage;
 use std::{fs, path::Path};
 
 use serde_json::json;
+use supervisor_svc::domain::settings::Limits;
 use svc_kit::shutdown::Shutdown;
 use tempfile::TempDir;
 use tonic::Request;
-use supervisor_svc::domain::settings::Limits;
 use troupe_proto::{
     registry::v1::{Agent, ListAgentsRequest},
     supervisor::v1::{

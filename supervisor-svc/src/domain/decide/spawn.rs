@@ -1,5 +1,5 @@
 //! Spawning: the checks of CONTRACT 3.1 in their order. They run twice: [`admit`] before the registry is asked, and all of
-//! them again in [`commit`], because the registry's answer comes back to a session that may have changed meanwhile.
+//! them again in `commit`, because the registry's answer comes back to a session that may have changed meanwhile.
 
 use std::sync::Arc;
 

@@ -1,0 +1,11 @@
+//! The sample agent as a program of its own, for runners that are told to start it by name.
+#![forbid(unsafe_code)]
+
+use std::io::{BufReader, stdin, stdout};
+
+fn main() {
+    std::process::exit(troupe_runner::sample_agent::main_loop(
+        BufReader::new(stdin()),
+        stdout(),
+    ));
+}
