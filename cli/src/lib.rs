@@ -1,7 +1,7 @@
 //! The `troupe` command line.
 //!
-//! `main` parses the arguments ([`args`]), gives the command its [`context`], and turns what came of it into an exit
-//! code ([`error`]). Each command is a file under [`commands`]; everything that is written goes through [`ui`].
+//! `main` parses the arguments (`args`), gives the command its `context`, and turns what came of it into an exit
+//! code (`error`). Each command is a file under `commands`; everything that is written goes through `ui`.
 #![forbid(unsafe_code)]
 
 mod args;
