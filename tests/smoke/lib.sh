@@ -40,6 +40,8 @@ smoke_pause() { # SECONDS
 smoke_cleanup() {
   local status=$? name
   trap - EXIT
+  # Nobody may be reading any more, as with `| head`; the processes have to go all the same.
+  trap '' PIPE
   # A failed check may have ended the script before its summary; the line is there in any case.
   if [[ -z $SMOKE_SUMMARISED ]]; then
     smoke_summary || status=$((status == 0 ? 1 : status))
@@ -55,7 +57,9 @@ smoke_cleanup() {
   exit "$status"
 }
 trap smoke_cleanup EXIT
+trap 'exit 129' HUP
 trap 'exit 130' INT
+trap 'exit 141' PIPE
 trap 'exit 143' TERM
 
 # ---- results
@@ -84,15 +88,22 @@ smoke_summary() {
 
 # ---- processes
 
+# Starts a process in the background; smoke_stop and its like know it by its name.
+smoke_launch() { # NAME COMMAND...
+  local name=$1
+  shift
+  "$@" </dev/null >"$SMOKE_DIR/$name.log" 2>&1 {SMOKE_NEVER}<&- &
+  SMOKE_PIDS[$name]=$!
+}
+
 # Starts a process and waits until its ready file is there. The file's name is given to the command by the script, in
 # --ready-file: smoke_start up "$SMOKE_DIR/up.json" target/debug/troupe up --ready-file "$SMOKE_DIR/up.json"
 smoke_start() { # NAME READY-FILE COMMAND...
   local name=$1 ready=$2 log=$SMOKE_DIR/$1.log deadline pid
   shift 2
   rm -f "$ready"
-  "$@" </dev/null >"$log" 2>&1 {SMOKE_NEVER}<&- &
-  pid=$!
-  SMOKE_PIDS[$name]=$pid
+  smoke_launch "$name" "$@"
+  pid=${SMOKE_PIDS[$name]}
   deadline=$((SECONDS + SMOKE_START_SECONDS))
   # A file that is being written is not ready: the closing brace has to be there.
   until [[ -s $ready && $(<"$ready") == *"}" ]]; do
@@ -174,16 +185,54 @@ field() { # KEY
 
 # ---- calls
 
+# The flags before the arguments of a call, in SMOKE_CALL_FLAGS.
+smoke_call_flags() {
+  SMOKE_CALL_FLAGS=("${SMOKE_FLAGS[@]}")
+  if [[ -n $SMOKE_TOKEN ]]; then
+    SMOKE_CALL_FLAGS+=(-H "authorization: Bearer $SMOKE_TOKEN")
+  fi
+}
+
 # Calls grpcurl; its status is the call's. The results are in SMOKE_OUTPUT, SMOKE_ERROR and SMOKE_STATUS.
 call() { # GRPCURL-ARGUMENT...
-  local flags=("${SMOKE_FLAGS[@]}")
-  if [[ -n $SMOKE_TOKEN ]]; then
-    flags+=(-H "authorization: Bearer $SMOKE_TOKEN")
-  fi
+  smoke_call_flags
   SMOKE_STATUS=0
-  SMOKE_OUTPUT=$("$SMOKE_GRPCURL" "${flags[@]}" "$@" 2>"$SMOKE_DIR/stderr") || SMOKE_STATUS=$?
+  SMOKE_OUTPUT=$("$SMOKE_GRPCURL" "${SMOKE_CALL_FLAGS[@]}" "$@" 2>"$SMOKE_DIR/stderr") || SMOKE_STATUS=$?
   SMOKE_ERROR=$(<"$SMOKE_DIR/stderr")
   return "$SMOKE_STATUS"
+}
+
+# The stream says the text, spaces and line breaks apart, before it ends or the call's time is over. The call is ended then;
+# what it said is in SMOKE_OUTPUT.
+expect_stream() { # NAME TEXT GRPCURL-ARGUMENT...
+  local name=$1 want=${2//[[:space:]]/} pid ended said=no
+  shift 2
+  smoke_call_flags
+  "$SMOKE_GRPCURL" "${SMOKE_CALL_FLAGS[@]}" "$@" >"$SMOKE_DIR/stream" 2>"$SMOKE_DIR/stderr" {SMOKE_NEVER}<&- &
+  pid=$!
+  while :; do
+    # Asked before the output is read: what a call said last counts.
+    ended=no
+    kill -0 "$pid" 2>/dev/null || ended=yes
+    if [[ $(tr -d '[:space:]' <"$SMOKE_DIR/stream") == *"$want"* ]]; then
+      said=yes
+      break
+    fi
+    if [[ $ended == yes ]]; then
+      break
+    fi
+    smoke_pause 0.05
+  done
+  kill "$pid" 2>/dev/null || :
+  wait "$pid" 2>/dev/null || :
+  SMOKE_OUTPUT=$(<"$SMOKE_DIR/stream")
+  SMOKE_ERROR=$(<"$SMOKE_DIR/stderr")
+  if [[ $said == yes ]]; then
+    pass "$name"
+  else
+    fail "$name" "expected in the stream: $2" "it said:" "$SMOKE_OUTPUT" "$SMOKE_ERROR"
+    return 1
+  fi
 }
 
 # The call succeeds. The response is then in SMOKE_OUTPUT, for field and expect_output.
@@ -245,7 +294,8 @@ expect_error() { # NAME CODE[/REASON] MESSAGE GRPCURL-ARGUMENT...
     fail "$name" "expected: $message" "actual:   $actual"
     return 1
   fi
-  if [[ -n $reason ]] && ! grpc_details | grep -qaF -- "$reason"; then
+  # Not grep -q: it would leave at the first hit, and the writer would fail for want of a reader.
+  if [[ -n $reason ]] && ! grpc_details | grep -aF -- "$reason" >/dev/null; then
     fail "$name" "expected reason $reason in the details:" "$SMOKE_ERROR"
     return 1
   fi

@@ -195,14 +195,10 @@ impl Session {
             .fold(Usage::default(), |sum, thread| sum.plus(thread.total_usage()))
     }
 
-    /// When the session must next be awake by itself; `None` if only a request can wake it.
+    /// Whether work is owed that no request brings about: the session must be awake, and is loaded at the service's start.
     #[must_use]
-    pub fn due(&self, now: UnixMillis) -> Option<UnixMillis> {
-        let at_work = !self.holding.is_empty() || !self.starting.is_empty() || !self.queue.is_empty();
-        if at_work {
-            return Some(now);
-        }
-        self.fenced().map(|(_, fence)| fence.deadline).min().map(|_| now)
+    pub fn is_at_work(&self) -> bool {
+        !self.holding.is_empty() || !self.starting.is_empty() || !self.queue.is_empty() || !self.fences.is_empty()
     }
 
     /// Replaces a thread and keeps the indices in step.

@@ -18,6 +18,7 @@ use crate::{
         actor::Caller,
         ids::{Generation, SessionId, ThreadId},
         refusal::{GuardedVerb, Refusal},
+        thread::Thread,
     },
     session::{Failure, Handle, Origin, Remember},
     store::RequestKey,
@@ -131,6 +132,21 @@ impl SupervisorService {
         found.map_err(|failure| failure_status(&failure))?.ok_or_else(|| {
             let id = thread.map(|thread| thread.to_string()).unwrap_or_default();
             refused(Refusal::ThreadNotFound(id))
+        })
+    }
+
+    /// A thread's token, for an operator or the thread's parent: nobody else may act as the thread.
+    pub(super) fn token_for(&self, call: &Call, thread: &Thread, handle: &Handle) -> Option<String> {
+        let entitled = match call.caller {
+            Caller::Operator { .. } => true,
+            Caller::Thread { id, .. } => thread.spawned.parent == Some(id),
+        };
+        entitled.then(|| {
+            self.keys.mint(&ThreadPrincipal {
+                session: handle.id().as_uuid(),
+                thread: thread.id.as_uuid(),
+                generation: thread.generation.get(),
+            })
         })
     }
 

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use svc_kit::identity::ThreadPrincipal;
 use tonic::{Request, Status};
 use tool_policy::{Policy, Rights};
 use troupe_proto::{registry::v1::ResolveSpawnRequest, supervisor::v1 as pb};
@@ -43,6 +42,23 @@ impl SupervisorService {
         let mut request = request.into_inner();
         let request_id = std::mem::take(&mut request.request_id);
         let remember = call.remember("CreateSession", &request_id, &request)?;
+        let now = clock::now();
+        let key = remember.map(|remember| CreationKey {
+            creator: call.scope.clone(),
+            request_id: remember.key.request_id,
+            hash: remember.hash,
+            now,
+            expires: now.plus(REMEMBERED),
+        });
+        if let Some(key) = &key
+            && let Some(handle) = self
+                .directory
+                .created_before(key)
+                .await
+                .map_err(|failure| failure_status(&failure))?
+        {
+            return Ok(self.opened(&call, &handle));
+        }
         check_new(&request)?;
         let settings = self.settings(&request)?;
         let ceiling = settings
@@ -55,14 +71,6 @@ impl SupervisorService {
         let sandbox = check::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
         let (root, contents) = self.root(&call, &mut request, &ceiling, sandbox).await?;
 
-        let now = clock::now();
-        let key = remember.map(|remember| CreationKey {
-            creator: call.scope.clone(),
-            request_id: remember.key.request_id,
-            hash: remember.hash,
-            now,
-            expires: now.plus(REMEMBERED),
-        });
         let root_id = clock::new_thread_id();
         let new = NewSession {
             id: clock::new_session_id(),
@@ -79,19 +87,18 @@ impl SupervisorService {
             .create(new)
             .await
             .map_err(|failure| failure_status(&failure))?;
+        Ok(self.opened(&call, &handle))
+    }
+
+    /// The answer of CreateSession, the same for a retry.
+    fn opened(&self, call: &Call, handle: &Handle) -> pb::CreateSessionResponse {
         let state = handle.state();
         let root = state.root_id().and_then(|root| state.thread(root));
-        let thread_token = root.map(|root| {
-            self.keys.mint(&ThreadPrincipal {
-                session: handle.id().as_uuid(),
-                thread: root.id.as_uuid(),
-                generation: root.generation.get(),
-            })
-        });
-        Ok(pb::CreateSessionResponse {
+        let thread_token = root.and_then(|root| self.token_for(call, root, handle));
+        pb::CreateSessionResponse {
             session: Some(wire::thread::session(&state)),
             thread_token: thread_token.unwrap_or_default(),
-        })
+        }
     }
 
     /// The root: its client's own where there is no input, otherwise a thread like any other, but without a slot.

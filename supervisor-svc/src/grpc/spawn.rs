@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message as _;
-use svc_kit::identity::ThreadPrincipal;
 use tonic::{Request, Status};
 use tool_policy::{Layer, Policy};
 use troupe_proto::{
@@ -107,7 +106,7 @@ impl SupervisorService {
             .await
             .map_err(|failure| failure_status(&failure))?
         {
-            Begun::Before(done) => return self.answer(&handle, &done, return_token, Vec::new()),
+            Begun::Before(done) => return self.answer(&call, &handle, &done, return_token, Vec::new()),
             Begun::New(in_flight) => in_flight,
         };
         check_spawn(&call, &request)?;
@@ -135,7 +134,7 @@ impl SupervisorService {
             .execute(command, call.origin(&request_id), contents)
             .await
             .map_err(|failure| failure_status(&failure))?;
-        self.answer(&handle, &done, return_token, warnings)
+        self.answer(&call, &handle, &done, return_token, warnings)
     }
 
     /// Asks the registry, and keeps its whole answer as content.
@@ -153,6 +152,7 @@ impl SupervisorService {
 
     fn answer(
         &self,
+        call: &Call,
         handle: &Handle,
         done: &Done,
         return_token: bool,
@@ -169,13 +169,7 @@ impl SupervisorService {
                 .no_tools_warning(tool_policy::CANONICAL_TOOLS, &thread.spawned.agent_type),
         );
         let shown = self.directory.context().show(&done.session, thread, View::default());
-        let thread_token = return_token.then(|| {
-            self.keys.mint(&ThreadPrincipal {
-                session: handle.id().as_uuid(),
-                thread: thread.id.as_uuid(),
-                generation: thread.generation.get(),
-            })
-        });
+        let thread_token = return_token.then(|| self.token_for(call, thread, handle)).flatten();
         Ok(pb::SpawnAgentResponse {
             queue_position: shown.queue_position,
             thread: Some(shown),

@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use svc_kit::{
-    deadline::{self, Deadline},
-    identity::ThreadPrincipal,
-};
+use svc_kit::deadline::{self, Deadline};
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
@@ -287,14 +284,13 @@ impl SupervisorService {
             .execute(command, call.origin(&request_id), remember, Vec::new())
             .await
             .map_err(|failure| failure_status(&failure))?;
-        let generation = done.session.thread(target).map(|thread| thread.generation.get());
         Ok(pb::ResumeAgentResponse {
             thread: Some(self.show(&done.session, target)?),
-            thread_token: self.keys.mint(&ThreadPrincipal {
-                session: handle.id().as_uuid(),
-                thread: target.as_uuid(),
-                generation: generation.unwrap_or_default(),
-            }),
+            thread_token: done
+                .session
+                .thread(target)
+                .and_then(|thread| self.token_for(&call, thread, &handle))
+                .unwrap_or_default(),
         })
     }
 

@@ -181,10 +181,10 @@ impl Stream {
                         FromRunner::StartRefused(refused) => self.start_refused(refused).await,
                         FromRunner::Telemetry(telemetry) => self.telemetry(telemetry),
                         FromRunner::ToolRequest(request) => self.tool(request).await,
+                        FromRunner::Heartbeat(_) => self.gate.hub().heartbeat(&self.runner),
                         // Any message keeps the lease; a second hello means nothing, output has no watcher yet, and
                         // commands are levels that need no acknowledgement.
-                        FromRunner::Heartbeat(_)
-                        | FromRunner::Hello(_)
+                        FromRunner::Hello(_)
                         | FromRunner::Output(_)
                         | FromRunner::CommandAck(_) => {}
                     }
@@ -229,15 +229,14 @@ impl Stream {
         let Some(session) = self.gate.session(&self.runner, thread).await else {
             return;
         };
+        let full = refused.refusal() == pb::StartRefusal::NoCapacity;
+        self.gate.hub().turned_away(&self.runner, thread, full);
         let command = match refused.refusal() {
-            pb::StartRefusal::NoCapacity => {
-                self.gate.hub().mark_full(&self.runner);
-                Command::LoseRunner {
-                    thread,
-                    generation,
-                    reason: String::from("the runner had no room"),
-                }
-            }
+            pb::StartRefusal::NoCapacity => Command::LoseRunner {
+                thread,
+                generation,
+                reason: String::from("the runner had no room"),
+            },
             pb::StartRefusal::PolicyNotEnforceable => Command::RefuseStart {
                 thread,
                 generation,

@@ -77,7 +77,7 @@ struct Runner {
     offer: Offer,
     link: Link,
     held: HashMap<ThreadId, (SessionId, Generation)>,
-    /// It said that it has no room; forgotten when something of it ends.
+    /// It said that it has no room; forgotten when something of it ends, and at its next heartbeat.
     full: bool,
 }
 
@@ -149,14 +149,20 @@ impl RunnerHub {
     /// Gives an attempt back.
     pub fn release(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         let mut roster = self.lock();
-        if let Some(runner) = roster.runners.get_mut(id)
-            && runner.held.get(&thread).is_some_and(|(_, held)| *held == generation)
-        {
-            runner.held.remove(&thread);
-            runner.full = false;
+        let Some(runner) = roster.runners.get_mut(id) else {
+            return;
+        };
+        if runner.held.get(&thread).is_none_or(|(_, held)| *held != generation) {
+            return;
         }
+        // Only who was turned away before needs to hear that there is room now.
+        let had_room = runner.has_room();
+        runner.held.remove(&thread);
+        runner.full = false;
         drop(roster);
-        self.announce();
+        if !had_room {
+            self.announce();
+        }
     }
 
     /// Whether a runner is attached and has this attempt.
@@ -285,10 +291,24 @@ impl RunnerHub {
         Some(self.lock().runners.get(id)?.held.get(&thread)?.0)
     }
 
-    /// A runner said that it has no room.
-    pub(super) fn mark_full(&self, id: &RunnerId) {
+    /// A runner does not take an attempt that it was given, `full` because it has no room.
+    pub(super) fn turned_away(&self, id: &RunnerId, thread: ThreadId, full: bool) {
         if let Some(runner) = self.lock().runners.get_mut(id) {
-            runner.full = true;
+            runner.held.remove(&thread);
+            runner.full |= full;
+        }
+    }
+
+    /// A runner that had no room is asked again at its next heartbeat: what filled it may not have been ours.
+    pub(super) fn heartbeat(&self, id: &RunnerId) {
+        let mut roster = self.lock();
+        let was_full = roster
+            .runners
+            .get_mut(id)
+            .is_some_and(|runner| std::mem::take(&mut runner.full));
+        drop(roster);
+        if was_full {
+            self.announce();
         }
     }
 
@@ -331,9 +351,13 @@ impl RunnerHub {
 }
 
 impl Runner {
+    fn has_room(&self) -> bool {
+        !self.full && (self.offer.capacity == 0 || self.held.len() < self.offer.capacity as usize)
+    }
+
     fn fits(&self, need: &Need) -> bool {
         let attached = matches!(self.link, Link::Attached { .. });
-        let has_room = !self.full && (self.offer.capacity == 0 || self.held.len() < self.offer.capacity as usize);
+        let has_room = self.has_room();
         let takes_session = self.offer.session.is_none_or(|only| only == need.session);
         let enforces = self
             .offer

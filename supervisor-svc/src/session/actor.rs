@@ -133,39 +133,37 @@ impl Actor {
             }
         }
         let mut waiting: VecDeque<Message> = messages.into();
-        loop {
-            if draft.is_full() {
-                self.backlog
-                    .extend(waiting.drain(..).filter_map(|message| match message {
-                        Message::Request(request) => Some(*request),
-                        Message::Begin { .. } | Message::Abandon(_) | Message::Dispatched(_) => None,
-                    }));
-                break;
-            }
-            if let Some(request) = self.backlog.pop_front() {
-                draft.take(request, &self.requests);
-                continue;
-            }
-            // Control before spawns, so that overload never blocks a close.
-            let next = waiting
-                .pop_front()
-                .or_else(|| self.control.try_recv().ok())
-                .or_else(|| self.spawns.try_recv().ok());
-            match next {
-                Some(Message::Request(request)) => draft.take(*request, &self.requests),
-                Some(Message::Begin { remember, reply }) => self.begin(remember, reply),
-                Some(Message::Abandon(key)) => self.end(&key),
-                Some(Message::Dispatched(thread)) => {
+        while let Some(message) = waiting.pop_front().or_else(|| self.next_waiting(&draft)) {
+            match message {
+                Message::Request(request) if draft.is_full() => self.backlog.push_back(*request),
+                Message::Request(request) => draft.take(*request, &self.requests),
+                Message::Begin { remember, reply } => self.begin(remember, reply),
+                Message::Abandon(key) => self.end(&key),
+                Message::Dispatched(thread) => {
                     self.dispatching.remove(&thread);
                     self.perform(thread);
                 }
-                None => break,
             }
         }
         match draft.finish(self.epoch, &self.session) {
             Some((batch, pending)) => self.commit(batch, pending).await,
             None => true,
         }
+    }
+
+    /// What else fits into the append: first what did not fit before, then control before spawns, so that overload never
+    /// blocks a close.
+    fn next_waiting(&mut self, draft: &Draft) -> Option<Message> {
+        if draft.is_full() {
+            return None;
+        }
+        let backlog = self
+            .backlog
+            .pop_front()
+            .map(|request| Message::Request(Box::new(request)));
+        backlog
+            .or_else(|| self.control.try_recv().ok())
+            .or_else(|| self.spawns.try_recv().ok())
     }
 
     async fn commit(&mut self, batch: store::Batch, pending: Pending) -> bool {

@@ -25,6 +25,9 @@ use crate::{
 
 type Reply = oneshot::Sender<Result<Done, Failure>>;
 
+/// When a session that is at work is due: always, whatever the clock says after a restart.
+pub(super) const DUE_AT_ONCE: UnixMillis = UnixMillis::new(0);
+
 /// How many records an append has before the next command waits for the next append.
 const FULL_RECORDS: usize = 256;
 
@@ -199,7 +202,7 @@ impl Draft {
             answer(self.answers, present);
             return None;
         }
-        let due = self.working.due(self.now);
+        let due = self.working.is_at_work().then_some(DUE_AT_ONCE);
         let requests = self
             .remembered
             .iter()

@@ -11,13 +11,16 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{actor::Actor, failure::Failure, handle::Handle, load, message::Origin, remembered::Requests};
+use super::{
+    actor::Actor, batch::DUE_AT_ONCE, failure::Failure, handle::Handle, load, message::Origin, remembered::Requests,
+};
 use crate::{
     clock,
     domain::{
         event::{Event, Recorded, SessionEvent},
         evolve,
         ids::{Epoch, Sequence, SessionId, ThreadId},
+        refusal::Refusal,
         session::Session,
         status::StatusKind,
         thread::Thread,
@@ -155,11 +158,27 @@ impl Directory {
                 Ok(handle)
             }
             Created::Existing { session, hash: earlier } => match hash {
-                Some((request_id, hash)) if hash != earlier => {
-                    Err(crate::domain::refusal::Refusal::RequestIdReused(request_id).into())
-                }
+                Some((request_id, hash)) if hash != earlier => Err(Refusal::RequestIdReused(request_id).into()),
                 Some(_) | None => self.session(session).await,
             },
+        }
+    }
+
+    /// The session that the same request created before.
+    ///
+    /// # Errors
+    /// REQUEST_ID_REUSED if the earlier request had another body; otherwise as for [`Self::session`].
+    pub async fn created_before(&self, key: &CreationKey) -> Result<Option<Handle>, Failure> {
+        let creation = self
+            .context
+            .store
+            .creation(key.creator.clone(), key.request_id.clone())
+            .await?;
+        match creation {
+            Some(creation) if creation.expires <= key.now => Ok(None),
+            Some(creation) if creation.hash != key.hash => Err(Refusal::RequestIdReused(key.request_id.clone()).into()),
+            Some(creation) => self.session(creation.session).await.map(Some),
+            None => Ok(None),
         }
     }
 
@@ -249,7 +268,7 @@ fn first_batch(new: &NewSession, epoch: Epoch) -> Result<(Session, store::Batch)
         contents: new.contents.clone(),
         new_threads,
         requests: Vec::new(),
-        due: session.due(now),
+        due: session.is_at_work().then_some(DUE_AT_ONCE),
     };
     Ok((session, batch))
 }

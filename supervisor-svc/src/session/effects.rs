@@ -29,6 +29,7 @@ impl Actor {
                     }
                 }
                 ThreadEvent::Closed { .. } => {
+                    self.context.telemetry.forget(*id);
                     if let Some(parent) = cascade::next_ready(&self.session, *id) {
                         self.perform(parent);
                     }
@@ -90,7 +91,9 @@ impl Actor {
     fn find_lost(&mut self, id: ThreadId) {
         let Some(thread) = self.session.thread(id) else { return };
         let Some(runner) = &thread.runner else { return };
-        if !thread.status.kind().is_active() || self.dispatching.contains(&id) {
+        // Without a dispatched turn there is nothing to lose: whoever has room gets it.
+        let has_turn = !thread.turn.is_undispatched();
+        if !thread.status.kind().is_active() || !has_turn || self.dispatching.contains(&id) {
             return;
         }
         let reason = match self.context.runners.standing(runner, id, thread.generation) {

@@ -140,8 +140,9 @@ impl ThreadWatch {
         let mut idle = interval(self.limits.bookmark_every);
         idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
         idle.reset();
-        let mut telemetry = interval(TELEMETRY_EVERY);
-        telemetry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut telemetry = self.directory.context().telemetry.changes();
+        telemetry.mark_changed();
+        let mut telemetry_at = Instant::now();
         let mut told = *position;
         loop {
             tokio::select! {
@@ -161,7 +162,10 @@ impl ThreadWatch {
                     }
                     self.check_watcher()?;
                 }
-                _ = telemetry.tick() => self.send_telemetry(outbox, &mut telemetry_seen).await?,
+                () = news_at(&mut telemetry, telemetry_at) => {
+                    self.send_telemetry(outbox, &mut telemetry_seen).await?;
+                    telemetry_at = Instant::now() + TELEMETRY_EVERY;
+                }
                 _ = idle.tick() => {
                     send(outbox, bookmark(*position, false)).await?;
                     told = *position;
@@ -312,6 +316,20 @@ impl ThreadWatch {
             .map(drop)
             .map_err(|_| End::Failed(svc_kit::auth::unauthenticated()))
     }
+}
+
+/// Waits for news, and then until they may be told.
+async fn news_at(changes: &mut tokio::sync::watch::Receiver<u64>, at: Instant) {
+    if changes.has_changed().is_ok_and(|changed| !changed) {
+        if changes.changed().await.is_err() {
+            // The board is gone with the service; the stream ends by itself.
+            std::future::pending::<()>().await;
+        }
+        // This wait may be dropped for another event: the news stay news until they are told.
+        changes.mark_changed();
+    }
+    sleep_until(at).await;
+    changes.mark_unchanged();
 }
 
 async fn send(outbox: &Outbox, message: pb::WatchThreadsResponse) -> Result<(), End> {

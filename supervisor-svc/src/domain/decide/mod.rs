@@ -122,11 +122,8 @@ fn step(thread: &Thread, step: Step, wanted: &'static str) -> Result<StatusKind,
     })
 }
 
-/// Checks that something may start in a thread: it is open, not closing, and the session is neither closed nor paused.
+/// Checks that something may start in a thread: it is open and not closing, and the session is not paused.
 fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Refusal> {
-    if session.closed {
-        return Err(Refusal::SessionClosed);
-    }
     if !thread.status.kind().is_open() {
         return Err(Refusal::ThreadClosed(thread.id));
     }
