@@ -40,6 +40,10 @@ smoke_pause() { # SECONDS
 smoke_cleanup() {
   local status=$? name
   trap - EXIT
+  # A child that is stopped before it has become its command is still this script, and must not tidy up for it.
+  if [[ $BASHPID != "$$" ]]; then
+    exit "$status"
+  fi
   # Nobody may be reading any more, as with `| head`; the processes have to go all the same.
   trap '' PIPE
   # A failed check may have ended the script before its summary; the line is there in any case.
@@ -208,7 +212,9 @@ expect_stream() { # NAME TEXT GRPCURL-ARGUMENT...
   local name=$1 want=${2//[[:space:]]/} pid ended said=no
   shift 2
   smoke_call_flags
-  "$SMOKE_GRPCURL" "${SMOKE_CALL_FLAGS[@]}" "$@" >"$SMOKE_DIR/stream" 2>"$SMOKE_DIR/stderr" {SMOKE_NEVER}<&- &
+  # Emptied here and not by the call's redirection, which may come later than the first look.
+  : >"$SMOKE_DIR/stream"
+  "$SMOKE_GRPCURL" "${SMOKE_CALL_FLAGS[@]}" "$@" >>"$SMOKE_DIR/stream" 2>"$SMOKE_DIR/stderr" {SMOKE_NEVER}<&- &
   pid=$!
   while :; do
     # Asked before the output is read: what a call said last counts.

@@ -12,7 +12,7 @@ use svc_kit::{
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 
-use super::{SupervisorService, check, failure_status};
+use super::{SupervisorService, check};
 use crate::{
     domain::{
         actor::Caller,
@@ -92,15 +92,10 @@ impl Call {
     /// Refuses a field that only operators may set.
     pub fn operators_only(&self, field: &'static str, is_set: bool) -> Result<(), Status> {
         match &self.caller {
-            Caller::Thread { .. } if is_set => Err(refused(Refusal::OperatorsOnly { field })),
+            Caller::Thread { .. } if is_set => Err(Refusal::OperatorsOnly { field }.into()),
             Caller::Thread { .. } | Caller::Operator { .. } => Ok(()),
         }
     }
-}
-
-/// The status of a refusal.
-pub(super) fn refused(refusal: Refusal) -> Status {
-    failure_status(&Failure::from(refusal))
 }
 
 impl SupervisorService {
@@ -116,12 +111,12 @@ impl SupervisorService {
         if let Some(token) = &call.token {
             let own = SessionId::from_uuid(token.session);
             if named.is_some_and(|named| named != own) {
-                return Err(refused(Refusal::OutsideSubtree(verb)));
+                return Err(Refusal::OutsideSubtree(verb).into());
             }
             // A token of a session that is gone is as stale as any.
             return self.directory.session(own).await.map_err(|failure| match failure {
                 Failure::SessionNotFound(_) => svc_kit::auth::unauthenticated(),
-                other => failure_status(&other),
+                other => other.into(),
             });
         }
         let found = match (named, thread) {
@@ -129,9 +124,9 @@ impl SupervisorService {
             (None, Some(thread)) => self.directory.session_of(thread).await,
             (None, None) => return Err(check::bad("session_id", "give session_id or thread_id")),
         };
-        found.map_err(|failure| failure_status(&failure))?.ok_or_else(|| {
+        found?.ok_or_else(|| {
             let id = thread.map(|thread| thread.to_string()).unwrap_or_default();
-            refused(Refusal::ThreadNotFound(id))
+            Refusal::ThreadNotFound(id).into()
         })
     }
 
@@ -155,6 +150,6 @@ impl SupervisorService {
         named
             .or_else(|| call.caller.thread())
             .or_else(|| handle.state().root_id())
-            .ok_or_else(|| refused(Refusal::ThreadNotFound(String::new())))
+            .ok_or_else(|| Refusal::ThreadNotFound(String::new()).into())
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         input::{self, GivenInput},
         refusal::Refusal,
     },
-    session::{Failure, digest},
+    session::digest,
     store::Content,
     wire::WireEnum,
 };
@@ -160,8 +160,7 @@ pub(super) fn input(
     let given = GivenInput { message, items };
     let items = input::required(given, |text| pb::InputItem {
         item: Some(pb::input_item::Item::Text(text)),
-    })
-    .map_err(|refusal| super::failure_status(&Failure::from(refusal)))?;
+    })?;
     if items.len() > INPUT_ITEMS {
         return Err(bad(
             "items",
@@ -169,8 +168,7 @@ pub(super) fn input(
         ));
     }
     if items.iter().all(is_blank) {
-        let blank = Refusal::InvalidInput("Empty message can't be sent to an agent");
-        return Err(super::failure_status(&Failure::from(blank)));
+        return Err(Refusal::InvalidInput("Empty message can't be sent to an agent").into());
     }
     let preview = items.iter().find_map(shown).map(preview).unwrap_or_default();
     let bytes = Bytes::from(around(items).encode_to_vec());

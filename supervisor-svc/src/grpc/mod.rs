@@ -12,7 +12,6 @@ mod threads;
 mod unbuilt;
 mod watch;
 
-pub(crate) use self::status::failure_status;
 pub use self::{
     service::{ServiceConfig, SupervisorService},
     threads::WaitLimits,

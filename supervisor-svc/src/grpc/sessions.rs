@@ -6,14 +6,7 @@ use tonic::{Request, Status};
 use tool_policy::{Policy, Rights};
 use troupe_proto::{registry::v1::ResolveSpawnRequest, supervisor::v1 as pb};
 
-use super::{
-    SupervisorService,
-    call::{Call, refused},
-    check, failure_status,
-    page::Page,
-    spawn::Resolved,
-    unbuilt,
-};
+use super::{SupervisorService, call::Call, check, page::Page, spawn::Resolved, unbuilt};
 use crate::{
     clock,
     domain::{
@@ -25,7 +18,7 @@ use crate::{
         settings::{Budget, Limits, Sandbox, Settings, WakePolicy},
         status::StatusKind,
     },
-    session::{Handle, NewSession},
+    session::{Failure, Handle, NewSession},
     store::{CreationKey, limits::MAX_PAGE},
     wire::{self, WireEnum as _},
 };
@@ -51,11 +44,7 @@ impl SupervisorService {
             expires: now.plus(REMEMBERED),
         });
         if let Some(key) = &key
-            && let Some(handle) = self
-                .directory
-                .created_before(key)
-                .await
-                .map_err(|failure| failure_status(&failure))?
+            && let Some(handle) = self.directory.created_before(key).await?
         {
             return Ok(self.opened(&call, &handle));
         }
@@ -66,7 +55,7 @@ impl SupervisorService {
             .clone()
             .map(|layer| Policy::compile(vec![layer]))
             .transpose()
-            .map_err(|error| refused(error.into()))?
+            .map_err(Refusal::from)?
             .unwrap_or_else(Policy::unrestricted);
         let sandbox = check::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
         let (root, contents) = self.root(&call, &mut request, &ceiling, sandbox).await?;
@@ -82,11 +71,7 @@ impl SupervisorService {
             origin: call.origin(&request_id),
             key,
         };
-        let handle = self
-            .directory
-            .create(new)
-            .await
-            .map_err(|failure| failure_status(&failure))?;
+        let handle = self.directory.create(new).await?;
         Ok(self.opened(&call, &handle))
     }
 
@@ -156,7 +141,7 @@ impl SupervisorService {
             &resolved.fields.agent_type,
             tool_policy::Inheritance::Attenuate,
         )
-        .map_err(|error| refused(error.into()))?;
+        .map_err(Refusal::from)?;
         let client_owned = input.is_none();
         let spawned = Spawned {
             parent: None,
@@ -285,7 +270,7 @@ impl SupervisorService {
                 .store
                 .sessions(ids.last().copied(), MAX_PAGE)
                 .await
-                .map_err(|error| failure_status(&error.into()))?;
+                .map_err(Failure::from)?;
             if page.is_empty() {
                 return Ok(ids);
             }
@@ -303,7 +288,7 @@ impl SupervisorService {
         let remember = call.remember("CloseSession", &request_id, &request)?;
         let handle = self.own_or_named(&call, &request.session_id).await?;
         let Some(root) = handle.state().root_id() else {
-            return Err(refused(Refusal::SessionClosed));
+            return Err(Refusal::SessionClosed.into());
         };
         let within = cascade_time(request.deadline)?;
         let command = Command::Close {
@@ -316,8 +301,7 @@ impl SupervisorService {
         };
         handle
             .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await
-            .map_err(|failure| failure_status(&failure))?;
+            .await?;
         let state = if request.wait {
             self.until(&handle, call.deadline, |session| session.closed).await?
         } else {

@@ -13,11 +13,7 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{
-    SupervisorService,
-    call::{Call, refused},
-    check, failure_status, unbuilt,
-};
+use super::{SupervisorService, call::Call, check, unbuilt};
 use crate::{
     clock,
     domain::{
@@ -98,21 +94,17 @@ impl SupervisorService {
             agent_type: &agent_type,
             alias: &alias,
         };
-        authorize(&handle.state(), &wanted).map_err(refused)?;
+        authorize(&handle.state(), &wanted)?;
 
         let remember = call.remember("SpawnAgent", &request_id, &request)?;
-        let in_flight = match handle
-            .begin(remember)
-            .await
-            .map_err(|failure| failure_status(&failure))?
-        {
+        let in_flight = match handle.begin(remember).await? {
             Begun::Before(done) => return self.answer(&call, &handle, &done, return_token, Vec::new()),
             Begun::New(in_flight) => in_flight,
         };
         check_spawn(&call, &request)?;
         let (input, input_content) = take_input(&mut request)?;
         let state = handle.state();
-        let parent = admit(&state, &wanted).map_err(refused)?;
+        let parent = admit(&state, &wanted)?;
 
         let question = question(&state, parent, &request);
         let mut resolved = match self.resolve(&call, question).await {
@@ -130,10 +122,7 @@ impl SupervisorService {
         contents.extend(resolved.content.take());
         let warnings = std::mem::take(&mut resolved.warnings);
         let command = Command::Spawn(Box::new(commit(&call, &request, parent, resolved, input)?));
-        let done = in_flight
-            .execute(command, call.origin(&request_id), contents)
-            .await
-            .map_err(|failure| failure_status(&failure))?;
+        let done = in_flight.execute(command, call.origin(&request_id), contents).await?;
         self.answer(&call, &handle, &done, return_token, warnings)
     }
 

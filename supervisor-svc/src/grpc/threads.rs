@@ -7,13 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{
-    SupervisorService,
-    call::{Call, refused},
-    check, failure_status,
-    page::Page,
-    sessions::cascade_time,
-};
+use super::{SupervisorService, call::Call, check, page::Page, sessions::cascade_time};
 use crate::{
     domain::{
         authority,
@@ -24,7 +18,7 @@ use crate::{
         refusal::{GuardedVerb, Refusal},
         session::Session,
     },
-    session::Handle,
+    session::{Failure, Handle},
     wire::{self, View, WireEnum as _},
 };
 
@@ -71,8 +65,7 @@ impl SupervisorService {
         };
         let done = handle
             .execute(command, call.origin(&request_id), remember, vec![content])
-            .await
-            .map_err(|failure| failure_status(&failure))?;
+            .await?;
         let shown = self.show(&done.session, target)?;
         Ok(pb::SendInputResponse {
             input_number: done
@@ -111,8 +104,7 @@ impl SupervisorService {
         };
         let done = handle
             .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await
-            .map_err(|failure| failure_status(&failure))?;
+            .await?;
         let interrupted_thread_ids = done
             .session
             .subtree(target)
@@ -171,7 +163,7 @@ impl SupervisorService {
                     known.insert(id);
                 }
                 Err(Refusal::ThreadNotFound(id)) => not_found_ids.push(id),
-                Err(refusal) => return Err(refused(refusal)),
+                Err(refusal) => return Err(refusal.into()),
             }
         }
         let settled = |session: &Session| -> Vec<pb::ThreadStatus> {
@@ -246,8 +238,7 @@ impl SupervisorService {
         };
         let done = handle
             .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await
-            .map_err(|failure| failure_status(&failure))?;
+            .await?;
         let status_before = status_before(&before, &done.session, target, done.outcome.status_before);
         let state = if request.wait {
             let is_down = |session: &Session| {
@@ -282,8 +273,7 @@ impl SupervisorService {
         };
         let done = handle
             .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await
-            .map_err(|failure| failure_status(&failure))?;
+            .await?;
         Ok(pb::ResumeAgentResponse {
             thread: Some(self.show(&done.session, target)?),
             thread_token: done
@@ -313,8 +303,7 @@ impl SupervisorService {
         };
         let done = handle
             .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await
-            .map_err(|failure| failure_status(&failure))?;
+            .await?;
         Ok(pb::SetThreadNoteResponse {
             thread: Some(self.show(&done.session, target)?),
         })
@@ -349,7 +338,7 @@ impl SupervisorService {
             .await?;
         let around = Self::thread_or_own(&call, &handle, named)?;
         let state = handle.state();
-        authority::authorize(&state, &call.caller, "ListActiveAgents", around).map_err(refused)?;
+        authority::authorize(&state, &call.caller, "ListActiveAgents", around)?;
         let listing = Listing {
             around,
             visible: call.caller.thread().or(state.root_id()).unwrap_or(around),
@@ -390,7 +379,7 @@ impl SupervisorService {
             .await?;
         let target = Self::thread_or_own(&call, &handle, named)?;
         let state = handle.state();
-        let thread = authority::authorize(&state, &call.caller, "AuthorizeTool", target).map_err(refused)?;
+        let thread = authority::authorize(&state, &call.caller, "AuthorizeTool", target)?;
         let decision = match tool_policy::NativeTools::of_kind(&request.runner_kind) {
             Some(table) => thread.effective.decide_native(&table, &request.tool),
             None => thread.effective.decide(&request.tool),
@@ -412,7 +401,7 @@ impl SupervisorService {
             .await?;
         let target = Self::thread_or_own(&call, &handle, named)?;
         let state = handle.state();
-        let thread = authority::authorize(&state, &call.caller, "GetQuota", target).map_err(refused)?;
+        let thread = authority::authorize(&state, &call.caller, "GetQuota", target)?;
         Ok(pb::GetQuotaResponse {
             quota: Some(wire::thread::quota(&state, thread)),
         })
@@ -433,14 +422,14 @@ impl SupervisorService {
         };
         let target: ThreadId = check::id("thread_id", thread_id)?;
         let handle = self.session_for(call, session_id, Some(target), verb).await?;
-        authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
+        authority::authorize(&handle.state(), &call.caller, method, target)?;
         Ok((handle, target))
     }
 
     fn show(&self, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
         let thread = session
             .thread(id)
-            .ok_or_else(|| refused(Refusal::ThreadNotFound(id.to_string())))?;
+            .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))?;
         Ok(self.directory.context().show(session, thread, View::default()))
     }
 
@@ -474,7 +463,7 @@ impl SupervisorService {
         tokio::select! {
             waited = timeout_at(at, states.wait_for(|session| holds(session))) => match waited {
                 Ok(Ok(session)) => Ok(Some(Arc::clone(&session))),
-                Ok(Err(_)) => Err(failure_status(&crate::session::Failure::Gone)),
+                Ok(Err(_)) => Err(Failure::Gone.into()),
                 Err(_) => Ok(None),
             },
             () = self.draining.cancelled() => Err(crate::watch::draining()),

@@ -8,11 +8,7 @@ use tonic::{Request, Status};
 use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 use uuid::Uuid;
 
-use super::{
-    SupervisorService,
-    call::{Call, refused},
-    check,
-};
+use super::{SupervisorService, call::Call, check};
 use crate::{
     domain::{
         authority,
@@ -39,7 +35,7 @@ impl SupervisorService {
             .await?;
         let top = named.or_else(|| call.caller.thread());
         if let Some(top) = top {
-            authority::authorize(&handle.state(), &call.caller, "WatchThreads", top).map_err(refused)?;
+            authority::authorize(&handle.state(), &call.caller, "WatchThreads", top)?;
         }
         let mut kinds = BTreeSet::new();
         for kind in &request.kinds {

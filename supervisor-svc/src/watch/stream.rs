@@ -351,7 +351,7 @@ fn bookmark(position: Sequence, ending: bool) -> pb::WatchThreadsResponse {
 }
 
 fn failed(failure: Failure) -> End {
-    End::Failed(crate::grpc::failure_status(&failure))
+    End::Failed(failure.into())
 }
 
 /// The service drains: the client resumes elsewhere or later.
