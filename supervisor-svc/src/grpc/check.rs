@@ -10,7 +10,7 @@ use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
 use crate::{
     domain::{
-        content::{ContentRef, preview},
+        content::{ContentRef, preview, truncate},
         ids::SessionId,
         input::{self, GivenInput},
         refusal::Refusal,
@@ -69,7 +69,7 @@ pub(super) fn id<T: FromStr>(field: &'static str, value: &str) -> Result<T, Stat
         return Err(bad(field, format!("{field} is required")));
     }
     value.parse().map_err(|_| {
-        let shown = crate::domain::content::truncate(value, 64);
+        let shown = truncate(value, 64);
         bad(
             field,
             format!("invalid {field} \"{shown}\"; expected a UUID of 36 characters"),

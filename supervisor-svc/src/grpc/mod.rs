@@ -4,15 +4,18 @@
 mod call;
 mod check;
 mod page;
+mod reads;
+mod resolved;
 mod service;
 mod sessions;
 mod spawn;
 mod status;
 mod threads;
 mod unbuilt;
+mod wait;
 mod watch;
 
 pub use self::{
     service::{ServiceConfig, SupervisorService},
-    threads::WaitLimits,
+    wait::WaitLimits,
 };

@@ -6,7 +6,7 @@ use tonic::{Request, Status};
 use tool_policy::{Policy, Rights};
 use troupe_proto::{registry::v1::ResolveSpawnRequest, supervisor::v1 as pb};
 
-use super::{SupervisorService, call::Call, check, page::Page, spawn::Resolved, unbuilt};
+use super::{SupervisorService, call::Call, check, page::Page, resolved::Resolved, unbuilt};
 use crate::{
     clock,
     domain::{

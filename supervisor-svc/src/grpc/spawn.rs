@@ -1,48 +1,31 @@
 //! SpawnAgent: authority, retry, arguments, the checks before the registry, the registry, and the commit.
 
-use std::collections::BTreeMap;
-
-use bytes::Bytes;
-use prost::Message as _;
 use tonic::{Request, Status};
-use tool_policy::{Layer, Policy};
 use troupe_proto::{
-    common::v1 as common,
     fault,
     registry::v1::{InheritedSettings, ResolveSpawnRequest},
     supervisor::v1 as pb,
 };
 
-use super::{SupervisorService, call::Call, check, unbuilt};
+use super::{SupervisorService, call::Call, check, resolved::Resolved, unbuilt};
 use crate::{
     clock,
     domain::{
         command::{Command, Spawn},
-        content::ContentRef,
+        content::{ContentRef, truncate},
         decide::spawn::{Wanted, admit, authorize},
         event::Spawned,
         ids::ThreadId,
         refusal::GuardedVerb,
         session::Session,
-        settings::{Budget, EdgeManagement, Sandbox},
-        status::StatusKind,
+        settings::EdgeManagement,
         thread::Thread,
     },
     registry::Unresolved,
-    session::{Begun, Done, Handle, InFlight, digest},
+    session::{Begun, Done, Handle, InFlight},
     store::Content,
-    wire::{Resolution, View, WireEnum as _},
+    wire::{View, WireEnum as _},
 };
-
-/// A role, resolved: what of [`Spawned`] it decides, and what becomes of its rights.
-pub(super) struct Resolved {
-    pub fields: Spawned,
-    pub role_layers: Vec<Layer>,
-    pub grant_list: Vec<String>,
-    pub warnings: Vec<String>,
-    /// The whole resolution, to be stored beside the event; taken by whoever records it.
-    pub content: Option<Content>,
-}
 
 /// Why there is nothing to commit.
 pub(super) enum Unspawnable {
@@ -168,143 +151,6 @@ impl SupervisorService {
     }
 }
 
-impl Resolved {
-    fn new(answer: common::ResolvedSpawn) -> Result<Self, Status> {
-        let resolution = Resolution::try_from(&answer)
-            .map_err(|error| Status::internal(format!("the registry's answer: {error}")))?;
-        let content = content_of(&answer);
-        let fields = Spawned {
-            agent_type: resolution.agent_type,
-            agent_name: resolution.agent_name,
-            agent_description: resolution.agent_description,
-            model: resolution.model,
-            reasoning_effort: resolution.reasoning_effort,
-            provider: resolution.provider,
-            origins: resolution.origins,
-            sandbox: resolution.sandbox,
-            spawn_list: resolution.spawn_list,
-            edge_management: resolution.edge_management,
-            source: resolution.source,
-            resolved: Some(content.0),
-            ..blank(resolution.sandbox)
-        };
-        Ok(Self {
-            fields,
-            role_layers: resolution.role_layers,
-            grant_list: resolution.grant_list,
-            warnings: resolution.warnings,
-            content: Some(content.1),
-        })
-    }
-
-    /// The `default` role without asking anybody: for a root that its client executes.
-    pub fn default_role(sandbox: Sandbox) -> Self {
-        Self {
-            fields: Spawned {
-                agent_type: String::from("default"),
-                ..blank(sandbox)
-            },
-            role_layers: Vec::new(),
-            grant_list: Vec::new(),
-            warnings: Vec::new(),
-            content: None,
-        }
-    }
-
-    /// The note of a spawn that brings none.
-    pub fn default_note(&self) -> String {
-        let Spawned {
-            agent_type,
-            agent_name,
-            agent_description,
-            ..
-        } = &self.fields;
-        let mut note = format!("agent_type={agent_type}");
-        if !agent_name.is_empty() {
-            note.push_str("; agent_name=");
-            note.push_str(agent_name);
-        }
-        if !agent_description.is_empty() {
-            note.push_str("; agent_description=");
-            note.push_str(agent_description);
-        }
-        note
-    }
-
-    fn replace_role_block(&mut self, text: &str) {
-        let Some(mut stored) = self
-            .content
-            .as_ref()
-            .and_then(|content| common::ResolvedSpawn::decode(content.bytes.clone()).ok())
-        else {
-            return;
-        };
-        stored.blocks.retain(|block| block.kind() != common::BlockKind::Role);
-        let after_system = stored
-            .blocks
-            .iter()
-            .position(|block| block.kind() != common::BlockKind::System)
-            .unwrap_or(stored.blocks.len());
-        stored.blocks.insert(
-            after_system,
-            common::PromptBlock {
-                kind: common::BlockKind::Role.into(),
-                text: text.to_owned(),
-                sha256: digest(text.as_bytes()).to_string(),
-            },
-        );
-        let (reference, content) = content_of(&stored);
-        self.fields.resolved = Some(reference);
-        self.content = Some(content);
-    }
-}
-
-fn content_of(answer: &common::ResolvedSpawn) -> (ContentRef, Content) {
-    let bytes = Bytes::from(answer.encode_to_vec());
-    let reference = ContentRef {
-        digest: digest(&bytes),
-        size: bytes.len() as u64,
-        preview: String::new(),
-    };
-    let content = Content {
-        digest: reference.digest,
-        bytes,
-    };
-    (reference, content)
-}
-
-/// A spawn of which nothing is decided yet.
-fn blank(sandbox: Sandbox) -> Spawned {
-    Spawned {
-        parent: None,
-        depth: 0,
-        first_status: StatusKind::PendingInit,
-        client_owned: false,
-        agent_type: String::new(),
-        agent_name: String::new(),
-        agent_description: String::new(),
-        alias: String::new(),
-        label: String::new(),
-        note: String::new(),
-        working_directory: String::new(),
-        model: String::new(),
-        reasoning_effort: String::new(),
-        provider: String::new(),
-        origins: BTreeMap::new(),
-        sandbox,
-        effective: Policy::unrestricted(),
-        grant: Policy::unrestricted(),
-        spawn_list: Vec::new(),
-        edge_management: EdgeManagement::None,
-        source: None,
-        resolved: None,
-        budget: Budget::default(),
-        close_policy: crate::domain::settings::ClosePolicy::default(),
-        wake_policy: crate::domain::settings::WakePolicy::default(),
-        input: None,
-    }
-}
-
 /// The role as the gate compares it: trimmed and lower-cased, `default` where none is named.
 fn wanted_role(request: &pb::SpawnAgentRequest) -> String {
     let name = request.agent_type.trim().to_lowercase();
@@ -401,7 +247,7 @@ fn commit(
 ) -> Result<Spawn, Status> {
     let note = match &request.thread_note {
         Some(note) => note.trim().to_owned(),
-        None => crate::domain::content::truncate(&resolved.default_note(), check::NOTE_BYTES).to_owned(),
+        None => truncate(&resolved.default_note(), check::NOTE_BYTES).to_owned(),
     };
     let mut role_layers = resolved.role_layers;
     if let Some(narrower) = &request.permissions {
@@ -445,7 +291,6 @@ async fn record_verdict(
     request: &pb::SpawnAgentRequest,
     verdict: &Status,
 ) {
-    let cut = crate::domain::content::truncate;
     let command = Command::FailSpawn {
         parent: wanted.parent,
         agent_type: wanted.agent_type.to_owned(),
@@ -453,7 +298,7 @@ async fn record_verdict(
         reason: fault::reason_of(verdict)
             .map(|reason| reason.as_str().to_owned())
             .unwrap_or_default(),
-        message: cut(verdict.message(), 4 * 1_024).to_owned(),
+        message: truncate(verdict.message(), 4 * 1_024).to_owned(),
     };
     // Only successes are remembered: a retry of a refused spawn asks the registry again.
     let failed = in_flight.execute_unremembered(command, call.origin(request_id)).await;

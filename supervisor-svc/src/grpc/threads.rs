@@ -1,41 +1,22 @@
-//! The verbs on threads: input, interrupt, wait, close, resume, notes, reads.
+//! The verbs on threads: input, interrupt, close, resume, notes.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tonic::{Request, Status};
+use troupe_proto::supervisor::v1 as pb;
 
-use svc_kit::deadline::{self, Deadline};
-use tokio::time::{Instant, timeout_at};
-use tonic::{Code, Request, Status};
-use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
-
-use super::{SupervisorService, call::Call, check, page::Page, sessions::cascade_time};
+use super::{SupervisorService, call::Call, check, sessions::cascade_time};
 use crate::{
     domain::{
         authority,
         command::Command,
         event::CloseCause,
-        ids::{ThreadId, Turn},
-        list::{Listing, list},
+        ids::{InputNumber, ThreadId, Turn},
         refusal::{GuardedVerb, Refusal},
         session::Session,
+        status::StatusKind,
     },
-    session::{Failure, Handle},
+    session::Handle,
     wire::{self, View, WireEnum as _},
 };
-
-/// The most threads that one call waits for.
-const MAX_WAITED: usize = 1_000;
-
-/// How much earlier than its caller's deadline a wait answers, so that the answer arrives.
-const ANSWER_MARGIN: Duration = Duration::from_millis(100);
-
-/// Times of WaitAgents.
-#[derive(Clone, Copy, Debug)]
-pub struct WaitLimits {
-    /// Where the request does not say.
-    pub default: Duration,
-    /// The longest.
-    pub max: Duration,
-}
 
 impl SupervisorService {
     pub(super) async fn send(&self, request: Request<pb::SendInputRequest>) -> Result<pb::SendInputResponse, Status> {
@@ -71,7 +52,7 @@ impl SupervisorService {
             input_number: done
                 .outcome
                 .input
-                .map(crate::domain::ids::InputNumber::get)
+                .map(InputNumber::get)
                 .unwrap_or_default(),
             queue_position: shown.queue_position,
             thread: Some(shown),
@@ -119,96 +100,6 @@ impl SupervisorService {
             thread: Some(self.show(&done.session, target)?),
             interrupted_thread_ids,
         })
-    }
-
-    pub(super) async fn wait(&self, request: Request<pb::WaitAgentsRequest>) -> Result<pb::WaitAgentsResponse, Status> {
-        let call = Call::of(&request)?;
-        let request = request.into_inner();
-        if request.thread_ids.is_empty() {
-            return Err(check::bad("thread_ids", "ids must be non-empty"));
-        }
-        if request.thread_ids.len() > MAX_WAITED {
-            return Err(check::bad(
-                "thread_ids",
-                format!("at most {MAX_WAITED} ids are allowed"),
-            ));
-        }
-        let ids: Vec<ThreadId> = request
-            .thread_ids
-            .iter()
-            .map(|id| check::id("thread_ids", id))
-            .collect::<Result<_, _>>()?;
-        let timeout = self.wait_time(request.timeout, call.deadline)?;
-        let first = ids.first().copied();
-        let handle = match self
-            .session_for(&call, &request.session_id, first, GuardedVerb::Act)
-            .await
-        {
-            Ok(handle) => handle,
-            // An operator that names no session and only unknown threads: all of them are unknown.
-            Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
-                return Ok(pb::WaitAgentsResponse {
-                    not_found_ids: request.thread_ids,
-                    ..pb::WaitAgentsResponse::default()
-                });
-            }
-            Err(status) => return Err(status),
-        };
-        let state = handle.state();
-        let mut known = BTreeSet::new();
-        let mut not_found_ids = Vec::new();
-        for id in ids {
-            match authority::authorize(&state, &call.caller, "WaitAgents", id) {
-                Ok(_) => {
-                    known.insert(id);
-                }
-                Err(Refusal::ThreadNotFound(id)) => not_found_ids.push(id),
-                Err(refusal) => return Err(refusal.into()),
-            }
-        }
-        let settled = |session: &Session| -> Vec<pb::ThreadStatus> {
-            known
-                .iter()
-                .filter_map(|id| session.thread(*id))
-                .filter(|thread| thread.status.kind().is_settled())
-                .map(|thread| pb::ThreadStatus {
-                    thread_id: thread.id.to_string(),
-                    status: Some(wire::thread::status(&thread.status, thread.since)),
-                })
-                .collect()
-        };
-        if known.is_empty() {
-            return Ok(pb::WaitAgentsResponse {
-                not_found_ids,
-                ..pb::WaitAgentsResponse::default()
-            });
-        }
-        let waited = self
-            .until_at(&handle, Instant::now() + timeout, |session| {
-                !settled(session).is_empty()
-            })
-            .await?;
-        Ok(pb::WaitAgentsResponse {
-            timed_out: waited.is_none(),
-            statuses: waited.map(|session| settled(&session)).unwrap_or_default(),
-            not_found_ids,
-        })
-    }
-
-    fn wait_time(&self, given: Option<prost_types::Duration>, deadline: Option<Deadline>) -> Result<Duration, Status> {
-        let zero = || check::bad("timeout", "timeout_ms must be greater than zero");
-        let asked = match given {
-            None => self.config.wait.default,
-            Some(span) => match Duration::try_from(span) {
-                Ok(span) if !span.is_zero() => span.min(self.config.wait.max),
-                Ok(_) | Err(_) => return Err(zero()),
-            },
-        };
-        Ok(deadline::within(deadline, asked).saturating_sub(if deadline.is_some() {
-            ANSWER_MARGIN
-        } else {
-            Duration::ZERO
-        }))
     }
 
     pub(super) async fn close(
@@ -309,106 +200,9 @@ impl SupervisorService {
         })
     }
 
-    pub(super) async fn read_thread(
-        &self,
-        request: Request<pb::GetThreadRequest>,
-    ) -> Result<pb::GetThreadResponse, Status> {
-        let call = Call::of(&request)?;
-        let request = request.into_inner();
-        let (handle, target) = self
-            .target(&call, &request.session_id, &request.thread_id, "GetThread")
-            .await?;
-        Ok(pb::GetThreadResponse {
-            thread: Some(self.show(&handle.state(), target)?),
-        })
-    }
-
-    pub(super) async fn list(
-        &self,
-        request: Request<pb::ListActiveAgentsRequest>,
-    ) -> Result<pb::ListActiveAgentsResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
-        request.page_size = 0;
-        let page = Page::of(size, &token, &request, &call.scope)?;
-        let named = check::optional_id("thread_id", &request.thread_id)?;
-        let handle = self
-            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-            .await?;
-        let around = Self::thread_or_own(&call, &handle, named)?;
-        let state = handle.state();
-        authority::authorize(&state, &call.caller, "ListActiveAgents", around)?;
-        let listing = Listing {
-            around,
-            visible: call.caller.thread().or(state.root_id()).unwrap_or(around),
-            scope: check::choice("scope", request.scope)?,
-            include_closed: request.include_closed,
-            include_self: request.include_self,
-            statuses: request
-                .statuses
-                .iter()
-                .map(|kind| check::choice("statuses", *kind))
-                .collect::<Result<_, _>>()?,
-        };
-        let found = list(&state, &listing);
-        let view = View {
-            tree: request.include_tree,
-            ..View::default()
-        };
-        let (threads, next_page_token) = page.cut(&found, |thread| self.directory.context().show(&state, thread, view));
-        Ok(pb::ListActiveAgentsResponse {
-            threads,
-            next_page_token,
-        })
-    }
-
-    pub(super) async fn authorize(
-        &self,
-        request: Request<pb::AuthorizeToolRequest>,
-    ) -> Result<pb::AuthorizeToolResponse, Status> {
-        let call = Call::of(&request)?;
-        let request = request.into_inner();
-        check::text("tool", &request.tool, check::REASON_BYTES)?;
-        if request.tool.is_empty() {
-            return Err(check::bad("tool", "tool is required"));
-        }
-        let named = check::optional_id("thread_id", &request.thread_id)?;
-        let handle = self
-            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-            .await?;
-        let target = Self::thread_or_own(&call, &handle, named)?;
-        let state = handle.state();
-        let thread = authority::authorize(&state, &call.caller, "AuthorizeTool", target)?;
-        let decision = match tool_policy::NativeTools::of_kind(&request.runner_kind) {
-            Some(table) => thread.effective.decide_native(&table, &request.tool),
-            None => thread.effective.decide(&request.tool),
-        };
-        let allowed = decision.is_allowed();
-        Ok(pb::AuthorizeToolResponse {
-            allowed,
-            reason: if allowed { String::new() } else { decision.to_string() },
-            approval_id: String::new(),
-        })
-    }
-
-    pub(super) async fn quota(&self, request: Request<pb::GetQuotaRequest>) -> Result<pb::GetQuotaResponse, Status> {
-        let call = Call::of(&request)?;
-        let request = request.into_inner();
-        let named = check::optional_id("thread_id", &request.thread_id)?;
-        let handle = self
-            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-            .await?;
-        let target = Self::thread_or_own(&call, &handle, named)?;
-        let state = handle.state();
-        let thread = authority::authorize(&state, &call.caller, "GetQuota", target)?;
-        Ok(pb::GetQuotaResponse {
-            quota: Some(wire::thread::quota(&state, thread)),
-        })
-    }
 
     /// The session and the thread that a call names, once the caller may act on it.
-    async fn target(
+    pub(super) async fn target(
         &self,
         call: &Call,
         session_id: &str,
@@ -426,48 +220,11 @@ impl SupervisorService {
         Ok((handle, target))
     }
 
-    fn show(&self, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
+    pub(super) fn show(&self, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
         let thread = session
             .thread(id)
             .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))?;
         Ok(self.directory.context().show(session, thread, View::default()))
-    }
-
-    /// Waits for a durable state, at most as long as a cascade may take and the caller waits.
-    pub(super) async fn until(
-        &self,
-        handle: &Handle,
-        deadline: Option<Deadline>,
-        holds: impl Fn(&Session) -> bool,
-    ) -> Result<Arc<Session>, Status> {
-        let longest = crate::domain::session::CASCADE_DEADLINE * 2;
-        let at = Instant::now() + deadline::within(deadline, longest);
-        self.until_at(handle, at, holds).await?.ok_or_else(|| {
-            Fault::new(
-                Code::DeadlineExceeded,
-                Reason::DeadlineExceeded,
-                "the subtree is not down yet; it goes on closing",
-            )
-            .into()
-        })
-    }
-
-    /// Waits for a durable state; `None` when the time is over. A wait ends with UNAVAILABLE when the service drains.
-    async fn until_at(
-        &self,
-        handle: &Handle,
-        at: Instant,
-        holds: impl Fn(&Session) -> bool,
-    ) -> Result<Option<Arc<Session>>, Status> {
-        let mut states = handle.states();
-        tokio::select! {
-            waited = timeout_at(at, states.wait_for(|session| holds(session))) => match waited {
-                Ok(Ok(session)) => Ok(Some(Arc::clone(&session))),
-                Ok(Err(_)) => Err(Failure::Gone.into()),
-                Err(_) => Ok(None),
-            },
-            () = self.draining.cancelled() => Err(crate::watch::draining()),
-        }
     }
 }
 
@@ -476,7 +233,7 @@ fn status_before(
     before: &Session,
     after: &Session,
     target: ThreadId,
-    remembered: Option<crate::domain::status::StatusKind>,
+    remembered: Option<StatusKind>,
 ) -> pb::Status {
     let earlier = before.thread(target).or_else(|| after.thread(target));
     let mut status = earlier

@@ -1,0 +1,114 @@
+//! Reading threads: one, a listing, a quota, and whether a tool may be used.
+
+use tonic::{Request, Status};
+use troupe_proto::supervisor::v1 as pb;
+
+use super::{SupervisorService, call::Call, check, page::Page};
+use crate::{
+    domain::{
+        authority,
+        list::{Listing, list},
+        refusal::GuardedVerb,
+    },
+    wire::{self, View},
+};
+
+impl SupervisorService {
+    pub(super) async fn read_thread(
+        &self,
+        request: Request<pb::GetThreadRequest>,
+    ) -> Result<pb::GetThreadResponse, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        let (handle, target) = self
+            .target(&call, &request.session_id, &request.thread_id, "GetThread")
+            .await?;
+        Ok(pb::GetThreadResponse {
+            thread: Some(self.show(&handle.state(), target)?),
+        })
+    }
+
+    pub(super) async fn list(
+        &self,
+        request: Request<pb::ListActiveAgentsRequest>,
+    ) -> Result<pb::ListActiveAgentsResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
+        request.page_size = 0;
+        let page = Page::of(size, &token, &request, &call.scope)?;
+        let named = check::optional_id("thread_id", &request.thread_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let around = Self::thread_or_own(&call, &handle, named)?;
+        let state = handle.state();
+        authority::authorize(&state, &call.caller, "ListActiveAgents", around)?;
+        let listing = Listing {
+            around,
+            visible: call.caller.thread().or(state.root_id()).unwrap_or(around),
+            scope: check::choice("scope", request.scope)?,
+            include_closed: request.include_closed,
+            include_self: request.include_self,
+            statuses: request
+                .statuses
+                .iter()
+                .map(|kind| check::choice("statuses", *kind))
+                .collect::<Result<_, _>>()?,
+        };
+        let found = list(&state, &listing);
+        let view = View {
+            tree: request.include_tree,
+            ..View::default()
+        };
+        let (threads, next_page_token) = page.cut(&found, |thread| self.directory.context().show(&state, thread, view));
+        Ok(pb::ListActiveAgentsResponse {
+            threads,
+            next_page_token,
+        })
+    }
+
+    pub(super) async fn authorize(
+        &self,
+        request: Request<pb::AuthorizeToolRequest>,
+    ) -> Result<pb::AuthorizeToolResponse, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        check::text("tool", &request.tool, check::REASON_BYTES)?;
+        if request.tool.is_empty() {
+            return Err(check::bad("tool", "tool is required"));
+        }
+        let named = check::optional_id("thread_id", &request.thread_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let target = Self::thread_or_own(&call, &handle, named)?;
+        let state = handle.state();
+        let thread = authority::authorize(&state, &call.caller, "AuthorizeTool", target)?;
+        let decision = match tool_policy::NativeTools::of_kind(&request.runner_kind) {
+            Some(table) => thread.effective.decide_native(&table, &request.tool),
+            None => thread.effective.decide(&request.tool),
+        };
+        let allowed = decision.is_allowed();
+        Ok(pb::AuthorizeToolResponse {
+            allowed,
+            reason: if allowed { String::new() } else { decision.to_string() },
+            approval_id: String::new(),
+        })
+    }
+
+    pub(super) async fn quota(&self, request: Request<pb::GetQuotaRequest>) -> Result<pb::GetQuotaResponse, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        let named = check::optional_id("thread_id", &request.thread_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let target = Self::thread_or_own(&call, &handle, named)?;
+        let state = handle.state();
+        let thread = authority::authorize(&state, &call.caller, "GetQuota", target)?;
+        Ok(pb::GetQuotaResponse {
+            quota: Some(wire::thread::quota(&state, thread)),
+        })
+    }
+}

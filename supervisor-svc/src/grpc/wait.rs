@@ -1,0 +1,165 @@
+//! Waiting: for threads to settle, for a subtree to be down. Waits judge durable states, one after each append.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use svc_kit::deadline::{self, Deadline};
+use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Request, Status};
+use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
+
+use super::{SupervisorService, call::Call, check};
+use crate::{
+    domain::{
+        authority,
+        ids::ThreadId,
+        refusal::{GuardedVerb, Refusal},
+        session::{CASCADE_DEADLINE, Session},
+    },
+    session::{Failure, Handle},
+    wire,
+};
+
+/// The most threads that one call waits for.
+const MAX_WAITED: usize = 1_000;
+
+/// How much earlier than its caller's deadline a wait answers, so that the answer arrives.
+const ANSWER_MARGIN: Duration = Duration::from_millis(100);
+
+/// Times of WaitAgents.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitLimits {
+    /// Where the request does not say.
+    pub default: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl SupervisorService {
+    pub(super) async fn wait(&self, request: Request<pb::WaitAgentsRequest>) -> Result<pb::WaitAgentsResponse, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        if request.thread_ids.is_empty() {
+            return Err(check::bad("thread_ids", "ids must be non-empty"));
+        }
+        if request.thread_ids.len() > MAX_WAITED {
+            return Err(check::bad(
+                "thread_ids",
+                format!("at most {MAX_WAITED} ids are allowed"),
+            ));
+        }
+        let ids: Vec<ThreadId> = request
+            .thread_ids
+            .iter()
+            .map(|id| check::id("thread_ids", id))
+            .collect::<Result<_, _>>()?;
+        let timeout = self.wait_time(request.timeout, call.deadline)?;
+        let first = ids.first().copied();
+        let handle = match self
+            .session_for(&call, &request.session_id, first, GuardedVerb::Act)
+            .await
+        {
+            Ok(handle) => handle,
+            // An operator that names no session and only unknown threads: all of them are unknown.
+            Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
+                return Ok(pb::WaitAgentsResponse {
+                    not_found_ids: request.thread_ids,
+                    ..pb::WaitAgentsResponse::default()
+                });
+            }
+            Err(status) => return Err(status),
+        };
+        let state = handle.state();
+        let mut known = BTreeSet::new();
+        let mut not_found_ids = Vec::new();
+        for id in ids {
+            match authority::authorize(&state, &call.caller, "WaitAgents", id) {
+                Ok(_) => {
+                    known.insert(id);
+                }
+                Err(Refusal::ThreadNotFound(id)) => not_found_ids.push(id),
+                Err(refusal) => return Err(refusal.into()),
+            }
+        }
+        let settled = |session: &Session| -> Vec<pb::ThreadStatus> {
+            known
+                .iter()
+                .filter_map(|id| session.thread(*id))
+                .filter(|thread| thread.status.kind().is_settled())
+                .map(|thread| pb::ThreadStatus {
+                    thread_id: thread.id.to_string(),
+                    status: Some(wire::thread::status(&thread.status, thread.since)),
+                })
+                .collect()
+        };
+        if known.is_empty() {
+            return Ok(pb::WaitAgentsResponse {
+                not_found_ids,
+                ..pb::WaitAgentsResponse::default()
+            });
+        }
+        let waited = self
+            .until_at(&handle, Instant::now() + timeout, |session| {
+                !settled(session).is_empty()
+            })
+            .await?;
+        Ok(pb::WaitAgentsResponse {
+            timed_out: waited.is_none(),
+            statuses: waited.map(|session| settled(&session)).unwrap_or_default(),
+            not_found_ids,
+        })
+    }
+
+    fn wait_time(&self, given: Option<prost_types::Duration>, deadline: Option<Deadline>) -> Result<Duration, Status> {
+        let zero = || check::bad("timeout", "timeout_ms must be greater than zero");
+        let asked = match given {
+            None => self.config.wait.default,
+            Some(span) => match Duration::try_from(span) {
+                Ok(span) if !span.is_zero() => span.min(self.config.wait.max),
+                Ok(_) | Err(_) => return Err(zero()),
+            },
+        };
+        Ok(deadline::within(deadline, asked).saturating_sub(if deadline.is_some() {
+            ANSWER_MARGIN
+        } else {
+            Duration::ZERO
+        }))
+    }
+
+
+    /// Waits for a durable state, at most as long as a cascade may take and the caller waits.
+    pub(super) async fn until(
+        &self,
+        handle: &Handle,
+        deadline: Option<Deadline>,
+        holds: impl Fn(&Session) -> bool,
+    ) -> Result<Arc<Session>, Status> {
+        let longest = CASCADE_DEADLINE * 2;
+        let at = Instant::now() + deadline::within(deadline, longest);
+        self.until_at(handle, at, holds).await?.ok_or_else(|| {
+            Fault::new(
+                Code::DeadlineExceeded,
+                Reason::DeadlineExceeded,
+                "the subtree is not down yet; it goes on closing",
+            )
+            .into()
+        })
+    }
+
+    /// Waits for a durable state; `None` when the time is over. A wait ends with UNAVAILABLE when the service drains.
+    async fn until_at(
+        &self,
+        handle: &Handle,
+        at: Instant,
+        holds: impl Fn(&Session) -> bool,
+    ) -> Result<Option<Arc<Session>>, Status> {
+        let mut states = handle.states();
+        tokio::select! {
+            waited = timeout_at(at, states.wait_for(|session| holds(session))) => match waited {
+                Ok(Ok(session)) => Ok(Some(Arc::clone(&session))),
+                Ok(Err(_)) => Err(Failure::Gone.into()),
+                Err(_) => Ok(None),
+            },
+            () = self.draining.cancelled() => Err(crate::watch::draining()),
+        }
+    }
+}
