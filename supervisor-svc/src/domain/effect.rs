@@ -48,9 +48,9 @@ pub enum Owed {
 #[must_use]
 pub fn owed(session: &Session, id: ThreadId) -> Option<Owed> {
     let thread = session.thread(id)?;
-    if let Some(fence) = session.fence_over(id) {
-        let policy = fence.close_policy.unwrap_or(thread.spawned.close_policy);
-        return owed_under_fence(thread, policy);
+    if session.is_closing(id) {
+        let asked_for = session.fences_over(id).filter_map(|fence| fence.close_policy).max();
+        return owed_under_fence(thread, asked_for.unwrap_or(thread.spawned.close_policy));
     }
     match thread.status.kind() {
         StatusKind::PendingInit => match (&thread.turn, &thread.runner) {

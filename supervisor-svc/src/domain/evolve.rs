@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use imbl::Vector;
+
 use super::{
     event::{Event, Recorded, SessionEvent, Spawned, ThreadEvent},
     ids::{Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId},
@@ -97,7 +99,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         grant: spawned.grant.clone(),
         sandbox: spawned.sandbox,
         budget: spawned.budget,
-        children: imbl::Vector::new(),
+        children: Vector::new(),
         open_children: 0,
         fence: None,
         runner: None,
@@ -174,12 +176,23 @@ impl Thread {
             }
             ThreadEvent::TurnStarted { turn, report, .. } => {
                 self.last_report = *report;
-                self.turn = LatestTurn::Running { turn: *turn };
+                self.turn = LatestTurn::Running {
+                    turn: *turn,
+                    inputs: self.turn.inputs(),
+                };
                 self.become_at(Status::Running, sequence, time);
             }
             ThreadEvent::InputDelivered { number, report, .. } => {
                 self.last_report = *report;
-                self.pending_inputs.retain(|input| input.number != *number);
+                let (delivered, left): (Vector<PendingInput>, Vector<PendingInput>) = self
+                    .pending_inputs
+                    .iter()
+                    .cloned()
+                    .partition(|input| input.number == *number);
+                self.pending_inputs = left;
+                if let LatestTurn::Running { inputs, .. } = &mut self.turn {
+                    inputs.append(delivered);
+                }
             }
             ThreadEvent::InterruptRequested { turn, .. } => self.interrupt = Some(*turn),
             ThreadEvent::TurnEnded {
@@ -191,9 +204,11 @@ impl Thread {
                 self.usage = *usage;
                 self.interrupt = None;
                 self.conditions.remove(&super::event::ConditionKind::Stalled);
-                self.turn = LatestTurn::Ended {
-                    turn: self.turn.number(),
-                };
+                if !self.turn.is_undispatched() {
+                    self.turn = LatestTurn::Ended {
+                        turn: self.turn.number(),
+                    };
+                }
                 self.become_at(Status::Settled(outcome.clone()), sequence, time);
             }
             ThreadEvent::NoteSet(note) => self.note.clone_from(note),
@@ -236,7 +251,8 @@ impl Thread {
         self.status = status;
     }
 
-    /// A new attempt numbers its reports anew, and its runner has seen nothing of the dispatched turn.
+    /// A new attempt numbers its reports anew, and its runner has seen nothing of the turn that was under way: what that
+    /// turn was given waits for the next one.
     fn begin_generation(&mut self, generation: Generation) {
         if generation == self.generation {
             return;
@@ -246,11 +262,13 @@ impl Thread {
         self.earlier_usage = self.earlier_usage.plus(self.usage);
         self.usage = Usage::default();
         self.interrupt = None;
-        if let LatestTurn::Dispatched { turn, inputs } = &self.turn {
-            let mut waiting = inputs.clone();
-            waiting.append(self.pending_inputs.clone());
+        if !self.turn.is_undispatched() {
+            let mut waiting = self.turn.inputs();
+            waiting.append(std::mem::take(&mut self.pending_inputs));
             self.pending_inputs = waiting;
-            self.turn = LatestTurn::Ended { turn: *turn };
+            self.turn = LatestTurn::Ended {
+                turn: self.turn.number(),
+            };
         }
     }
 

@@ -30,10 +30,12 @@ pub fn active(session: &Session) -> u32 {
     u32::try_from(session.holding().len()).unwrap_or(u32::MAX)
 }
 
-/// Whether a slot is free for somebody who is not in the queue: a newcomer never overtakes it.
+/// Whether a slot is free for somebody who is not in the queue: a newcomer never overtakes it. Who is queued under a fence
+/// will never be admitted and holds nobody up.
 #[must_use]
 pub fn slot_for_newcomer(session: &Session) -> bool {
-    session.queued().next().is_none() && active(session) < session.settings.limits.max_threads
+    let somebody_waits = session.queued().any(|id| !session.is_closing(id));
+    !somebody_waits && active(session) < session.settings.limits.max_threads
 }
 
 /// The threads that leave the queue now, first come, first served.
@@ -72,6 +74,15 @@ pub fn room_for_one(session: &Session) -> Result<(), Refusal> {
             remedy: "open a new session",
         });
     }
+    room_to_open(session)
+}
+
+/// Checks that one thread more may be open.
+///
+/// # Errors
+/// [`Refusal::OpenLimit`].
+pub fn room_to_open(session: &Session) -> Result<(), Refusal> {
+    let limits = &session.settings.limits;
     if session.open_count() >= limits.max_open_threads as usize {
         return Err(Refusal::OpenLimit {
             what: "open agent thread",

@@ -14,7 +14,7 @@ use super::{
     ids::{EdgeId, Sequence, SessionId, ThreadId},
     settings::{Settings, SlotRelease, Usage},
     status::StatusKind,
-    thread::Thread,
+    thread::{LatestTurn, Thread},
     time::UnixMillis,
 };
 
@@ -172,7 +172,12 @@ impl Session {
     /// The nearest fence over a thread.
     #[must_use]
     pub fn fence_over(&self, id: ThreadId) -> Option<&Arc<Fence>> {
-        self.lineage(id).find_map(|thread| thread.fence.as_ref())
+        self.fences_over(id).next()
+    }
+
+    /// Every fence over a thread, the nearest first: the earliest deadline and the strictest policy of them count.
+    pub fn fences_over(&self, id: ThreadId) -> impl Iterator<Item = &Arc<Fence>> {
+        self.lineage(id).filter_map(|thread| thread.fence.as_ref())
     }
 
     /// A thread and everything below it, parents before children, siblings in spawn order.
@@ -254,10 +259,14 @@ impl Session {
     fn holds_slot(&self, thread: &Thread) -> bool {
         let counted = match self.settings.slot_release {
             SlotRelease::Settle => thread.status.kind().is_active(),
-            SlotRelease::Close => !matches!(
-                thread.status.kind(),
-                StatusKind::Queued | StatusKind::AwaitingApproval | StatusKind::Shutdown
-            ),
+            // Who settled before it ever had a turn took no slot that closing could free.
+            SlotRelease::Close => match thread.status.kind() {
+                StatusKind::PendingInit | StatusKind::Running => true,
+                StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => {
+                    thread.turn != LatestTurn::None
+                }
+                StatusKind::Queued | StatusKind::AwaitingApproval | StatusKind::Shutdown => false,
+            },
         };
         counted && thread.spawned.parent.is_some()
     }

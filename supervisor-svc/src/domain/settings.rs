@@ -79,14 +79,14 @@ pub enum SlotRelease {
     Close,
 }
 
-/// How a running turn ends when its thread is closed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How a running turn ends when its thread is closed; ordered from mild to strict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClosePolicy {
+    /// Let the turn finish within the cascade's deadline.
+    FinishTurn,
     /// Ask, then kill after the grace.
     #[default]
     Terminate,
-    /// Let the turn finish within the cascade's deadline.
-    FinishTurn,
     /// Kill at once.
     Kill,
 }

@@ -89,6 +89,8 @@ pub enum LatestTurn {
     Running {
         /// The turn.
         turn: Turn,
+        /// The inputs that it was given; they are pending again if it is begun anew.
+        inputs: Vector<PendingInput>,
     },
     /// Over.
     Ended {
@@ -104,12 +106,21 @@ impl LatestTurn {
         matches!(self, Self::None | Self::Ended { .. })
     }
 
+    /// What it was given, while it is under way.
+    #[must_use]
+    pub fn inputs(&self) -> Vector<PendingInput> {
+        match self {
+            Self::Dispatched { inputs, .. } | Self::Running { inputs, .. } => inputs.clone(),
+            Self::None | Self::Ended { .. } => Vector::new(),
+        }
+    }
+
     /// Its number; zero if there is none.
     #[must_use]
     pub const fn number(&self) -> Turn {
         match self {
             Self::None => Turn::ZERO,
-            Self::Dispatched { turn, .. } | Self::Running { turn } | Self::Ended { turn } => *turn,
+            Self::Dispatched { turn, .. } | Self::Running { turn, .. } | Self::Ended { turn } => *turn,
         }
     }
 }
@@ -124,6 +135,23 @@ pub struct PendingInput {
 }
 
 impl Thread {
+    /// The turn that is under way, or that the thread waits for; the last one where it is settled.
+    #[must_use]
+    pub fn present_turn(&self) -> Turn {
+        let waits = matches!(self.status, Status::Queued | Status::PendingInit) && self.turn.is_undispatched();
+        if waits {
+            self.turn.number().next()
+        } else {
+            self.turn.number()
+        }
+    }
+
+    /// Whether a runner was handed this turn and has not ended it.
+    #[must_use]
+    pub fn has_under_way(&self, turn: Turn) -> bool {
+        !self.turn.is_undispatched() && self.turn.number() == turn
+    }
+
     /// What it spent in all attempts.
     #[must_use]
     pub const fn total_usage(&self) -> Usage {

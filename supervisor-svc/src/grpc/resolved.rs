@@ -166,4 +166,3 @@ fn blank(sandbox: Sandbox) -> Spawned {
         input: None,
     }
 }
-

@@ -49,11 +49,7 @@ impl SupervisorService {
             .await?;
         let shown = self.show(&done.session, target)?;
         Ok(pb::SendInputResponse {
-            input_number: done
-                .outcome
-                .input
-                .map(InputNumber::get)
-                .unwrap_or_default(),
+            input_number: done.outcome.input.map(InputNumber::get).unwrap_or_default(),
             queue_position: shown.queue_position,
             thread: Some(shown),
         })
@@ -200,7 +196,6 @@ impl SupervisorService {
         })
     }
 
-
     /// The session and the thread that a call names, once the caller may act on it.
     pub(super) async fn target(
         &self,
@@ -229,12 +224,7 @@ impl SupervisorService {
 }
 
 /// The status that a close answers: that from before the call, with its message where the thread had settled.
-fn status_before(
-    before: &Session,
-    after: &Session,
-    target: ThreadId,
-    remembered: Option<StatusKind>,
-) -> pb::Status {
+fn status_before(before: &Session, after: &Session, target: ThreadId, remembered: Option<StatusKind>) -> pb::Status {
     let earlier = before.thread(target).or_else(|| after.thread(target));
     let mut status = earlier
         .map(|thread| wire::thread::status(&thread.status, thread.since))

@@ -125,7 +125,6 @@ impl SupervisorService {
         }))
     }
 
-
     /// Waits for a durable state, at most as long as a cascade may take and the caller waits.
     pub(super) async fn until(
         &self,

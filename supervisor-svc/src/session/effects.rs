@@ -146,10 +146,8 @@ impl Actor {
     /// Asks the runner to stop the program. Where there is no program to stop, or the cascade's time is over, the thread is
     /// closed without its word.
     fn stop(&mut self, id: ThreadId, runner: &RunnerId, generation: Generation, policy: ClosePolicy) {
-        let overdue = self
-            .session
-            .fence_over(id)
-            .is_some_and(|fence| fence.deadline <= clock::now());
+        let now = clock::now();
+        let overdue = self.session.fences_over(id).any(|fence| fence.deadline <= now);
         let forced = match self.context.runners.standing(runner, id, generation) {
             Standing::Holds | Standing::Away | Standing::Lost if overdue => true,
             Standing::Holds => {

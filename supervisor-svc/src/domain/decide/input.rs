@@ -5,12 +5,12 @@ use crate::domain::{
     authority,
     content::ContentRef,
     event::{Event, ThreadEvent},
-    ids::{ThreadId, Turn},
+    ids::{ReportSequence, ThreadId, Turn},
     limits,
     refusal::Refusal,
     session::Session,
     settings::OnLimit,
-    status::{Settled, Status, StatusKind, Step},
+    status::{Settled, Status, Step},
     thread::Thread,
 };
 
@@ -48,7 +48,7 @@ pub(super) fn send(
     }
     let mut events = Vec::new();
     if interrupt {
-        events.extend(stop(thread, "new input"));
+        events.extend(stop_under_way(thread, "new input"));
     }
     events.push(Event::Thread(
         thread.id,
@@ -77,32 +77,26 @@ pub(super) fn interrupt(
     if !top.status.kind().is_open() {
         return Err(Refusal::ThreadClosed(top.id));
     }
-    if turn.is_some_and(|turn| turn != top.turn.number()) {
+    if turn.is_some_and(|turn| turn != top.present_turn()) {
         return Ok(Vec::new());
     }
     let affected = if only_this { vec![top] } else { session.subtree(target) };
     Ok(affected
         .into_iter()
-        .filter(|thread| !thread.spawned.client_owned)
+        .filter(|thread| !thread.spawned.client_owned && !session.is_closing(thread.id))
         .filter_map(|thread| stop(thread, reason))
         .collect())
 }
 
-/// A turn that runs is asked to stop; one that has not started is over at once.
+/// A turn that a runner has is asked to stop; one that nobody was handed is over at once.
 fn stop(thread: &Thread, reason: &str) -> Option<Event> {
-    let event = match &thread.status {
-        Status::Running if thread.interrupt.is_none() => ThreadEvent::InterruptRequested {
-            turn: thread.turn.number(),
-            reason: reason.to_owned(),
-        },
-        // The runner may be starting it this very moment: the mark is owed until the turn ends.
-        Status::PendingInit if thread.runner.is_some() && thread.interrupt.is_none() => {
-            ThreadEvent::InterruptRequested {
-                turn: thread.turn.number(),
-                reason: reason.to_owned(),
-            }
-        }
-        Status::PendingInit | Status::Queued if thread.runner.is_none() => ThreadEvent::TurnEnded {
+    let waits = matches!(thread.status, Status::Queued | Status::PendingInit) && thread.turn.is_undispatched();
+    if !waits {
+        return stop_under_way(thread, reason);
+    }
+    Some(Event::Thread(
+        thread.id,
+        ThreadEvent::TurnEnded {
             turn: Turn::ZERO,
             generation: thread.generation,
             outcome: Settled::Interrupted {
@@ -110,15 +104,21 @@ fn stop(thread: &Thread, reason: &str) -> Option<Event> {
             },
             usage: thread.usage,
             output: None,
-            report: crate::domain::ids::ReportSequence::ZERO,
+            report: ReportSequence::ZERO,
         },
-        Status::Queued
-        | Status::AwaitingApproval
-        | Status::PendingInit
-        | Status::Running
-        | Status::Settled(_)
-        | Status::Shutdown { .. } => return None,
-    };
-    debug_assert_ne!(thread.status.kind(), StatusKind::Shutdown);
-    Some(Event::Thread(thread.id, event))
+    ))
+}
+
+/// The mark is owed until the turn ends: its runner may be starting it this very moment.
+fn stop_under_way(thread: &Thread, reason: &str) -> Option<Event> {
+    let under_way = thread.status.kind().is_active() && !thread.turn.is_undispatched();
+    (under_way && thread.interrupt.is_none()).then(|| {
+        Event::Thread(
+            thread.id,
+            ThreadEvent::InterruptRequested {
+                turn: thread.turn.number(),
+                reason: reason.to_owned(),
+            },
+        )
+    })
 }

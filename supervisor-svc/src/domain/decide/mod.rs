@@ -26,6 +26,8 @@ use super::{
 pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
     match command {
         Command::Spawn(spawn) => spawn::commit(session, spawn),
+        // A fenced thread records nothing but its end.
+        Command::FailSpawn { parent, .. } if session.is_closing(*parent) => Ok(Vec::new()),
         Command::FailSpawn {
             parent,
             agent_type,

@@ -43,7 +43,9 @@ pub(super) fn apply(
             turn_ended(session, thread, *turn, outcome.kind(), ended)
         }
         Report::InputDelivered { number, turn } => {
-            if !thread.pending_inputs.iter().any(|input| input.number == *number) {
+            let runs = matches!(&thread.turn, LatestTurn::Running { turn: running, .. } if running == turn);
+            let fenced = session.is_closing(id);
+            if !runs || fenced || !thread.pending_inputs.iter().any(|input| input.number == *number) {
                 return Vec::new();
             }
             vec![Event::Thread(
@@ -56,7 +58,8 @@ pub(super) fn apply(
                 },
             )]
         }
-        Report::Stopped { detail } => stopped(session, thread, detail),
+        Report::Stopped { detail } => stopped(session, thread, detail, sequence),
+        Report::Artifact(_) if session.is_closing(id) => Vec::new(),
         Report::Artifact(artifact) => vec![Event::Thread(
             id,
             ThreadEvent::ArtifactRecorded {
@@ -65,6 +68,14 @@ pub(super) fn apply(
                 report: sequence,
             },
         )],
+        Report::PolicyGap(gap)
+            if thread
+                .conditions
+                .get(&ConditionKind::PolicyGap)
+                .is_some_and(|(_, known)| known == gap) =>
+        {
+            Vec::new()
+        }
         Report::PolicyGap(gap) => vec![Event::Thread(
             id,
             ThreadEvent::ConditionChanged {
@@ -92,34 +103,30 @@ fn turn_started(session: &Session, thread: &Thread, turn: Turn, report: ReportSe
 }
 
 fn turn_ended(session: &Session, thread: &Thread, turn: Turn, kind: StatusKind, ended: ThreadEvent) -> Vec<Event> {
-    let is_latest = thread.turn.number() == turn;
-    if !is_latest || super::step(thread, Step::Ended(kind), "end a turn").is_err() {
+    if !thread.has_under_way(turn) || super::step(thread, Step::Ended(kind), "end a turn").is_err() {
         return Vec::new();
     }
-    let mut events = vec![Event::Thread(thread.id, ended)];
-    // Input that came during the turn starts the next one; the slot that this one frees is its own.
-    if !thread.pending_inputs.is_empty() && !session.is_closing(thread.id) && !session.paused {
-        events.push(Event::Thread(thread.id, ThreadEvent::Admitted));
-    }
-    events
+    and_next(session, thread, Event::Thread(thread.id, ended))
+}
+
+/// A turn's end, and the next turn's beginning if input came meanwhile: the slot that the one frees is the other's.
+fn and_next(session: &Session, thread: &Thread, end: Event) -> Vec<Event> {
+    let goes_on = !thread.pending_inputs.is_empty() && !session.is_closing(thread.id) && !session.paused;
+    let next = goes_on.then_some(Event::Thread(thread.id, ThreadEvent::Admitted));
+    [end].into_iter().chain(next).collect()
 }
 
 /// The program is gone. Under a fence that was asked for and the thread is closed; otherwise a turn that was under way failed.
-fn stopped(session: &Session, thread: &Thread, detail: &str) -> Vec<Event> {
+fn stopped(session: &Session, thread: &Thread, detail: &str, report: ReportSequence) -> Vec<Event> {
     if session.is_closing(thread.id) {
         return super::close::finish(session, thread.id, false);
     }
-    let under_way = match &thread.turn {
-        LatestTurn::Dispatched { turn, .. } | LatestTurn::Running { turn } if thread.status.kind().is_active() => *turn,
-        LatestTurn::None | LatestTurn::Dispatched { .. } | LatestTurn::Running { .. } | LatestTurn::Ended { .. } => {
-            return Vec::new();
-        }
-    };
-    vec![errored(
-        thread,
-        under_way,
-        format!("the agent program ended before its turn did: {detail}"),
-    )]
+    if thread.turn.is_undispatched() || !thread.status.kind().is_active() {
+        return Vec::new();
+    }
+    let message = format!("the agent program ended before its turn did: {detail}");
+    let end = ended(thread, Settled::Errored { message, content: None }, report);
+    and_next(session, thread, end)
 }
 
 /// The attempt is over without a word of its runner: by policy the thread is placed anew or settled.
@@ -133,6 +140,12 @@ pub(super) fn lose_runner(session: &Session, id: ThreadId, generation: Generatio
     if session.is_closing(id) {
         return super::close::finish(session, id, true);
     }
+    if thread.interrupt.is_some() && !thread.turn.is_undispatched() {
+        // It was to be stopped, and it has stopped.
+        let reason = reason.to_owned();
+        let end = ended(thread, Settled::Interrupted { reason }, ReportSequence::ZERO);
+        return and_next(session, thread, end);
+    }
     let started = matches!(thread.turn, LatestTurn::Running { .. });
     let restart = !started || session.settings.restart_policy == RestartPolicy::OnLost;
     match (&thread.runner, restart) {
@@ -145,7 +158,7 @@ pub(super) fn lose_runner(session: &Session, id: ThreadId, generation: Generatio
                 generation: generation.next(),
             },
         )],
-        (Some(_), false) => vec![errored(thread, thread.turn.number(), reason.to_owned())],
+        (Some(_), false) => and_next(session, thread, failed(thread, reason)),
         (None, _) => Vec::new(),
     }
 }
@@ -153,23 +166,37 @@ pub(super) fn lose_runner(session: &Session, id: ThreadId, generation: Generatio
 /// The dispatched turn cannot be started by anybody: the thread is settled.
 pub(super) fn refuse_start(session: &Session, id: ThreadId, generation: Generation, message: &str) -> Vec<Event> {
     match session.thread(id) {
-        Some(thread) if thread.generation == generation && thread.status.kind() == StatusKind::PendingInit => {
-            vec![errored(thread, thread.turn.number(), message.to_owned())]
+        Some(thread)
+            if thread.generation == generation
+                && thread.status.kind() == StatusKind::PendingInit
+                && !thread.turn.is_undispatched() =>
+        {
+            and_next(session, thread, failed(thread, message))
         }
         Some(_) | None => Vec::new(),
     }
 }
 
-fn errored(thread: &Thread, turn: Turn, message: String) -> Event {
+/// The latest turn failed, and no runner said so.
+fn failed(thread: &Thread, message: &str) -> Event {
+    let message = message.to_owned();
+    ended(
+        thread,
+        Settled::Errored { message, content: None },
+        ReportSequence::ZERO,
+    )
+}
+
+fn ended(thread: &Thread, outcome: Settled, report: ReportSequence) -> Event {
     Event::Thread(
         thread.id,
         ThreadEvent::TurnEnded {
-            turn,
+            turn: thread.turn.number(),
             generation: thread.generation,
-            outcome: Settled::Errored { message, content: None },
+            outcome,
             usage: thread.usage,
             output: None,
-            report: ReportSequence::ZERO,
+            report,
         },
     )
 }

@@ -8,6 +8,7 @@ use crate::domain::{
     limits,
     refusal::Refusal,
     session::Session,
+    settings::SlotRelease,
     status::{Settled, Status},
 };
 
@@ -23,7 +24,11 @@ pub(super) fn resume(session: &Session, caller: &Caller, target: ThreadId) -> Re
     };
     super::may_start_in(session, parent)?;
     limits::child_depth(session, parent)?;
-    limits::room_for_one(session)?;
+    limits::room_to_open(session)?;
+    // Where settled threads hold slots, an open one needs a slot from the start.
+    if session.settings.slot_release == SlotRelease::Close && !limits::slot_for_newcomer(session) {
+        return Err(limits::no_slot(session));
+    }
     let source = match session.settings.policy_inheritance {
         tool_policy::Inheritance::Attenuate => &parent.grant,
         tool_policy::Inheritance::Ceiling => &session.ceiling,

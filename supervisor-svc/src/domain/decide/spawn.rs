@@ -48,24 +48,28 @@ pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Th
     let parent = authorize(session, wanted)?;
     super::may_start_in(session, parent)?;
     limits::child_depth(session, parent)?;
-    gate(wanted, parent)?;
+    gate(session, wanted, parent)?;
     free_alias(session, wanted.alias)?;
     Ok(parent)
 }
 
-/// The spawn gate: the caller's role says which roles it may spawn; operators pass.
-fn gate(wanted: &Wanted<'_>, parent: &Thread) -> Result<(), Refusal> {
-    let allowed = &parent.spawned.spawn_list;
-    let listed = allowed.is_empty() || allowed.iter().any(|name| same_role(name, wanted.agent_type));
-    match wanted.caller {
-        Caller::Operator { .. } => Ok(()),
-        Caller::Thread { .. } if listed => Ok(()),
-        Caller::Thread { .. } => Err(Refusal::SpawnNotAllowed {
-            caller: parent.spawned.agent_type.clone(),
-            wanted: wanted.agent_type.to_owned(),
-            allowed: allowed.clone(),
-        }),
+/// The spawn gate: the caller's role says which roles it may spawn, wherever in its subtree, and so does the parent's;
+/// operators pass.
+fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), Refusal> {
+    let Some(caller) = wanted.caller.thread().and_then(|id| session.thread(id)) else {
+        return Ok(());
+    };
+    for spawner in [caller, parent] {
+        let allowed = &spawner.spawned.spawn_list;
+        if !allowed.is_empty() && !allowed.iter().any(|name| same_role(name, wanted.agent_type)) {
+            return Err(Refusal::SpawnNotAllowed {
+                caller: spawner.spawned.agent_type.clone(),
+                wanted: wanted.agent_type.to_owned(),
+                allowed: allowed.clone(),
+            });
+        }
     }
+    Ok(())
 }
 
 /// Kebab and snake spellings name the same role.

@@ -1,0 +1,24 @@
+//! The rules of the supervisor, without a store, a clock, runners or the network: tables of what each verb does in each
+//! state, and a model that plays random histories and checks the laws of CONTRACT.md §3 and STATE.md §2-5 after every append.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "domain/close.rs"]
+mod close;
+#[path = "domain/control.rs"]
+mod control;
+#[path = "domain/laws.rs"]
+mod laws;
+#[path = "domain/model.rs"]
+mod model;
+#[path = "domain/queue.rs"]
+mod queue;
+#[path = "domain/reports.rs"]
+mod reports;
+#[path = "domain/resume.rs"]
+mod resume;
+#[path = "domain/spawning.rs"]
+mod spawning;
+#[path = "domain/steps.rs"]
+mod steps;
+#[path = "domain/world.rs"]
+mod world;

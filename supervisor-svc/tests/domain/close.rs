@@ -1,0 +1,352 @@
+//! Closing: the fence, the order, what is owed, and the end of the session.
+
+use std::time::Duration;
+
+use supervisor_svc::domain::{
+    cascade::{next_ready, ready_leaves},
+    command::{Command, Report},
+    effect::{Owed, owed},
+    event::{CloseCause, Event, ThreadEvent},
+    ids::{Generation, RunnerId, ThreadId, Turn},
+    settings::{ClosePolicy, OnLimit},
+    status::{
+        Settled, Status,
+        StatusKind::{self, Completed, PendingInit, Queued, Shutdown},
+    },
+};
+
+use crate::world::{World, close, name, operator, resume, send, send_with, settled, stopped};
+
+/// `top` with the children `older` and `newer`, and `beside` it another, all of them running.
+struct Tree {
+    world: World,
+    top: ThreadId,
+    older: ThreadId,
+    newer: ThreadId,
+    beside: ThreadId,
+}
+
+fn tree() -> Tree {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let top = world.spawn_running(root);
+    let older = world.spawn_running(top);
+    let beside = world.spawn_running(root);
+    let newer = world.spawn_running(top);
+    Tree {
+        world,
+        top,
+        older,
+        newer,
+        beside,
+    }
+}
+
+/// The threads whose closing is in the log, in its order.
+fn closings(world: &World) -> Vec<ThreadId> {
+    let closed = |event: &Event| match event {
+        Event::Thread(id, ThreadEvent::Closed { .. }) => Some(*id),
+        _ => None,
+    };
+    world
+        .log
+        .iter()
+        .filter_map(|recorded| closed(&recorded.event))
+        .collect()
+}
+
+#[test]
+fn a_close_is_one_record_that_says_what_was_before() {
+    for kind in StatusKind::ALL {
+        let (mut world, id) = World::with_thread_in(kind);
+        let events = world.run(&close(operator(), id));
+        if kind == Shutdown {
+            assert_eq!(events, [] as [&str; 0]);
+            continue;
+        }
+        assert_eq!(events, ["CloseRequested"], "{kind}");
+        let fence = world.session.fence_over(id).unwrap();
+        assert_eq!((fence.status_before, fence.cause), (kind, CloseCause::Close));
+        assert_eq!(fence.deadline.since(world.session.updated), Duration::from_secs(30));
+        assert_eq!(world.status(id), kind, "it is closed later");
+    }
+}
+
+#[test]
+fn closing_again_changes_nothing() {
+    let Tree {
+        mut world, top, older, ..
+    } = tree();
+    assert_eq!(world.run(&close(operator(), top)), ["CloseRequested"]);
+    for id in [top, older] {
+        assert_eq!(
+            world.run(&close(operator(), id)),
+            [] as [&str; 0],
+            "the fence over it is enough"
+        );
+    }
+    world.wind_down();
+    for id in [top, older] {
+        assert_eq!(world.run(&close(operator(), id)), [] as [&str; 0]);
+    }
+}
+
+#[test]
+fn a_fence_above_a_fence_closes_both() {
+    let Tree {
+        mut world,
+        top,
+        older,
+        newer,
+        ..
+    } = tree();
+    world.run(&close(operator(), older));
+    assert_eq!(world.run(&close(operator(), top)), ["CloseRequested"]);
+    world.wind_down();
+    for id in [top, older, newer] {
+        assert_eq!(world.status(id), Shutdown);
+    }
+}
+
+#[test]
+fn nothing_starts_under_a_fence() {
+    let Tree {
+        mut world,
+        top,
+        older,
+        newer,
+        beside,
+    } = tree();
+    // What is under way when the fence comes: a turn that is handed out, one that is not, a closed thread.
+    let root = world.root();
+    let handed_out = world.spawn(top);
+    world.dispatch(handed_out);
+    let starting = world.spawn(top);
+    world.close(newer);
+    let dispatch = world.dispatch_to(starting, &RunnerId::new("r0"));
+    world.run(&close(operator(), top));
+
+    for id in [top, older, handed_out] {
+        let expected = format!("agent with id {id} is being closed; nothing new can start in it");
+        let spawn = world.wanted(id);
+        assert_eq!(world.refusal(&Command::Spawn(Box::new(spawn))), expected);
+        assert_eq!(world.refusal(&send(operator(), id)), expected);
+    }
+    assert_eq!(
+        world.refusal(&resume(operator(), newer)),
+        format!("agent with id {top} is being closed; nothing new can start in it")
+    );
+    assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), [] as [&str; 0]);
+    let turn = Turn::new(1);
+    assert_eq!(world.report(handed_out, Report::TurnStarted { turn }), [] as [&str; 0]);
+    assert_eq!(world.end(older, settled(Completed)), ["TurnEnded"], "what runs may end");
+
+    // The rest of the session goes on.
+    assert_eq!(world.run(&send(operator(), beside)), ["InputQueued"]);
+    world.spawn(root);
+}
+
+#[test]
+fn input_that_came_before_the_fence_starts_no_turn_under_it() {
+    let Tree { mut world, top, .. } = tree();
+    world.run(&send(operator(), top));
+    world.run(&close(operator(), top));
+    assert_eq!(world.end(top, settled(Completed)), ["TurnEnded"]);
+}
+
+#[test]
+fn who_waits_under_a_fence_is_passed_over() {
+    let mut world = World::with_slots(2);
+    let root = world.root();
+    let top = world.spawn_running(root);
+    let beside = world.spawn_running(root);
+    let fenced = world.enqueue(top);
+    let waiting = world.enqueue(root);
+    world.run(&close(operator(), top));
+    assert_eq!(world.end(beside, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+    assert_eq!((world.status(fenced), world.status(waiting)), (Queued, PendingInit));
+    world.wind_down();
+    assert_eq!(world.status(fenced), Shutdown);
+}
+
+#[test]
+fn who_waits_under_a_fence_keeps_nobody_from_a_free_slot() {
+    let mut world = World::with_slots(2);
+    let root = world.root();
+    // The top waits for a slot, and cannot be closed at once: its child runs.
+    let top = world.spawn_running(root);
+    world.spawn_running(top);
+    world.end(top, settled(Completed));
+    let beside = world.spawn_running(root);
+    world.run(&send_with(operator(), top, false, OnLimit::Queue));
+    assert_eq!(world.status(top), Queued);
+    world.run(&close(operator(), top));
+    world.end(beside, settled(Completed));
+    let newcomer = world.spawn(root);
+    assert_eq!(world.status(newcomer), PendingInit);
+}
+
+#[test]
+fn leaves_close_first_and_the_newest_of_them_first() {
+    let Tree {
+        mut world,
+        top,
+        older,
+        newer,
+        beside,
+    } = tree();
+    let root = world.root();
+    assert_eq!(ready_leaves(&world.session, root), [newer, beside, older]);
+    world.run(&close(operator(), top));
+    assert_eq!(ready_leaves(&world.session, top), [newer, older]);
+    assert_eq!(owed(&world.session, top), None, "its children are open");
+
+    world.run(&world.stop(newer).unwrap());
+    assert_eq!(next_ready(&world.session, newer), None, "the other child is open");
+    world.run(&world.stop(older).unwrap());
+    assert_eq!(next_ready(&world.session, older), Some(top));
+    world.run(&world.stop(top).unwrap());
+    assert_eq!(next_ready(&world.session, top), None, "the root is not fenced");
+    assert_eq!(closings(&world), [newer, older, top]);
+    assert_eq!(world.session.fenced().count(), 0);
+}
+
+#[test]
+fn who_has_open_children_is_not_closed_whatever_is_said() {
+    let Tree { mut world, top, .. } = tree();
+    world.run(&close(operator(), top));
+    for forced in [false, true] {
+        assert_eq!(
+            world.run(&Command::FinishClose { thread: top, forced }),
+            [] as [&str; 0]
+        );
+    }
+    assert_eq!(world.report(top, stopped()), [] as [&str; 0]);
+    assert_eq!(world.lose(top), [] as [&str; 0]);
+}
+
+#[test]
+fn without_a_fence_nothing_is_closed() {
+    for kind in StatusKind::ALL {
+        let (mut world, id) = World::with_thread_in(kind);
+        for forced in [false, true] {
+            assert_eq!(world.run(&Command::FinishClose { thread: id, forced }), [] as [&str; 0]);
+        }
+    }
+}
+
+#[test]
+fn what_is_owed_in_each_state() {
+    let runner = RunnerId::new("r0");
+    for (kind, open, fenced) in [
+        (Queued, None, Some(Owed::Close)),
+        (StatusKind::AwaitingApproval, None, Some(Owed::Close)),
+        (PendingInit, Some(Owed::Turn { last_runner: None }), Some(Owed::Close)),
+        (StatusKind::Running, None, Some(stop(&runner, ClosePolicy::Terminate))),
+        (Completed, None, Some(stop(&runner, ClosePolicy::Terminate))),
+        (StatusKind::Errored, None, Some(stop(&runner, ClosePolicy::Terminate))),
+        (
+            StatusKind::Interrupted,
+            None,
+            Some(stop(&runner, ClosePolicy::Terminate)),
+        ),
+        (Shutdown, None, None),
+    ] {
+        let (mut world, id) = World::with_thread_in(kind);
+        assert_eq!(owed(&world.session, id), open, "{kind}");
+        world.pause(true);
+        assert_eq!(owed(&world.session, id), None, "paused, {kind}");
+        world.run(&close(operator(), id));
+        assert_eq!(owed(&world.session, id), fenced, "fenced, {kind}");
+    }
+
+    let (mut world, id) = World::with_thread_in(PendingInit);
+    world.dispatch(id);
+    let start = Owed::Start {
+        runner: runner.clone(),
+        turn: Turn::new(1),
+    };
+    assert_eq!(owed(&world.session, id), Some(start.clone()));
+    world.pause(true);
+    assert_eq!(owed(&world.session, id), Some(start), "what was handed out goes on");
+    let how = Command::Close {
+        caller: operator(),
+        target: id,
+        reason: String::from("at once"),
+        cause: CloseCause::Close,
+        within: Duration::from_secs(1),
+        policy: Some(ClosePolicy::Kill),
+    };
+    world.run(&how);
+    assert_eq!(owed(&world.session, id), Some(stop(&runner, ClosePolicy::Kill)));
+}
+
+fn stop(runner: &RunnerId, policy: ClosePolicy) -> Owed {
+    Owed::Stop {
+        runner: runner.clone(),
+        generation: Generation::new(1),
+        policy,
+    }
+}
+
+#[test]
+fn a_closing_says_whether_it_was_forced_and_why() {
+    for (command, expected) in [
+        ("stopped", false),
+        ("finished", false),
+        ("forced", true),
+        ("lost", true),
+    ] {
+        let (mut world, id) = World::with_thread_in(StatusKind::Running);
+        world.run(&close(operator(), id));
+        let events = match command {
+            "stopped" => world.report(id, stopped()),
+            "lost" => world.lose(id),
+            other => world.run(&Command::FinishClose {
+                thread: id,
+                forced: other == "forced",
+            }),
+        };
+        assert_eq!(events, ["ThreadClosed"], "{command}");
+        let Event::Thread(_, ThreadEvent::Closed { forced, reason }) = &world.log.last().unwrap().event else {
+            panic!("another event");
+        };
+        assert_eq!((*forced, reason.as_str()), (expected, "no longer needed"));
+        let reason = String::from("no longer needed");
+        let before = Some(Settled::Interrupted { reason: reason.clone() });
+        assert_eq!(world.thread(id).status, Status::Shutdown { reason, before });
+        assert_eq!(world.thread(id).generation, Generation::new(2));
+    }
+}
+
+#[test]
+fn the_session_ends_with_its_root() {
+    let Tree { mut world, beside, .. } = tree();
+    let root = world.root();
+    world.close(root);
+    let names: Vec<_> = world.log.iter().map(|recorded| name(&recorded.event)).collect();
+    assert_eq!(names.last(), Some(&"SessionClosed"));
+    assert_eq!(names.iter().filter(|name| **name == "SessionClosed").count(), 1);
+    assert_eq!(closings(&world).last(), Some(&root));
+    assert_eq!(world.session.open_count(), 0);
+
+    let spawn = world.wanted(root);
+    for command in [Command::Spawn(Box::new(spawn)), send(operator(), root)] {
+        assert_eq!(world.refusal(&command), format!("agent with id {root} is closed"));
+    }
+    assert_eq!(world.refusal(&resume(operator(), root)), "the session is closed");
+    assert_eq!(
+        world.refusal(&resume(operator(), beside)),
+        format!("agent with id {root} is closed")
+    );
+    assert_eq!(world.run(&close(operator(), root)), [] as [&str; 0]);
+    assert_eq!(World::replay(&world.log), world.session);
+}
+
+#[test]
+fn a_closed_thread_frees_its_slot() {
+    let (mut world, id) = World::with_thread_in(StatusKind::Running);
+    let queued = world.enqueue(world.root());
+    world.close(id);
+    assert_eq!(world.status(queued), PendingInit);
+}

@@ -1,0 +1,529 @@
+//! Who may act on whom; input, interrupts, notes and listings in each state.
+
+use std::collections::BTreeSet;
+
+use supervisor_svc::domain::{
+    actor::Caller,
+    authority,
+    command::{Command, Report},
+    effect::{Owed, owed},
+    ids::{Generation, RunnerId, ThreadId, Turn},
+    input::{GivenInput, required},
+    limits::MAX_PENDING_INPUTS,
+    list::{ListScope, Listing, list},
+    refusal::Refusal,
+    settings::OnLimit,
+    status::{
+        Status,
+        StatusKind::{self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
+    },
+};
+
+use crate::world::{
+    World, close, deny, interrupt, note, operator, resume, run_root, send, send_with, settings, settled, thread_id,
+};
+
+/// Every verb on a thread, by the tool that it stands for.
+fn verbs(world: &mut World, caller: &Caller, target: ThreadId) -> Vec<(&'static str, Command)> {
+    let mut spawn = world.wanted(target);
+    spawn.caller = caller.clone();
+    vec![
+        ("spawn_agent", Command::Spawn(Box::new(spawn))),
+        ("send_input", send(caller.clone(), target)),
+        ("send_input", interrupt(caller.clone(), target)),
+        ("close_agent", close(caller.clone(), target)),
+        ("resume_agent", resume(caller.clone(), target)),
+        ("set_thread_note", note(caller.clone(), target, "busy")),
+    ]
+}
+
+// ---- authority ----
+
+#[test]
+fn an_operator_is_told_that_a_thread_does_not_exist() {
+    let mut world = World::with_slots(1);
+    let nobody = thread_id(999);
+    for (_, command) in verbs(&mut world, &operator(), nobody) {
+        assert_eq!(world.refusal(&command), format!("agent with id {nobody} not found"));
+    }
+}
+
+#[test]
+fn a_thread_is_told_the_same_of_others_and_of_nobody() {
+    let mut world = World::with_slots(4);
+    let root = world.root();
+    let own = world.spawn(root);
+    let sibling = world.spawn(root);
+    let nephew = world.spawn(sibling);
+    let caller = world.caller(own);
+    for target in [root, sibling, nephew, thread_id(999)] {
+        for (tool, command) in verbs(&mut world, &caller, target) {
+            let expected = if tool == "close_agent" {
+                "Not permitted to close agents outside your subtree."
+            } else {
+                "Not permitted to act on agents outside your subtree."
+            };
+            assert_eq!(world.refusal(&command), expected, "{tool}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_acts_on_itself_and_below() {
+    let mut world = World::with_slots(4);
+    let own = world.spawn(world.root());
+    let child = world.spawn(own);
+    let caller = world.caller(own);
+    for target in [own, child] {
+        assert_eq!(world.run(&note(caller.clone(), target, "busy")), ["NoteSet"]);
+        assert_eq!(world.run(&send(caller.clone(), target)), ["InputQueued"]);
+    }
+    assert_eq!(world.run(&close(caller, own)), ["CloseRequested"]);
+}
+
+#[test]
+fn a_thread_needs_the_tool_of_the_call() {
+    let mut world = World::with_slots(4);
+    let mut own = world.wanted(world.root());
+    own.role_layers = vec![deny("role \"worker\"", &["*"])];
+    let own = world.spawn_as(own);
+    let caller = world.caller(own);
+    for (tool, command) in verbs(&mut world, &caller, own) {
+        assert_eq!(
+            world.refusal(&command),
+            format!("tool \"{tool}\" is not allowed for agent_type \"worker\"")
+        );
+    }
+    for (method, tool) in [("WaitAgents", "wait"), ("ListActiveAgents", "list_active_agents")] {
+        let refused = authority::authorize(&world.session, &caller, method, own).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!("tool \"{tool}\" is not allowed for agent_type \"worker\"")
+        );
+    }
+    assert!(
+        authority::authorize(&world.session, &caller, "GetThread", own).is_ok(),
+        "it stands for no tool"
+    );
+}
+
+#[test]
+fn a_token_dies_with_its_attempt() {
+    let mut world = World::with_slots(4);
+    let own = world.spawn_running(world.root());
+    let first = world.caller(own);
+    assert!(authority::fresh(&world.session, &first).is_ok());
+    assert_eq!(authority::fresh(&world.session, &operator()), Err(Refusal::StaleToken));
+
+    world.close(own);
+    let while_closed = world.caller(own);
+    for caller in [&first, &while_closed] {
+        for (_, command) in verbs(&mut world, caller, own) {
+            assert_eq!(
+                world.refusal(&command),
+                "missing, malformed or stale token; send \"authorization: Bearer TOKEN\""
+            );
+        }
+    }
+    world.run(&resume(operator(), own));
+    for (caller, good) in [(first, false), (while_closed, false), (world.caller(own), true)] {
+        assert_eq!(authority::fresh(&world.session, &caller).is_ok(), good, "{caller:?}");
+    }
+    let unknown = Caller::Thread {
+        id: thread_id(999),
+        generation: Generation::new(1),
+    };
+    assert_eq!(authority::fresh(&world.session, &unknown), Err(Refusal::StaleToken));
+}
+
+// ---- input ----
+
+#[test]
+fn input_is_a_message_or_items() {
+    let items = |texts: &[&str]| -> Vec<String> { texts.iter().map(|text| (*text).to_owned()).collect() };
+    for (message, given, expected) in [
+        (
+            Some("a"),
+            items(&["b"]),
+            Err("Provide either message or items, but not both"),
+        ),
+        (
+            Some(""),
+            items(&["b"]),
+            Err("Provide either message or items, but not both"),
+        ),
+        (None, items(&[]), Err("Provide one of: message or items")),
+        (Some(""), items(&[]), Err("Empty message can't be sent to an agent")),
+        (
+            Some(" \n\t"),
+            items(&[]),
+            Err("Empty message can't be sent to an agent"),
+        ),
+        (Some(" a "), items(&[]), Ok(items(&["text: a "]))),
+        (None, items(&["b", "c"]), Ok(items(&["b", "c"]))),
+    ] {
+        let given = GivenInput {
+            message: message.map(str::to_owned),
+            items: given,
+        };
+        let taken = required(given.clone(), |message| format!("text:{message}"));
+        assert_eq!(
+            taken.map_err(|refusal| refusal.to_string()),
+            expected.map_err(str::to_owned),
+            "{given:?}"
+        );
+    }
+}
+
+#[test]
+fn input_waits_with_whoever_is_not_settled() {
+    for kind in [Queued, AwaitingApproval, PendingInit, Running] {
+        let (mut world, id) = World::with_thread_in(kind);
+        let waited = world.waiting_inputs(id).len();
+        assert_eq!(world.run(&send(operator(), id)), ["InputQueued"], "{kind}");
+        assert_eq!(world.status(id), kind);
+        assert_eq!(world.waiting_inputs(id).len(), waited + 1);
+    }
+}
+
+#[test]
+fn input_wakes_whoever_is_settled_if_a_slot_is_free() {
+    for kind in [Completed, Errored, Interrupted] {
+        let (mut world, id) = World::with_thread_in(kind);
+        assert_eq!(world.run(&send(operator(), id)), ["InputQueued", "ThreadAdmitted"]);
+        assert_eq!(world.status(id), PendingInit);
+        assert_eq!(world.waiting_inputs(id), [2]);
+        world.begin(id);
+        assert_eq!(world.thread(id).turn.number(), Turn::new(2));
+        assert_eq!(world.waiting_inputs(id), [] as [u32; 0]);
+
+        let (mut world, id) = World::with_thread_in(kind);
+        world.spawn(world.root());
+        assert_eq!(
+            world.refusal(&send(operator(), id)),
+            "agent thread limit reached (max 1)"
+        );
+        let queued = send_with(operator(), id, false, OnLimit::Queue);
+        assert_eq!(world.run(&queued), ["InputQueued"]);
+        assert_eq!((world.status(id), world.session.queue_position(id)), (Queued, Some(1)));
+    }
+}
+
+#[test]
+fn input_is_refused_where_nothing_may_start() {
+    let (mut world, id) = World::with_thread_in(Shutdown);
+    assert_eq!(
+        world.refusal(&send(operator(), id)),
+        format!("agent with id {id} is closed")
+    );
+
+    let (mut world, id) = World::with_thread_in(Running);
+    let root = world.root();
+    assert_eq!(
+        world.refusal(&send(operator(), root)),
+        format!("agent with id {root} is RUNNING; it cannot take input: its client executes it itself")
+    );
+    world.pause(true);
+    assert_eq!(
+        world.refusal(&send(operator(), id)),
+        "the session is paused; resume it with UpdateSession before spawning or sending input"
+    );
+    world.pause(false);
+    world.run(&close(operator(), id));
+    assert_eq!(
+        world.refusal(&send(operator(), id)),
+        format!("agent with id {id} is being closed; nothing new can start in it")
+    );
+}
+
+#[test]
+fn so_much_input_may_wait() {
+    let (mut world, id) = World::with_thread_in(Running);
+    for _ in 0..MAX_PENDING_INPUTS {
+        world.run(&send(operator(), id));
+    }
+    assert_eq!(
+        world.refusal(&send(operator(), id)),
+        format!("agent with id {id} has 64 inputs waiting; wait until it has read them")
+    );
+}
+
+#[test]
+fn input_of_a_turn_that_ends_starts_the_next_in_the_same_slot() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let queued = world.enqueue(world.root());
+    world.run(&send(operator(), id));
+    assert_eq!(world.end(id, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+    assert_eq!((world.status(id), world.status(queued)), (PendingInit, Queued));
+    assert_eq!(world.waiting_inputs(id), [2]);
+}
+
+#[test]
+fn input_with_interrupt_stops_the_turn_first() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let command = send_with(operator(), id, true, OnLimit::Refuse);
+    assert_eq!(world.run(&command), ["InterruptRequested", "InputQueued"]);
+    assert_eq!(world.run(&command), ["InputQueued"], "the stop is owed already");
+    assert_eq!(world.end(id, settled(Interrupted)), ["TurnEnded", "ThreadAdmitted"]);
+    assert_eq!(world.waiting_inputs(id), [2, 3]);
+
+    for kind in [Completed, Errored, Interrupted] {
+        let (mut world, id) = World::with_thread_in(kind);
+        let command = send_with(operator(), id, true, OnLimit::Refuse);
+        assert_eq!(
+            world.run(&command),
+            ["InputQueued", "ThreadAdmitted"],
+            "there is no turn to stop"
+        );
+    }
+}
+
+#[test]
+fn input_with_interrupt_costs_nobody_his_place() {
+    // Nothing runs, so there is nothing to stop.
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let starting = world.spawn(root);
+    let queue = [world.enqueue(root), world.enqueue(root)];
+    world.run(&send_with(operator(), queue[0], true, OnLimit::Refuse));
+    assert!(world.session.queued().eq(queue));
+    world.run(&send_with(operator(), starting, true, OnLimit::Refuse));
+    assert_eq!(world.status(starting), PendingInit);
+    assert!(world.session.queued().eq(queue));
+}
+
+#[test]
+fn a_root_that_a_runner_executes_takes_input_without_a_slot() {
+    let mut world = World::open(settings(), run_root());
+    let root = world.root();
+    world.begin(root);
+    world.end(root, settled(Completed));
+    assert_eq!(world.run(&send(operator(), root)), ["InputQueued", "ThreadAdmitted"]);
+    assert!(world.session.holding().is_empty());
+}
+
+// ---- interrupts ----
+
+#[test]
+fn what_an_interrupt_does_in_each_state() {
+    for (kind, events, then) in [
+        (Queued, &["TurnEnded"][..], Interrupted),
+        (AwaitingApproval, &[], AwaitingApproval),
+        (PendingInit, &["TurnEnded"], Interrupted),
+        (Running, &["InterruptRequested"], Running),
+        (Completed, &[], Completed),
+        (Errored, &[], Errored),
+        (Interrupted, &[], Interrupted),
+    ] {
+        let (mut world, id) = World::with_thread_in(kind);
+        assert_eq!(world.run(&interrupt(operator(), id)), events, "{kind}");
+        assert_eq!(world.status(id), then);
+        assert_eq!(world.run(&interrupt(operator(), id)), [] as [&str; 0], "once is enough");
+    }
+    let (mut world, id) = World::with_thread_in(Shutdown);
+    assert_eq!(
+        world.refusal(&interrupt(operator(), id)),
+        format!("agent with id {id} is closed")
+    );
+}
+
+#[test]
+fn an_interrupt_is_owed_until_the_turn_ends() {
+    // It was handed out, and the runner may be starting it this very moment.
+    let mut world = World::with_slots(1);
+    let id = world.spawn(world.root());
+    world.dispatch(id);
+    assert_eq!(world.run(&interrupt(operator(), id)), ["InterruptRequested"]);
+    let turn = Turn::new(1);
+    world.run(&world.says(id, Report::TurnStarted { turn }));
+    let runner = RunnerId::new("r0");
+    assert_eq!(owed(&world.session, id), Some(Owed::Interrupt { runner, turn }));
+    world.end(id, settled(Interrupted));
+    assert_eq!(owed(&world.session, id), None);
+    assert_eq!(world.thread(id).interrupt, None);
+}
+
+#[test]
+fn an_interrupt_ends_a_next_turn_that_nobody_was_handed() {
+    for kind in [Completed, Errored, Interrupted] {
+        let (mut world, id) = World::with_thread_in(kind);
+        world.run(&send(operator(), id));
+        assert_eq!(world.run(&interrupt(operator(), id)), ["TurnEnded"], "after {kind}");
+        assert_eq!(world.status(id), Interrupted);
+
+        // The same while it waits for a slot.
+        let (mut world, id) = World::with_thread_in(kind);
+        world.spawn(world.root());
+        world.run(&send_with(operator(), id, false, OnLimit::Queue));
+        assert_eq!(
+            world.run(&interrupt(operator(), id)),
+            ["TurnEnded"],
+            "queued after {kind}"
+        );
+        assert_eq!(world.status(id), Interrupted);
+    }
+
+    // And after the runner was lost that had been handed the turn.
+    let (mut world, id) = World::with_thread_in(PendingInit);
+    world.dispatch(id);
+    world.lose(id);
+    assert_eq!(world.run(&interrupt(operator(), id)), ["TurnEnded"]);
+    assert_eq!(world.status(id), Interrupted);
+    assert_eq!(world.waiting_inputs(id), [1]);
+}
+
+fn only_if(turn: u32, target: ThreadId) -> Command {
+    Command::Interrupt {
+        caller: operator(),
+        target,
+        turn: Some(Turn::new(turn)),
+        only_this: false,
+        reason: String::from("enough"),
+    }
+}
+
+#[test]
+fn an_interrupt_of_another_turn_does_nothing() {
+    let (mut world, id) = World::with_thread_in(Running);
+    for turn in [0, 2] {
+        assert_eq!(world.run(&only_if(turn, id)), [] as [&str; 0]);
+    }
+    assert_eq!(world.run(&only_if(1, id)), ["InterruptRequested"]);
+    world.end(id, settled(Interrupted));
+    assert_eq!(world.run(&only_if(1, id)), [] as [&str; 0]);
+
+    // A retry of it does not hit the next turn, handed out or not.
+    world.run(&send(operator(), id));
+    assert_eq!(
+        world.run(&only_if(1, id)),
+        [] as [&str; 0],
+        "the next turn is not handed out yet"
+    );
+    assert_eq!(world.status(id), PendingInit);
+    world.begin(id);
+    assert_eq!(world.run(&only_if(1, id)), [] as [&str; 0]);
+    assert_eq!(world.run(&only_if(2, id)), ["InterruptRequested"]);
+}
+
+#[test]
+fn an_interrupt_cascades_unless_told_not_to() {
+    let mut world = World::with_slots(4);
+    let root = world.root();
+    let top = world.spawn_running(root);
+    let child = world.spawn_running(top);
+    let waiting = world.spawn(top);
+    let beside = world.spawn_running(root);
+    let only_this = Command::Interrupt {
+        caller: operator(),
+        target: top,
+        turn: None,
+        only_this: true,
+        reason: String::from("enough"),
+    };
+    assert_eq!(world.run(&only_this), ["InterruptRequested"]);
+    assert_eq!(
+        world.run(&interrupt(operator(), top)),
+        ["InterruptRequested", "TurnEnded"]
+    );
+    assert_eq!(world.thread(child).interrupt, Some(Turn::new(1)));
+    assert_eq!(world.status(waiting), Interrupted);
+    assert_eq!(world.thread(beside).interrupt, None);
+    // The root's client executes it itself; only what is below is stopped.
+    assert_eq!(world.run(&interrupt(operator(), root)), ["InterruptRequested"]);
+    assert_eq!(world.status(root), Running);
+}
+
+#[test]
+fn an_interrupt_frees_the_slot_of_a_turn_that_never_began() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let first = world.spawn(root);
+    let queued = world.enqueue(root);
+    assert_eq!(
+        world.run(&interrupt(operator(), first)),
+        ["TurnEnded", "ThreadAdmitted"]
+    );
+    assert_eq!((world.status(first), world.status(queued)), (Interrupted, PendingInit));
+    // What it was told waits for its next turn.
+    assert_eq!(world.waiting_inputs(first), [1]);
+}
+
+// ---- notes ----
+
+#[test]
+fn a_note_is_trimmed_and_a_blank_one_clears_it() {
+    for kind in StatusKind::ALL {
+        let (mut world, id) = World::with_thread_in(kind);
+        assert_eq!(world.run(&note(operator(), id, "  on it\n")), ["NoteSet"]);
+        assert_eq!(world.thread(id).note, "on it");
+        assert_eq!(world.run(&note(operator(), id, "on it")), [] as [&str; 0]);
+        assert_eq!(world.run(&note(operator(), id, " \t")), ["NoteSet"]);
+        assert_eq!(world.thread(id).note, "");
+        assert_eq!(world.status(id), kind);
+    }
+}
+
+// ---- listings ----
+
+#[test]
+fn a_listing_shows_its_scope_in_spawn_order() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let a = world.spawn(root);
+    let b = world.spawn(root);
+    let under_a = world.spawn_running(a);
+    let closed = world.spawn(a);
+    world.close(closed);
+    let late = world.spawn(a);
+
+    let everything = Listing {
+        around: a,
+        visible: root,
+        scope: ListScope::All,
+        include_closed: false,
+        include_self: false,
+        statuses: BTreeSet::new(),
+    };
+    let of = |scope| Listing {
+        scope,
+        ..everything.clone()
+    };
+    let with_closed = |scope| Listing {
+        include_closed: true,
+        ..of(scope)
+    };
+    let from_root = |scope| Listing {
+        around: root,
+        ..of(scope)
+    };
+    let own_only = Listing {
+        visible: a,
+        include_self: true,
+        ..everything.clone()
+    };
+    let running = Listing {
+        statuses: BTreeSet::from([Running]),
+        ..everything.clone()
+    };
+    for (listing, expected) in [
+        (of(ListScope::Children), vec![under_a, late]),
+        (with_closed(ListScope::Children), vec![under_a, closed, late]),
+        (from_root(ListScope::Children), vec![a, b]),
+        (from_root(ListScope::Descendants), vec![a, b, under_a, late]),
+        (of(ListScope::Descendants), vec![under_a, late]),
+        (of(ListScope::All), vec![root, b, under_a, late]),
+        (own_only, vec![a, under_a, late]),
+        (running, vec![root, under_a]),
+    ] {
+        let found: Vec<ThreadId> = list(&world.session, &listing).iter().map(|thread| thread.id).collect();
+        assert_eq!(found, expected, "{listing:?}");
+    }
+}
+
+#[test]
+fn a_settled_thread_says_how() {
+    for kind in [Completed, Errored, Interrupted] {
+        let (world, id) = World::with_thread_in(kind);
+        assert_eq!(world.thread(id).status, Status::Settled(settled(kind)));
+    }
+}

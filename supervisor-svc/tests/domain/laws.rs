@@ -1,0 +1,388 @@
+//! What holds after every append, whatever happened: computed anew from the threads, never taken from the indices.
+
+use std::collections::BTreeSet;
+
+use supervisor_svc::domain::{
+    actor::Caller,
+    command::Command,
+    decide::follow_ups,
+    event::{Event, Recorded, ThreadEvent},
+    evolve::evolve,
+    ids::{ThreadId, Turn},
+    session::Session,
+    settings::SlotRelease,
+    status::{StatusKind, Step},
+    thread::{LatestTurn, Thread},
+};
+use tool_policy::{Inheritance, Policy};
+
+use crate::world::name;
+
+/// Tool names by which rights are always compared.
+const TOOLS: [&str; 6] = [
+    "spawn_agent",
+    "send_input",
+    "close_agent",
+    "apply_patch",
+    "web_search",
+    "mcp__a",
+];
+
+/// The laws of one append: numbers without gaps, time that never goes back, legal steps only, and a fold of the appended
+/// events that gives the state.
+pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools: &[String]) {
+    let mut state = before.clone();
+    for recorded in appended {
+        assert_eq!(recorded.sequence, state.sequence.next(), "the log has a gap");
+        assert!(recorded.time >= state.updated, "the log's time went back");
+        let earlier = state.clone();
+        evolve(&mut state, recorded);
+        if let Event::Thread(id, event) = &recorded.event {
+            step_is_legal(&earlier, *id, event, &state);
+            nothing_starts_under_a_fence(&earlier, *id, event);
+            nobody_overtakes_the_queue(&earlier, *id, event);
+            if let ThreadEvent::Spawned(_) | ThreadEvent::Resumed(_) = event {
+                rights_only_shrink(&earlier, *id, &state, tools);
+            }
+        }
+        others_keep_their_status(&earlier, recorded.event.thread(), &state);
+    }
+    assert!(state == *after, "the fold of the log is not the state");
+}
+
+/// Which step an event is, in the table of STATE.md §2.
+fn step_of(event: &ThreadEvent) -> Option<Step> {
+    match event {
+        ThreadEvent::Admitted => Some(Step::Admitted),
+        ThreadEvent::Placed { .. } => Some(Step::Placed),
+        ThreadEvent::TurnDispatched { .. } => Some(Step::Dispatched),
+        ThreadEvent::TurnStarted { .. } => Some(Step::Started),
+        ThreadEvent::TurnEnded { outcome, .. } => Some(Step::Ended(outcome.kind())),
+        ThreadEvent::InputQueued { .. } => Some(Step::InputQueued),
+        ThreadEvent::Closed { .. } => Some(Step::Closed),
+        ThreadEvent::Resumed(resumed) => Some(Step::Resumed(resumed.settled.kind())),
+        _ => None,
+    }
+}
+
+fn step_is_legal(before: &Session, id: ThreadId, event: &ThreadEvent, after: &Session) {
+    let now = after
+        .thread(id)
+        .expect("an event is about a thread that exists")
+        .status
+        .kind();
+    let what = name_of(id, event);
+    match (before.thread(id), event) {
+        (None, ThreadEvent::Spawned(spawned)) => assert_eq!(now, spawned.first_status),
+        (None, _) => panic!("{what} is about a thread that does not exist"),
+        (Some(_), ThreadEvent::Spawned(_)) => panic!("{what} again"),
+        (Some(thread), _) => match step_of(event) {
+            Some(step) => {
+                let from = thread.status.kind();
+                assert_eq!(from.after(step), Some(now), "{what} leads from {from} to {now}");
+            }
+            None => assert_eq!(now, thread.status.kind(), "{what} is no step"),
+        },
+    }
+    if let ThreadEvent::Closed { .. } = event {
+        assert!(before.is_closing(id), "{what} without a fence");
+        let open_child = children(before, id).any(|child| child.status.kind().is_open());
+        assert!(!open_child, "{what} before its children");
+    }
+}
+
+fn nothing_starts_under_a_fence(before: &Session, id: ThreadId, event: &ThreadEvent) {
+    let place = match event {
+        ThreadEvent::Spawned(spawned) => spawned.parent,
+        ThreadEvent::Admitted
+        | ThreadEvent::Placed { .. }
+        | ThreadEvent::InputQueued { .. }
+        | ThreadEvent::TurnDispatched { .. }
+        | ThreadEvent::TurnStarted { .. }
+        | ThreadEvent::CloseRequested(_)
+        | ThreadEvent::Resumed(_) => Some(id),
+        _ => None,
+    };
+    if let Some(place) = place {
+        assert!(!before.is_closing(place), "{} under a fence", name_of(id, event));
+    }
+}
+
+/// Who takes a slot is the first that waits for one; nobody new takes one while anybody waits who can have it. Under
+/// `slot_release = CLOSE` a settled thread has its slot already, and the root needs none.
+fn nobody_overtakes_the_queue(before: &Session, id: ThreadId, event: &ThreadEvent) {
+    let first = before.queued().find(|queued| !before.is_closing(*queued));
+    match event {
+        ThreadEvent::Spawned(spawned)
+            if spawned.first_status == StatusKind::PendingInit && spawned.parent.is_some() =>
+        {
+            assert_eq!(first, None, "{} overtook the queue", name_of(id, event));
+        }
+        ThreadEvent::Admitted if before.settings.slot_release == SlotRelease::Settle => {
+            let thread = before.thread(id).expect("it was there before");
+            if thread.status.kind() == StatusKind::Queued && thread.spawned.parent.is_some() {
+                assert_eq!(first, Some(id), "{} overtook the queue", name_of(id, event));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn rights_only_shrink(before: &Session, id: ThreadId, after: &Session, tools: &[String]) {
+    let thread = after.thread(id).expect("it exists now");
+    if let Some(parent) = parent(after, thread) {
+        assert!(
+            thread.sandbox <= parent.sandbox,
+            "the sandbox of {id} is looser than its parent's"
+        );
+        let bound = match after.settings.policy_inheritance {
+            Inheritance::Attenuate => &parent.grant,
+            Inheritance::Ceiling => &after.ceiling,
+        };
+        assert_within(&thread.effective, bound, tools);
+        assert_within(&thread.grant, bound, tools);
+    }
+    if let Some(earlier) = before.thread(id) {
+        assert!(thread.sandbox <= earlier.sandbox, "the sandbox of {id} was loosened");
+        assert_within(&thread.effective, &earlier.effective, tools);
+        assert_within(&thread.grant, &earlier.grant, tools);
+    }
+}
+
+/// Whatever the first policy allows the second allows too.
+pub fn assert_within(policy: &Policy, bound: &Policy, tools: &[String]) {
+    for tool in TOOLS.into_iter().chain(tools.iter().map(String::as_str)) {
+        assert!(
+            !policy.allows(tool) || bound.allows(tool),
+            "{tool} is allowed by {policy:?} but not by {bound:?}"
+        );
+    }
+}
+
+fn others_keep_their_status(before: &Session, about: Option<ThreadId>, after: &Session) {
+    for thread in before.in_spawn_order().filter(|thread| Some(thread.id) != about) {
+        let now = after.thread(thread.id).expect("threads never vanish");
+        assert!(
+            now.status == thread.status,
+            "{} changed by an event of another",
+            thread.id
+        );
+    }
+}
+
+/// The laws of a state: the limits hold, no thread is an orphan, the indices are functions of the threads, a turn and its
+/// marks fit together, and what follows by itself has followed.
+pub fn of_state(session: &Session) {
+    limits_hold(session);
+    for thread in session.in_spawn_order() {
+        is_no_orphan(session, thread);
+        turn_fits(thread);
+    }
+    indices_are_functions_of_the_threads(session);
+    assert!(follow_ups(session).is_empty(), "something was left to follow");
+    let root = session
+        .root_id()
+        .and_then(|root| session.thread(root))
+        .expect("it has a root");
+    assert_eq!(session.closed, root.status.kind() == StatusKind::Shutdown);
+}
+
+fn limits_hold(session: &Session) {
+    let limits = &session.settings.limits;
+    assert!(
+        session.holding().len() <= limits.max_threads as usize,
+        "too many hold a slot"
+    );
+    assert!(
+        session.open_count() <= limits.max_open_threads as usize,
+        "too many are open"
+    );
+    assert!(session.total() <= limits.max_total_threads as usize, "too many in all");
+    for thread in session.in_spawn_order().filter(|thread| thread.status.kind().is_open()) {
+        assert!(thread.spawned.depth <= limits.max_depth, "{} is too deep", thread.id);
+    }
+}
+
+fn is_no_orphan(session: &Session, thread: &Thread) {
+    let id = thread.id;
+    match parent(session, thread) {
+        Some(parent) => {
+            assert_eq!(thread.spawned.depth, parent.spawned.depth + 1);
+            if thread.status.kind().is_open() {
+                assert!(parent.status.kind().is_open(), "{id} is open and its parent is not");
+            }
+        }
+        None => assert_eq!(
+            (session.root_id(), thread.spawned.depth),
+            (Some(id), 0),
+            "{id} has no parent"
+        ),
+    }
+    let is_child: Vec<ThreadId> = children(session, id).map(|child| child.id).collect();
+    assert!(thread.children.iter().eq(&is_child), "the children of {id} are others");
+    let open = children(session, id)
+        .filter(|child| child.status.kind().is_open())
+        .count();
+    assert_eq!(thread.open_children as usize, open, "open children of {id}");
+}
+
+fn turn_fits(thread: &Thread) {
+    let (id, kind) = (thread.id, thread.status.kind());
+    let under_way = matches!(thread.turn, LatestTurn::Dispatched { .. } | LatestTurn::Running { .. });
+    if let Some(marked) = thread.interrupt {
+        let fits = under_way && marked == thread.turn.number();
+        assert!(fits, "{id} is to stop turn {marked}, which is over: {:?}", thread.turn);
+    }
+    let runs = matches!(thread.turn, LatestTurn::Running { .. });
+    match kind {
+        StatusKind::Running => assert!(runs || thread.spawned.client_owned, "{id} is RUNNING without a turn"),
+        StatusKind::PendingInit => assert!(
+            !runs,
+            "{id} is PENDING_INIT, and its last attempt's turn counts as running"
+        ),
+        StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted | StatusKind::Queued => {
+            assert!(
+                !matches!(thread.turn, LatestTurn::Dispatched { .. }),
+                "{id} is {kind} with a turn handed out"
+            );
+        }
+        StatusKind::Shutdown => {
+            assert!(thread.runner.is_none() && thread.fence.is_none() && thread.interrupt.is_none());
+        }
+        StatusKind::AwaitingApproval => assert!(thread.runner.is_none()),
+    }
+    let numbers: Vec<_> = thread.pending_inputs.iter().map(|input| input.number).collect();
+    assert!(
+        numbers.is_sorted_by(|a, b| a < b),
+        "the inputs of {id} are out of order: {numbers:?}"
+    );
+    assert!(numbers.last().is_none_or(|last| *last <= thread.last_input));
+}
+
+fn indices_are_functions_of_the_threads(session: &Session) {
+    let ids = |chosen: &dyn Fn(&Thread) -> bool| -> BTreeSet<ThreadId> {
+        let threads = session.in_spawn_order().filter(|thread| chosen(thread));
+        threads.map(|thread| thread.id).collect()
+    };
+    assert_eq!(session.in_spawn_order().count(), session.total());
+    assert!(
+        session
+            .in_spawn_order()
+            .is_sorted_by_key(|thread| thread.spawn_sequence)
+    );
+
+    let holding: BTreeSet<ThreadId> = session.holding().iter().copied().collect();
+    assert_eq!(holding, ids(&|thread| holds_slot(session, thread)));
+    let starting: BTreeSet<ThreadId> = session.starting().collect();
+    assert_eq!(starting, ids(&|thread| thread.status.kind() == StatusKind::PendingInit));
+    let fenced: BTreeSet<ThreadId> = session.fenced().map(|(id, _)| id).collect();
+    assert_eq!(
+        fenced,
+        ids(&|thread| thread.fence.is_some() && thread.status.kind().is_open())
+    );
+
+    let mut waiting: Vec<_> = session
+        .in_spawn_order()
+        .filter(|thread| thread.status.kind() == StatusKind::Queued)
+        .map(|thread| (thread.status_sequence, thread.id))
+        .collect();
+    waiting.sort();
+    assert!(
+        session.queued().eq(waiting.iter().map(|(_, id)| *id)),
+        "the queue is in another order"
+    );
+    for (position, (_, id)) in (1..).zip(waiting) {
+        assert_eq!(session.queue_position(id), Some(position));
+    }
+
+    for kind in StatusKind::ALL {
+        let counted = session
+            .in_spawn_order()
+            .filter(|thread| thread.status.kind() == kind)
+            .count();
+        assert_eq!(session.count(kind) as usize, counted, "{kind}");
+    }
+    assert_eq!(
+        session.open_count(),
+        ids(&|thread| thread.status.kind().is_open()).len()
+    );
+    for thread in session
+        .in_spawn_order()
+        .filter(|thread| !thread.spawned.alias.is_empty())
+    {
+        let found = session.thread_by_alias(&thread.spawned.alias.to_uppercase());
+        assert_eq!(found, Some(thread.id));
+    }
+}
+
+/// CONTRACT.md §3.1: active threads hold a slot, under `slot_release = CLOSE` settled ones too; the root never.
+fn holds_slot(session: &Session, thread: &Thread) -> bool {
+    let kind = thread.status.kind();
+    let counts = match session.settings.slot_release {
+        SlotRelease::Settle => matches!(kind, StatusKind::PendingInit | StatusKind::Running),
+        SlotRelease::Close => match kind {
+            StatusKind::PendingInit | StatusKind::Running => true,
+            // Whoever settled before it had a turn never took a slot that closing could free.
+            StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => thread.turn.number() > Turn::ZERO,
+            StatusKind::Queued | StatusKind::AwaitingApproval | StatusKind::Shutdown => false,
+        },
+    };
+    counts && thread.spawned.parent.is_some()
+}
+
+/// A thread changes itself and its descendants only.
+pub fn of_authority(session: &Session, command: &Command, decided: &[Recorded]) {
+    let caller = match command {
+        Command::Spawn(spawn) => &spawn.caller,
+        Command::SendInput { caller, .. }
+        | Command::Interrupt { caller, .. }
+        | Command::Close { caller, .. }
+        | Command::Resume { caller, .. }
+        | Command::SetNote { caller, .. } => caller,
+        _ => return,
+    };
+    if let Caller::Thread { id: own, .. } = caller {
+        for recorded in decided {
+            let about = recorded.event.thread().expect("threads change no session");
+            assert!(session.is_within(about, *own), "{own} changed {about}");
+        }
+    }
+}
+
+/// Whether a command of the shell is about another attempt, or a report that was applied already.
+pub fn is_void(before: &Session, command: &Command) -> bool {
+    match command {
+        Command::Report {
+            thread,
+            generation,
+            sequence,
+            ..
+        } => before
+            .thread(*thread)
+            .is_none_or(|thread| thread.generation != *generation || *sequence <= thread.last_report),
+        Command::LoseRunner { thread, generation, .. } | Command::RefuseStart { thread, generation, .. } => before
+            .thread(*thread)
+            .is_none_or(|thread| thread.generation != *generation),
+        Command::Dispatch(dispatch) => before.thread(dispatch.thread).is_none_or(|thread| {
+            dispatch.generation < thread.generation || dispatch.generation > thread.generation.next()
+        }),
+        Command::FinishClose { thread, .. } => !before.is_closing(*thread),
+        _ => false,
+    }
+}
+
+fn parent<'s>(session: &'s Session, thread: &Thread) -> Option<&'s Thread> {
+    let parent = thread.spawned.parent?;
+    Some(session.thread(parent).expect("a parent exists"))
+}
+
+fn children(session: &Session, id: ThreadId) -> impl Iterator<Item = &Thread> {
+    session
+        .in_spawn_order()
+        .filter(move |thread| thread.spawned.parent == Some(id))
+        .map(|thread| &**thread)
+}
+
+fn name_of(id: ThreadId, event: &ThreadEvent) -> String {
+    format!("{} of {id}", name(&Event::Thread(id, event.clone())))
+}

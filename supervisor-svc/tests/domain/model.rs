@@ -1,0 +1,635 @@
+//! Random histories: operators and threads call, runners report late, twice and nonsense, runners are lost, the service
+//! restarts. [`laws`](crate::laws) hold after every append (see [`World::carry_out`]); in the end everything closes, and the
+//! same history played again is the same history.
+//!
+//! `PROPTEST_CASES=20000 cargo test -p supervisor-svc --test domain model` looks further than a normal run.
+
+use proptest::{collection::vec, option, prelude::*, sample::select};
+use supervisor_svc::domain::{
+    actor::Caller,
+    command::{Command, Report},
+    effect::{Owed, owed},
+    event::{Artifact, SettingsChange},
+    ids::{ArtifactId, Generation, ReportSequence, RunnerId, ThreadId, Turn},
+    settings::{ClosePolicy, Limits, OnLimit, RestartPolicy, Sandbox, Settings, SlotRelease},
+    status::StatusKind,
+    thread::{LatestTurn, Thread},
+};
+use tool_policy::{Inheritance, Layer, MatchMode};
+use uuid::Uuid;
+
+use crate::world::{
+    World, client_root, close, ended, interrupt, name, note, operator, resume, run_root, send_with, settings, settled,
+    stopped, text, thread_id,
+};
+
+// ---- what may happen ----
+
+/// Everything that a session is opened with, and the roles that its threads take on.
+#[derive(Clone, Debug)]
+struct Setup {
+    limits: Limits,
+    slot_release: SlotRelease,
+    restart_policy: RestartPolicy,
+    inheritance: Inheritance,
+    ceiling: Option<Layer>,
+    client_executes_root: bool,
+    roles: Vec<Role>,
+    tools: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Role {
+    layers: Vec<Layer>,
+    grant_list: Vec<String>,
+    spawn_list: Vec<String>,
+    sandbox: Sandbox,
+    close_policy: ClosePolicy,
+}
+
+/// A number that stands for a thing that is there when its turn comes: the nth modulo how many there are. So a shorter script
+/// is still a script.
+type Nth = u8;
+
+/// Who calls.
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    Operator,
+    /// A thread, with its present token or that of an earlier attempt.
+    Thread {
+        nth: Nth,
+        stale: bool,
+    },
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Op {
+    /// A thread spawns below itself unless `elsewhere`; operators anywhere.
+    Spawn {
+        by: Who,
+        parent: Nth,
+        elsewhere: bool,
+        role: Nth,
+        alias: u8,
+        queue: bool,
+    },
+    Send {
+        by: Who,
+        target: Nth,
+        interrupt: bool,
+        queue: bool,
+    },
+    Interrupt {
+        by: Who,
+        target: Nth,
+        turn: Option<u32>,
+        only_this: bool,
+    },
+    /// The root only once in a while: it ends the session.
+    Close {
+        by: Who,
+        target: Nth,
+    },
+    Resume {
+        by: Who,
+        target: Nth,
+    },
+    Note {
+        by: Who,
+        target: Nth,
+        blank: bool,
+    },
+    /// The service and a runner do what is owed to the nth thread of those to which anything is.
+    Work {
+        target: Nth,
+        runner: Nth,
+    },
+    /// The runner of the nth thread of those with a turn under way says something that makes sense.
+    Say {
+        target: Nth,
+        what: u8,
+    },
+    /// A runner says anything about any thread, or about none.
+    Babble {
+        target: Option<Nth>,
+        generation: i32,
+        sequence: u64,
+        turn: i32,
+        what: u8,
+    },
+    /// A runner repeats what it said before, because the acknowledgement was lost.
+    Repeat(Nth),
+    /// A dispatch for another attempt, or with a prompt that lacks the newest input.
+    StaleDispatch {
+        target: Nth,
+        other_attempt: bool,
+    },
+    Lose {
+        target: Nth,
+        stale: bool,
+    },
+    RefuseStart {
+        target: Nth,
+        stale: bool,
+    },
+    Finish {
+        target: Nth,
+        forced: bool,
+    },
+    Pause(bool),
+    MoreSlots,
+    /// The service restarts: all that it knows is the log.
+    Restart,
+    /// Everything under a fence is stopped.
+    WindDown,
+}
+
+fn setups() -> impl Strategy<Value = Setup> {
+    let limits = (1..=3_u32, 1..=4_u32, 3..=9_u32, 4..=12_u32).prop_map(
+        |(max_depth, max_threads, max_open_threads, max_total_threads)| Limits {
+            max_depth,
+            max_threads,
+            max_open_threads,
+            max_total_threads,
+        },
+    );
+    (
+        limits,
+        prop_oneof![3 => Just(SlotRelease::Settle), 1 => Just(SlotRelease::Close)],
+        select(vec![RestartPolicy::Never, RestartPolicy::OnLost]),
+        prop_oneof![3 => Just(Inheritance::Attenuate), 1 => Just(Inheritance::Ceiling)],
+        option::weighted(0.3, layer("the session's tool_ceiling")),
+        any::<bool>(),
+        vec(role(), 1..4),
+        vec("[a-d]{1,2}", 0..4),
+    )
+        .prop_map(
+            |(limits, slot_release, restart_policy, inheritance, ceiling, client_executes_root, roles, tools)| Setup {
+                limits,
+                slot_release,
+                restart_policy,
+                inheritance,
+                ceiling,
+                client_executes_root,
+                roles,
+                tools,
+            },
+        )
+}
+
+fn role() -> impl Strategy<Value = Role> {
+    (
+        prop_oneof![2 => Just(Vec::<Layer>::new()), 1 => vec(layer("role \"worker\""), 1..3)],
+        prop_oneof![3 => Just(Vec::<String>::new()), 1 => vec(pattern(), 1..3)],
+        prop_oneof![
+            3 => Just(Vec::<String>::new()),
+            1 => select(vec!["worker", "scout"]).prop_map(|name| vec![name.to_owned()]),
+        ],
+        select(vec![Sandbox::ReadOnly, Sandbox::WorkspaceWrite, Sandbox::FullAccess]),
+        select(vec![ClosePolicy::Terminate, ClosePolicy::FinishTurn, ClosePolicy::Kill]),
+    )
+        .prop_map(|(layers, grant_list, spawn_list, sandbox, close_policy)| Role {
+            layers,
+            grant_list,
+            spawn_list,
+            sandbox,
+            close_policy,
+        })
+}
+
+fn layer(origin: &'static str) -> impl Strategy<Value = Layer> {
+    (
+        prop_oneof![3 => Just(Vec::<String>::new()), 1 => vec(pattern(), 1..4)],
+        vec(pattern(), 0..3),
+    )
+        .prop_map(move |(allow, deny)| Layer {
+            origin: origin.to_owned(),
+            mode: MatchMode::Glob,
+            allow,
+            deny,
+        })
+}
+
+fn pattern() -> impl Strategy<Value = String> {
+    select(vec![
+        "a*",
+        "?b",
+        "c",
+        "*d",
+        "mcp__*",
+        "web_search",
+        "apply_*",
+        "spawn_*",
+        "s*",
+        "*_agent",
+        "*_*",
+    ])
+    .prop_map(str::to_owned)
+}
+
+fn who() -> impl Strategy<Value = Who> {
+    prop_oneof![
+        3 => Just(Who::Operator),
+        2 => (any::<Nth>(), prop_oneof![9 => Just(false), 1 => Just(true)])
+            .prop_map(|(nth, stale)| Who::Thread { nth, stale }),
+    ]
+}
+
+fn calls() -> impl Strategy<Value = Op> {
+    let on = || (who(), any::<Nth>());
+    prop_oneof![
+        8 => (on(), any::<bool>(), any::<Nth>(), 0..5_u8, any::<bool>()).prop_map(
+            |((by, parent), elsewhere, role, alias, queue)| Op::Spawn { by, parent, elsewhere, role, alias, queue }
+        ),
+        6 => (on(), any::<bool>(), any::<bool>())
+            .prop_map(|((by, target), interrupt, queue)| Op::Send { by, target, interrupt, queue }),
+        3 => (on(), option::of(0..4_u32), any::<bool>())
+            .prop_map(|((by, target), turn, only_this)| Op::Interrupt { by, target, turn, only_this }),
+        2 => on().prop_map(|(by, target)| Op::Close { by, target }),
+        3 => on().prop_map(|(by, target)| Op::Resume { by, target }),
+        1 => (on(), any::<bool>()).prop_map(|((by, target), blank)| Op::Note { by, target, blank }),
+    ]
+}
+
+fn work() -> impl Strategy<Value = Op> {
+    let nth = any::<Nth>;
+    prop_oneof![
+        12 => (nth(), nth()).prop_map(|(target, runner)| Op::Work { target, runner }),
+        10 => (nth(), any::<u8>()).prop_map(|(target, what)| Op::Say { target, what }),
+        5 => (option::weighted(0.9, nth()), -1..=1_i32, 0..4_u64, -1..=1_i32, any::<u8>()).prop_map(
+            |(target, generation, sequence, turn, what)| Op::Babble { target, generation, sequence, turn, what }
+        ),
+        3 => nth().prop_map(Op::Repeat),
+        1 => (nth(), any::<bool>()).prop_map(|(target, other_attempt)| Op::StaleDispatch { target, other_attempt }),
+        2 => (nth(), any::<bool>()).prop_map(|(target, stale)| Op::Lose { target, stale }),
+        1 => (nth(), any::<bool>()).prop_map(|(target, stale)| Op::RefuseStart { target, stale }),
+        1 => (nth(), any::<bool>()).prop_map(|(target, forced)| Op::Finish { target, forced }),
+        1 => any::<bool>().prop_map(Op::Pause),
+        1 => Just(Op::MoreSlots),
+        1 => Just(Op::Restart),
+        1 => Just(Op::WindDown),
+    ]
+}
+
+fn scripts() -> impl Strategy<Value = Vec<Op>> {
+    vec(prop_oneof![calls(), work()], 0..60)
+}
+
+// ---- playing it ----
+
+/// A session under way.
+struct Play<'s> {
+    setup: &'s Setup,
+    world: World,
+    /// The reports so far, and whether they changed anything.
+    said: Vec<(Command, bool)>,
+}
+
+impl<'s> Play<'s> {
+    fn open(setup: &'s Setup) -> Self {
+        let settings = Settings {
+            limits: setup.limits,
+            slot_release: setup.slot_release,
+            restart_policy: setup.restart_policy,
+            policy_inheritance: setup.inheritance,
+            tool_ceiling: setup.ceiling.clone(),
+            ..settings()
+        };
+        let mut root = if setup.client_executes_root {
+            client_root()
+        } else {
+            run_root()
+        };
+        if let Some(ceiling) = &setup.ceiling {
+            root.effective = root
+                .effective
+                .and(ceiling.clone())
+                .expect("the generated patterns are good");
+            root.grant = root.effective.clone();
+        }
+        let mut world = World::open(settings, root);
+        world.tools.clone_from(&setup.tools);
+        Self {
+            setup,
+            world,
+            said: Vec::new(),
+        }
+    }
+
+    fn happens(&mut self, op: &Op) {
+        match op {
+            Op::Pause(paused) => self.world.pause(*paused),
+            Op::MoreSlots => self.world.update(self.more_slots()),
+            Op::Restart => {
+                let replayed = World::replay(&self.world.log);
+                assert!(replayed == self.world.session, "a restart loses or makes up something");
+                self.world.session = replayed;
+            }
+            Op::WindDown => self.world.wind_down(),
+            Op::Repeat(nth) => self.repeat(*nth),
+            _ => {
+                if let Some(command) = self.command(op) {
+                    self.carry_out(command);
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        let from = self.world.log.len();
+        // A refusal is an answer like any other; the world checks that it changed nothing.
+        let _ = self.world.carry_out(&command);
+        if matches!(command, Command::Report { .. }) {
+            self.said.push((command, self.world.log.len() > from));
+        }
+    }
+
+    /// What had its effect has none when it is said again.
+    fn repeat(&mut self, nth: Nth) {
+        if self.said.is_empty() {
+            return;
+        }
+        let (command, had_effect) = self.said[usize::from(nth) % self.said.len()].clone();
+        let events = self.world.run(&command);
+        assert!(
+            !had_effect || events.is_empty(),
+            "{command:?} had its effect twice: {events:?}"
+        );
+    }
+
+    fn more_slots(&self) -> SettingsChange {
+        let present = self.world.session.settings.limits;
+        SettingsChange {
+            limits: Some(Limits {
+                max_threads: (present.max_threads + 1).min(6),
+                ..present
+            }),
+            ..SettingsChange::default()
+        }
+    }
+
+    fn caller(&self, who: Who) -> Caller {
+        match who {
+            Who::Operator => operator(),
+            Who::Thread { nth, stale } => {
+                let thread = self.world.nth(nth);
+                Caller::Thread {
+                    id: thread.id,
+                    generation: another(thread.generation, -i32::from(stale)),
+                }
+            }
+        }
+    }
+
+    fn id(&self, nth: Nth) -> ThreadId {
+        self.world.nth(nth).id
+    }
+
+    /// The nth thread of those that are chosen.
+    fn nth_of(&self, nth: Nth, chosen: impl Fn(&Thread) -> bool) -> Option<ThreadId> {
+        let threads = self.world.session.in_spawn_order();
+        let found: Vec<ThreadId> = threads
+            .filter(|thread| chosen(thread))
+            .map(|thread| thread.id)
+            .collect();
+        found.get(usize::from(nth).checked_rem(found.len())?).copied()
+    }
+
+    /// The command that an operation stands for now, if there is anything for it to be about.
+    fn command(&mut self, op: &Op) -> Option<Command> {
+        let on_limit = |queue| if queue { OnLimit::Queue } else { OnLimit::Refuse };
+        Some(match *op {
+            Op::Spawn {
+                by,
+                parent,
+                elsewhere,
+                role,
+                alias,
+                queue,
+            } => {
+                let caller = self.caller(by);
+                let parent = match caller.thread() {
+                    Some(own) if !elsewhere => own,
+                    _ => self.id(parent),
+                };
+                self.spawn(caller, parent, role, alias, on_limit(queue))
+            }
+            Op::Send {
+                by,
+                target,
+                interrupt,
+                queue,
+            } => send_with(self.caller(by), self.id(target), interrupt, on_limit(queue)),
+            Op::Interrupt {
+                by,
+                target,
+                turn: None,
+                only_this: false,
+            } => interrupt(self.caller(by), self.id(target)),
+            Op::Interrupt {
+                by,
+                target,
+                turn,
+                only_this,
+            } => Command::Interrupt {
+                caller: self.caller(by),
+                target: self.id(target),
+                turn: turn.map(Turn::new),
+                only_this,
+                reason: String::from("enough"),
+            },
+            Op::Close { by, target } => {
+                let spared = target < 240;
+                let target = self.nth_of(target, |thread| !spared || thread.spawned.parent.is_some())?;
+                close(self.caller(by), target)
+            }
+            Op::Resume { by, target } => {
+                let closed = |thread: &Thread| thread.status.kind() == StatusKind::Shutdown;
+                let target = self.nth_of(target, closed).unwrap_or_else(|| self.id(target));
+                resume(self.caller(by), target)
+            }
+            Op::Note { by, target, blank } => note(self.caller(by), self.id(target), if blank { " " } else { "on it" }),
+            Op::Work { target, runner } => self.work(target, runner)?,
+            Op::Say { target, what } => self.say(target, what)?,
+            Op::Babble {
+                target,
+                generation,
+                sequence,
+                turn,
+                what,
+            } => match target {
+                Some(target) => babble(self.world.nth(target), generation, sequence, turn, what),
+                None => Command::Report {
+                    thread: thread_id(1_000_000),
+                    generation: Generation::new(1),
+                    sequence: ReportSequence::new(sequence),
+                    report: report(what, Turn::new(1), self.world.nth(0)),
+                },
+            },
+            Op::StaleDispatch { target, other_attempt } => {
+                let waits = |thread: &Thread| !thread.pending_inputs.is_empty();
+                let mut dispatch = self
+                    .world
+                    .dispatch_to(self.nth_of(target, waits)?, &RunnerId::new("r0"));
+                if other_attempt {
+                    dispatch.generation = another(dispatch.generation, 2);
+                } else {
+                    dispatch.inputs.pop();
+                }
+                let events = self.world.run(&Command::Dispatch(Box::new(dispatch)));
+                assert!(events.is_empty(), "a stale dispatch is void: {events:?}");
+                return None;
+            }
+            Op::Lose { target, stale } => {
+                let thread = self
+                    .world
+                    .thread(self.nth_of(target, |thread| thread.runner.is_some())?);
+                Command::LoseRunner {
+                    thread: thread.id,
+                    generation: another(thread.generation, -i32::from(stale)),
+                    reason: String::from("its lease ran out"),
+                }
+            }
+            Op::RefuseStart { target, stale } => {
+                let thread = self.world.nth(target);
+                Command::RefuseStart {
+                    thread: thread.id,
+                    generation: another(thread.generation, -i32::from(stale)),
+                    message: String::from("no such program"),
+                }
+            }
+            Op::Finish { target, forced } => Command::FinishClose {
+                thread: self.id(target),
+                forced,
+            },
+            Op::Repeat(_) | Op::Pause(_) | Op::MoreSlots | Op::Restart | Op::WindDown => return None,
+        })
+    }
+
+    fn spawn(&mut self, caller: Caller, parent: ThreadId, role: Nth, alias: u8, on_limit: OnLimit) -> Command {
+        let role = &self.setup.roles[usize::from(role) % self.setup.roles.len()];
+        let mut spawn = self.world.wanted(parent);
+        spawn.caller = caller;
+        spawn.on_limit = on_limit;
+        spawn.role_layers.clone_from(&role.layers);
+        spawn.grant_list.clone_from(&role.grant_list);
+        spawn.spawned.spawn_list.clone_from(&role.spawn_list);
+        spawn.spawned.sandbox = role.sandbox;
+        spawn.spawned.close_policy = role.close_policy;
+        if alias > 0 {
+            spawn.spawned.alias = format!("Alias-{alias}");
+        }
+        Command::Spawn(Box::new(spawn))
+    }
+
+    fn work(&self, target: Nth, runner: Nth) -> Option<Command> {
+        let session = &self.world.session;
+        let id = self.nth_of(target, |thread| owed(session, thread.id).is_some())?;
+        Some(match owed(session, id)? {
+            Owed::Turn { .. } => {
+                let runner = RunnerId::new(format!("r{}", runner % 2));
+                Command::Dispatch(Box::new(self.world.dispatch_to(id, &runner)))
+            }
+            Owed::Start { turn, .. } => self.world.says(id, Report::TurnStarted { turn }),
+            Owed::Interrupt { turn, .. } => {
+                let outcome = settled(StatusKind::Interrupted);
+                self.world.says(id, ended(turn.get(), outcome))
+            }
+            Owed::Stop { .. } | Owed::Close => self.world.stop(id)?,
+        })
+    }
+
+    fn say(&self, target: Nth, what: u8) -> Option<Command> {
+        let id = self.nth_of(target, |thread| {
+            thread.status.kind().is_active()
+                && matches!(thread.turn, LatestTurn::Dispatched { .. } | LatestTurn::Running { .. })
+        })?;
+        let thread = self.world.thread(id);
+        let turn = thread.turn.number();
+        let report = match thread.turn {
+            // Starts are the rule; all else happens before a start too.
+            LatestTurn::Dispatched { .. } if !what.is_multiple_of(5) => Report::TurnStarted { turn },
+            _ => report(what, turn, thread),
+        };
+        Some(self.world.says(id, report))
+    }
+}
+
+/// A report about the thread that is this far off from what would be right; `sequence` 1 is the next.
+fn babble(thread: &Thread, generation: i32, sequence: u64, turn: i32, what: u8) -> Command {
+    let turn = Turn::new(thread.turn.number().get().saturating_add_signed(turn));
+    Command::Report {
+        thread: thread.id,
+        generation: another(thread.generation, generation),
+        sequence: ReportSequence::new(thread.last_report.get() + sequence),
+        report: report(what, turn, thread),
+    }
+}
+
+fn another(generation: Generation, by: i32) -> Generation {
+    Generation::new(generation.get().saturating_add_signed(by))
+}
+
+fn report(what: u8, turn: Turn, thread: &Thread) -> Report {
+    match what % 8 {
+        0 => Report::TurnStarted { turn },
+        1 => ended(turn.get(), settled(StatusKind::Errored)),
+        2 => ended(turn.get(), settled(StatusKind::Interrupted)),
+        3 => {
+            let oldest = thread.pending_inputs.front().map(|input| input.number);
+            Report::InputDelivered {
+                number: oldest.unwrap_or(thread.last_input),
+                turn,
+            }
+        }
+        4 => stopped(),
+        5 => Report::Artifact(Artifact {
+            id: ArtifactId::from_uuid(Uuid::from_u128(u128::from(what))),
+            name: String::from("notes.md"),
+            kind: String::from("document"),
+            media_type: String::from("text/markdown"),
+            content: text("notes"),
+            turn,
+        }),
+        6 => Report::PolicyGap(String::from("web_search cannot be denied")),
+        _ => ended(turn.get(), settled(StatusKind::Completed)),
+    }
+}
+
+fn play(setup: &Setup, script: &[Op]) -> World {
+    let mut play = Play::open(setup);
+    for op in script {
+        play.happens(op);
+    }
+    play.world
+}
+
+proptest! {
+    #[test]
+    fn the_laws_hold_in_every_history(setup in setups(), script in scripts()) {
+        let world = play(&setup, &script);
+        prop_assert!(World::replay(&world.log) == world.session, "the log alone gives another state");
+
+        let again = play(&setup, &script);
+        prop_assert!(again.log == world.log && again.session == world.session, "the same history went another way");
+
+        closing_ends(world);
+    }
+}
+
+/// Whatever happened: the fences that are there come to their end, and the session with its root.
+fn closing_ends(mut world: World) {
+    world.wind_down();
+    let root = world.root();
+    world.close(root);
+    assert_eq!(world.session.open_count(), 0);
+    assert!(world.session.closed);
+    assert!(world.session.holding().is_empty());
+    assert_eq!(World::replay(&world.log), world.session);
+    let closed = world
+        .log
+        .iter()
+        .filter(|recorded| name(&recorded.event) == "SessionClosed");
+    assert_eq!(closed.count(), 1);
+}

@@ -1,0 +1,159 @@
+//! The queue for slots: first come, first served, and no newcomer overtakes it.
+
+use supervisor_svc::domain::{
+    command::{Command, Spawn},
+    event::{Event, SessionEvent, SettingsChange, ThreadEvent},
+    ids::ThreadId,
+    limits::{admissible, slot_for_newcomer},
+    settings::{Limits, OnLimit, Settings, SlotRelease},
+    status::StatusKind::{Completed, PendingInit, Queued},
+};
+
+use crate::world::{World, client_root, close, operator, send, send_with, settings, settled};
+
+/// The threads that were admitted, in the log's order.
+fn admitted(world: &World) -> Vec<ThreadId> {
+    let admitted = |event: &Event| match event {
+        Event::Thread(id, ThreadEvent::Admitted) => Some(*id),
+        _ => None,
+    };
+    world
+        .log
+        .iter()
+        .filter_map(|recorded| admitted(&recorded.event))
+        .collect()
+}
+
+#[test]
+fn first_come_first_served() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let mut present = world.spawn(root);
+    let queue: Vec<ThreadId> = (0..4).map(|_| world.enqueue(root)).collect();
+    for (position, id) in (1..).zip(&queue) {
+        assert_eq!(world.session.queue_position(*id), Some(position));
+    }
+    for next in &queue {
+        world.begin(present);
+        assert_eq!(world.end(present, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+        assert_eq!(world.session.queue_position(*next), None);
+        present = *next;
+    }
+    assert_eq!(admitted(&world), queue);
+}
+
+#[test]
+fn a_settled_thread_queues_behind_those_who_wait() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let settled_one = world.spawn_running(root);
+    world.end(settled_one, settled(Completed));
+    let present = world.spawn_running(root);
+    let waiting = world.enqueue(root);
+    world.run(&send_with(operator(), settled_one, false, OnLimit::Queue));
+    assert!(world.session.queued().eq([waiting, settled_one]));
+    world.end(present, settled(Completed));
+    assert_eq!(admitted(&world), [waiting]);
+}
+
+/// A session with a free slot and somebody who has waited for one: the moment before what follows by itself.
+fn about_to_admit() -> (World, ThreadId, ThreadId) {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let done = world.spawn_running(root);
+    world.end(done, settled(Completed));
+    world.spawn(root);
+    let waiting = world.enqueue(root);
+    let change = SettingsChange {
+        limits: Some(Limits {
+            max_threads: 2,
+            ..Limits::default()
+        }),
+        ..SettingsChange::default()
+    };
+    world.append(Event::Session(SessionEvent::Updated(Box::new(change))));
+    assert_eq!(admissible(&world.session), [waiting]);
+    (world, waiting, done)
+}
+
+#[test]
+fn a_newcomer_never_overtakes_the_queue() {
+    let (world, ..) = about_to_admit();
+    assert!(!slot_for_newcomer(&world.session));
+
+    for newcomer in [true, false] {
+        let (mut world, waiting, done) = about_to_admit();
+        world.lawful = false;
+        let spawn = world.wanted(world.root());
+        let refused = if newcomer {
+            Command::Spawn(Box::new(spawn.clone()))
+        } else {
+            send(operator(), done)
+        };
+        assert_eq!(world.refusal(&refused), "agent thread limit reached (max 2)");
+        let queued = if newcomer {
+            Command::Spawn(Box::new(Spawn {
+                on_limit: OnLimit::Queue,
+                ..spawn
+            }))
+        } else {
+            send_with(operator(), done, false, OnLimit::Queue)
+        };
+        world.run(&queued);
+        assert_eq!(admitted(&world), [waiting]);
+        assert_eq!(world.session.queued().count(), 1);
+    }
+}
+
+#[test]
+fn a_pause_holds_the_queue() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let present = world.spawn_running(root);
+    let waiting = world.enqueue(root);
+    world.pause(true);
+    assert_eq!(
+        world.end(present, settled(Completed)),
+        ["TurnEnded"],
+        "running turns finish"
+    );
+    assert_eq!(world.status(waiting), Queued);
+    world.pause(false);
+    assert_eq!(world.status(waiting), PendingInit);
+}
+
+#[test]
+fn who_is_closed_leaves_the_queue() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let present = world.spawn_running(root);
+    let first = world.enqueue(root);
+    let second = world.enqueue(root);
+    world.close(first);
+    assert_eq!(world.session.queue_position(second), Some(1));
+    world.run(&close(operator(), present));
+    world.wind_down();
+    assert_eq!(admitted(&world), [second]);
+}
+
+#[test]
+fn where_closing_frees_slots_settling_does_not() {
+    let settings = Settings {
+        limits: Limits {
+            max_threads: 1,
+            ..Limits::default()
+        },
+        slot_release: SlotRelease::Close,
+        ..settings()
+    };
+    let mut world = World::open(settings, client_root());
+    let root = world.root();
+    let first = world.spawn_running(root);
+    let waiting = world.enqueue(root);
+    assert_eq!(world.end(first, settled(Completed)), ["TurnEnded"]);
+    assert_eq!(world.status(waiting), Queued);
+    // It has its slot still, so it overtakes nobody.
+    assert_eq!(world.run(&send(operator(), first)), ["InputQueued", "ThreadAdmitted"]);
+    world.close(first);
+    assert_eq!(world.status(waiting), PendingInit);
+}

@@ -1,0 +1,372 @@
+//! What runners say: late, repeated and impossible reports are void; a lost runner is not the end of the work.
+
+use supervisor_svc::domain::{
+    command::{Command, Report},
+    event::{Artifact, ConditionKind},
+    ids::{ArtifactId, Generation, InputNumber, ReportSequence, RunnerId, ThreadId, Turn},
+    settings::{OnLimit, RestartPolicy, Settings},
+    status::{
+        Settled, Status,
+        StatusKind::{self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
+    },
+    thread::LatestTurn,
+};
+use uuid::Uuid;
+
+use crate::world::{
+    World, client_root, close, ended, interrupt, operator, resume, send, send_with, settings, settled, stopped, text,
+    thread_id,
+};
+
+const NOTHING: [&str; 0] = [];
+
+fn started(turn: u32) -> Report {
+    Report::TurnStarted { turn: Turn::new(turn) }
+}
+
+fn delivered(number: u32, turn: u32) -> Report {
+    Report::InputDelivered {
+        number: InputNumber::new(number),
+        turn: Turn::new(turn),
+    }
+}
+
+fn artifact() -> Report {
+    Report::Artifact(Artifact {
+        id: ArtifactId::from_uuid(Uuid::from_u128(1)),
+        name: String::from("report.md"),
+        kind: String::from("document"),
+        media_type: String::from("text/markdown"),
+        content: text("# Report"),
+        turn: Turn::new(1),
+    })
+}
+
+fn said(thread: ThreadId, generation: u32, sequence: u64, report: Report) -> Command {
+    Command::Report {
+        thread,
+        generation: Generation::new(generation),
+        sequence: ReportSequence::new(sequence),
+        report,
+    }
+}
+
+// ---- what is void ----
+
+#[test]
+fn late_repeated_and_impossible_reports_change_nothing() {
+    let (mut world, id) = World::with_thread_in(Running);
+    world.run(&send(operator(), id));
+    let done = || ended(1, settled(Completed));
+    for (why, command) in [
+        ("an earlier attempt", said(id, 0, 2, done())),
+        ("a later attempt", said(id, 2, 2, done())),
+        ("an earlier number", said(id, 1, 0, done())),
+        ("a number that was used", said(id, 1, 1, done())),
+        ("nobody", said(thread_id(999), 1, 2, done())),
+        ("a turn before", said(id, 1, 2, ended(0, settled(Completed)))),
+        ("a turn to come", said(id, 1, 2, ended(2, settled(Completed)))),
+        ("it runs already", said(id, 1, 2, started(1))),
+        ("nobody handed it out", said(id, 1, 2, started(2))),
+        ("no such input", said(id, 1, 2, delivered(9, 1))),
+        ("input of the turn itself", said(id, 1, 2, delivered(1, 1))),
+    ] {
+        assert_eq!(world.run(&command), NOTHING, "{why}");
+    }
+    assert_eq!(world.run(&said(id, 1, 2, done())), ["TurnEnded", "ThreadAdmitted"]);
+}
+
+#[test]
+fn numbers_may_have_gaps_and_are_kept() {
+    let (mut world, id) = World::with_thread_in(Running);
+    assert_eq!(world.run(&said(id, 1, 5, artifact())), ["ArtifactRecorded"]);
+    assert_eq!(world.thread(id).last_report, ReportSequence::new(5));
+    assert_eq!(world.run(&said(id, 1, 4, ended(1, settled(Completed)))), NOTHING);
+    assert_eq!(world.run(&said(id, 1, 6, ended(1, settled(Completed)))), ["TurnEnded"]);
+}
+
+#[test]
+fn a_turn_that_was_never_handed_out_neither_starts_nor_ends() {
+    for kind in [Queued, AwaitingApproval, PendingInit] {
+        let (mut world, id) = World::with_thread_in(kind);
+        for report in [
+            started(0),
+            started(1),
+            ended(0, settled(Completed)),
+            ended(1, settled(Completed)),
+        ] {
+            assert_eq!(world.report(id, report), NOTHING, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_turn_ends_once() {
+    for kind in [Completed, Errored, Interrupted] {
+        // Its thread waits for its next turn now, in the queue or with a slot.
+        let (mut world, id) = World::with_thread_in(kind);
+        assert_eq!(world.report(id, ended(1, settled(Completed))), NOTHING);
+        world.spawn(world.root());
+        world.run(&send_with(operator(), id, false, OnLimit::Queue));
+        assert_eq!(world.report(id, ended(1, settled(Completed))), NOTHING);
+        assert_eq!(world.status(id), Queued);
+
+        let (mut world, id) = World::with_thread_in(kind);
+        world.run(&send(operator(), id));
+        assert_eq!(world.report(id, ended(1, settled(Completed))), NOTHING);
+        assert_eq!(world.status(id), PendingInit);
+    }
+}
+
+#[test]
+fn a_turn_may_end_before_its_start_was_told() {
+    let (mut world, id) = World::with_thread_in(PendingInit);
+    world.dispatch(id);
+    assert_eq!(world.report(id, ended(1, settled(Errored))), ["TurnEnded"]);
+    assert_eq!(world.status(id), Errored);
+}
+
+#[test]
+fn input_is_delivered_within_a_running_turn_only() {
+    let (mut world, id) = World::with_thread_in(Running);
+    world.run(&send(operator(), id));
+    assert_eq!(world.report(id, delivered(2, 2)), NOTHING, "another turn runs");
+    assert_eq!(world.report(id, delivered(2, 1)), ["InputDelivered"]);
+    assert_eq!(world.report(id, delivered(2, 1)), NOTHING, "it was delivered");
+    assert_eq!(
+        world.end(id, settled(Completed)),
+        ["TurnEnded"],
+        "nothing is left for a next turn"
+    );
+
+    let (mut world, id) = World::with_thread_in(Completed);
+    world.run(&send(operator(), id));
+    assert_eq!(
+        world.report(id, delivered(2, 1)),
+        NOTHING,
+        "the turn is over; the input is the next one's"
+    );
+    assert_eq!(world.waiting_inputs(id), [2]);
+}
+
+#[test]
+fn a_repeated_gap_is_void() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let gap = world.says(id, Report::PolicyGap(String::from("web_search cannot be denied")));
+    assert_eq!(world.run(&gap), ["ConditionChanged"]);
+    assert!(world.thread(id).conditions.contains_key(&ConditionKind::PolicyGap));
+    assert_eq!(world.run(&gap), NOTHING);
+}
+
+// ---- the end of a program ----
+
+#[test]
+fn a_program_that_ends_before_its_turn_fails_it() {
+    for running in [false, true] {
+        let (mut world, id) = World::with_thread_in(PendingInit);
+        world.dispatch(id);
+        if running {
+            world.report(id, started(1));
+        }
+        assert_eq!(world.report(id, stopped()), ["TurnEnded"]);
+        let message = String::from("the agent program ended before its turn did: exit status 0");
+        let failed = Settled::Errored { message, content: None };
+        assert_eq!(world.thread(id).status, Status::Settled(failed));
+    }
+    for kind in [Queued, PendingInit, Completed, Errored, Interrupted, Shutdown] {
+        let (mut world, id) = World::with_thread_in(kind);
+        assert_eq!(world.report(id, stopped()), NOTHING, "{kind}: no turn was under way");
+    }
+}
+
+#[test]
+fn a_repeated_stop_does_not_hit_the_next_turn() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let stop = world.says(id, stopped());
+    assert_eq!(world.run(&stop), ["TurnEnded"]);
+    world.run(&send(operator(), id));
+    world.dispatch(id);
+    // Its acknowledgement was lost, so the runner says it again.
+    assert_eq!(world.run(&stop), NOTHING);
+    assert_eq!(world.status(id), PendingInit);
+}
+
+// ---- lost runners ----
+
+/// A running thread in a session with this policy.
+fn running_under(restart_policy: RestartPolicy) -> (World, ThreadId) {
+    let settings = Settings {
+        restart_policy,
+        ..settings()
+    };
+    let mut world = World::open(settings, client_root());
+    let id = world.spawn_running(world.root());
+    (world, id)
+}
+
+#[test]
+fn a_turn_that_never_started_is_handed_out_again() {
+    for policy in [RestartPolicy::Never, RestartPolicy::OnLost] {
+        let (mut world, _) = running_under(policy);
+        let id = world.spawn(world.root());
+        world.dispatch(id);
+        let start = world.says(id, started(1));
+        assert_eq!(world.waiting_inputs(id), [] as [u32; 0]);
+        assert_eq!(world.lose(id), ["ThreadPlaced"]);
+        assert_eq!((world.status(id), world.thread(id).generation.get()), (PendingInit, 2));
+        assert_eq!(world.waiting_inputs(id), [1]);
+        assert_eq!(world.run(&start), NOTHING, "the old attempt is fenced off");
+
+        // Any runner may have it now; a change of runner is one attempt more.
+        let dispatch = world.dispatch_to(id, &RunnerId::new("r1"));
+        assert_eq!(dispatch.generation, Generation::new(3));
+        assert_eq!(
+            world.run(&Command::Dispatch(Box::new(dispatch))),
+            ["ThreadPlaced", "TurnDispatched"]
+        );
+        assert_eq!(world.report(id, started(2)), ["TurnStarted"]);
+    }
+}
+
+#[test]
+fn a_running_turn_is_lost_with_its_runner_or_begun_anew() {
+    let (mut world, id) = running_under(RestartPolicy::Never);
+    let late = world.says(id, ended(1, settled(Completed)));
+    assert_eq!(world.lose(id), ["TurnEnded"]);
+    let message = String::from("runner r0 was lost");
+    let failed = Settled::Errored { message, content: None };
+    assert_eq!(world.thread(id).status, Status::Settled(failed));
+    assert_eq!(world.run(&late), NOTHING, "it was settled");
+
+    let (mut world, id) = running_under(RestartPolicy::OnLost);
+    let late = world.says(id, ended(1, settled(Completed)));
+    assert_eq!(world.lose(id), ["ThreadPlaced"]);
+    assert_eq!((world.status(id), world.thread(id).generation.get()), (PendingInit, 2));
+    assert_eq!(world.run(&late), NOTHING, "a returning runner is of an old attempt");
+    world.begin(id);
+    assert_eq!(world.thread(id).turn.number(), Turn::new(2));
+    assert_eq!(world.end(id, settled(Completed)), ["TurnEnded"]);
+}
+
+#[test]
+fn a_turn_that_is_begun_anew_has_its_inputs_again() {
+    let (mut world, id) = running_under(RestartPolicy::OnLost);
+    world.run(&send(operator(), id));
+    world.lose(id);
+    assert_eq!(
+        world.waiting_inputs(id),
+        [1, 2],
+        "without them the agent does not know its task"
+    );
+    assert!(world.thread(id).turn.is_undispatched());
+}
+
+#[test]
+fn what_was_to_be_stopped_is_not_begun_anew() {
+    for (policy, running) in [
+        (RestartPolicy::Never, false),
+        (RestartPolicy::OnLost, false),
+        (RestartPolicy::OnLost, true),
+    ] {
+        let (mut world, _) = running_under(policy);
+        let id = world.spawn(world.root());
+        world.dispatch(id);
+        if running {
+            world.report(id, started(1));
+        }
+        world.run(&interrupt(operator(), id));
+        world.lose(id);
+        assert!(
+            matches!(world.status(id), Interrupted | Errored),
+            "it is {}, as if nobody had asked",
+            world.status(id)
+        );
+    }
+}
+
+#[test]
+fn who_has_no_runner_to_lose_loses_none() {
+    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != Running) {
+        let (mut world, id) = World::with_thread_in(kind);
+        assert_eq!(world.lose(id), NOTHING, "{kind}");
+    }
+    let (mut world, id) = World::with_thread_in(Running);
+    let root = world.root();
+    assert_eq!(world.lose(root), NOTHING, "its client executes it");
+    for generation in [0, 2] {
+        let command = Command::LoseRunner {
+            thread: id,
+            generation: Generation::new(generation),
+            reason: String::from("lost"),
+        };
+        assert_eq!(world.run(&command), NOTHING, "another attempt");
+    }
+}
+
+#[test]
+fn a_closed_thread_is_of_no_attempt() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let late = world.says(id, ended(1, settled(Completed)));
+    world.close(id);
+    assert_eq!(world.run(&late), NOTHING);
+    world.run(&resume(operator(), id));
+    assert_eq!(world.run(&late), NOTHING);
+}
+
+// ---- turns that cannot start ----
+
+#[test]
+fn a_start_that_is_refused_settles_the_thread() {
+    let refuse = |id, generation| Command::RefuseStart {
+        thread: id,
+        generation: Generation::new(generation),
+        message: String::from("POLICY_NOT_ENFORCEABLE: web_search"),
+    };
+    let (mut world, id) = World::with_thread_in(PendingInit);
+    world.dispatch(id);
+    assert_eq!(world.run(&refuse(id, 2)), NOTHING);
+    assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
+    assert_eq!(world.status(id), Errored);
+    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
+        let (mut world, id) = World::with_thread_in(kind);
+        let generation = world.thread(id).generation.get();
+        assert_eq!(world.run(&refuse(id, generation)), NOTHING, "{kind}");
+    }
+}
+
+#[test]
+fn a_dispatch_that_was_overtaken_is_void() {
+    let r0 = RunnerId::new("r0");
+    let (mut world, id) = World::with_thread_in(PendingInit);
+    let early = world.dispatch_to(id, &r0);
+    world.run(&send(operator(), id));
+    assert_eq!(
+        world.run(&Command::Dispatch(Box::new(early))),
+        NOTHING,
+        "its prompt lacks the newest input"
+    );
+    let good = world.dispatch_to(id, &r0);
+    world.pause(true);
+    assert_eq!(world.run(&Command::Dispatch(Box::new(good.clone()))), NOTHING, "paused");
+    world.pause(false);
+    assert_eq!(
+        world.run(&Command::Dispatch(Box::new(good.clone()))),
+        ["ThreadPlaced", "TurnDispatched"]
+    );
+    assert_eq!(
+        world.run(&Command::Dispatch(Box::new(good))),
+        NOTHING,
+        "it was handed out"
+    );
+    assert!(matches!(&world.thread(id).turn, LatestTurn::Dispatched { inputs, .. } if inputs.len() == 2));
+
+    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
+        let (mut world, id) = World::with_thread_in(kind);
+        let dispatch = world.dispatch_to(id, &r0);
+        assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), NOTHING, "{kind}");
+    }
+    let (mut world, id) = World::with_thread_in(PendingInit);
+    let dispatch = world.dispatch_to(id, &r0);
+    world.run(&close(operator(), id));
+    assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), NOTHING, "fenced");
+}

@@ -1,0 +1,176 @@
+//! ResumeAgent: what comes back, with at most the rights that it had.
+
+use supervisor_svc::domain::{
+    event::{Event, Resumed, SettingsChange, ThreadEvent},
+    ids::{Generation, ThreadId},
+    settings::{Limits, Sandbox, Settings, SlotRelease},
+    status::{
+        Settled, Status,
+        StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
+    },
+};
+use tool_policy::Policy;
+
+use crate::world::{World, client_root, deny, operator, resume, send, settings, settled};
+
+#[test]
+fn a_thread_comes_back_as_it_had_settled() {
+    for (kind, expected) in [
+        (Completed, settled(Completed)),
+        (Errored, settled(Errored)),
+        (Interrupted, settled(Interrupted)),
+        (Queued, closed_before_it_settled()),
+        (PendingInit, closed_before_it_settled()),
+        (Running, closed_before_it_settled()),
+    ] {
+        let (mut world, id) = World::with_thread_in(kind);
+        world.close(id);
+        assert_eq!(world.thread(id).generation, Generation::new(2));
+        assert_eq!(world.run(&resume(operator(), id)), ["ThreadResumed"], "{kind}");
+        let thread = world.thread(id);
+        assert_eq!(thread.status, Status::Settled(expected), "{kind}");
+        assert_eq!(thread.generation, Generation::new(3));
+        assert_eq!((&thread.runner, &thread.fence), (&None, &None));
+        assert_eq!(world.run(&resume(operator(), id)), [] as [&str; 0], "it is open");
+    }
+}
+
+fn closed_before_it_settled() -> Settled {
+    Settled::Interrupted {
+        reason: String::from("no longer needed"),
+    }
+}
+
+#[test]
+fn resuming_what_is_not_closed_changes_nothing() {
+    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != Shutdown) {
+        let (mut world, id) = World::with_thread_in(kind);
+        assert_eq!(world.run(&resume(operator(), id)), [] as [&str; 0], "{kind}");
+    }
+}
+
+#[test]
+fn a_resumed_thread_works_again() {
+    let (mut world, id) = World::with_thread_in(Running);
+    world.close(id);
+    world.run(&resume(operator(), id));
+    assert_eq!(world.run(&send(operator(), id)), ["InputQueued", "ThreadAdmitted"]);
+    world.begin(id);
+    assert_eq!(world.end(id, settled(Completed)), ["TurnEnded"]);
+    assert_eq!(world.thread(id).total_usage().output_tokens, 10);
+}
+
+#[test]
+fn resume_has_checks_like_a_spawn() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let lead = world.spawn(root);
+    let helper = world.spawn(lead);
+    world.close(lead);
+    assert_eq!(
+        world.refusal(&resume(operator(), helper)),
+        format!("agent with id {lead} is closed")
+    );
+    world.run(&resume(operator(), lead));
+    assert_eq!(world.status(helper), Shutdown, "descendants stay closed");
+
+    world.pause(true);
+    assert_eq!(
+        world.refusal(&resume(operator(), helper)),
+        "the session is paused; resume it with UpdateSession before spawning or sending input"
+    );
+    world.pause(false);
+    let shallow = Limits {
+        max_depth: 1,
+        ..Limits::default()
+    };
+    let narrow = Limits {
+        max_open_threads: 2,
+        ..Limits::default()
+    };
+    for (limits, expected) in [
+        (shallow, "Agent depth limit reached. Solve the task yourself."),
+        (
+            narrow,
+            "open agent thread limit reached (max 2); close agents that are done",
+        ),
+    ] {
+        world.update(SettingsChange {
+            limits: Some(limits),
+            ..SettingsChange::default()
+        });
+        assert_eq!(world.refusal(&resume(operator(), helper)), expected);
+    }
+}
+
+#[test]
+fn where_settled_threads_hold_slots_a_resumed_one_needs_one() {
+    let settings = Settings {
+        limits: Limits {
+            max_threads: 1,
+            ..Limits::default()
+        },
+        slot_release: SlotRelease::Close,
+        ..settings()
+    };
+    let mut world = World::open(settings, client_root());
+    let root = world.root();
+    let first = world.spawn(root);
+    world.close(first);
+    world.spawn(root);
+    assert_eq!(
+        world.refusal(&resume(operator(), first)),
+        "agent thread limit reached (max 1)"
+    );
+}
+
+/// A closed thread without `web_search` below a parent that came back with these rights.
+fn below(grant: &Policy, sandbox: Sandbox) -> (World, ThreadId) {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let lead = world.spawn(root);
+    let mut helper = world.wanted(lead);
+    helper.role_layers = vec![deny("role \"worker\"", &["web_search"])];
+    helper.spawned.sandbox = Sandbox::WorkspaceWrite;
+    let helper = world.spawn_as(helper);
+    world.close(lead);
+    let resumed = Resumed {
+        generation: world.thread(lead).generation.next(),
+        settled: settled(Interrupted),
+        effective: grant.clone(),
+        grant: grant.clone(),
+        sandbox,
+    };
+    world.append(Event::Thread(lead, ThreadEvent::Resumed(Box::new(resumed))));
+    (world, helper)
+}
+
+#[test]
+fn rights_are_narrowed_by_what_the_parent_may_grant_now() {
+    let narrower = Policy::compile(vec![deny("the session", &["apply_patch"])]).unwrap();
+    let (mut world, helper) = below(&narrower, Sandbox::ReadOnly);
+    world.run(&resume(operator(), helper));
+    let thread = world.thread(helper);
+    for (tool, allowed) in [("wait", true), ("web_search", false), ("apply_patch", false)] {
+        assert_eq!(thread.effective.allows(tool), allowed, "{tool}");
+        assert_eq!(thread.grant.allows(tool), allowed, "{tool}");
+    }
+    assert_eq!(thread.sandbox, Sandbox::ReadOnly);
+    assert!(
+        thread.spawned.effective.allows("apply_patch"),
+        "the spawn's record stays as it is"
+    );
+}
+
+#[test]
+fn rights_are_never_widened() {
+    let (mut world, helper) = below(&Policy::unrestricted(), Sandbox::FullAccess);
+    let before = world.thread(helper).clone();
+    world.run(&resume(operator(), helper));
+    let thread = world.thread(helper);
+    assert_eq!(
+        (&thread.effective, &thread.grant, thread.sandbox),
+        (&before.effective, &before.grant, Sandbox::WorkspaceWrite)
+    );
+    assert!(!thread.effective.allows("web_search"));
+}

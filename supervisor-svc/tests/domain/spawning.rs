@@ -1,0 +1,374 @@
+//! SpawnAgent: the checks in the order of CONTRACT.md §3.1 with their texts, and what a child gets.
+
+use supervisor_svc::domain::{
+    actor::Caller,
+    command::{Command, Spawn},
+    decide::spawn::{Wanted, admit},
+    event::{SettingsChange, Spawned},
+    ids::{Generation, ThreadId},
+    limits,
+    settings::{Limits, OnLimit, Sandbox, Settings},
+    status::StatusKind,
+};
+
+use crate::world::{World, client_root, close, deny, operator, run_root, settings, thread_id};
+
+/// What can be wrong with a spawn, in the order in which it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    StaleToken,
+    OutsideSubtree,
+    NoTool,
+    Closing,
+    Paused,
+    TooDeep,
+    NotInSpawnList,
+    AliasTaken,
+    TooManyEver,
+    TooManyOpen,
+    NoSlot,
+    BadPattern,
+}
+
+const FAULTS: [Fault; 12] = [
+    Fault::StaleToken,
+    Fault::OutsideSubtree,
+    Fault::NoTool,
+    Fault::Closing,
+    Fault::Paused,
+    Fault::TooDeep,
+    Fault::NotInSpawnList,
+    Fault::AliasTaken,
+    Fault::TooManyEver,
+    Fault::TooManyOpen,
+    Fault::NoSlot,
+    Fault::BadPattern,
+];
+
+/// How many of them are known before the registry is asked.
+const BEFORE_THE_REGISTRY: usize = 8;
+
+/// A session with a thread, and a spawn by that thread that has these faults.
+fn faulty(faults: &[Fault]) -> (World, ThreadId, Spawn) {
+    let has = |fault| faults.contains(&fault);
+    let bound = |fault, tight, wide| if has(fault) { tight } else { wide };
+    let limits = Limits {
+        max_depth: bound(Fault::TooDeep, 1, 2),
+        max_threads: bound(Fault::NoSlot, 1, 12),
+        max_open_threads: bound(Fault::TooManyOpen, 2, 100),
+        max_total_threads: bound(Fault::TooManyEver, 2, 100),
+    };
+    let mut world = World::open(Settings { limits, ..settings() }, client_root());
+    let root = world.root();
+    let mut lead = world.wanted(root);
+    lead.spawned.alias = String::from("Fox");
+    if has(Fault::NotInSpawnList) {
+        lead.spawned.spawn_list = vec![String::from("scout"), String::from("critic")];
+    }
+    if has(Fault::NoTool) {
+        lead.role_layers = vec![deny("role \"worker\"", &["spawn_*"])];
+    }
+    let lead = world.spawn_as(lead);
+    if has(Fault::Closing) {
+        world.run(&close(operator(), lead));
+    }
+    if has(Fault::Paused) {
+        world.pause(true);
+    }
+
+    let mut spawn = world.wanted(if has(Fault::OutsideSubtree) { root } else { lead });
+    spawn.caller = Caller::Thread {
+        id: lead,
+        generation: Generation::new(bound(Fault::StaleToken, 2, 1)),
+    };
+    spawn.spawned.agent_type = String::from("helper");
+    if has(Fault::AliasTaken) {
+        spawn.spawned.alias = String::from("fOX");
+    }
+    if has(Fault::BadPattern) {
+        spawn.role_layers = vec![deny("role \"helper\"", &[""])];
+    }
+    (world, lead, spawn)
+}
+
+fn text_of(fault: Fault, lead: ThreadId) -> String {
+    match fault {
+        Fault::StaleToken => String::from("missing, malformed or stale token; send \"authorization: Bearer TOKEN\""),
+        Fault::OutsideSubtree => String::from("Not permitted to act on agents outside your subtree."),
+        Fault::NoTool => String::from("tool \"spawn_agent\" is not allowed for agent_type \"worker\""),
+        Fault::Closing => format!("agent with id {lead} is being closed; nothing new can start in it"),
+        Fault::Paused => {
+            String::from("the session is paused; resume it with UpdateSession before spawning or sending input")
+        }
+        Fault::TooDeep => String::from("Agent depth limit reached. Solve the task yourself."),
+        Fault::NotInSpawnList => {
+            String::from("agent_type \"worker\" may not spawn \"helper\"; its spawn_list allows: scout, critic")
+        }
+        Fault::AliasTaken => format!("alias \"fOX\" is already in use by agent {lead}; choose another"),
+        Fault::TooManyEver => String::from("total agent thread limit reached (max 2); open a new session"),
+        Fault::TooManyOpen => String::from("open agent thread limit reached (max 2); close agents that are done"),
+        Fault::NoSlot => String::from("agent thread limit reached (max 1)"),
+        Fault::BadPattern => String::from(
+            "tool policy: deny_list of role \"helper\": a tool pattern is empty (\"\"); remove it or name a tool",
+        ),
+    }
+}
+
+#[test]
+fn the_first_check_that_fails_answers() {
+    for (position, fault) in FAULTS.into_iter().enumerate() {
+        // This fault and all that are told later.
+        let (mut world, lead, spawn) = faulty(&FAULTS[position..]);
+        let expected = text_of(fault, lead);
+        let wanted = Wanted {
+            caller: &spawn.caller,
+            parent: spawn.spawned.parent.unwrap(),
+            agent_type: &spawn.spawned.agent_type,
+            alias: &spawn.spawned.alias,
+        };
+        let admitted = admit(&world.session, &wanted).map(|parent| parent.id);
+        if position < BEFORE_THE_REGISTRY {
+            assert_eq!(admitted.unwrap_err().to_string(), expected);
+        } else {
+            assert_eq!(admitted, Ok(lead), "{fault:?} is told after the registry was asked");
+        }
+        assert_eq!(world.refusal(&Command::Spawn(Box::new(spawn))), expected);
+    }
+    let (mut world, lead, spawn) = faulty(&[]);
+    let child = spawn.id;
+    assert_eq!(world.run(&Command::Spawn(Box::new(spawn))), ["ThreadSpawned"]);
+    assert_eq!(world.thread(child).spawned.parent, Some(lead));
+}
+
+#[test]
+fn each_check_answers_alone() {
+    for fault in FAULTS {
+        let (mut world, lead, spawn) = faulty(&[fault]);
+        assert_eq!(world.refusal(&Command::Spawn(Box::new(spawn))), text_of(fault, lead));
+    }
+}
+
+#[test]
+fn operators_are_told_what_is_there() {
+    let (mut world, closed) = World::with_thread_in(StatusKind::Shutdown);
+    let spawn = world.wanted(closed);
+    assert_eq!(
+        world.refusal(&Command::Spawn(Box::new(spawn))),
+        format!("agent with id {closed} is closed")
+    );
+    let nobody = thread_id(999);
+    let spawn = world.wanted(nobody);
+    assert_eq!(
+        world.refusal(&Command::Spawn(Box::new(spawn))),
+        format!("agent with id {nobody} not found")
+    );
+}
+
+#[test]
+fn a_thread_at_the_depth_limit_is_offered_no_spawn() {
+    let mut world = World::with_slots(2);
+    let lead = world.spawn(world.root());
+    let helper = world.spawn(lead);
+    assert!(!limits::may_spawn(&world.session, world.thread(helper)));
+    assert!(limits::may_spawn(&world.session, world.thread(lead)));
+    let mut spawn = world.wanted(helper);
+    spawn.caller = world.caller(helper);
+    assert_eq!(
+        world.refusal(&Command::Spawn(Box::new(spawn))),
+        "Agent depth limit reached. Solve the task yourself."
+    );
+    let mut spawn = world.wanted(lead);
+    spawn.caller = world.caller(lead);
+    assert_eq!(
+        world.refusal(&Command::Spawn(Box::new(spawn))),
+        "agent thread limit reached (max 2)"
+    );
+}
+
+#[test]
+fn a_root_may_be_all_that_a_session_has() {
+    let limits = Limits {
+        max_depth: 0,
+        ..Limits::default()
+    };
+    let mut world = World::open(Settings { limits, ..settings() }, client_root());
+    let spawn = world.wanted(world.root());
+    assert_eq!(
+        world.refusal(&Command::Spawn(Box::new(spawn))),
+        "Agent depth limit reached. Solve the task yourself."
+    );
+}
+
+/// A session with a thread that may spawn these roles only.
+fn gated(spawn_list: &[&str]) -> (World, ThreadId) {
+    let limits = Limits {
+        max_depth: 3,
+        ..Limits::default()
+    };
+    let mut world = World::open(Settings { limits, ..settings() }, client_root());
+    let mut lead = world.wanted(world.root());
+    lead.spawned.agent_type = String::from("lead");
+    lead.spawned.spawn_list = spawn_list.iter().map(|name| (*name).to_owned()).collect();
+    let lead = world.spawn_as(lead);
+    (world, lead)
+}
+
+fn by(caller: Caller, agent_type: &str, mut spawn: Spawn) -> Command {
+    spawn.caller = caller;
+    spawn.spawned.agent_type = agent_type.to_owned();
+    Command::Spawn(Box::new(spawn))
+}
+
+#[test]
+fn a_spawn_list_binds_threads_and_not_operators() {
+    let (mut world, lead) = gated(&["code-scout"]);
+    let caller = world.caller(lead);
+    for (caller, agent_type, refusal) in [
+        (operator(), "critic", None),
+        (caller.clone(), "code-scout", None),
+        (caller.clone(), "code_scout", None),
+        (
+            caller,
+            "critic",
+            Some("agent_type \"lead\" may not spawn \"critic\"; its spawn_list allows: code-scout"),
+        ),
+    ] {
+        let command = by(caller, agent_type, world.wanted(lead));
+        match refusal {
+            None => assert_eq!(world.run(&command), ["ThreadSpawned"]),
+            Some(refusal) => assert_eq!(world.refusal(&command), refusal),
+        }
+    }
+}
+
+#[test]
+fn a_spawn_list_cannot_be_got_around_through_a_child() {
+    let (mut world, lead) = gated(&["scout"]);
+    let caller = world.caller(lead);
+    let scout = by(caller.clone(), "scout", world.wanted(lead));
+    world.run(&scout);
+    let scout = world.nth(2).id;
+    let command = by(caller, "critic", world.wanted(scout));
+    assert_eq!(
+        world.refusal(&command),
+        "agent_type \"lead\" may not spawn \"critic\"; its spawn_list allows: scout"
+    );
+}
+
+#[test]
+fn depth_status_and_rights_are_decided_at_the_commit() {
+    let mut world = World::with_slots(2);
+    let mut lead = world.wanted(world.root());
+    lead.spawned.sandbox = Sandbox::WorkspaceWrite;
+    lead.role_layers = vec![deny("role \"lead\"", &["web_search"])];
+    let lead = world.spawn_as(lead);
+
+    let mut helper = world.wanted(lead);
+    // What a caller claims beside the role does not count.
+    helper.spawned = Spawned {
+        depth: 9,
+        first_status: StatusKind::Running,
+        sandbox: Sandbox::FullAccess,
+        ..helper.spawned
+    };
+    helper.role_layers = vec![deny("role \"helper\"", &["apply_patch"])];
+    let helper = world.spawn_as(helper);
+    let thread = world.thread(helper);
+    assert_eq!(
+        (thread.spawned.depth, thread.status.kind()),
+        (2, StatusKind::PendingInit)
+    );
+    assert_eq!(thread.sandbox, Sandbox::WorkspaceWrite);
+    for (tool, allowed) in [("wait", true), ("web_search", false), ("apply_patch", false)] {
+        assert_eq!(thread.effective.allows(tool), allowed, "{tool}");
+        assert_eq!(thread.grant.allows(tool), allowed, "{tool}");
+    }
+    assert_eq!(world.waiting_inputs(helper), [1]);
+    assert_eq!(thread.generation, Generation::new(1));
+}
+
+#[test]
+fn without_a_slot_a_spawn_is_refused_or_queued() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    world.spawn(root);
+    let mut spawn = world.wanted(root);
+    assert_eq!(
+        world.refusal(&Command::Spawn(Box::new(spawn.clone()))),
+        "agent thread limit reached (max 1)"
+    );
+    spawn.on_limit = OnLimit::Queue;
+    let queued = world.spawn_as(spawn);
+    assert_eq!(world.status(queued), StatusKind::Queued);
+    assert_eq!(world.session.queue_position(queued), Some(1));
+    assert_eq!(limits::active(&world.session), 1);
+}
+
+#[test]
+fn the_root_holds_no_slot() {
+    let settings = Settings {
+        limits: Limits {
+            max_threads: 1,
+            ..Limits::default()
+        },
+        ..settings()
+    };
+    let mut world = World::open(settings, run_root());
+    let root = world.root();
+    world.begin(root);
+    assert_eq!(limits::active(&world.session), 0);
+    let child = world.spawn(root);
+    assert_eq!(world.status(child), StatusKind::PendingInit);
+}
+
+#[test]
+fn a_verdict_of_the_registry_is_one_record_and_no_thread() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let command = Command::FailSpawn {
+        parent: root,
+        agent_type: String::from("worke"),
+        agent_name: String::new(),
+        reason: String::from("AGENT_TYPE_NOT_FOUND"),
+        message: String::from("unknown agent_type \"worke\""),
+    };
+    assert_eq!(world.run(&command), ["SpawnFailed"]);
+    assert_eq!(world.session.total(), 1);
+}
+
+#[test]
+fn closed_threads_count_for_the_total_and_not_for_the_open_ones() {
+    let limits = Limits {
+        max_open_threads: 2,
+        max_total_threads: 3,
+        ..Limits::default()
+    };
+    let mut world = World::open(Settings { limits, ..settings() }, client_root());
+    let root = world.root();
+    for _ in 0..2 {
+        let child = world.spawn(root);
+        world.close(child);
+    }
+    let spawn = world.wanted(root);
+    assert_eq!(
+        world.refusal(&Command::Spawn(Box::new(spawn))),
+        "total agent thread limit reached (max 3); open a new session"
+    );
+}
+
+#[test]
+fn more_slots_let_the_queue_in() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    world.spawn(root);
+    let queued = world.enqueue(root);
+    let limits = Limits {
+        max_threads: 2,
+        ..world.session.settings.limits
+    };
+    world.update(SettingsChange {
+        limits: Some(limits),
+        ..SettingsChange::default()
+    });
+    assert_eq!(world.status(queued), StatusKind::PendingInit);
+}

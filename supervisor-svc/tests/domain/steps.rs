@@ -1,0 +1,106 @@
+//! The table of STATE.md §2, every status against every step.
+
+use supervisor_svc::domain::status::{
+    StatusKind::{self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
+    Step,
+};
+
+/// Every legal step, row by row as STATE.md §2 has them. What is not here is illegal.
+const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
+    // A spawn is approved.
+    (AwaitingApproval, Step::Granted { slot: false }, Queued),
+    (AwaitingApproval, Step::Granted { slot: true }, PendingInit),
+    // A slot is taken: from the queue, or by a settled thread whose input came while its turn ran.
+    (Queued, Step::Admitted, PendingInit),
+    (Completed, Step::Admitted, PendingInit),
+    (Errored, Step::Admitted, PendingInit),
+    (Interrupted, Step::Admitted, PendingInit),
+    // A turn is placed, handed out, begun; a running one is begun anew elsewhere.
+    (PendingInit, Step::Placed, PendingInit),
+    (PendingInit, Step::Dispatched, PendingInit),
+    (PendingInit, Step::Started, Running),
+    (Running, Step::Placed, PendingInit),
+    // A turn ends, begun or not.
+    (Queued, Step::Ended(Completed), Completed),
+    (Queued, Step::Ended(Errored), Errored),
+    (Queued, Step::Ended(Interrupted), Interrupted),
+    (PendingInit, Step::Ended(Completed), Completed),
+    (PendingInit, Step::Ended(Errored), Errored),
+    (PendingInit, Step::Ended(Interrupted), Interrupted),
+    (Running, Step::Ended(Completed), Completed),
+    (Running, Step::Ended(Errored), Errored),
+    (Running, Step::Ended(Interrupted), Interrupted),
+    // Input wakes whoever is settled, and waits with everybody else.
+    (Completed, Step::InputQueued, Queued),
+    (Errored, Step::InputQueued, Queued),
+    (Interrupted, Step::InputQueued, Queued),
+    (Queued, Step::InputQueued, Queued),
+    (AwaitingApproval, Step::InputQueued, AwaitingApproval),
+    (PendingInit, Step::InputQueued, PendingInit),
+    (Running, Step::InputQueued, Running),
+    // Whatever is open can be closed.
+    (Queued, Step::Closed, Shutdown),
+    (AwaitingApproval, Step::Closed, Shutdown),
+    (PendingInit, Step::Closed, Shutdown),
+    (Running, Step::Closed, Shutdown),
+    (Completed, Step::Closed, Shutdown),
+    (Errored, Step::Closed, Shutdown),
+    (Interrupted, Step::Closed, Shutdown),
+    // What is closed comes back settled.
+    (Shutdown, Step::Resumed(Completed), Completed),
+    (Shutdown, Step::Resumed(Errored), Errored),
+    (Shutdown, Step::Resumed(Interrupted), Interrupted),
+];
+
+fn every_step() -> Vec<Step> {
+    let mut steps = vec![
+        Step::Granted { slot: false },
+        Step::Granted { slot: true },
+        Step::Admitted,
+        Step::Placed,
+        Step::Dispatched,
+        Step::Started,
+        Step::InputQueued,
+        Step::Closed,
+    ];
+    steps.extend(StatusKind::ALL.map(Step::Ended));
+    steps.extend(StatusKind::ALL.map(Step::Resumed));
+    steps
+}
+
+#[test]
+fn the_table_of_transitions_is_the_one_of_the_contract() {
+    let mut legal = 0;
+    for from in StatusKind::ALL {
+        for step in every_step() {
+            let row = LEGAL.iter().find(|row| (row.0, row.1) == (from, step));
+            assert_eq!(from.after(step), row.map(|row| row.2), "{from} {step:?}");
+            legal += usize::from(row.is_some());
+        }
+    }
+    assert_eq!(legal, LEGAL.len(), "a row stands twice");
+}
+
+#[test]
+fn what_the_statuses_are_called_together() {
+    for (kind, active, settled, open, text) in [
+        (Queued, false, false, true, "QUEUED"),
+        (AwaitingApproval, false, false, true, "AWAITING_APPROVAL"),
+        (PendingInit, true, false, true, "PENDING_INIT"),
+        (Running, true, false, true, "RUNNING"),
+        (Completed, false, true, true, "COMPLETED"),
+        (Errored, false, true, true, "ERRORED"),
+        (Interrupted, false, true, true, "INTERRUPTED"),
+        (Shutdown, false, true, false, "SHUTDOWN"),
+    ] {
+        assert_eq!(
+            (
+                kind.is_active(),
+                kind.is_settled(),
+                kind.is_open(),
+                kind.to_string().as_str()
+            ),
+            (active, settled, open, text)
+        );
+    }
+}

@@ -1,0 +1,645 @@
+//! A session and its log, carried out as the service does it: decide, record, fold, and what follows by itself. Every command
+//! is held to the [`laws`].
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use supervisor_svc::domain::{
+    actor::{Actor, Caller},
+    cascade::{next_ready, ready_leaves},
+    command::{Command, Dispatch, Report, Spawn},
+    content::ContentRef,
+    decide::{decide, follow_ups},
+    effect::{Owed, owed},
+    event::{
+        Circumstances, CloseCause, Event, PromptExtent, Recorded, SessionEvent, SettingsChange, Spawned, ThreadEvent,
+    },
+    evolve::{evolve, open},
+    ids::{Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn},
+    refusal::Refusal,
+    session::{CASCADE_DEADLINE, Session},
+    settings::{
+        Budget, ClosePolicy, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy, Sandbox,
+        Settings, SlotRelease, Usage, WakePolicy,
+    },
+    status::{Settled, StatusKind},
+    thread::Thread,
+    time::UnixMillis,
+};
+use tool_policy::{Inheritance, Layer, MatchMode, Policy};
+use uuid::Uuid;
+
+use crate::laws;
+
+/// When every session of these tests was opened.
+const START: u64 = 1_000_000;
+
+/// A session, its log, and a clock that advances with every command.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub session: Session,
+    pub log: Vec<Recorded>,
+    /// Tool names by which rights are compared, beside the usual ones.
+    pub tools: Vec<String>,
+    /// Whether commands are held to the laws.
+    pub lawful: bool,
+    now: u64,
+    ids: u128,
+}
+
+// ---- making one ----
+
+impl World {
+    /// A session with its root.
+    pub fn open(settings: Settings, root: Spawned) -> Self {
+        let opened = recorded(1, START, Event::Session(SessionEvent::Opened(Box::new(settings))));
+        let session = open(SessionId::from_uuid(Uuid::from_u128(7)), &opened).expect("the event opens a session");
+        let mut world = Self {
+            session,
+            log: vec![opened],
+            tools: Vec::new(),
+            lawful: true,
+            now: START,
+            ids: 0,
+        };
+        let id = world.new_id();
+        world.append(Event::Thread(id, ThreadEvent::Spawned(Arc::new(root))));
+        world
+    }
+
+    /// A session whose client executes the root, with room for `max_threads` others at a time.
+    pub fn with_slots(max_threads: u32) -> Self {
+        let limits = Limits {
+            max_threads,
+            ..Limits::default()
+        };
+        Self::open(Settings { limits, ..settings() }, client_root())
+    }
+
+    /// A session with a thread in a status, and room for one at a time. The thread has its slot if its status needs one.
+    pub fn with_thread_in(kind: StatusKind) -> (Self, ThreadId) {
+        let mut world = Self::with_slots(1);
+        let root = world.root();
+        let id = match kind {
+            StatusKind::Queued => {
+                world.spawn(root);
+                world.enqueue(root)
+            }
+            StatusKind::AwaitingApproval => {
+                let spawned = Spawned {
+                    parent: Some(root),
+                    depth: 1,
+                    first_status: kind,
+                    ..role("worker")
+                };
+                let id = world.new_id();
+                world.append(Event::Thread(id, ThreadEvent::Spawned(Arc::new(spawned))));
+                id
+            }
+            StatusKind::PendingInit => world.spawn(root),
+            StatusKind::Running => world.spawn_running(root),
+            StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => {
+                let id = world.spawn_running(root);
+                world.end(id, settled(kind));
+                id
+            }
+            StatusKind::Shutdown => {
+                let id = world.spawn(root);
+                world.close(id);
+                id
+            }
+        };
+        assert_eq!(world.status(id), kind);
+        (world, id)
+    }
+
+    /// The state that a log alone gives.
+    pub fn replay(log: &[Recorded]) -> Session {
+        let (first, rest) = log.split_first().expect("a log has a first event");
+        let mut session = open(SessionId::from_uuid(Uuid::from_u128(7)), first).expect("the event opens a session");
+        for recorded in rest {
+            evolve(&mut session, recorded);
+        }
+        session
+    }
+
+    fn new_id(&mut self) -> ThreadId {
+        self.ids += 1;
+        thread_id(self.ids)
+    }
+}
+
+// ---- carrying out ----
+
+impl World {
+    /// Carries a command out and answers how many events it decided itself; what follows by itself comes after them.
+    pub fn carry_out(&mut self, command: &Command) -> Result<usize, Refusal> {
+        self.now += 7;
+        let before = self.session.clone();
+        let from = self.log.len();
+        let decided = self.decide_and_fold(command);
+        if self.lawful {
+            let appended = &self.log[from..];
+            laws::of_append(&before, appended, &self.session, &self.tools);
+            laws::of_state(&self.session);
+            match &decided {
+                Ok(decided) => laws::of_authority(&self.session, command, &appended[..*decided]),
+                Err(_) => assert!(
+                    appended.is_empty() && self.session == before,
+                    "a refusal changes nothing"
+                ),
+            }
+            if laws::is_void(&before, command) {
+                assert!(appended.is_empty(), "{command:?} is void");
+            }
+        }
+        decided
+    }
+
+    fn decide_and_fold(&mut self, command: &Command) -> Result<usize, Refusal> {
+        let events = decide(&self.session, command, UnixMillis::new(self.now))?;
+        let decided = events.len();
+        if decided > 0 {
+            events.into_iter().for_each(|event| self.append(event));
+            self.follow_up();
+        }
+        Ok(decided)
+    }
+
+    fn follow_up(&mut self) {
+        loop {
+            let events = follow_ups(&self.session);
+            if events.is_empty() {
+                return;
+            }
+            events.into_iter().for_each(|event| self.append(event));
+        }
+    }
+
+    /// Records an event that nothing decided, and nothing follows from it yet.
+    pub fn append(&mut self, event: Event) {
+        let time = self.now.max(self.session.updated.get());
+        let recorded = recorded(self.session.sequence.next().get(), time, event);
+        evolve(&mut self.session, &recorded);
+        self.log.push(recorded);
+    }
+
+    /// Changes settings as UpdateSession does.
+    pub fn update(&mut self, change: SettingsChange) {
+        self.append(Event::Session(SessionEvent::Updated(Box::new(change))));
+        self.follow_up();
+    }
+
+    pub fn pause(&mut self, paused: bool) {
+        self.update(SettingsChange {
+            paused: Some(paused),
+            ..SettingsChange::default()
+        });
+    }
+
+    /// Carries out a command that is not refused; answers the names of all events that it brought about.
+    pub fn run(&mut self, command: &Command) -> Vec<&'static str> {
+        let from = self.log.len();
+        if let Err(refusal) = self.carry_out(command) {
+            panic!("{command:?} was refused: {refusal}");
+        }
+        self.log[from..].iter().map(|recorded| name(&recorded.event)).collect()
+    }
+
+    /// Carries out a command that is refused; answers the text.
+    pub fn refusal(&mut self, command: &Command) -> String {
+        match self.carry_out(command) {
+            Ok(decided) => panic!("{command:?} was not refused; it decided {decided} events"),
+            Err(refusal) => refusal.to_string(),
+        }
+    }
+}
+
+// ---- looking ----
+
+impl World {
+    pub fn root(&self) -> ThreadId {
+        self.session.root_id().expect("a session has a root")
+    }
+
+    pub fn thread(&self, id: ThreadId) -> &Thread {
+        self.session.thread(id).expect("the thread exists")
+    }
+
+    pub fn status(&self, id: ThreadId) -> StatusKind {
+        self.thread(id).status.kind()
+    }
+
+    pub fn nth(&self, number: u8) -> &Thread {
+        let number = usize::from(number) % self.session.total();
+        self.session
+            .in_spawn_order()
+            .nth(number)
+            .expect("the number is below the total")
+    }
+
+    /// The thread as a caller, with a good token.
+    pub fn caller(&self, id: ThreadId) -> Caller {
+        Caller::Thread {
+            id,
+            generation: self.thread(id).generation,
+        }
+    }
+
+    /// The numbers of the inputs that wait for a turn.
+    pub fn waiting_inputs(&self, id: ThreadId) -> Vec<u32> {
+        let inputs = &self.thread(id).pending_inputs;
+        inputs.iter().map(|input| input.number.get()).collect()
+    }
+}
+
+// ---- commands ----
+
+impl World {
+    /// A spawn by an operator, ready to be changed.
+    pub fn wanted(&mut self, parent: ThreadId) -> Spawn {
+        Spawn {
+            caller: operator(),
+            id: self.new_id(),
+            spawned: Spawned {
+                parent: Some(parent),
+                input: Some(text("do it")),
+                ..role("worker")
+            },
+            role_layers: Vec::new(),
+            grant_list: Vec::new(),
+            on_limit: OnLimit::Refuse,
+        }
+    }
+
+    pub fn spawn(&mut self, parent: ThreadId) -> ThreadId {
+        let spawn = self.wanted(parent);
+        self.spawn_as(spawn)
+    }
+
+    pub fn spawn_as(&mut self, spawn: Spawn) -> ThreadId {
+        let id = spawn.id;
+        self.run(&Command::Spawn(Box::new(spawn)));
+        id
+    }
+
+    /// Spawns a thread that waits for a slot.
+    pub fn enqueue(&mut self, parent: ThreadId) -> ThreadId {
+        let mut spawn = self.wanted(parent);
+        spawn.on_limit = OnLimit::Queue;
+        let id = self.spawn_as(spawn);
+        assert_eq!(self.status(id), StatusKind::Queued);
+        id
+    }
+
+    pub fn spawn_running(&mut self, parent: ThreadId) -> ThreadId {
+        let id = self.spawn(parent);
+        self.begin(id);
+        id
+    }
+
+    /// Hands the owed turn to the thread's last runner, or to one named `r0`.
+    pub fn dispatch(&mut self, id: ThreadId) {
+        let last = self.thread(id).runner.clone();
+        let dispatch = self.dispatch_to(id, &last.unwrap_or_else(|| RunnerId::new("r0")));
+        let events = self.run(&Command::Dispatch(Box::new(dispatch)));
+        assert_eq!(events.last(), Some(&"TurnDispatched"));
+    }
+
+    /// The dispatch of the owed turn as the service makes it.
+    pub fn dispatch_to(&self, id: ThreadId, runner: &RunnerId) -> Dispatch {
+        let thread = self.thread(id);
+        let is_another = thread.runner.as_ref().is_some_and(|last| last != runner);
+        Dispatch {
+            thread: id,
+            runner: runner.clone(),
+            generation: if is_another {
+                thread.generation.next()
+            } else {
+                thread.generation
+            },
+            inputs: thread.pending_inputs.iter().map(|input| input.number).collect(),
+            blocks: Vec::new(),
+            extent: PromptExtent::Full,
+        }
+    }
+
+    /// Hands out the owed turn, and it runs.
+    pub fn begin(&mut self, id: ThreadId) {
+        self.dispatch(id);
+        let turn = self.thread(id).turn.number();
+        assert_eq!(self.report(id, Report::TurnStarted { turn }), ["TurnStarted"]);
+    }
+
+    /// The present turn ends.
+    pub fn end(&mut self, id: ThreadId, outcome: Settled) -> Vec<&'static str> {
+        let turn = self.thread(id).turn.number();
+        self.report(id, ended(turn.get(), outcome))
+    }
+
+    /// A new report of the present attempt.
+    pub fn report(&mut self, id: ThreadId, report: Report) -> Vec<&'static str> {
+        self.run(&self.says(id, report))
+    }
+
+    /// The next report that the runner of the present attempt would send.
+    pub fn says(&self, id: ThreadId, report: Report) -> Command {
+        let thread = self.thread(id);
+        Command::Report {
+            thread: id,
+            generation: thread.generation,
+            sequence: ReportSequence::new(thread.last_report.get() + 1),
+            report,
+        }
+    }
+
+    pub fn lose(&mut self, id: ThreadId) -> Vec<&'static str> {
+        let generation = self.thread(id).generation;
+        self.run(&Command::LoseRunner {
+            thread: id,
+            generation,
+            reason: String::from("runner r0 was lost"),
+        })
+    }
+
+    /// Closes a subtree to the end.
+    pub fn close(&mut self, id: ThreadId) {
+        self.run(&close(operator(), id));
+        self.wind_down();
+    }
+
+    /// Does what is owed under all fences until nothing is: the runners stop what they are asked to stop. The work is found
+    /// as the service finds it: the ready leaves once, then upwards from each closing.
+    pub fn wind_down(&mut self) {
+        let tops: Vec<ThreadId> = self.session.fenced().map(|(id, _)| id).collect();
+        let mut work: VecDeque<ThreadId> = tops.iter().flat_map(|top| ready_leaves(&self.session, *top)).collect();
+        while let Some(id) = work.pop_front() {
+            if let Some(command) = self.stop(id) {
+                self.run(&command);
+                assert_eq!(self.status(id), StatusKind::Shutdown, "nothing held the closing up");
+                work.extend(next_ready(&self.session, id));
+            }
+        }
+        for top in tops {
+            for thread in self.session.subtree(top) {
+                assert_eq!(
+                    thread.status.kind(),
+                    StatusKind::Shutdown,
+                    "{} was left open",
+                    thread.id
+                );
+            }
+        }
+        assert_eq!(self.session.fenced().count(), 0);
+    }
+
+    /// The word that a fenced thread may be closed: its runner's, if it has one.
+    pub fn stop(&self, id: ThreadId) -> Option<Command> {
+        match owed(&self.session, id)? {
+            Owed::Stop { .. } => Some(self.says(id, stopped())),
+            Owed::Close => Some(Command::FinishClose {
+                thread: id,
+                forced: false,
+            }),
+            Owed::Turn { .. } | Owed::Start { .. } | Owed::Interrupt { .. } => None,
+        }
+    }
+}
+
+pub fn send(caller: Caller, target: ThreadId) -> Command {
+    send_with(caller, target, false, OnLimit::Refuse)
+}
+
+pub fn send_with(caller: Caller, target: ThreadId, interrupt: bool, on_limit: OnLimit) -> Command {
+    Command::SendInput {
+        caller,
+        target,
+        input: text("and this"),
+        interrupt,
+        on_limit,
+    }
+}
+
+pub fn interrupt(caller: Caller, target: ThreadId) -> Command {
+    Command::Interrupt {
+        caller,
+        target,
+        turn: None,
+        only_this: false,
+        reason: String::from("enough"),
+    }
+}
+
+pub fn close(caller: Caller, target: ThreadId) -> Command {
+    Command::Close {
+        caller,
+        target,
+        reason: String::from("no longer needed"),
+        cause: CloseCause::Close,
+        within: CASCADE_DEADLINE,
+        policy: None,
+    }
+}
+
+pub fn resume(caller: Caller, target: ThreadId) -> Command {
+    Command::Resume { caller, target }
+}
+
+pub fn note(caller: Caller, target: ThreadId, note: &str) -> Command {
+    Command::SetNote {
+        caller,
+        target,
+        note: note.to_owned(),
+    }
+}
+
+// ---- values ----
+
+pub fn operator() -> Caller {
+    Caller::Operator {
+        name: String::from("ada"),
+    }
+}
+
+/// Ids that differ in order from the spawns, so that the one is never taken for the other.
+pub fn thread_id(number: u128) -> ThreadId {
+    ThreadId::from_uuid(Uuid::from_u128(
+        number.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835),
+    ))
+}
+
+pub fn text(words: &str) -> ContentRef {
+    ContentRef {
+        digest: Digest::from_bytes([7; 32]),
+        size: words.len() as u64,
+        preview: words.to_owned(),
+    }
+}
+
+pub fn settled(kind: StatusKind) -> Settled {
+    match kind {
+        StatusKind::Completed => Settled::Completed {
+            message: Some(String::from("done")),
+            content: None,
+        },
+        StatusKind::Errored => Settled::Errored {
+            message: String::from("it broke"),
+            content: None,
+        },
+        StatusKind::Interrupted => Settled::Interrupted {
+            reason: String::from("enough"),
+        },
+        other => panic!("{other} is no way to settle and stay open"),
+    }
+}
+
+pub fn ended(turn: u32, outcome: Settled) -> Report {
+    let usage = Usage {
+        output_tokens: 10,
+        turns: turn,
+        wall_time: Duration::from_secs(1),
+        ..Usage::default()
+    };
+    Report::TurnEnded {
+        turn: Turn::new(turn),
+        outcome,
+        usage,
+        output: None,
+    }
+}
+
+pub fn stopped() -> Report {
+    Report::Stopped {
+        detail: String::from("exit status 0"),
+    }
+}
+
+pub fn deny(origin: &str, patterns: &[&str]) -> Layer {
+    Layer {
+        origin: origin.to_owned(),
+        mode: MatchMode::Glob,
+        allow: Vec::new(),
+        deny: patterns.iter().map(|pattern| (*pattern).to_owned()).collect(),
+    }
+}
+
+pub fn settings() -> Settings {
+    Settings {
+        cwd: String::from("/project"),
+        workspace_digest: String::new(),
+        limits: Limits::default(),
+        slot_release: SlotRelease::default(),
+        budget: Budget::default(),
+        mode: Mode::default(),
+        orchestration: Orchestration::default(),
+        approve_orchestrators: false,
+        prompt_log: PromptLog::default(),
+        restart_policy: RestartPolicy::default(),
+        policy_inheritance: Inheritance::default(),
+        tool_ceiling: None,
+        webhooks: Vec::new(),
+        labels: BTreeMap::new(),
+    }
+}
+
+/// What a spawn fixes, with nothing in it but a role.
+pub fn role(agent_type: &str) -> Spawned {
+    Spawned {
+        parent: None,
+        depth: 0,
+        first_status: StatusKind::PendingInit,
+        client_owned: false,
+        agent_type: agent_type.to_owned(),
+        agent_name: String::new(),
+        agent_description: String::new(),
+        alias: String::new(),
+        label: String::new(),
+        note: String::new(),
+        working_directory: String::new(),
+        model: String::new(),
+        reasoning_effort: String::new(),
+        provider: String::new(),
+        origins: BTreeMap::new(),
+        sandbox: Sandbox::FullAccess,
+        effective: Policy::unrestricted(),
+        grant: Policy::unrestricted(),
+        spawn_list: Vec::new(),
+        edge_management: EdgeManagement::None,
+        source: None,
+        resolved: None,
+        budget: Budget::default(),
+        close_policy: ClosePolicy::Terminate,
+        wake_policy: WakePolicy::None,
+        input: None,
+    }
+}
+
+/// A root that its client executes itself.
+pub fn client_root() -> Spawned {
+    Spawned {
+        first_status: StatusKind::Running,
+        client_owned: true,
+        ..role("default")
+    }
+}
+
+/// A root that a runner executes.
+pub fn run_root() -> Spawned {
+    Spawned {
+        input: Some(text("begin")),
+        ..role("default")
+    }
+}
+
+fn recorded(sequence: u64, time: u64, event: Event) -> Recorded {
+    Recorded {
+        sequence: Sequence::new(sequence),
+        time: UnixMillis::new(time),
+        circumstances: Circumstances {
+            actor: Actor::Service,
+            request_id: None,
+            traceparent: None,
+            cause: None,
+        },
+        event,
+    }
+}
+
+/// An event's kind, for tables.
+pub fn name(event: &Event) -> &'static str {
+    let event = match event {
+        Event::Session(SessionEvent::Opened(_)) => return "SessionOpened",
+        Event::Session(SessionEvent::Updated(_)) => return "SessionUpdated",
+        Event::Session(SessionEvent::Closed) => return "SessionClosed",
+        Event::Thread(_, event) => event,
+    };
+    match event {
+        ThreadEvent::Spawned(_) => "ThreadSpawned",
+        ThreadEvent::SpawnFailed { .. } => "SpawnFailed",
+        ThreadEvent::Admitted => "ThreadAdmitted",
+        ThreadEvent::Placed { .. } => "ThreadPlaced",
+        ThreadEvent::InputQueued { .. } => "InputQueued",
+        ThreadEvent::TurnDispatched { .. } => "TurnDispatched",
+        ThreadEvent::TurnStarted { .. } => "TurnStarted",
+        ThreadEvent::InputDelivered { .. } => "InputDelivered",
+        ThreadEvent::InterruptRequested { .. } => "InterruptRequested",
+        ThreadEvent::TurnEnded { .. } => "TurnEnded",
+        ThreadEvent::NoteSet(_) => "NoteSet",
+        ThreadEvent::ConditionChanged { .. } => "ConditionChanged",
+        ThreadEvent::UsageRecorded { .. } => "UsageRecorded",
+        ThreadEvent::ArtifactRecorded { .. } => "ArtifactRecorded",
+        ThreadEvent::ToolDenied { .. } => "ToolDenied",
+        ThreadEvent::CloseRequested(_) => "CloseRequested",
+        ThreadEvent::Closed { .. } => "ThreadClosed",
+        ThreadEvent::Resumed(_) => "ThreadResumed",
+        ThreadEvent::EdgeCreated(_) => "EdgeCreated",
+        ThreadEvent::EdgeDeleted(_) => "EdgeDeleted",
+        ThreadEvent::HandoffSent(_) => "HandoffSent",
+        ThreadEvent::MailAcknowledged(_) => "MailAcknowledged",
+        ThreadEvent::ApprovalRequested { .. } => "ApprovalRequested",
+        ThreadEvent::ApprovalResolved { .. } => "ApprovalResolved",
+    }
+}
