@@ -197,7 +197,9 @@ fn reflection(names: &[&'static str], descriptor_set: &'static [u8]) -> Builder<
     ];
     let builder = Builder::configure()
         .register_encoded_file_descriptor_set(descriptor_set)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // So that tools can read the details of errors.
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET);
     names
         .iter()
         .chain(always)
