@@ -31,6 +31,9 @@ pub(super) const DUE_AT_ONCE: UnixMillis = UnixMillis::new(0);
 /// How many records an append has before the next command waits for the next append.
 const FULL_RECORDS: usize = 256;
 
+/// How many requests likewise, refused ones included.
+const FULL_REQUESTS: usize = 1_024;
+
 /// How many bytes of content likewise.
 const FULL_CONTENT_BYTES: usize = 8 * 1024 * 1024;
 
@@ -82,6 +85,10 @@ impl Draft {
     }
 
     pub fn is_full(&self) -> bool {
+        // Refusals record nothing but wait for the append too: a flood of them must not put it off for ever.
+        if self.answers.len() >= FULL_REQUESTS {
+            return true;
+        }
         let content: usize = self.contents.iter().map(|content| content.bytes.len()).sum();
         self.recorded.len() >= FULL_RECORDS || content >= FULL_CONTENT_BYTES
     }
