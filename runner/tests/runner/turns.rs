@@ -192,7 +192,9 @@ async fn what_cannot_start_is_refused() {
     assert_eq!(refused.refusal(), StartRefusal::NoProgram);
     assert!(refused.message.contains("/nowhere/agent"), "{}", refused.message);
 
+    // Another thread: a start of an attempt that was refused a moment ago may still count as a repetition.
     let mut elsewhere = start();
+    elsewhere.thread_id = "0190a5a4-0000-7000-8000-000000000002".to_owned();
     elsewhere.working_directory = "/nowhere".to_owned();
     supervisor.start(elsewhere).await;
     assert!(supervisor.refused().await.message.contains("cannot work in /nowhere"));
