@@ -1,0 +1,91 @@
+//! A pair as a process, without a runner: threads stay where the service puts them, and loopback is trusted.
+#![allow(dead_code)]
+
+use std::{fs, path::Path, process::Stdio, time::Duration};
+
+use tokio::{
+    process::{Child, Command},
+    time::timeout,
+};
+use tonic::transport::Channel;
+use troupe_proto::supervisor::v1::{
+    Event, GetSessionRequest, WatchThreadsRequest, agent_supervisor_service_client::AgentSupervisorServiceClient,
+    watch_threads_response::Message,
+};
+
+/// How long anything may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub type Client = AgentSupervisorServiceClient<Channel>;
+
+/// Starts `up` over a home, and connects once it is ready.
+pub async fn start(home: &Path) -> (Child, Client) {
+    let ready = home.join("ready.json");
+    let _ = fs::remove_file(&ready);
+    let mut process = Command::new(env!("CARGO_BIN_EXE_troupe"))
+        .env_clear()
+        .env("HOME", home)
+        .current_dir(home)
+        .args([
+            "up",
+            "--no-runner",
+            "--max-threads",
+            "5000",
+            "--max-open-threads",
+            "5000",
+        ])
+        .args(["--registry-listen", "127.0.0.1:0", "--supervisor-listen", "127.0.0.1:0"])
+        .arg("--ready-file")
+        .arg(&ready)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let address = timeout(PATIENCE, async {
+        loop {
+            if let Ok(text) = fs::read_to_string(&ready) {
+                let addresses: serde_json::Value = serde_json::from_str(&text).unwrap();
+                return addresses["supervisor"].as_str().unwrap().to_owned();
+            }
+            assert!(process.try_wait().unwrap().is_none(), "`up` ended before it was ready");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .unwrap();
+    let client = Client::connect(format!("http://{address}")).await.unwrap();
+    (process, client)
+}
+
+/// The log of a session from its beginning.
+pub async fn log(client: &mut Client, session: &str) -> Vec<Event> {
+    let head = client
+        .get_session(GetSessionRequest {
+            session_id: session.to_owned(),
+        })
+        .await
+        .unwrap()
+        .into_inner()
+        .session
+        .unwrap()
+        .sequence;
+    let request = WatchThreadsRequest {
+        session_id: session.to_owned(),
+        after_sequence: Some(0),
+        ..WatchThreadsRequest::default()
+    };
+    let mut stream = client.watch_threads(request).await.unwrap().into_inner();
+    let mut events = Vec::new();
+    timeout(PATIENCE, async {
+        while events.last().is_none_or(|event: &Event| event.sequence < head) {
+            if let Some(Message::Event(event)) = stream.message().await.unwrap().unwrap().message {
+                events.push(event);
+            }
+        }
+    })
+    .await
+    .unwrap();
+    events
+}
