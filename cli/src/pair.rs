@@ -44,6 +44,8 @@ pub(crate) struct PairOptions {
     pub(crate) home: PathBuf,
     /// Which directories projects may lie in; empty: `home`, on loopback only.
     pub(crate) workspace_roots: Vec<PathBuf>,
+    /// Which other programs' agents are read too.
+    pub(crate) import: Vec<registry_svc::ForeignFormat>,
     /// The catalogue of models.
     pub(crate) models: Option<PathBuf>,
     /// Defaults and maxima for sessions.
@@ -245,6 +247,8 @@ fn serve_registry(
         workspace_roots,
         seed: options.seed,
         models: options.models.clone(),
+        import: options.import.clone(),
+        ..registry_svc::Config::default()
     })
     .map_err(failure)?;
     let serving = registry.serve(

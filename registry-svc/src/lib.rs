@@ -11,12 +11,25 @@ mod grpc;
 mod serve;
 mod source;
 
-use std::{fs, io, path::PathBuf, sync::Arc};
+use std::{fs, io, path::PathBuf, sync::Arc, time::Instant};
 
-use troupe_proto::registry::v1::agent_registry_service_server::AgentRegistryServiceServer;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
-pub use crate::{authority::AUTHORITY, grpc::service::RegistryService, source::seed::SeedReport};
-use crate::{domain::models::ModelCatalogue, source::Sources};
+pub use crate::{
+    authority::AUTHORITY,
+    domain::{foreign::ForeignFormat, rules::ProjectTemplates},
+    grpc::{server::RegistryServer, watch::WatchBounds},
+    source::{bundle::BundleBounds, seed::SeedReport},
+};
+use crate::{
+    domain::{error::RegistryError, models::ModelCatalogue, rules::Rules},
+    source::{
+        Choice, Sources, View,
+        bundle::{Bundles, Workspace},
+        follow::Bell,
+    },
+};
 
 /// What a registry serves from.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +42,18 @@ pub struct Config {
     pub seed: bool,
     /// A file with the model catalogue. `None`: every model passes.
     pub models: Option<PathBuf>,
+    /// The other programs whose agent files are read, in order of precedence.
+    pub import: Vec<ForeignFormat>,
+    /// Whether templates and footers of projects are used.
+    pub project_templates: ProjectTemplates,
+    /// The endpoints that a project's template may choose.
+    pub allowed_endpoints: Vec<String>,
+    /// Whether RouteAgent routes texts that name no agent.
+    pub auto_route: bool,
+    /// How much of what clients uploaded is kept.
+    pub bundles: BundleBounds,
+    /// The number and the times of WatchAgents streams.
+    pub watch: WatchBounds,
 }
 
 /// Why a registry cannot be opened.
@@ -71,7 +96,22 @@ pub struct Registry {
 pub(crate) struct Parts {
     pub(crate) sources: Sources,
     pub(crate) models: ModelCatalogue,
+    pub(crate) bundles: Bundles,
+    pub(crate) auto_route: bool,
+    pub(crate) watch: WatchBounds,
+    pub(crate) watchers: Arc<Semaphore>,
+    pub(crate) bell: Arc<Bell>,
     seeded: SeedReport,
+}
+
+impl Parts {
+    /// What applies to a call that reads from there, as it is now. Blocks on the disk.
+    pub(crate) fn view(&self, workspace: &Workspace) -> Result<View, RegistryError> {
+        match workspace {
+            Workspace::Disk(cwd) => self.sources.view(cwd.as_deref()),
+            Workspace::Bundle(digest) => self.bundles.view(digest, Instant::now()),
+        }
+    }
 }
 
 impl Registry {
@@ -86,7 +126,12 @@ impl Registry {
             Some(path) => read_models(path)?,
             None => ModelCatalogue::default(),
         };
-        let sources = Sources::open(config.home, &config.workspace_roots)
+        let choice = Choice {
+            import: config.import,
+            project_templates: config.project_templates,
+            rules: Rules::new(&config.allowed_endpoints),
+        };
+        let sources = Sources::open_with(config.home, &config.workspace_roots, choice)
             .map_err(|(path, error)| OpenError::WorkspaceRoot { path, error })?;
         let seeded = if config.seed {
             sources.seed()
@@ -97,6 +142,11 @@ impl Registry {
             parts: Arc::new(Parts {
                 sources,
                 models,
+                bundles: Bundles::new(config.bundles),
+                auto_route: config.auto_route,
+                watchers: Arc::new(Semaphore::new(config.watch.streams.min(Semaphore::MAX_PERMITS))),
+                watch: config.watch,
+                bell: Arc::default(),
                 seeded,
             }),
         })
@@ -108,12 +158,16 @@ impl Registry {
         &self.parts.seeded
     }
 
-    /// The gRPC service, with its bounds on messages.
+    /// The gRPC service, with its bounds on messages. Its streams live as long as their clients want.
     #[must_use]
-    pub fn service(&self) -> AgentRegistryServiceServer<RegistryService> {
-        AgentRegistryServiceServer::new(RegistryService::new(Arc::clone(&self.parts)))
-            .max_decoding_message_size(troupe_proto::MAX_MESSAGE_BYTES)
-            .max_encoding_message_size(troupe_proto::MAX_MESSAGE_BYTES)
+    pub fn service(&self) -> RegistryServer {
+        self.service_until(CancellationToken::new())
+    }
+
+    /// As [`Self::service`]; once `draining` fires, its streams end by themselves.
+    #[must_use]
+    pub fn service_until(&self, draining: CancellationToken) -> RegistryServer {
+        RegistryServer::new(Arc::clone(&self.parts), draining)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Parser;
-use registry_svc::{Config, Registry};
+use registry_svc::{Config, ForeignFormat, ProjectTemplates, Registry};
 use serde_json::json;
 use svc_kit::{
     auth::{Authenticator, Trust},
@@ -35,6 +35,18 @@ struct Options {
     /// The catalogue of models. Without, every model passes.
     #[arg(long, env = "TROUPE_MODELS")]
     models: Option<PathBuf>,
+    /// Read the agents of another program too: claude, opencode, copilot, gemini or codex; repeatable, first wins.
+    #[arg(long, env = "TROUPE_IMPORT", value_delimiter = ',', value_parser = foreign_format)]
+    import: Vec<ForeignFormat>,
+    /// Leave the templates and footers of projects alone.
+    #[arg(long, env = "TROUPE_NO_PROJECT_TEMPLATES")]
+    no_project_templates: bool,
+    /// An endpoint that a project's template may choose; repeatable.
+    #[arg(long = "allowed-endpoint", env = "TROUPE_ALLOWED_ENDPOINTS", value_delimiter = ',')]
+    allowed_endpoints: Vec<String>,
+    /// Let RouteAgent route texts that name no agent, by names and keywords.
+    #[arg(long, env = "TROUPE_AUTO_ROUTE")]
+    auto_route: bool,
     /// Leave the user's templates alone.
     #[arg(long)]
     no_seed: bool,
@@ -61,6 +73,13 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn foreign_format(name: &str) -> Result<ForeignFormat, String> {
+    ForeignFormat::parse(name).ok_or_else(|| {
+        let known: Vec<_> = ForeignFormat::ALL.iter().map(|format| format.as_str()).collect();
+        format!("unknown format {name:?}; known are {}", known.join(", "))
+    })
 }
 
 async fn run(options: Options) -> anyhow::Result<()> {
@@ -96,6 +115,15 @@ async fn run(options: Options) -> anyhow::Result<()> {
         workspace_roots,
         seed: !options.no_seed,
         models: options.models,
+        import: options.import,
+        project_templates: if options.no_project_templates {
+            ProjectTemplates::Off
+        } else {
+            ProjectTemplates::Trusted
+        },
+        allowed_endpoints: options.allowed_endpoints,
+        auto_route: options.auto_route,
+        ..Config::default()
     };
     let registry = tokio::task::spawn_blocking(move || Registry::open(config)).await??;
     let shutdown = Shutdown::new();

@@ -24,7 +24,8 @@ impl Registry {
         limits: ServeLimits,
         shutdown: Shutdown,
     ) -> Result<(), ServeError> {
-        let serving = Serving::new(Routes::new(self.service()), vec![SERVICE_NAME]);
+        let routes = Routes::new(self.service_until(shutdown.draining()));
+        let serving = Serving::new(routes, vec![SERVICE_NAME]);
         let auth = AuthLayer::new(authenticator, AUTHORITY);
         serve::serve(listener, serving, auth, limits, shutdown).await
     }

@@ -8,9 +8,7 @@ use tonic::Code;
 use troupe_proto::{
     common::v1::{BlockKind, Dialect, InstructionsMode, MatchMode, Mode, Namespace, Sandbox, Scope, ValueOrigin},
     reason::Reason,
-    registry::v1::{
-        Agent, InheritedSettings, ListAgentsRequest, ListDiagnosticsRequest, ResolveSpawnRequest, RouteAgentRequest,
-    },
+    registry::v1::{Agent, InheritedSettings, ListAgentsRequest, ListDiagnosticsRequest, ResolveSpawnRequest},
 };
 
 const AUDITOR: &str = "---
@@ -593,22 +591,6 @@ async fn refused_files_are_diagnosed_and_take_no_other_down() {
     assert!(site.resolve(site.spawn("sound")).await.is_ok());
     let error = site.resolve(site.spawn("leak")).await.unwrap_err();
     assert_eq!(error.code(), Code::FailedPrecondition);
-}
-
-#[tokio::test]
-async fn what_is_not_built_says_so() {
-    let site = Site::new().await;
-    let error = site
-        .client()
-        .route_agent(RouteAgentRequest::default())
-        .await
-        .unwrap_err();
-    assert_fault(
-        &error,
-        Code::Unimplemented,
-        Reason::NotBuilt,
-        "RouteAgent is not built in this release; choose an agent_type from ListAgents",
-    );
 }
 
 #[tokio::test]

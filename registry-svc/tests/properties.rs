@@ -6,45 +6,54 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use registry_svc::domain::{
     catalog::{Catalog, Level},
-    digest::Digest,
+    family::{Family, FileText},
+    foreign::ForeignFormat,
     graph,
+    lint::{LintKind, lint_text},
     models::ModelCatalogue,
     name::{AgentType, TemplateName},
     prompt::{Mode, SharedTexts},
     resolve::{Inherited, SpawnRequest, Surroundings, Wanted, resolve},
     resolved::Resolved,
     role,
+    rules::Rules,
     sandbox::Sandbox,
-    template::{Dialect, Scope, TemplateFile},
+    template::Scope,
 };
+use tool_policy::{CANONICAL_TOOLS, Layer, MatchMode, Policy};
 
-fn catalog(text: &str) -> Catalog {
-    let name = AgentType::parse("role").unwrap();
-    let file = TemplateFile {
-        parsed: role::parse(&name, text),
-        name: TemplateName::AgentType(name),
+/// Every kind of directory.
+const FAMILIES: &[Family] = &[
+    Family::Roles,
+    Family::Agents,
+    Family::Graph,
+    Family::Foreign(ForeignFormat::ClaudeCode),
+    Family::Foreign(ForeignFormat::OpenCode),
+    Family::Foreign(ForeignFormat::Copilot),
+    Family::Foreign(ForeignFormat::Gemini),
+    Family::Foreign(ForeignFormat::Codex),
+];
+
+/// Resolves a file of that family, as a project's; `None` if it is malformed or claims no name.
+fn resolve_file(family: Family, text: &str, inherited: Inherited) -> Option<Resolved> {
+    let file = FileText {
+        path: "/p/stem",
+        stem: "stem",
         scope: Scope::Project,
-        dialect: Dialect::Role,
-        path: "/role.md".to_owned(),
-        digest: Some(Digest::of(text.as_bytes())),
+        text: Ok(text),
     };
-    Catalog::build(&[Level {
-        files: vec![Arc::new(file)],
-        notes: vec![],
-    }])
-}
-
-fn resolve_role(text: &str, sandbox: Sandbox) -> Option<Resolved> {
+    let file = family.read(file, &Rules::default()).ok()?;
+    let wanted = match file.name.clone() {
+        TemplateName::AgentType(name) => Wanted::AgentType(name),
+        TemplateName::RoleTemplate(name) => Wanted::RoleTemplate(name),
+    };
     let request = SpawnRequest {
-        wanted: Wanted::AgentType(AgentType::parse("role").unwrap()),
+        wanted,
         agent_name: None,
         model: None,
         effort: None,
         provider: None,
-        inherited: Inherited {
-            sandbox: Some(sandbox),
-            ..Inherited::default()
-        },
+        inherited,
         mode: Mode::Implementation,
         expected_digest: None,
     };
@@ -53,13 +62,28 @@ fn resolve_role(text: &str, sandbox: Sandbox) -> Option<Resolved> {
         planning: "p".into(),
         implementation: "i".into(),
     };
+    let catalog = Catalog::build(&[Level {
+        files: vec![Arc::new(file)],
+        notes: vec![],
+    }]);
     let around = Surroundings {
-        catalog: &catalog(text),
+        catalog: &catalog,
         models: &ModelCatalogue::default(),
         texts: &texts,
         footer: "",
     };
     resolve(&request, around).ok()
+}
+
+fn with_sandbox(sandbox: Sandbox) -> Inherited {
+    Inherited {
+        sandbox: Some(sandbox),
+        ..Inherited::default()
+    }
+}
+
+fn any_family() -> impl Strategy<Value = Family> {
+    proptest::sample::select(FAMILIES)
 }
 
 fn any_sandbox() -> impl Strategy<Value = Sandbox> {
@@ -73,32 +97,129 @@ fn any_sandbox() -> impl Strategy<Value = Sandbox> {
 /// Frontmatter out of lines that matter and lines that nearly do.
 fn any_frontmatter() -> impl Strategy<Value = String> {
     let line = prop_oneof![
-        Just("read_only: true".to_owned()),
-        Just("read_only: false".to_owned()),
-        Just("description: d".to_owned()),
-        Just("sandbox: full_access".to_owned()),
-        Just("deny_list: [a]".to_owned()),
-        "[a-z_]{3,10}: [a-z\\[\\]]{0,4}",
+        4 => proptest::sample::select(vec![
+            "read_only: true",
+            "read_only: false",
+            "sandbox: full_access",
+            "permissionMode: bypassPermissions",
+            "permissionMode: plan",
+            "permission: allow",
+            "permission: {'*': deny, bash: allow}",
+            "model_config: {provider: p, endpoint: 'https://evil', parameters: {a: [1]}}",
+            "tools: []",
+            "tools: '*'",
+            "tools: [wait, exec_command]",
+            "tools: Bash, Read, Agent(x)",
+            "tools: {'*': false, read: true, wait: true}",
+            "tools: {'*': true}",
+            "disallowedTools: Bash(rm *)",
+            "tool_denylist: apply_patch",
+            "allow_list: ['*']",
+            "allow_list: [wait, 'exec*']",
+            "deny_list: [wait]",
+            "grant_list: ['*']",
+            "spawn_list: [worker]",
+            "reasoning_effort: high",
+            "keywords: [a]",
+        ]).prop_map(str::to_owned),
+        1 => "[a-z_]{3,10}: [a-z\\[\\]]{0,4}",
     ];
-    proptest::collection::vec(line, 0..5).prop_map(|lines| lines.join("\n"))
+    let head = proptest::sample::select(vec![
+        "",
+        "name: abc\ndescription: d\n",
+        "agent_type: abc\ndescription: d\nmodel: m\ncolor: red\n",
+        "description: d\n",
+    ]);
+    (head, proptest::collection::vec(line, 0..4)).prop_map(|(head, lines)| format!("{head}{}", lines.join("\n")))
+}
+
+/// A whole file of that family around some frontmatter.
+fn file_of(family: Family, yaml: &str) -> String {
+    match family {
+        Family::Graph => "[template]\ncapabilities = ['edge_management_all', 'spawn_nodes']\n\nprompt".to_owned(),
+        Family::Foreign(ForeignFormat::Codex) => {
+            "sandbox_mode = 'danger-full-access'\napproval_policy = 'never'\ndeveloper_instructions = 'prompt'\n"
+                .to_owned()
+        }
+        Family::Roles | Family::Agents | Family::Foreign(_) => format!("---\n{yaml}\n---\nprompt"),
+    }
+}
+
+fn any_tools() -> impl Strategy<Value = Vec<String>> {
+    let tool = proptest::sample::select(vec![
+        "*",
+        "wait",
+        "exec_command",
+        "exec*",
+        "apply_?atch",
+        "Bash",
+        "read_file",
+    ]);
+    proptest::collection::vec(tool.prop_map(str::to_owned), 0..3)
 }
 
 proptest! {
     #[test]
-    fn resolving_never_loosens_the_sandbox(yaml in any_frontmatter(), sandbox in any_sandbox()) {
-        let text = format!("---\n{yaml}\n---\nprompt");
-        if let Some(resolved) = resolve_role(&text, sandbox) {
+    fn resolving_never_loosens_the_sandbox(
+        family in any_family(),
+        yaml in any_frontmatter(),
+        sandbox in any_sandbox(),
+    ) {
+        if let Some(resolved) = resolve_file(family, &file_of(family, &yaml), with_sandbox(sandbox)) {
             prop_assert!(resolved.sandbox.value <= sandbox);
-            if yaml.lines().any(|line| line == "read_only: true") {
+            let is_ours = matches!(family, Family::Roles | Family::Agents);
+            if is_ours && yaml.lines().any(|line| line == "read_only: true") {
                 prop_assert_eq!(resolved.sandbox.value, Sandbox::ReadOnly);
+            }
+            // No endpoint is allowed to a project here.
+            prop_assert_eq!(resolved.endpoint, None);
+        }
+    }
+
+    #[test]
+    fn resolving_never_widens_the_tools(
+        family in any_family(),
+        yaml in any_frontmatter(),
+        allow in any_tools(),
+        deny in any_tools(),
+    ) {
+        let parent = Policy::compile(vec![Layer {
+            origin: "parent".to_owned(),
+            mode: MatchMode::Glob,
+            allow,
+            deny,
+        }]).unwrap();
+        if let Some(resolved) = resolve_file(family, &file_of(family, &yaml), Inherited::default()) {
+            let own = Policy::compile(resolved.tools.into_iter().collect()).unwrap();
+            let child = parent.intersect(&own);
+            for tool in CANONICAL_TOOLS.iter().chain(&["Bash", "mcp__a__b", "anything"]) {
+                prop_assert!(!child.allows(tool) || parent.allows(tool), "{tool}");
+                prop_assert!(!child.allows(tool) || own.allows(tool), "{tool}");
+            }
+            if family != Family::Graph && yaml.lines().any(|line| line == "tools: []") && family != Family::Roles {
+                // A subagent's empty list restricts nothing, with a warning; everybody else's allows nothing.
+                let is_subagent = resolved.source.is_some_and(|source| source.dialect.to_string() == "subagent");
+                let is_toml = family == Family::Foreign(ForeignFormat::Codex);
+                prop_assert!(is_subagent || is_toml || !child.allows("wait"));
             }
         }
     }
 
     #[test]
     fn no_text_makes_a_parser_panic(text in "(---\n)?[ -~\n]{0,200}(\n---\n)?[ -~\n]{0,100}") {
-        let _ = role::parse(&AgentType::parse("role").unwrap(), &text);
+        for family in FAMILIES {
+            let _ = resolve_file(*family, &text, Inherited::default());
+        }
         let _ = graph::parse(&format!("[template]\n{text}"));
+    }
+
+    #[test]
+    fn no_bytes_make_the_linter_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        for kind in [LintKind::Role, LintKind::CodexAgent, LintKind::Graph, LintKind::Foreign] {
+            for path in ["a.md", "a.toml", "a.agent.md", ""] {
+                let _ = lint_text(path, kind, &bytes);
+            }
+        }
     }
 
     #[test]

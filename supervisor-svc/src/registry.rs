@@ -1,7 +1,7 @@
-//! The supervisor's way to the registry, asked on every spawn. A resolve is a pure read, so it is retried where the
-//! connection, not the registry, failed.
+//! The supervisor's way to the registry, asked on every spawn and for what may be spawned. All of these are pure reads,
+//! so they are retried where the connection, not the registry, failed.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use svc_kit::{
     deadline::{self, Deadline},
@@ -9,42 +9,62 @@ use svc_kit::{
     trace_context::{self, TraceParent},
 };
 use tonic::{
-    Code, Request, Status,
+    Code, Request, Response, Status,
     metadata::MetadataValue,
     transport::{Channel, Endpoint},
 };
 use troupe_proto::{
     MAX_MESSAGE_BYTES,
     common::v1::ResolvedSpawn,
-    fault::Fault,
+    fault::{Fault, reason_of},
     reason::Reason,
-    registry::v1::{ResolveSpawnRequest, agent_registry_service_client::AgentRegistryServiceClient},
+    registry::v1::{
+        Agent, DescribeSpawnToolRequest, ListAgentsRequest, ResolveSpawnRequest, ToolDescription,
+        agent_registry_service_client::AgentRegistryServiceClient,
+    },
 };
 
-/// How long a resolve may take, whatever the caller would wait.
-const RESOLVE_WITHIN: Duration = Duration::from_secs(5);
+/// How long an answer may take, whatever the caller would wait.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long connecting may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
-/// When a spawn that met no registry may be tried again.
+/// When a call that met no registry may be tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How many agents a page of a listing has, and how many pages are read: more than a catalogue may hold.
+const PAGE_SIZE: i32 = 2_000;
+const MAX_PAGES: usize = 64;
+
+type Client = AgentRegistryServiceClient<Channel>;
 
 /// The registry, as the supervisor sees it.
 #[derive(Clone, Debug)]
 pub struct RegistryClient {
-    client: AgentRegistryServiceClient<Channel>,
+    client: Client,
     token: Option<SecretToken>,
     url: String,
 }
 
-/// Why there is no resolution.
+/// Why there is no answer.
 #[derive(Debug)]
 pub enum Unresolved {
-    /// The registry answered: this spawn is wrong. The status is passed on.
+    /// The registry answered: this question is wrong. The status is passed on.
     Verdict(Status),
-    /// The registry is away or overloaded; nothing is known about the spawn.
+    /// Nothing is known about the question: the registry is away or overloaded, or does not hold the session's
+    /// workspace any more. The latter (WORKSPACE_UNKNOWN) is passed on, since whoever uploaded it can do so again.
     Away(Status),
+}
+
+impl Unresolved {
+    /// The status for a client.
+    #[must_use]
+    pub fn into_status(self) -> Status {
+        match self {
+            Self::Verdict(status) | Self::Away(status) => status,
+        }
+    }
 }
 
 impl RegistryClient {
@@ -77,22 +97,91 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<ResolvedSpawn, Unresolved> {
-        let first = self.attempt(request.clone(), deadline, trace).await;
-        let answer = match first {
-            Err(status) if lost_in_transport(&status) => self.attempt(request, deadline, trace).await,
-            other => other,
-        };
-        answer.map_err(|status| self.judge(status))
+        let answer = self
+            .ask(&request, deadline, trace, |mut client, request| async move {
+                client.resolve_spawn(request).await
+            })
+            .await?;
+        answer
+            .resolved
+            .ok_or_else(|| self.judge(Status::internal("the registry answered without a resolution")))
     }
 
-    async fn attempt(
+    /// Every agent type that is fit to be listed, in order of name and in brief; broken ones are left out.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn agents(
         &self,
-        request: ResolveSpawnRequest,
+        cwd: String,
+        workspace_digest: String,
         deadline: Option<Deadline>,
         trace: &TraceParent,
-    ) -> Result<ResolvedSpawn, Status> {
-        let mut request = Request::new(request);
-        deadline::limit(&mut request, deadline, RESOLVE_WITHIN);
+    ) -> Result<Vec<Agent>, Unresolved> {
+        let mut agents = Vec::new();
+        let mut request = ListAgentsRequest {
+            cwd,
+            workspace_digest,
+            allow_partial: true,
+            page_size: PAGE_SIZE,
+            ..ListAgentsRequest::default()
+        };
+        for _ in 0..MAX_PAGES {
+            let page = self
+                .ask(&request, deadline, trace, |mut client, request| async move {
+                    client.list_agents(request).await
+                })
+                .await?;
+            agents.extend(page.agents);
+            if page.next_page_token.is_empty() {
+                break;
+            }
+            request.page_token = page.next_page_token;
+        }
+        Ok(agents)
+    }
+
+    /// The tools of the supervisor as a model is offered them, with the catalogue's roles.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn tools(
+        &self,
+        request: DescribeSpawnToolRequest,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Vec<ToolDescription>, Unresolved> {
+        let answer = self
+            .ask(&request, deadline, trace, |mut client, request| async move {
+                client.describe_spawn_tool(request).await
+            })
+            .await?;
+        Ok(answer.tools)
+    }
+
+    async fn ask<Q, A, F, R>(
+        &self,
+        question: &Q,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: F,
+    ) -> Result<A, Unresolved>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let attempt = || call(self.client.clone(), self.request(question.clone(), deadline, trace));
+        let answer = match attempt().await {
+            Err(status) if lost_in_transport(&status) => attempt().await,
+            other => other,
+        };
+        answer.map(Response::into_inner).map_err(|status| self.judge(status))
+    }
+
+    fn request<Q>(&self, question: Q, deadline: Option<Deadline>, trace: &TraceParent) -> Request<Q> {
+        let mut request = Request::new(question);
+        deadline::limit(&mut request, deadline, ANSWER_WITHIN);
         trace_context::inject(request.metadata_mut(), trace);
         if let Some(token) = &self.token
             && let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.expose()))
@@ -100,13 +189,14 @@ impl RegistryClient {
             value.set_sensitive(true);
             request.metadata_mut().insert("authorization", value);
         }
-        let answer = self.client.clone().resolve_spawn(request).await?.into_inner();
-        answer
-            .resolved
-            .ok_or_else(|| Status::internal("the registry answered without a resolution"))
+        request
     }
 
     fn judge(&self, status: Status) -> Unresolved {
+        let reason = reason_of(&status);
+        if reason == Some(Reason::WorkspaceUnknown) {
+            return Unresolved::Away(status);
+        }
         match status.code() {
             Code::InvalidArgument
             | Code::NotFound
@@ -114,9 +204,7 @@ impl RegistryClient {
             | Code::FailedPrecondition
             | Code::OutOfRange
             | Code::Unimplemented => Unresolved::Verdict(status),
-            Code::PermissionDenied if troupe_proto::fault::reason_of(&status) != Some(Reason::NotPermitted) => {
-                Unresolved::Verdict(status)
-            }
+            Code::PermissionDenied if reason != Some(Reason::NotPermitted) => Unresolved::Verdict(status),
             Code::Ok
             | Code::Cancelled
             | Code::Unknown
@@ -128,9 +216,9 @@ impl RegistryClient {
             | Code::Unavailable
             | Code::DataLoss
             | Code::Unauthenticated => {
-                tracing::warn!(url = self.url, %status, "the registry did not resolve a spawn");
+                tracing::warn!(url = self.url, %status, "the registry did not answer");
                 let text = format!(
-                    "the registry at {} is not available ({}); nothing was spawned, try again",
+                    "the registry at {} is not available ({}); nothing was done, try again",
                     self.url,
                     status.message()
                 );
@@ -147,4 +235,48 @@ impl RegistryClient {
 fn lost_in_transport(status: &Status) -> bool {
     let by_transport = std::error::Error::source(status).is_some();
     by_transport && matches!(status.code(), Code::Cancelled | Code::Unavailable | Code::Unknown)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn judged(status: Status) -> (bool, Code, Option<Reason>) {
+        let unresolved = RegistryClient::new("http://127.0.0.1:1", None).unwrap().judge(status);
+        let is_verdict = matches!(unresolved, Unresolved::Verdict(_));
+        let status = unresolved.into_status();
+        (is_verdict, status.code(), reason_of(&status))
+    }
+
+    #[tokio::test]
+    async fn only_what_is_wrong_with_the_question_is_a_verdict() {
+        let fault = |code, reason| Status::from(Fault::new(code, reason, "text"));
+        for (status, expected) in [
+            (
+                fault(Code::NotFound, Reason::TemplateNotFound),
+                (true, Code::NotFound, Some(Reason::TemplateNotFound)),
+            ),
+            (
+                fault(Code::PermissionDenied, Reason::CwdOutsideRoots),
+                (true, Code::PermissionDenied, Some(Reason::CwdOutsideRoots)),
+            ),
+            // The supervisor's own token is bad: nothing about the spawn.
+            (
+                fault(Code::PermissionDenied, Reason::NotPermitted),
+                (false, Code::Unavailable, Some(Reason::RegistryUnavailable)),
+            ),
+            // The client uploads the workspace again; a record of a failed spawn would be a lie.
+            (
+                fault(Code::FailedPrecondition, Reason::WorkspaceUnknown),
+                (false, Code::FailedPrecondition, Some(Reason::WorkspaceUnknown)),
+            ),
+            (
+                Status::unavailable("away"),
+                (false, Code::Unavailable, Some(Reason::RegistryUnavailable)),
+            ),
+        ] {
+            assert_eq!(judged(status), expected);
+        }
+    }
 }

@@ -199,9 +199,29 @@ fn revision<'a>(entries: impl Iterator<Item = &'a Entry>) -> Digest {
 pub(crate) mod tests {
     use super::*;
     use crate::domain::{
+        family::{Family, FileText},
         role,
+        rules::Rules,
         template::{Dialect, Scope},
     };
+
+    /// A catalogue of a project's files, each read as its directory says, one level each.
+    pub(crate) fn agent_files(files: &[(&str, &str)]) -> Catalog {
+        let level = |&(path, text): &(&str, &str)| {
+            let family = Family::of_path(path).unwrap();
+            let file = FileText {
+                path,
+                stem: family.stem(path.rsplit('/').next().unwrap()).unwrap(),
+                scope: Scope::Project,
+                text: Ok(text),
+            };
+            Level {
+                files: vec![Arc::new(family.read(file, &Rules::default()).unwrap())],
+                notes: vec![],
+            }
+        };
+        Catalog::build(&files.iter().map(level).collect::<Vec<_>>())
+    }
 
     /// A role's file, as a source would hand it in.
     pub(crate) fn role_file(scope: Scope, directory: &str, name: &str, text: &str) -> Arc<TemplateFile> {
@@ -249,6 +269,31 @@ pub(crate) mod tests {
         assert_eq!(entry.shadowed, ["/b/worker.md", "/c/worker.md"]);
         // Malformed, and still nothing else has the name.
         assert!(matches!(entry.template(), Err(RegistryError::TemplateInvalid { .. })));
+    }
+
+    #[test]
+    fn spellings_are_aliases_across_dialects() {
+        let catalog = agent_files(&[
+            ("/p/.codex/agents/a.md", "---\nname: bug_hunter\n---\nx"),
+            ("/p/.codex/.agents/worker.md", "x"),
+            (
+                "/p/.codex/agents/b.md",
+                "---\nagent_type: my-worker\ndescription: d\nmodel: m\ncolor: red\n---\nx",
+            ),
+        ]);
+        assert_eq!(find(&catalog, "bug-hunter").unwrap(), "/p/.codex/agents/a.md");
+        assert_eq!(find(&catalog, "My_Worker").unwrap(), "/p/.codex/agents/b.md");
+    }
+
+    #[test]
+    fn a_malformed_profile_hides_what_is_looser() {
+        let catalog = agent_files(&[
+            ("/p/.codex/agents/a.md", "---\nagent_type: worker\ncolor: [\n---\nx"),
+            ("/q/.codex/.agents/worker.md", "x"),
+        ]);
+        let entry = catalog.agent_types().next().unwrap();
+        assert!(entry.template().is_err());
+        assert_eq!(entry.shadowed, ["/q/.codex/.agents/worker.md"]);
     }
 
     #[test]

@@ -139,14 +139,21 @@ pub enum RegistryError {
         /// As given.
         digest: String,
     },
-    /// This release does not have the method yet.
-    #[error("{method} is not built in this release; {instead}")]
-    NotBuilt {
-        /// The method's name.
-        method: &'static str,
-        /// What to do until it is.
-        instead: &'static str,
+    /// The id of a call was used for another one.
+    #[error("request_id {request_id:?} was already used with another request; use a new one")]
+    RequestIdReused {
+        /// As given.
+        request_id: String,
     },
+    /// As many watch as may.
+    #[error("{max} streams of WatchAgents are open, which is the limit; close one, or try again later")]
+    TooManyWatchers {
+        /// The limit.
+        max: usize,
+    },
+    /// The service ends.
+    #[error("the registry is shutting down; watch again")]
+    Draining,
     /// A defect of the service; the log has the details.
     #[error("internal error; the registry's log has the details")]
     Internal,

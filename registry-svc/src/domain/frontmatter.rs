@@ -47,6 +47,33 @@ impl Document {
         })
     }
 
+    /// The body as the file has it, byte for byte. `text` is the one that was split.
+    #[must_use]
+    pub fn verbatim_body<'text>(&self, text: &'text str) -> &'text str {
+        let lines = text.split_inclusive('\n').take(self.body_line - 1);
+        let length: usize = lines.map(str::len).sum();
+        text.get(length..).unwrap_or_default()
+    }
+
+    /// The line on which a key has that value, whatever its case, if both stand on one line.
+    #[must_use]
+    pub fn line_of_pair(&self, key: &str, value: &str) -> Option<usize> {
+        let value = value.to_lowercase();
+        let is_pair = |line: &str| {
+            let line = line.to_lowercase();
+            line.match_indices(key).any(|(start, _)| {
+                let rest = line.get(start + key.len()..).unwrap_or_default();
+                let rest = rest.trim_start_matches(['"', '\'', ' ']).strip_prefix(':');
+                rest.is_some_and(|rest| {
+                    let rest = rest.trim_start_matches(['"', '\'', ' ']).strip_prefix(value.as_str());
+                    rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '-'))
+                })
+            })
+        };
+        let yaml = self.yaml.as_deref()?;
+        yaml.lines().position(is_pair).map(|index| index + 1)
+    }
+
     /// The line on which a key of the frontmatter stands, if it stands at the start of one.
     #[must_use]
     pub fn line_of(&self, key: &str) -> Option<usize> {
@@ -94,6 +121,26 @@ mod tests {
                 Err(Malformed::UnterminatedFrontmatter.at(Some(1))),
                 "{text:?}"
             );
+        }
+    }
+
+    #[test]
+    fn the_verbatim_body_has_every_byte() {
+        for (text, body) in [
+            ("---\na: 1\n---\n\n body \n\n", "\n body \n\n"),
+            ("\u{feff}---\r\na: 1\r\n---\r\none\r\ntwo", "one\r\ntwo"),
+            ("---\na: 1\n---", ""),
+            ("none", "none"),
+        ] {
+            assert_eq!(Document::split(text).unwrap().verbatim_body(text), body, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn finds_the_line_of_a_pair() {
+        let document = Document::split("---\nl:\n  - name: ab\n  - {name: 'A', x: y}\n---\nname: c").unwrap();
+        for (value, line) in [("ab", Some(3)), ("a", Some(4)), ("c", None)] {
+            assert_eq!(document.line_of_pair("name", value), line, "{value}");
         }
     }
 

@@ -1,83 +1,206 @@
 //! The graph dialect: a `[template]` preamble that declares capabilities, then the prompt.
 
+use serde_json::Value;
 use tool_policy::MatchMode;
 
 use crate::domain::{
     diagnostic::Finding,
+    keys::{self, Restrictions},
     malformed::{Located, Malformed},
+    name::GraphName,
     template::{Parsed, Template},
+    toml,
 };
 
 /// The line that opens a preamble. Without it a file declares nothing.
 const OPENER: &str = "[template]";
+/// A preamble is a handful of lines; a larger one is none.
+const MAX_PREAMBLE_BYTES: usize = 64 * 1024;
 /// A description is taken from the text; more than this of it would not fit a list.
 const MAX_DESCRIPTION_CHARS: usize = 200;
 
-/// Reads a graph template.
+const KNOWN: &[&str] = &["name", "version", "capabilities", "constraints"];
+
+/// A graph template restricts by what it does not declare; it has no lists.
+const RESTRICTIONS: Restrictions = Restrictions {
+    read_only: None,
+    allow: None,
+    deny: None,
+};
+
+/// Reads a graph template whose name is not known.
 #[must_use]
 pub fn parse(text: &str) -> Parsed {
+    run(None, text)
+}
+
+/// Reads a graph template of that name.
+#[must_use]
+pub fn parse_named(name: &GraphName, text: &str) -> Parsed {
+    run(Some(name), text)
+}
+
+fn run(name: Option<&GraphName>, text: &str) -> Parsed {
     let mut findings = Vec::new();
-    let outcome = read(text, &mut findings);
+    let outcome = read(name, text, &mut findings);
     Parsed::new(outcome, findings)
 }
 
-fn read(text: &str, findings: &mut Vec<Finding>) -> Result<Template, Located> {
+fn read(name: Option<&GraphName>, text: &str, findings: &mut Vec<Finding>) -> Result<Template, Located> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines: Vec<&str> = text.lines().collect();
     let mut template = Template::empty(MatchMode::Glob);
-    let mut body = lines.as_slice();
-    if lines.first().is_some_and(|line| line.trim() == OPENER) {
-        let end = lines.iter().position(|line| line.trim().is_empty());
-        let (preamble, rest) = lines.split_at(end.unwrap_or(lines.len()));
-        for (index, line) in preamble.iter().enumerate().skip(1) {
-            declare(&mut template, line, index + 1, findings)?;
-        }
-        body = rest;
+    let opener = lines.iter().position(|line| !line.trim().is_empty());
+    let opener = opener.filter(|index| lines.get(*index).is_some_and(|line| line.trim() == OPENER));
+    let body = if let Some(opener) = opener {
+        let rest = lines.get(opener + 1..).unwrap_or_default();
+        let (preamble, body) = rest.split_at(length(rest));
+        Preamble::new(preamble, opener + 2).declare(name, &mut template, findings)?;
+        body
     } else {
         let finding = Finding::warning(Some(1), "no [template] preamble, so no capability is declared");
         findings.push(finding.suggest("start the file with [template], name, version, capabilities and constraints"));
-    }
+        lines.as_slice()
+    };
     let prompt = body.join("\n").trim().to_owned();
     template.description = Some(describe(&prompt));
     template.default_prompt = (!prompt.is_empty()).then_some(prompt);
     Ok(template)
 }
 
-/// Reads one `key = value` line of a preamble.
-fn declare(template: &mut Template, line: &str, number: usize, findings: &mut Vec<Finding>) -> Result<(), Located> {
-    let bad = |why: &str| Malformed::InvalidPreamble(format!("line {number}: {why}")).at(Some(number));
-    let (key, value) = line.split_once('=').ok_or_else(|| bad("expected key = value"))?;
-    let (key, value) = (key.trim(), value.trim());
-    match key {
-        // The file's stem is the name; the key is for readers.
-        "name" => {
-            string(value).ok_or_else(|| bad("name is not a \"string\""))?;
+/// How many lines a preamble has: up to an empty line, but never within a list.
+fn length(lines: &[&str]) -> usize {
+    let mut open = 0_usize;
+    for (index, line) in lines.iter().enumerate() {
+        if line.trim().is_empty() && open == 0 {
+            return index;
         }
-        "version" => template.version = Some(string(value).ok_or_else(|| bad("version is not a \"string\""))?),
-        "capabilities" => template.capabilities = list(value).ok_or_else(|| bad("not a list of \"strings\""))?,
-        "constraints" => template.constraints = list(value).ok_or_else(|| bad("not a list of \"strings\""))?,
-        _ => findings.push(Finding::warning(
-            Some(number),
-            format!("unknown key \"{key}\" in the [template] preamble is ignored"),
-        )),
+        open = brackets(line, open);
     }
-    Ok(())
+    // A list that is never closed is the defect, not all of the text behind it.
+    if open == 0 {
+        lines.len()
+    } else {
+        lines
+            .iter()
+            .position(|line| line.trim().is_empty())
+            .unwrap_or(lines.len())
+    }
 }
 
-/// A quoted text without escapes; names need none.
-fn string(value: &str) -> Option<String> {
-    let inner = value.strip_prefix('"')?.strip_suffix('"')?;
-    (!inner.contains(['"', '\\'])).then(|| inner.to_owned())
+/// How many brackets are open behind a line; those in texts and comments do not count.
+fn brackets(line: &str, mut open: usize) -> usize {
+    let mut quote: Option<char> = None;
+    let mut escaped = false;
+    for letter in line.chars() {
+        match (quote, letter) {
+            (Some('"'), '\\') if !escaped => {
+                escaped = true;
+                continue;
+            }
+            (Some(end), letter) if end == letter && !escaped => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(letter),
+            (None, '#') => return open,
+            (None, '[') => open += 1,
+            (None, ']') => open = open.saturating_sub(1),
+            (None, _) => {}
+        }
+        escaped = false;
+    }
+    open
 }
 
-/// `["a", "b"]` on one line; a comma may follow the last.
-fn list(value: &str) -> Option<Vec<String>> {
-    let inner = value.strip_prefix('[')?.strip_suffix(']')?.trim();
-    let inner = inner.strip_suffix(',').unwrap_or(inner);
-    if inner.is_empty() {
-        return Some(Vec::new());
+/// The lines between the opener and the prompt, and the number of the first one.
+struct Preamble<'a> {
+    lines: &'a [&'a str],
+    first_line: usize,
+}
+
+impl<'a> Preamble<'a> {
+    const fn new(lines: &'a [&'a str], first_line: usize) -> Self {
+        Self { lines, first_line }
     }
-    inner.split(',').map(|item| string(item.trim())).collect()
+
+    /// The line of a key; the opener's, if it stands on none.
+    fn line_of(&self, key: &str) -> usize {
+        let is_key = |line: &&str| {
+            let rest = line.trim_start_matches([' ', '\t', '"', '\'']).strip_prefix(key);
+            rest.is_some_and(|rest| rest.trim_start_matches(['"', '\'', ' ', '\t']).starts_with('='))
+        };
+        match self.lines.iter().position(is_key) {
+            Some(index) => self.first_line + index,
+            None => self.first_line - 1,
+        }
+    }
+
+    fn bad(line: usize, why: &str) -> Located {
+        Malformed::InvalidPreamble(format!("line {line}: {why}")).at(Some(line))
+    }
+
+    fn declare(
+        &self,
+        name: Option<&GraphName>,
+        template: &mut Template,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), Located> {
+        for (key, value) in self.parse()? {
+            let line = self.line_of(&key);
+            let string = || match &value {
+                Value::String(text) => Ok(text.clone()),
+                _ => Err(Self::bad(line, &format!("{key} is not a \"string\""))),
+            };
+            let list = || {
+                let items = value
+                    .as_array()
+                    .map(|items| items.iter().map(|item| item.as_str().map(str::to_owned)));
+                items
+                    .and_then(Iterator::collect::<Option<Vec<String>>>)
+                    .ok_or_else(|| Self::bad(line, &format!("{key} is not a list of \"strings\"")))
+            };
+            match key.as_str() {
+                "name" => findings.extend(other_name(name, &string()?, line)),
+                "version" => template.version = Some(string()?),
+                "capabilities" => template.capabilities = list()?,
+                "constraints" => template.constraints = list()?,
+                other => {
+                    if let Some(why) = keys::restriction(other, RESTRICTIONS) {
+                        return Err(why.at(Some(line)));
+                    }
+                    let message = format!("unknown key \"{other}\" in the [template] preamble is ignored");
+                    let finding = Finding::warning(Some(line), message);
+                    findings.push(match keys::nearest(other, KNOWN) {
+                        Some(meant) => finding.suggest(format!("did you mean {meant}?")),
+                        None => finding,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn parse(&self) -> Result<serde_json::Map<String, Value>, Located> {
+        let text = self.lines.join("\n");
+        if text.len() > MAX_PREAMBLE_BYTES {
+            let why = format!("the preamble is larger than {MAX_PREAMBLE_BYTES} bytes");
+            return Err(Self::bad(self.first_line - 1, &why));
+        }
+        let failed = |error: toml::TomlError| {
+            let line = self.first_line + error.line.map_or(0, |line| line - 1);
+            Self::bad(line, &error.message)
+        };
+        toml::parse(&text).map_err(failed)
+    }
+}
+
+/// The file's stem is the name; the key is for readers, who should not be misled.
+fn other_name(name: Option<&GraphName>, written: &str, line: usize) -> Option<Finding> {
+    let name = name.filter(|name| name.as_str() != written)?;
+    let message = format!(
+        "name is \"{written}\", but the template is called \"{}\", as its file is",
+        name.as_str()
+    );
+    Some(Finding::warning(Some(line), message).suggest("rename the file, or correct name"))
 }
 
 /// The first line of prose.
@@ -139,17 +262,118 @@ You lead.
 
     #[test]
     fn a_bad_preamble_is_malformed() {
-        for line in [
-            "capabilities",
-            "capabilities = edit",
-            "version = 1",
-            "constraints = [a]",
+        for (line, number) in [
+            ("capabilities", 2),
+            ("capabilities = edit", 2),
+            ("version = 1", 2),
+            ("version = 1979-05-27", 2),
+            ("name = ['a']", 2),
+            ("constraints = [a]", 2),
+            ("constraints = ['a', 1]", 2),
+            ("constraints = 'a'", 2),
+            ("version = '1'\nversion = '2'", 3),
+            ("version = '1'\nYou are the lead.", 3),
+            ("capabilities = ['a'", 2),
         ] {
-            let error = parse(&format!("[template]\n{line}\n\nx")).template.unwrap_err();
+            let parsed = parse(&format!("[template]\n{line}\n\nx"));
+            let error = parsed.template.unwrap_err().to_string();
+            let start = "invalid [template] preamble: line ";
+            assert!(error.starts_with(start), "{line}: {error}");
+            let found = parsed.findings[0].line.unwrap();
+            // Where a list that is never closed goes wrong, the library decides.
+            assert!(found == number || line == "capabilities = ['a'", "{line}: {error}");
+            assert!(parsed.findings[0].suggestion.is_some());
+        }
+    }
+
+    #[test]
+    fn a_key_that_restricts_elsewhere_is_an_error() {
+        for key in ["tools", "allow_list", "deny_lst", "read-only"] {
+            let parsed = parse(&format!("[template]\nversion = '1'\n{key} = ['a']\n\nx"));
             assert!(
-                error.to_string().starts_with("invalid [template] preamble: line 2: "),
-                "{error}"
+                matches!(parsed.template, Err(Malformed::UselessRestriction { .. })),
+                "{key}"
+            );
+            assert_eq!(parsed.findings[0].line, Some(3));
+        }
+    }
+
+    #[test]
+    fn a_preamble_is_toml_up_to_an_empty_line() {
+        let rows: &[(&str, &[&str], &str)] = &[
+            ("[template]\ncapabilities = ['a', \"b\"]\n\nx", &["a", "b"], "x"),
+            ("[template]\r\ncapabilities = ['a']\r\n\r\nx\r\ny", &["a"], "x\ny"),
+            ("\u{feff}\n\n [template] \ncapabilities = ['a']\n\nx", &["a"], "x"),
+            (
+                "[template]\ncapabilities = [\n  'a', # not ]\n\n  '[b',\n]\nversion = '1'\n\nx",
+                &["a", "[b"],
+                "x",
+            ),
+            ("[template]\n# a comment [\ncapabilities = []\n\nx", &[], "x"),
+            ("[template]\ncapabilities = [\"a\\\"]\"]\n\nx", &["a\"]"], "x"),
+            ("[template]\n\nx", &[], "x"),
+            ("[template]", &[], ""),
+            (
+                "[templates]\ncapabilities = ['a']\n\nx",
+                &[],
+                "[templates]\ncapabilities = ['a']\n\nx",
+            ),
+            (
+                "x\n[template]\ncapabilities = ['a']\n",
+                &[],
+                "x\n[template]\ncapabilities = ['a']",
+            ),
+        ];
+        for (text, capabilities, prompt) in rows {
+            let template = parse(text).template.unwrap();
+            assert_eq!(template.capabilities, *capabilities, "{text:?}");
+            assert_eq!(
+                template.default_prompt.as_deref().unwrap_or_default(),
+                *prompt,
+                "{text:?}"
             );
         }
+    }
+
+    #[test]
+    fn odd_preambles_work_and_warn() {
+        let name = GraphName::parse("Lead").unwrap();
+        let findings = parse_named(&name, "[template]\nname = 'lead'\ncapabilites = ['a']\n\nx").findings;
+        let found: Vec<_> = findings
+            .iter()
+            .map(|finding| (finding.line, finding.message.as_str(), finding.suggestion.as_deref()))
+            .collect();
+        // The preamble is a table: its keys come sorted.
+        assert_eq!(
+            found,
+            [
+                (
+                    Some(3),
+                    "unknown key \"capabilites\" in the [template] preamble is ignored",
+                    Some("did you mean capabilities?")
+                ),
+                (
+                    Some(2),
+                    "name is \"lead\", but the template is called \"Lead\", as its file is",
+                    Some("rename the file, or correct name")
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn edges_follow_from_capabilities() {
+        for (capabilities, edges) in [
+            ("[]", EdgeManagement::None),
+            ("['edge_management_all']", EdgeManagement::All),
+            ("['spawn_nodes']", EdgeManagement::All),
+            ("['edge_management_self']", EdgeManagement::Own),
+            ("['edge_management_self', 'spawn_nodes']", EdgeManagement::All),
+            ("['Spawn_Nodes']", EdgeManagement::None),
+        ] {
+            let text = format!("[template]\ncapabilities = {capabilities}\n\nx");
+            assert_eq!(parse(&text).template.unwrap().edge_management(), edges, "{text}");
+        }
+        assert_eq!(parse("x").template.unwrap().edge_management(), EdgeManagement::None);
     }
 }

@@ -14,24 +14,59 @@ pub struct KeySet {
     pub known: &'static [&'static str],
     /// How the mapping is called in a message: `frontmatter`, `an entry of agent_names`.
     pub place: &'static str,
+    /// What restricts in this dialect.
+    pub restrictions: Restrictions,
 }
 
-/// The keys that restrict, in any dialect that we read or that authors may have in mind, each with the key of the role
-/// dialect that does it.
-const RESTRICTING: &[(&str, &str)] = &[
-    ("read_only", "read_only"),
-    ("allow_list", "allow_list"),
-    ("deny_list", "deny_list"),
-    ("spawn_list", "spawn_list"),
-    ("grant_list", "grant_list"),
-    ("tools", "allow_list"),
-    ("tool_denylist", "deny_list"),
-    ("allowed_tools", "allow_list"),
-    ("disallowed_tools", "deny_list"),
-    ("permission", "deny_list"),
-    ("permissions", "deny_list"),
-    ("permission_mode", "read_only"),
-    ("sandbox_mode", "read_only"),
+/// The keys of a dialect that restrict; `None` where it has none. `spawn_list` and `grant_list` are the same in all.
+#[derive(Clone, Copy, Debug)]
+pub struct Restrictions {
+    /// What forces the sandbox read-only.
+    pub read_only: Option<&'static str>,
+    /// What allows tools, and so no others.
+    pub allow: Option<&'static str>,
+    /// What denies tools.
+    pub deny: Option<&'static str>,
+}
+
+/// What a key restricts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    ReadOnly,
+    Allow,
+    Deny,
+    Spawn,
+    Grant,
+}
+
+impl Restrictions {
+    /// The key of this dialect with that effect.
+    const fn key(&self, effect: Effect) -> Option<&'static str> {
+        match effect {
+            Effect::ReadOnly => self.read_only,
+            Effect::Allow => self.allow,
+            Effect::Deny => self.deny,
+            Effect::Spawn => Some("spawn_list"),
+            Effect::Grant => Some("grant_list"),
+        }
+    }
+}
+
+/// The keys that restrict, in any dialect that we read or that authors may have in mind.
+const RESTRICTING: &[(&str, Effect)] = &[
+    ("read_only", Effect::ReadOnly),
+    ("allow_list", Effect::Allow),
+    ("deny_list", Effect::Deny),
+    ("spawn_list", Effect::Spawn),
+    ("grant_list", Effect::Grant),
+    ("tools", Effect::Allow),
+    ("tool_denylist", Effect::Deny),
+    ("allowed_tools", Effect::Allow),
+    ("disallowed_tools", Effect::Deny),
+    ("permission", Effect::Deny),
+    ("permissions", Effect::Deny),
+    ("permission_mode", Effect::ReadOnly),
+    ("sandbox_mode", Effect::ReadOnly),
 ];
 
 /// Warns of keys that are ignored.
@@ -46,12 +81,12 @@ pub fn check(shape: &Shape, keys: KeySet, document: &Document) -> Result<Vec<Fin
             continue;
         }
         let line = document.line_of(key);
-        if let Some(why) = restriction(key) {
+        if let Some(why) = restriction(key, keys.restrictions) {
             return Err(why.at(line));
         }
         let finding = Finding::warning(line, format!("unknown key \"{key}\" in {} is ignored", keys.place));
         findings.push(match nearest(key, keys.known) {
-            Some(meant) => finding.suggest(format!("did you mean \"{meant}\"?")),
+            Some(meant) => finding.suggest(format!("did you mean {meant}?")),
             None => finding,
         });
     }
@@ -59,15 +94,19 @@ pub fn check(shape: &Shape, keys: KeySet, document: &Document) -> Result<Vec<Fin
 }
 
 /// What an unknown key would have restricted, if its author meant that.
-fn restriction(key: &str) -> Option<Malformed> {
+#[must_use]
+pub fn restriction(key: &str, restrictions: Restrictions) -> Option<Malformed> {
     let squashed = squash(key);
     let exact = RESTRICTING.iter().find(|(name, _)| squash(name) == squashed);
-    if let Some((name, meant)) = exact
+    if let Some((name, effect)) = exact
         && *name == key
     {
-        return Some(Malformed::MisplacedRestriction {
-            key: key.to_owned(),
-            meant: (*meant).to_owned(),
+        return Some(match restrictions.key(*effect) {
+            Some(meant) => Malformed::MisplacedRestriction {
+                key: key.to_owned(),
+                meant: meant.to_owned(),
+            },
+            None => Malformed::UselessRestriction { key: key.to_owned() },
         });
     }
     let is_near = |name: &str| {
@@ -75,9 +114,12 @@ fn restriction(key: &str) -> Option<Malformed> {
         typed.min(strsim::levenshtein(&squash(name), &squashed)) <= reach(name)
     };
     let near = exact.or_else(|| RESTRICTING.iter().find(|(name, _)| is_near(name)));
-    near.map(|(_, meant)| Malformed::MisspeltRestriction {
-        key: key.to_owned(),
-        meant: (*meant).to_owned(),
+    near.map(|(_, effect)| match restrictions.key(*effect) {
+        Some(meant) => Malformed::MisspeltRestriction {
+            key: key.to_owned(),
+            meant: meant.to_owned(),
+        },
+        None => Malformed::UselessRestriction { key: key.to_owned() },
     })
 }
 
@@ -94,7 +136,9 @@ fn squash(key: &str) -> String {
         .collect()
 }
 
-fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+/// The known key that an unknown one may be a typo of.
+#[must_use]
+pub fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
     let candidates = known.iter().map(|name| (strsim::levenshtein(name, key), *name));
     candidates
         .filter(|(distance, _)| *distance <= 2)
@@ -116,6 +160,11 @@ mod tests {
             "keywords",
         ],
         place: "frontmatter",
+        restrictions: Restrictions {
+            read_only: Some("read_only"),
+            allow: Some("allow_list"),
+            deny: Some("deny_list"),
+        },
     };
 
     fn run(key: &str) -> Result<Vec<Finding>, Located> {
@@ -140,8 +189,8 @@ mod tests {
             ("goals", None),
             ("title", None),
             ("notes", None),
-            ("modle", Some("did you mean \"model\"?")),
-            ("keyword", Some("did you mean \"keywords\"?")),
+            ("modle", Some("did you mean model?")),
+            ("keyword", Some("did you mean keywords?")),
         ] {
             let findings = run(key).unwrap();
             assert_eq!(findings.len(), 1, "{key}");
@@ -192,5 +241,31 @@ mod tests {
             };
             assert_eq!(error.why, expected, "{key}");
         }
+    }
+
+    #[test]
+    fn each_dialect_is_pointed_to_its_own_keys() {
+        let subagent = Restrictions {
+            read_only: None,
+            allow: Some("tools"),
+            deny: None,
+        };
+        for (key, text) in [
+            (
+                "allow_list",
+                "key \"allow_list\" would restrict nothing here; use \"tools\" at the top level of the frontmatter",
+            ),
+            (
+                "allow_lst",
+                "unknown key \"allow_lst\"; did you mean \"tools\"? It restricts, so it is not ignored",
+            ),
+            (
+                "deny-list",
+                "key \"deny-list\" would restrict nothing here, and this dialect has no key that does",
+            ),
+        ] {
+            assert_eq!(restriction(key, subagent).unwrap().to_string(), text);
+        }
+        assert_eq!(restriction("color", subagent), None);
     }
 }

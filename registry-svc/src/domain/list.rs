@@ -7,7 +7,7 @@ use crate::domain::{
     diagnostic::Diagnostic,
     error::RegistryError,
     name::{AgentType, GraphName},
-    template::Template,
+    template::{Dialect, Template},
 };
 
 /// Which templates to list.
@@ -46,7 +46,8 @@ pub struct Listed<'catalog> {
 /// # Errors
 ///
 /// If a selected name does not exist; with [`Violations::Refuse`] also if a considered template violates what a listing
-/// needs, the first in order of name.
+/// needs, the first in order of name. A foreign agent fails only a listing of itself: its author wrote it for another
+/// program.
 pub fn list<'catalog>(
     catalog: &'catalog Catalog,
     selection: &Selection,
@@ -56,6 +57,7 @@ pub fn list<'catalog>(
     for entry in considered(catalog, selection)? {
         match (fit(entry), violations) {
             (Ok(template), _) => listed.push(Listed { entry, template }),
+            (Err(_), Violations::Refuse) if is_all(selection) && entry.file.dialect == Dialect::Foreign => {}
             (Err(error), Violations::Refuse) => return Err(error),
             (Err(_), Violations::LeaveOut) => {}
         }
@@ -75,6 +77,13 @@ pub fn diagnostics(catalog: &Catalog, selection: &Selection) -> Result<Vec<Diagn
             let entries = considered(catalog, selection)?;
             Ok(entries.iter().flat_map(|entry| entry.file.diagnostics()).collect())
         }
+    }
+}
+
+const fn is_all(selection: &Selection) -> bool {
+    match selection {
+        Selection::AgentTypes | Selection::RoleTemplates => true,
+        Selection::AgentType(_) | Selection::RoleTemplate(_) => false,
     }
 }
 
@@ -104,7 +113,7 @@ fn fit(entry: &Entry) -> Result<&Arc<Template>, RegistryError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::catalog::tests::catalog;
+    use crate::domain::catalog::tests::{agent_files, catalog};
 
     const GOOD: &str = "---\ndescription: d\n---\nprompt";
 
@@ -148,6 +157,29 @@ mod tests {
             );
             assert_eq!(names(&roles, None, Violations::LeaveOut), Ok(vec!["good".to_owned()]));
         }
+    }
+
+    #[test]
+    fn a_foreign_agent_fails_only_a_listing_of_itself() {
+        let catalog = agent_files(&[
+            ("/p/.claude/agents/broken.md", "no frontmatter"),
+            ("/p/.claude/agents/good.md", "---\nname: good\ndescription: d\n---\nx"),
+        ]);
+        let run = |selection| list(&catalog, &selection, Violations::Refuse).map(|listed| listed.len());
+        assert_eq!(run(Selection::AgentTypes), Ok(1));
+        let broken = AgentType::parse("broken").unwrap();
+        assert!(matches!(
+            run(Selection::AgentType(broken)),
+            Err(RegistryError::TemplateInvalid { .. })
+        ));
+        assert_eq!(catalog.diagnostics().len(), 1);
+    }
+
+    #[test]
+    fn a_subagent_needs_no_description() {
+        let catalog = agent_files(&[("/p/.codex/agents/a.md", "---\nname: abc\n---\nx")]);
+        let listed = list(&catalog, &Selection::AgentTypes, Violations::Refuse).unwrap();
+        assert_eq!(listed[0].template.description, None);
     }
 
     #[test]

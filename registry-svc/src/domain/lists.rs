@@ -1,4 +1,11 @@
-//! The lists of the role dialect: trimmed, sorted, without duplicates.
+//! The lists of the role dialect, trimmed, sorted, without duplicates; and lists that may also be written as one text.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{SeqAccess, Visitor},
+};
 
 use crate::domain::{
     diagnostic::Finding,
@@ -6,6 +13,38 @@ use crate::domain::{
     malformed::{Located, Malformed},
     yaml::Shape,
 };
+
+/// A list of names, or the same as one text with commas between them. Entries are as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameList(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for NameList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NameListVisitor)
+    }
+}
+
+struct NameListVisitor;
+
+impl<'de> Visitor<'de> for NameListVisitor {
+    type Value = NameList;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of names or a text with commas between them")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<NameList, E> {
+        Ok(NameList(text.split(',').map(str::to_owned).collect()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<NameList, A::Error> {
+        let mut names = Vec::new();
+        while let Some(name) = sequence.next_element::<String>()? {
+            names.push(name);
+        }
+        Ok(NameList(names))
+    }
+}
 
 /// What an empty list in the text means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use tool_policy::PolicyError;
 
-use crate::domain::name::PersonaName;
+use crate::domain::{frontmatter::Document, name::PersonaName};
 
 /// Why a file is no template. It is neither listed nor resolved: falling back to something looser would open it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +26,73 @@ pub enum Malformed {
         key: String,
         /// The key that restricts here.
         meant: String,
+    },
+    /// A key that restricts elsewhere, in a dialect that has nothing for it.
+    #[error("key \"{key}\" would restrict nothing here, and this dialect has no key that does")]
+    UselessRestriction {
+        /// The key as written.
+        key: String,
+    },
+    /// The file has to say who it is, and has no frontmatter.
+    #[error("missing YAML frontmatter delimited by ---")]
+    NoFrontmatter,
+    /// A profile, or a foreign agent, lacks a key.
+    #[error("missing field `{0}`")]
+    MissingField(&'static str),
+    /// A value, or a part of the file, breaks a rule.
+    #[error("invalid {what}: {why}")]
+    Invalid {
+        /// The key, or the part.
+        what: &'static str,
+        /// The rule, with the value.
+        why: String,
+    },
+    /// A subagent lacks something.
+    #[error("missing required field: {0}")]
+    MissingRequired(&'static str),
+    /// A subagent's name is not legal.
+    #[error(
+        "invalid agent name `{0}`: name must start with a lowercase letter, include only lowercase letters, digits, \
+         hyphen, or underscore, and be 3-64 characters long"
+    )]
+    BadSubagentName(String),
+    /// An entry that a subagent's list has twice.
+    #[error("duplicate {list} entry `{entry}`")]
+    DuplicateEntry {
+        /// What the list has: `tool`, `keyword`.
+        list: &'static str,
+        /// The entry.
+        entry: String,
+    },
+    /// A subagent's list has a blank entry.
+    #[error("{0} must be non-empty strings")]
+    BlankEntry(&'static str),
+    /// A text of a subagent's model_config is blank.
+    #[error("model_config.{0} must be a non-empty string when set")]
+    BlankModelConfig(&'static str),
+    /// A subagent names two models.
+    #[error("model `{model}` conflicts with model_config.model `{config}`")]
+    ModelConflict {
+        /// `model`.
+        model: String,
+        /// `model_config.model`.
+        config: String,
+    },
+    /// A key of the subagent dialect beside one of the profile dialect.
+    #[error(
+        "model_config belongs to a subagent and \"{0}\" to a profile; which of the two the file is cannot be guessed"
+    )]
+    MixedDialects(String),
+    /// A foreign agent is not TOML, or has values of the wrong types.
+    #[error("invalid TOML: {0}")]
+    InvalidToml(String),
+    /// A value of a foreign agent has another type than its format says.
+    #[error("{key} is not {expected}")]
+    WrongType {
+        /// The key.
+        key: String,
+        /// What is expected.
+        expected: &'static str,
     },
     /// An unknown key that is nearly one that restricts.
     #[error("unknown key \"{key}\"; did you mean \"{meant}\"? It restricts, so it is not ignored")]
@@ -102,10 +169,70 @@ pub struct Located {
 }
 
 impl Malformed {
+    /// What its author can do about it, where the message does not say.
+    #[must_use]
+    pub fn suggestion(&self) -> Option<String> {
+        let fixed = match self {
+            Self::MisspeltRestriction { meant, .. } => return Some(format!("did you mean {meant}?")),
+            Self::MisplacedRestriction { meant, .. } => return Some(format!("use {meant}")),
+            Self::UnterminatedFrontmatter => "close the frontmatter with a line ---",
+            Self::UselessRestriction { .. } => "write the agent as a role in .codex/.agents",
+            Self::NoFrontmatter => {
+                "start the file with frontmatter that has a name; files that are no agents belong elsewhere"
+            }
+            Self::InvalidPreamble(_) => "write key = value lines and end the preamble with an empty line",
+            Self::MixedDialects(_) => {
+                "remove model_config and use model, or remove the profile's keys and use name, tools and model_config"
+            }
+            Self::MissingField("agent_type" | "description" | "model" | "color") => {
+                "a profile needs agent_type, description, model and color"
+            }
+            Self::MissingRequired("name") => "name it, for example `name: reviewer`",
+            Self::InvalidYaml(message) if message.contains("unknown anchor") => {
+                "quote entries that start with *, which otherwise is a YAML alias"
+            }
+            Self::BlocksWithoutPersonas | Self::UndeclaredBlock(_) => "declare the persona in agent_names",
+            Self::MissingBlock(_) => "add a block that starts with <!-- agent_name: NAME -->",
+            Self::Refused(_)
+            | Self::InvalidYaml(_)
+            | Self::BlankList { .. }
+            | Self::BadSpawnEntry(_)
+            | Self::BadPattern(_)
+            | Self::MissingField(_)
+            | Self::Invalid { .. }
+            | Self::MissingRequired(_)
+            | Self::BadSubagentName(_)
+            | Self::DuplicateEntry { .. }
+            | Self::BlankEntry(_)
+            | Self::BlankModelConfig(_)
+            | Self::ModelConflict { .. }
+            | Self::InvalidToml(_)
+            | Self::WrongType { .. }
+            | Self::RepeatedPersona(_)
+            | Self::EmptyBlock(_)
+            | Self::RepeatedBlock(_) => return None,
+        };
+        Some(fixed.to_owned())
+    }
+
     /// At that line, if there is one to name.
     #[must_use]
     pub fn at(self, line: Option<usize>) -> Located {
         Located { line, why: self }
+    }
+}
+
+impl Located {
+    /// With the line of the persona's declaration, if it is about one and has no line yet. `key` is the key that names
+    /// a persona.
+    #[must_use]
+    pub fn or_persona_line(mut self, document: &Document, key: &str) -> Self {
+        if self.line.is_none()
+            && let Malformed::MissingBlock(name) | Malformed::RepeatedPersona(name) = &self.why
+        {
+            self.line = document.line_of_pair(key, name.as_str());
+        }
+        self
     }
 }
 

@@ -94,6 +94,12 @@ impl ModelCatalogue {
         })
     }
 
+    /// Whether providers are configured: whether any model names one.
+    #[must_use]
+    pub fn has_providers(&self) -> bool {
+        self.models.iter().any(|entry| entry.provider.is_some())
+    }
+
     /// Reads an effort and checks that the model supports it. `model` is `None` where the runner's default applies.
     ///
     /// # Errors
@@ -146,6 +152,7 @@ aliases: {best: m1}
         assert_eq!(catalogue.alias("best"), Some("m1"));
         assert_eq!(catalogue.alias("m1"), None);
         assert_eq!(catalogue.provider("m2"), Some("p2"));
+        assert!(catalogue.has_providers());
         assert!(catalogue.check_model("m1").is_ok());
         assert_eq!(
             catalogue.check_model("m").unwrap_err().to_string(),

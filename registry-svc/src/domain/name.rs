@@ -26,6 +26,20 @@ impl AgentType {
         Ok(Self(name.into()))
     }
 
+    /// A legal name out of any text, for a file that cannot say its own: what is not legal becomes `-`.
+    #[must_use]
+    pub fn salvage(text: &str) -> Self {
+        let name: String = text
+            .trim()
+            .chars()
+            .map(|letter| match letter.to_ascii_lowercase() {
+                letter if letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_' => letter,
+                _ => '-',
+            })
+            .collect();
+        Self(if name.is_empty() { "unnamed".into() } else { name.into() })
+    }
+
     /// Whether it is `default`.
     #[must_use]
     pub fn is_default(&self) -> bool {
@@ -159,6 +173,20 @@ mod tests {
                      \"my_custom_role\", or \"my-custom-role\""
                 )
             );
+        }
+    }
+
+    #[test]
+    fn a_name_can_be_made_of_anything() {
+        for (text, name) in [
+            ("My Notes.v2", "my-notes-v2"),
+            ("é", "-"),
+            (" ", "unnamed"),
+            ("a_b", "a_b"),
+        ] {
+            let salvaged = AgentType::salvage(text);
+            assert_eq!(salvaged.as_str(), name);
+            assert_eq!(AgentType::parse(name).unwrap(), salvaged);
         }
     }
 

@@ -5,9 +5,18 @@ use crate::domain::{
     name::PersonaName,
 };
 
-/// What opens a marker line. Exactly so: other comments are prose.
-const MARKER_OPEN: &str = "<!-- agent_name:";
-const MARKER_CLOSE: &str = "-->";
+const KEY: &str = "agent_name";
+const OPEN: &str = "<!--";
+const CLOSE: &str = "-->";
+
+/// Which lines are markers; the dialect decides. Other comments are prose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Markers {
+    /// `<!-- agent_name: NAME -->`, with that spacing before the name. Without a name it is prose.
+    Exact,
+    /// Any spacing. Without a name it is a marker that lacks one: a block with an empty name.
+    Tolerant,
+}
 
 /// The text between one persona marker and the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,12 +41,12 @@ pub struct Blocks {
 impl Blocks {
     /// Splits a body whose first line has that number in the file.
     #[must_use]
-    pub fn split(body: &str, first_line: usize) -> Self {
+    pub fn split(body: &str, first_line: usize, markers: Markers) -> Self {
         let mut default = String::new();
         let mut named: Vec<Block> = Vec::new();
         let mut fence: Option<Fence> = None;
         for (index, line) in body.lines().enumerate() {
-            let marker = if fence.is_none() { marker(line) } else { None };
+            let marker = if fence.is_none() { marker(line, markers) } else { None };
             fence = Fence::after(fence, line);
             if let Some(name) = marker {
                 named.push(Block {
@@ -62,10 +71,18 @@ impl Blocks {
 }
 
 /// The name in a marker line; `None` for any other line.
-fn marker(line: &str) -> Option<PersonaName> {
-    let inner = line.trim().strip_prefix(MARKER_OPEN)?.strip_suffix(MARKER_CLOSE)?;
+fn marker(line: &str, markers: Markers) -> Option<PersonaName> {
+    let inner = line.trim().strip_prefix(OPEN)?.strip_suffix(CLOSE)?;
+    let inner = match markers {
+        Markers::Exact => inner.strip_prefix(' ')?.strip_prefix(KEY)?.strip_prefix(':')?,
+        Markers::Tolerant => inner.trim_start().strip_prefix(KEY)?.trim_start().strip_prefix(':')?,
+    };
     let name = PersonaName::normalise(inner);
-    (!name.is_empty() && !inner.contains(MARKER_CLOSE)).then_some(name)
+    let is_marker = match markers {
+        Markers::Exact => !name.is_empty(),
+        Markers::Tolerant => true,
+    };
+    (is_marker && !inner.contains(CLOSE)).then_some(name)
 }
 
 /// An open fence of a code block.
@@ -153,7 +170,7 @@ mod tests {
     use super::*;
 
     fn split(body: &str) -> (String, Vec<(String, usize, String)>) {
-        let blocks = Blocks::split(body, 10);
+        let blocks = Blocks::split(body, 10, Markers::Exact);
         let named = blocks.named.into_iter();
         (
             blocks.default,
@@ -192,6 +209,27 @@ mod tests {
     }
 
     #[test]
+    fn tolerant_markers_differ_in_spacing_only() {
+        for (line, names) in [
+            ("<!-- agent_name: X -->", &["x"][..]),
+            ("<!--agent_name: x-->", &["x"]),
+            (" <!--   agent_name :x--> ", &["x"]),
+            ("<!-- agent_name: -->", &[""]),
+            ("<!-- agent_name:-->", &[""]),
+            ("<!-- Agent_Name: x -->", &[]),
+            ("<!-- agent_name: x --> tail", &[]),
+            ("<!-- agent_names: x -->", &[]),
+            ("<!- agent_name: x -->", &[]),
+            ("<!-- agent_name: x --> <!-- agent_name: y -->", &[]),
+            ("```\n<!--agent_name: x-->\n```", &[]),
+        ] {
+            let blocks = Blocks::split(line, 1, Markers::Tolerant).named;
+            let found: Vec<_> = blocks.iter().map(|block| block.name.as_str()).collect();
+            assert_eq!(found, names, "{line}");
+        }
+    }
+
+    #[test]
     fn markers_inside_code_fences_are_text() {
         let marker = "<!-- agent_name: x -->";
         for (open, close) in [
@@ -224,7 +262,7 @@ mod tests {
 
     fn run(declared: &[&str], body: &str) -> Result<Vec<String>, Located> {
         let declared = declared.iter().map(|name| PersonaName::normalise(name)).collect();
-        let pairs = pair(declared, &Blocks::split(body, 1).named, |name| name)?;
+        let pairs = pair(declared, &Blocks::split(body, 1, Markers::Exact).named, |name| name)?;
         Ok(pairs.into_iter().map(|(_, block)| block.text).collect())
     }
 

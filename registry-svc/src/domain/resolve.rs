@@ -1,5 +1,7 @@
 //! From "spawn an X" to what X gets.
 
+use std::{borrow::Cow, collections::BTreeMap};
+
 use crate::domain::{
     catalog::{Catalog, Entry},
     digest::Digest,
@@ -92,9 +94,16 @@ pub fn resolve(request: &SpawnRequest, around: Surroundings<'_>) -> Result<Resol
     let persona = role.and_then(|role| role.selected.persona());
     let template = role.map(|role| role.template);
 
-    let (model, provider) = model_and_provider(request, persona, template, around.models)?;
+    let Binding {
+        model,
+        provider,
+        endpoint,
+        warnings: of_binding,
+    } = Binding::of(request, persona, template, around.models)?;
     let effort = effort(request, persona, template, model.as_ref(), around.models)?;
     let texts = Texts::of(role, &request.inherited);
+    let mut warnings = role.map_or_else(Vec::new, |role| warnings(role.entry));
+    warnings.extend(of_binding);
 
     Ok(Resolved {
         agent_type: role.map_or_else(
@@ -103,12 +112,14 @@ pub fn resolve(request: &SpawnRequest, around: Surroundings<'_>) -> Result<Resol
         ),
         agent_name: persona.map(|persona| persona.name.to_string()),
         description: template.and_then(|template| template.description.clone()),
-        blocks: prompt::blocks(around.texts, around.footer, texts.block, request.mode),
+        blocks: prompt::blocks(around.texts, around.footer, &texts.block, request.mode),
         instructions: texts.instructions.to_owned(),
         instructions_mode: texts.mode,
         model,
         effort,
         provider,
+        endpoint,
+        parameters: template.map_or_else(BTreeMap::new, |template| template.parameters.clone()),
         sandbox: sandbox(template, request.inherited.sandbox),
         tools: role
             .map(|role| role.template.tools.layer(role.entry.file.name.as_str()))
@@ -117,7 +128,7 @@ pub fn resolve(request: &SpawnRequest, around: Surroundings<'_>) -> Result<Resol
         spawn_list: template.map_or_else(Vec::new, |template| template.spawn_list.clone()),
         edge_management: template.map_or(EdgeManagement::None, Template::edge_management),
         capabilities: template.map_or_else(Vec::new, |template| template.capabilities.clone()),
-        warnings: role.map_or_else(Vec::new, |role| warnings(role.entry)),
+        warnings,
         source: role.map(|role| source(role.entry)),
     })
 }
@@ -167,42 +178,97 @@ fn precedence<T>(explicit: Option<T>, persona: Option<T>, role: Option<T>, inher
 
 type Text = Option<Chosen<String>>;
 
-/// A model that a template or a request names brings its provider along; an inherited one keeps the parent's.
-fn model_and_provider(
-    request: &SpawnRequest,
-    persona: Option<&Persona>,
-    template: Option<&Template>,
-    models: &ModelCatalogue,
-) -> Result<(Text, Text), RegistryError> {
-    let mut model = precedence(
-        request.model.clone(),
-        persona.and_then(|persona| persona.model.clone()),
-        template.and_then(|template| template.model.clone()),
-        request.inherited.model.clone(),
-    );
-    let own_choice = model.as_ref().is_some_and(|model| model.origin != Origin::Inherited);
-    if let Some(chosen) = &mut model {
-        if let Some(target) = models.alias(&chosen.value) {
-            *chosen = Chosen {
-                value: target.to_owned(),
-                origin: Origin::Alias,
-            };
+/// Which model, where.
+struct Binding {
+    model: Text,
+    provider: Text,
+    endpoint: Option<String>,
+    warnings: Option<String>,
+}
+
+impl Binding {
+    /// A model that a template or a request names brings its provider along; an inherited one keeps the parent's.
+    fn of(
+        request: &SpawnRequest,
+        persona: Option<&Persona>,
+        template: Option<&Template>,
+        models: &ModelCatalogue,
+    ) -> Result<Self, RegistryError> {
+        let mut model = precedence(
+            request.model.clone(),
+            persona.and_then(|persona| persona.model.clone()),
+            template.and_then(|template| template.model.clone()),
+            request.inherited.model.clone(),
+        );
+        // Whose model it is, before an alias takes the credit.
+        let chosen_by = model.as_ref().map(|model| model.origin);
+        if let Some(chosen) = &mut model {
+            if let Some(target) = models.alias(&chosen.value) {
+                *chosen = Chosen {
+                    value: target.to_owned(),
+                    origin: Origin::Alias,
+                };
+            }
+            models.check_model(&chosen.value)?;
         }
-        models.check_model(&chosen.value)?;
-    }
-    let of_model = model.as_ref().filter(|_| own_choice).and_then(|model| {
-        models.provider(&model.value).map(|provider| Chosen {
-            value: provider.to_owned(),
-            origin: model.origin,
+        let of_model = model
+            .as_ref()
+            .filter(|_| chosen_by.is_some_and(|origin| origin != Origin::Inherited))
+            .and_then(|model| {
+                models.provider(&model.value).map(|provider| Chosen {
+                    value: provider.to_owned(),
+                    origin: model.origin,
+                })
+            });
+        let explicit = precedence(request.provider.clone(), None, None, None);
+        let inherited = precedence(None, None, None, request.inherited.provider.clone());
+        let (of_role, warnings) = of_role(template, models);
+        let provider = match chosen_by {
+            // The role's provider is for the role's model.
+            Some(Origin::Explicit) => explicit.or(of_model).or(of_role),
+            Some(Origin::Persona | Origin::Role | Origin::Inherited | Origin::Alias | Origin::Default) | None => {
+                explicit.or(of_role).or(of_model)
+            }
+        };
+        let provider = provider.or(inherited);
+        if let Some(chosen) = &provider {
+            models.check_provider(&chosen.value)?;
+        }
+        let endpoint = template.and_then(|template| endpoint(template, provider.as_ref()));
+        Ok(Self {
+            model,
+            provider,
+            endpoint,
+            warnings,
         })
-    });
-    let explicit = precedence(request.provider.clone(), None, None, None);
-    let inherited = precedence(None, None, None, request.inherited.provider.clone());
-    let provider = explicit.or(of_model).or(inherited);
-    if let Some(chosen) = &provider {
-        models.check_provider(&chosen.value)?;
     }
-    Ok((model, provider))
+}
+
+/// The provider that a template names. Without configured ones nobody could say where it is, so it counts only there.
+fn of_role(template: Option<&Template>, models: &ModelCatalogue) -> (Text, Option<String>) {
+    let Some(provider) = template.and_then(|template| template.provider.as_ref()) else {
+        return (None, None);
+    };
+    if models.has_providers() {
+        return (precedence(None, None, Some(provider.clone()), None), None);
+    }
+    let warning = format!(
+        "provider {provider:?} of the template is unknown here, the inherited one is used; name providers in the model \
+         catalogue"
+    );
+    (None, Some(warning))
+}
+
+/// The template's endpoint. It is for the provider that the template means: what goes to another one, and the keys that
+/// go with it, are not sent there.
+fn endpoint(template: &Template, provider: Option<&Chosen<String>>) -> Option<String> {
+    let is_meant = match (&template.provider, provider) {
+        (Some(meant), Some(chosen)) => chosen.value == *meant,
+        (Some(_), None) => false,
+        (None, Some(chosen)) => chosen.origin != Origin::Explicit,
+        (None, None) => true,
+    };
+    template.endpoint.clone().filter(|_| is_meant)
 }
 
 fn effort(
@@ -242,7 +308,7 @@ struct Texts<'a> {
     instructions: &'a str,
     mode: InstructionsMode,
     /// The text of the role block.
-    block: &'a str,
+    block: Cow<'a, str>,
 }
 
 impl<'a> Texts<'a> {
@@ -251,7 +317,7 @@ impl<'a> Texts<'a> {
             return Self {
                 instructions: &inherited.instructions,
                 mode: InstructionsMode::Blocks,
-                block: &inherited.instructions,
+                block: Cow::Borrowed(&inherited.instructions),
             };
         };
         let text = role.selected.prompt();
@@ -263,8 +329,21 @@ impl<'a> Texts<'a> {
         Self {
             instructions,
             mode,
-            block: text,
+            block: match mode {
+                InstructionsMode::Append => appended(&inherited.instructions, text),
+                InstructionsMode::Replace | InstructionsMode::Blocks => Cow::Borrowed(text),
+            },
         }
+    }
+}
+
+/// A text behind the inherited one, a blank line between them.
+fn appended<'a>(inherited: &str, text: &'a str) -> Cow<'a, str> {
+    let inherited = inherited.trim();
+    if inherited.is_empty() {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(format!("{inherited}\n\n{}", text.trim()))
     }
 }
 
@@ -293,8 +372,17 @@ fn warnings(entry: &Entry) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::domain::{catalog::tests::catalog, prompt::BlockKind};
+    use crate::domain::{
+        agents,
+        catalog::{Level, tests::catalog},
+        name::TemplateName,
+        prompt::BlockKind,
+        rules::Rules,
+        template::{Scope, TemplateFile},
+    };
 
     const ROLE: &str = "---
 description: Reviews.
@@ -552,6 +640,100 @@ aliases: {role-model: m1}
             run_with(&reviewer, models).unwrap_err().to_string(),
             "unknown provider \"p9\". Available providers: p1, parent-provider"
         );
+    }
+
+    /// Resolves a subagent with that frontmatter.
+    fn run_subagent(yaml: &str, models: &str, change: impl Fn(&mut SpawnRequest)) -> Result<Resolved, RegistryError> {
+        let text = format!("---\nname: abc\n{yaml}---\n\nMore words.\n");
+        let mut parsed = agents::read("abc", &text);
+        Rules::new(&["https://e".to_owned()]).confine(Scope::Project, &mut parsed.parsed);
+        let file = TemplateFile {
+            name: TemplateName::AgentType(parsed.name),
+            scope: Scope::Project,
+            dialect: parsed.dialect,
+            path: "/p/.codex/agents/abc.md".to_owned(),
+            digest: Some(Digest::of(text.as_bytes())),
+            parsed: parsed.parsed,
+        };
+        let level = Level {
+            files: vec![Arc::new(file)],
+            notes: vec![],
+        };
+        let mut request = request("abc");
+        change(&mut request);
+        let texts = SharedTexts {
+            system: "System.".into(),
+            planning: "Plan.".into(),
+            implementation: "Build.".into(),
+        };
+        resolve(
+            &request,
+            Surroundings {
+                catalog: &Catalog::build(&[level]),
+                models: &ModelCatalogue::parse(models).unwrap(),
+                texts: &texts,
+                footer: "",
+            },
+        )
+    }
+
+    #[test]
+    fn a_subagents_words_follow_the_parents() {
+        let resolved = run_subagent("", "", |_| {}).unwrap();
+        assert_eq!(resolved.instructions_mode, InstructionsMode::Append);
+        assert_eq!(resolved.instructions, "\nMore words.\n");
+        assert_eq!(resolved.blocks[1].text, "Parent's words.\n\nMore words.");
+        let alone = run_subagent("", "", |request| request.inherited.instructions.clear()).unwrap();
+        assert_eq!(alone.blocks[1].text, "More words.");
+    }
+
+    #[test]
+    fn a_subagents_provider_counts_where_providers_are_configured() {
+        let yaml = "model_config: {provider: p1, model: m1, endpoint: 'https://e', parameters: {t: 0.5}}\n";
+        let models = "models: [{name: m1, provider: p2}, {name: m2, provider: p1}, {name: m3, provider: p3}]";
+        let resolved = run_subagent(yaml, models, |_| {}).unwrap();
+        assert_eq!(
+            chosen(resolved.provider.as_ref()),
+            ("p1".to_owned(), Origin::Role),
+            "the template's word, not the catalogue's"
+        );
+        assert_eq!(resolved.endpoint.as_deref(), Some("https://e"));
+        assert_eq!(resolved.parameters["t"], "0.5");
+        assert_eq!(resolved.warnings, Vec::<String>::new());
+
+        let explicit = |request: &mut SpawnRequest| request.provider = Some("p3".to_owned());
+        let resolved = run_subagent(yaml, models, explicit).unwrap();
+        assert_eq!(chosen(resolved.provider.as_ref()), ("p3".to_owned(), Origin::Explicit));
+        assert_eq!(resolved.endpoint, None, "it is for another provider");
+
+        let other_model = |request: &mut SpawnRequest| request.model = Some("m3".to_owned());
+        let resolved = run_subagent(yaml, models, other_model).unwrap();
+        assert_eq!(chosen(resolved.provider.as_ref()), ("p3".to_owned(), Origin::Explicit));
+
+        let unknown = run_subagent(&yaml.replace("p1", "p9"), models, |_| {}).unwrap_err();
+        assert!(
+            unknown.to_string().starts_with("unknown provider \"p9\". "),
+            "{unknown}"
+        );
+
+        let resolved = run_subagent(yaml, "", |_| {}).unwrap();
+        assert_eq!(
+            chosen(resolved.provider.as_ref()),
+            ("parent-provider".to_owned(), Origin::Inherited)
+        );
+        assert_eq!(resolved.endpoint, None);
+        assert!(resolved.warnings[0].starts_with("provider \"p1\" of the template is unknown here"));
+    }
+
+    #[test]
+    fn a_projects_endpoint_has_to_be_allowed() {
+        let endpoint = |url: &str| {
+            let yaml = format!("model_config: {{endpoint: '{url}'}}\n");
+            let resolved = run_subagent(&yaml, "", |_| {}).unwrap();
+            (resolved.endpoint, resolved.warnings.len())
+        };
+        assert_eq!(endpoint("https://e/"), (Some("https://e/".to_owned()), 0));
+        assert_eq!(endpoint("https://evil"), (None, 1));
     }
 
     #[test]

@@ -122,6 +122,10 @@ pub struct Resolved {
     pub effort: Option<Chosen<Effort>>,
     /// The provider; `None`: the runner's default.
     pub provider: Option<Chosen<String>>,
+    /// What replaces the provider's base URL.
+    pub endpoint: Option<String>,
+    /// Settings for the provider, as JSON texts.
+    pub parameters: BTreeMap<String, String>,
     /// The sandbox.
     pub sandbox: Chosen<Sandbox>,
     /// The layer that the template adds, if it restricts.
@@ -173,6 +177,13 @@ impl Resolved {
             .text(
                 "provider",
                 self.provider.as_ref().map_or("", |provider| provider.value.as_str()),
+            )
+            .text("endpoint", self.endpoint.as_deref().unwrap_or_default())
+            .list(
+                "parameters",
+                self.parameters
+                    .iter()
+                    .flat_map(|(key, value)| [key.as_str(), value.as_str()]),
             )
             .text("sandbox", self.sandbox.value.as_str());
         for (field, origin) in self.origins() {

@@ -1,18 +1,19 @@
 //! The role dialect: YAML frontmatter, a default prompt, and a block for each persona.
 
 use serde::Deserialize;
-use tool_policy::{MatchMode, Policy};
+use tool_policy::MatchMode;
 
 use crate::domain::{
     diagnostic::Finding,
     effort::Effort,
+    extension,
     frontmatter::Document,
-    keys::{self, KeySet},
+    keys::{self, KeySet, Restrictions},
     lists::{self, WhenEmpty},
     malformed::{Located, Malformed},
     name::{AgentType, PersonaName},
-    persona::{self, Blocks},
-    template::{Parsed, Persona, Template, ToolLists},
+    persona::{self, Blocks, Markers},
+    template::{Parsed, Persona, Template, ToolLists, non_blank},
     yaml::{self, Shape},
 };
 
@@ -30,11 +31,19 @@ const KEYS: KeySet = KeySet {
         "keywords",
     ],
     place: "the frontmatter",
+    restrictions: RESTRICTIONS,
 };
 
 const PERSONA_KEYS: KeySet = KeySet {
     known: &["name", "description", "model", "reasoning_effort"],
     place: "an entry of agent_names",
+    restrictions: RESTRICTIONS,
+};
+
+const RESTRICTIONS: Restrictions = Restrictions {
+    read_only: Some("read_only"),
+    allow: Some("allow_list"),
+    deny: Some("deny_list"),
 };
 
 /// The frontmatter as it is written. `read_only` is no Option: a null there is an error, since its author wanted a
@@ -88,23 +97,27 @@ fn read(name: &AgentType, text: &str, findings: &mut Vec<Finding>) -> Result<Tem
         allow: list("allow_list", frontmatter.allow_list, WhenEmpty::Unrestricted)?,
         deny: list("deny_list", frontmatter.deny_list, WhenEmpty::Nothing)?,
     };
-    let grant_list = list("grant_list", frontmatter.grant_list, WhenEmpty::Unrestricted)?;
-    let spawn_list = list("spawn_list", frontmatter.spawn_list, WhenEmpty::Unrestricted)?;
-    let keywords = list("keywords", frontmatter.keywords, WhenEmpty::Nothing)?;
-    check_patterns(name, &tools, &grant_list)?;
+    let raw = extension::Raw {
+        spawn_list: frontmatter.spawn_list,
+        grant_list: frontmatter.grant_list,
+        keywords: frontmatter.keywords,
+    };
+    let extensions = extension::read(raw, from, findings)?;
+    extension::check_patterns(name.as_str(), &tools, &extensions.grant_list)?;
 
-    let blocks = Blocks::split(&document.body, document.body_line);
+    let blocks = Blocks::split(&document.body, document.body_line, Markers::Exact);
     Ok(Template {
         description: non_blank(frontmatter.description),
         model: non_blank(frontmatter.model),
         effort: frontmatter.reasoning_effort,
         read_only: frontmatter.read_only,
         tools,
-        spawn_list: agent_types(spawn_list).map_err(|why| why.at(document.line_of("spawn_list")))?,
-        grant_list,
-        keywords,
+        spawn_list: extensions.spawn_list,
+        grant_list: extensions.grant_list,
+        keywords: extensions.keywords,
         default_prompt: non_blank(Some(blocks.default)),
-        personas: personas(frontmatter.agent_names.unwrap_or_default(), &blocks.named)?,
+        personas: personas(frontmatter.agent_names.unwrap_or_default(), &blocks.named)
+            .map_err(|located| located.or_persona_line(&document, "name"))?,
         ..Template::empty(MatchMode::Glob)
     })
 }
@@ -116,28 +129,6 @@ fn check_keys(document: &Document, shape: &Shape, findings: &mut Vec<Finding>) -
         findings.extend(keys::check(declaration, PERSONA_KEYS, document)?);
     }
     Ok(())
-}
-
-/// Compiles the patterns once, so that a bad one shows at its author's and not at the first spawn.
-fn check_patterns(name: &AgentType, tools: &ToolLists, grant_list: &[String]) -> Result<(), Malformed> {
-    let mut grant = tools.layer(name.as_str());
-    grant.allow = grant_list.to_vec();
-    grant.deny.clear();
-    Policy::compile(vec![tools.layer(name.as_str()), grant])?;
-    Ok(())
-}
-
-fn agent_types(list: Vec<String>) -> Result<Vec<String>, Malformed> {
-    let mut names = Vec::with_capacity(list.len());
-    for entry in list {
-        match AgentType::parse(&entry) {
-            Ok(name) => names.push(name.to_string()),
-            Err(_) => return Err(Malformed::BadSpawnEntry(entry)),
-        }
-    }
-    names.sort();
-    names.dedup();
-    Ok(names)
 }
 
 fn personas(declared: Vec<Declaration>, blocks: &[persona::Block]) -> Result<Vec<Persona>, Located> {
@@ -158,13 +149,6 @@ fn personas(declared: Vec<Declaration>, blocks: &[persona::Block]) -> Result<Vec
         .collect();
     personas.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(personas)
-}
-
-/// The text without surrounding space, if there is any other.
-fn non_blank(text: Option<String>) -> Option<String> {
-    let text = text?;
-    let trimmed = text.trim();
-    (!trimmed.is_empty()).then(|| trimmed.to_owned())
 }
 
 #[cfg(test)]

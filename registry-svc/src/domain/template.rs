@@ -1,6 +1,6 @@
 //! What every dialect is parsed into.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use tool_policy::{Layer, MatchMode};
 
@@ -99,6 +99,15 @@ pub struct Persona {
     pub prompt: String,
 }
 
+/// What a listing needs of a template; the dialect decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// A description, of its personas too, and a default prompt.
+    Description,
+    /// A default prompt; a description is optional.
+    PromptOnly,
+}
+
 /// What a graph template may do to the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EdgeManagement {
@@ -119,6 +128,12 @@ pub struct Template {
     pub model: Option<String>,
     /// Its effort.
     pub effort: Option<Effort>,
+    /// Its model's provider.
+    pub provider: Option<String>,
+    /// What replaces the provider's base URL. What its scope may not say is not here any more.
+    pub endpoint: Option<String>,
+    /// Settings for the provider, as JSON texts.
+    pub parameters: BTreeMap<String, String>,
     /// Whether it forces the sandbox read-only.
     pub read_only: bool,
     /// Its tool lists.
@@ -135,7 +150,9 @@ pub struct Template {
     pub capabilities: Vec<String>,
     /// The constraints that it declares.
     pub constraints: Vec<String>,
-    /// The text that is used where no persona is selected, trimmed; `None` if blank.
+    /// What a listing needs of it.
+    pub needs: Needs,
+    /// The text that is used where no persona is selected; `None` if blank. Trimmed, but verbatim in a subagent.
     pub default_prompt: Option<String>,
     /// The personas, sorted by name.
     pub personas: Vec<Persona>,
@@ -149,6 +166,9 @@ impl Template {
             description: None,
             model: None,
             effort: None,
+            provider: None,
+            endpoint: None,
+            parameters: BTreeMap::new(),
             read_only: false,
             tools: ToolLists {
                 mode,
@@ -161,6 +181,7 @@ impl Template {
             version: None,
             capabilities: Vec::new(),
             constraints: Vec::new(),
+            needs: Needs::Description,
             default_prompt: None,
             personas: Vec::new(),
         }
@@ -172,7 +193,7 @@ impl Template {
     ///
     /// Description, default prompt, then the personas' descriptions in order of name.
     pub fn complete(&self) -> Result<(), Incomplete> {
-        if self.description.is_none() {
+        if self.description.is_none() && self.needs == Needs::Description {
             return Err(Incomplete::Description);
         }
         if self.default_prompt.is_none() {
@@ -225,7 +246,11 @@ impl Parsed {
                 }
             }
             Err(Located { line, why }) => {
-                findings.push(Finding::error(line, why.to_string()));
+                let finding = Finding::error(line, why.to_string());
+                findings.push(Finding {
+                    suggestion: why.suggestion(),
+                    ..finding
+                });
                 Self {
                     template: Err(why),
                     findings,
@@ -262,4 +287,12 @@ impl TemplateFile {
             finding: finding.clone(),
         })
     }
+}
+
+/// The text without surrounding space, if there is any other.
+#[must_use]
+pub fn non_blank(text: Option<String>) -> Option<String> {
+    let text = text?;
+    let trimmed = text.trim();
+    (!trimmed.is_empty()).then(|| trimmed.to_owned())
 }

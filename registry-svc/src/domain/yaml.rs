@@ -64,6 +64,21 @@ impl Shape {
     pub fn has(&self, key: &str) -> bool {
         self.entries().iter().any(|(name, _)| name == key)
     }
+
+    /// The value of a key, if it is a mapping that has it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        self.entries()
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value)
+    }
+
+    /// Whether it is a mapping that has a sequence under the key.
+    #[must_use]
+    pub fn has_list(&self, key: &str) -> bool {
+        matches!(self.get(key), Some(Self::List(_)))
+    }
 }
 
 /// Reads a document into a type and tells its shape. An empty document is an empty mapping.

@@ -23,12 +23,13 @@ use crate::{
 /// How much of a first page diagnostics may take.
 const DIAGNOSTICS_BYTES: usize = 256 * 1024;
 /// The rest is for agents, less a little for token and revision.
-const AGENTS_BYTES: usize = PAGE_BYTES - DIAGNOSTICS_BYTES - 4 * 1024;
+pub(super) const AGENTS_BYTES: usize = PAGE_BYTES - DIAGNOSTICS_BYTES - 4 * 1024;
 
 pub(super) fn list(parts: &Parts, request: ListAgentsRequest) -> Result<ListAgentsResponse, RegistryError> {
     let page = Page::of(
         DigestBuilder::new()
             .text("cwd", &request.cwd)
+            .text("workspace", &request.workspace_digest)
             .text("namespace", &request.namespace.to_string())
             .list("agent_type", request.agent_type.as_deref())
             .text("expanded", &request.expanded.to_string())
@@ -44,9 +45,7 @@ pub(super) fn list(parts: &Parts, request: ListAgentsRequest) -> Result<ListAgen
     } else {
         Violations::Refuse
     };
-    let cwd = bounds::cwd(request.cwd, &request.workspace_digest)?;
-
-    let view = parts.sources.view(cwd.as_deref())?;
+    let view = parts.view(&bounds::workspace(request.cwd, request.workspace_digest)?)?;
     let listed = list::list(&view.catalog, &selection, violations)?;
     let (agents, next_page_token) = page.take(
         listed,
@@ -87,7 +86,8 @@ pub(super) fn graph_name(field: &'static str, name: &str) -> Result<GraphName, R
     })
 }
 
-fn within_bound(diagnostics: impl Iterator<Item = Diagnostic>) -> Vec<Diagnostic> {
+/// As many diagnostics as an answer that is about something else may have.
+pub(super) fn within_bound(diagnostics: impl Iterator<Item = Diagnostic>) -> Vec<Diagnostic> {
     let mut left = DIAGNOSTICS_BYTES;
     diagnostics
         .map_while(|diagnostic| {

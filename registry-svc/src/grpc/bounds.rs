@@ -2,7 +2,10 @@
 
 use troupe_proto::common::v1 as common;
 
-use crate::domain::{digest::Digest, error::RegistryError, prompt::Mode, sandbox::Sandbox};
+use crate::{
+    domain::{digest::Digest, error::RegistryError, prompt::Mode, sandbox::Sandbox, template::Scope},
+    source::bundle::Workspace,
+};
 
 /// A path.
 pub(super) const PATH_BYTES: usize = 4096;
@@ -10,6 +13,8 @@ pub(super) const PATH_BYTES: usize = 4096;
 pub(super) const NAME_BYTES: usize = 128;
 /// A model.
 pub(super) const MODEL_BYTES: usize = 256;
+/// A text to be routed.
+pub(super) const TEXT_BYTES: usize = 64 * 1024;
 /// The parent's instructions.
 pub(super) const INSTRUCTIONS_BYTES: usize = 1024 * 1024;
 /// A page token; ours are shorter.
@@ -41,15 +46,15 @@ pub(super) fn non_blank(field: &'static str, value: &str, limit: usize) -> Resul
     Ok(Some(value).filter(|value| !value.is_empty()))
 }
 
-/// The working directory; `None` if there is none. Not trimmed: a path may have spaces.
-pub(super) fn cwd(value: String, workspace_digest: &str) -> Result<Option<String>, RegistryError> {
-    if !workspace_digest.is_empty() {
-        // Bundles are not built yet, so none is known.
-        let digest = text("workspace_digest", workspace_digest.to_owned(), NAME_BYTES)?;
-        return Err(RegistryError::WorkspaceUnknown { digest });
+/// From where a call reads. With a bundle the working directory is the runner's alone, so only its length is looked at.
+/// Paths are not trimmed: they may have spaces.
+pub(super) fn workspace(cwd: String, digest: String) -> Result<Workspace, RegistryError> {
+    let cwd = text("cwd", cwd, PATH_BYTES)?;
+    let digest = text("workspace_digest", digest, NAME_BYTES)?;
+    if digest.is_empty() {
+        return Ok(Workspace::Disk(Some(cwd).filter(|cwd| !cwd.is_empty())));
     }
-    let value = text("cwd", value, PATH_BYTES)?;
-    Ok(Some(value).filter(|value| !value.is_empty()))
+    Ok(Workspace::Bundle(digest))
 }
 
 /// A SHA-256.
@@ -79,6 +84,18 @@ pub(super) fn namespace(value: i32) -> Result<common::Namespace, RegistryError> 
         Ok(common::Namespace::Unspecified | common::Namespace::AgentType) => Ok(common::Namespace::AgentType),
         Ok(common::Namespace::RoleTemplate) => Ok(common::Namespace::RoleTemplate),
         Err(_) => refuse("namespace", format!("namespace {value} is unknown")),
+    }
+}
+
+/// The scope of a file that is uploaded.
+pub(super) fn scope(value: i32) -> Result<Scope, RegistryError> {
+    match common::Scope::try_from(value) {
+        Ok(common::Scope::Project) => Ok(Scope::Project),
+        Ok(common::Scope::User) => Ok(Scope::User),
+        Ok(common::Scope::Unspecified | common::Scope::System) | Err(_) => refuse(
+            "files",
+            format!("scope {value} is not one that can be uploaded; expected PROJECT or USER"),
+        ),
     }
 }
 
@@ -130,5 +147,14 @@ mod tests {
         assert!(mode(9).is_err());
         assert!(sandbox(9).is_err());
         assert_eq!(sandbox(0).unwrap(), None);
+        assert!(scope(0).is_err() && scope(3).is_err() && scope(9).is_err());
+    }
+
+    #[test]
+    fn a_digest_takes_the_place_of_the_disk() {
+        let of = |cwd: &str, digest: &str| workspace(cwd.to_owned(), digest.to_owned()).unwrap();
+        assert_eq!(of("", ""), Workspace::Disk(None));
+        assert_eq!(of("/a", ""), Workspace::Disk(Some("/a".to_owned())));
+        assert_eq!(of("not absolute", "d"), Workspace::Bundle("d".to_owned()));
     }
 }

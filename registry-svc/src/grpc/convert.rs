@@ -1,7 +1,5 @@
 //! From the domain's values to the API's messages.
 
-use std::collections::BTreeMap;
-
 use troupe_proto::{common::v1 as common, registry::v1 as registry};
 
 use crate::domain::{
@@ -105,8 +103,8 @@ pub(super) fn resolved(resolved: Resolved) -> common::ResolvedSpawn {
             .map_or("", |effort| Effort::as_str(effort.value))
             .to_owned(),
         provider: value(resolved.provider),
-        endpoint: String::new(),
-        parameters: BTreeMap::new(),
+        endpoint: resolved.endpoint.unwrap_or_default(),
+        parameters: resolved.parameters,
         sandbox: sandbox(resolved.sandbox.value).into(),
         tool_policy: Some(common::ToolPolicy {
             layers: resolved.tools.into_iter().map(layer).collect(),

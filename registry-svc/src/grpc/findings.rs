@@ -13,14 +13,15 @@ use crate::{
         bounds, convert,
         page::{PAGE_BYTES, Page},
     },
+    source::bundle::Workspace,
 };
 
 pub(super) fn list(parts: &Parts, request: ListDiagnosticsRequest) -> Result<ListDiagnosticsResponse, RegistryError> {
-    let cwd = bounds::cwd(request.cwd, &request.workspace_digest)?;
-    let view = parts.sources.view(cwd.as_deref())?;
+    let workspace = bounds::workspace(request.cwd, request.workspace_digest)?;
+    let view = parts.view(&workspace)?;
     let diagnostics = view.catalog.diagnostics();
     let page = Page::of(
-        identity(cwd.as_deref().unwrap_or_default(), diagnostics),
+        identity(&workspace, diagnostics),
         request.page_size,
         request.page_token,
         PAGE_BYTES - 4 * 1024,
@@ -38,9 +39,12 @@ pub(super) fn list(parts: &Parts, request: ListDiagnosticsRequest) -> Result<Lis
 }
 
 /// What a token belongs to: the request and these very findings.
-fn identity(cwd: &str, diagnostics: &[Diagnostic]) -> Digest {
+fn identity(workspace: &Workspace, diagnostics: &[Diagnostic]) -> Digest {
     let mut digest = DigestBuilder::new();
-    digest.text("cwd", cwd);
+    match workspace {
+        Workspace::Disk(cwd) => digest.text("cwd", cwd.as_deref().unwrap_or_default()),
+        Workspace::Bundle(bundle) => digest.text("workspace", bundle),
+    };
     for diagnostic in diagnostics {
         digest
             .text(&diagnostic.path, &diagnostic.finding.message)

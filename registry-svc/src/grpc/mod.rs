@@ -3,8 +3,13 @@
 mod agents;
 mod bounds;
 mod convert;
+mod describe;
 mod findings;
 mod page;
-pub(crate) mod service;
+mod route;
+pub(crate) mod server;
+mod service;
 mod spawn;
 mod status;
+pub(crate) mod watch;
+mod workspace;

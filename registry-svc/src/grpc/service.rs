@@ -2,29 +2,36 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status, codegen::BoxStream};
+use svc_kit::identity::Principal;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
 use troupe_proto::registry::v1::{
     DescribeSpawnToolRequest, DescribeSpawnToolResponse, ListAgentsRequest, ListAgentsResponse, ListDiagnosticsRequest,
     ListDiagnosticsResponse, PutWorkspaceRequest, PutWorkspaceResponse, ResolveSpawnRequest, ResolveSpawnResponse,
-    RouteAgentRequest, RouteAgentResponse, WatchAgentsRequest, WatchAgentsResponse,
-    agent_registry_service_server::AgentRegistryService,
+    RouteAgentRequest, RouteAgentResponse, WatchAgentsRequest, agent_registry_service_server::AgentRegistryService,
 };
 
 use crate::{
     Parts,
     domain::error::RegistryError,
-    grpc::{agents, findings, spawn, status::status},
+    grpc::{
+        agents, describe, findings, route, spawn,
+        status::status,
+        watch::{self, AgentStream},
+        workspace,
+    },
 };
 
-/// The service. Made by [`crate::Registry::service`].
+/// The service behind [`crate::RegistryServer`].
 #[derive(Clone, Debug)]
 pub struct RegistryService {
     parts: Arc<Parts>,
+    draining: CancellationToken,
 }
 
 impl RegistryService {
-    pub(crate) const fn new(parts: Arc<Parts>) -> Self {
-        Self { parts }
+    pub(super) const fn new(parts: Arc<Parts>, draining: CancellationToken) -> Self {
+        Self { parts, draining }
     }
 
     /// Runs a call on a blocking thread, always: even a warm one asks the disk for the state of its files, and a slow
@@ -45,13 +52,9 @@ impl RegistryService {
     }
 }
 
-fn not_built<T>(method: &'static str, instead: &'static str) -> Result<T, Status> {
-    Err(status(RegistryError::NotBuilt { method, instead }))
-}
-
 #[tonic::async_trait]
 impl AgentRegistryService for RegistryService {
-    type WatchAgentsStream = BoxStream<WatchAgentsResponse>;
+    type WatchAgentsStream = AgentStream;
 
     async fn list_agents(&self, request: Request<ListAgentsRequest>) -> Result<Response<ListAgentsResponse>, Status> {
         let request = request.into_inner();
@@ -74,28 +77,35 @@ impl AgentRegistryService for RegistryService {
         self.blocking(move |parts| findings::list(parts, request)).await
     }
 
-    async fn route_agent(&self, _: Request<RouteAgentRequest>) -> Result<Response<RouteAgentResponse>, Status> {
-        not_built("RouteAgent", "choose an agent_type from ListAgents")
+    async fn route_agent(&self, request: Request<RouteAgentRequest>) -> Result<Response<RouteAgentResponse>, Status> {
+        let request = request.into_inner();
+        self.blocking(move |parts| route::route(parts, request)).await
     }
 
-    async fn put_workspace(&self, _: Request<PutWorkspaceRequest>) -> Result<Response<PutWorkspaceResponse>, Status> {
-        not_built(
-            "PutWorkspace",
-            "run the registry where the project's files are and give cwd",
-        )
+    async fn put_workspace(
+        &self,
+        request: Request<PutWorkspaceRequest>,
+    ) -> Result<Response<PutWorkspaceResponse>, Status> {
+        let caller = request.extensions().get::<Principal>();
+        let caller = caller.map(Principal::scope_key).unwrap_or_default();
+        let request = request.into_inner();
+        self.blocking(move |parts| workspace::put(parts, caller, request)).await
     }
 
-    async fn watch_agents(&self, _: Request<WatchAgentsRequest>) -> Result<Response<Self::WatchAgentsStream>, Status> {
-        not_built("WatchAgents", "call ListAgents again and compare its revision")
+    async fn watch_agents(
+        &self,
+        request: Request<WatchAgentsRequest>,
+    ) -> Result<Response<Self::WatchAgentsStream>, Status> {
+        let (parts, draining) = (Arc::clone(&self.parts), self.draining.clone());
+        let stream = watch::watch(parts, draining, request.into_inner()).await;
+        stream.map(Response::new).map_err(status)
     }
 
     async fn describe_spawn_tool(
         &self,
-        _: Request<DescribeSpawnToolRequest>,
+        request: Request<DescribeSpawnToolRequest>,
     ) -> Result<Response<DescribeSpawnToolResponse>, Status> {
-        not_built(
-            "DescribeSpawnTool",
-            "describe the tool from ListAgents with allow_partial",
-        )
+        let request = request.into_inner();
+        self.blocking(move |parts| describe::describe(parts, request)).await
     }
 }

@@ -31,9 +31,9 @@ pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<Res
             .map(|digest| bounds::digest("expected_digest", &digest))
             .transpose()?,
     };
-    let cwd = bounds::cwd(request.cwd, &request.workspace_digest)?;
+    let workspace = bounds::workspace(request.cwd, request.workspace_digest)?;
 
-    let view = parts.sources.view(cwd.as_deref())?;
+    let view = parts.view(&workspace)?;
     let resolved = resolve::resolve(
         &spawn,
         Surroundings {

@@ -1,6 +1,6 @@
 //! From the domain's errors to the API's: the only place that knows codes and reasons.
 
-use std::fmt::Display;
+use std::{fmt::Display, time::Duration};
 
 use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
@@ -16,6 +16,8 @@ pub(super) fn status(error: RegistryError) -> Status {
 const MESSAGE_CHARS: usize = 1_500;
 /// The same, for one value of the metadata.
 const VALUE_CHARS: usize = 500;
+/// When one of the streams that may be open may have ended.
+const RETRY_WATCH: Duration = Duration::from_secs(30);
 
 fn fault(error: RegistryError) -> Fault {
     let message = cut(&error, MESSAGE_CHARS);
@@ -88,8 +90,15 @@ fn fault(error: RegistryError) -> Fault {
             Fault::new(Code::FailedPrecondition, Reason::WorkspaceUnknown, message)
                 .with("workspace_digest", value(&digest))
         }
-        RegistryError::NotBuilt { method, .. } => {
-            Fault::new(Code::Unimplemented, Reason::NotBuilt, message).with("method", method)
+        RegistryError::RequestIdReused { request_id } => {
+            Fault::new(Code::AlreadyExists, Reason::RequestIdReused, message).with("request_id", value(&request_id))
+        }
+        RegistryError::TooManyWatchers { max } => Fault::new(Code::ResourceExhausted, Reason::Overloaded, message)
+            .with("max", max)
+            .quota("WatchAgents", "streams that are open at once")
+            .retry_after(RETRY_WATCH),
+        RegistryError::Draining => {
+            Fault::new(Code::Unavailable, Reason::Draining, message).retry_after(Duration::from_secs(1))
         }
         RegistryError::Internal => Fault::new(Code::Internal, Reason::Internal, message),
     }

@@ -11,21 +11,23 @@ use crate::{
     domain::{
         catalog::Level,
         diagnostic::{Diagnostic, Finding},
-        digest::Digest,
+        family::{Family, FileText},
         graph,
-        malformed::Malformed,
-        name::{AgentType, GraphName, TemplateName},
+        name::TemplateName,
         role,
+        rules::Rules,
         template::{Dialect, Parsed, Scope, TemplateFile},
     },
-    source::{cache::StampedCache, read, stamp::Stamp},
+    source::{
+        cache::StampedCache,
+        read::{self, Refused},
+        stamp::Stamp,
+    },
 };
 
 /// How many entries a directory may have. One that has more is not read at all, rather than a part of it that nobody
 /// chose.
 const MAX_ENTRIES: usize = 2_000;
-/// Files for people, whatever directory they lie in.
-const NEVER_TEMPLATES: &[&str] = &["readme", "agents"];
 
 /// A directory that may hold templates.
 #[derive(Clone, Debug)]
@@ -34,30 +36,52 @@ pub(crate) struct TemplateDirectory {
     pub(crate) path: PathBuf,
     /// The scope that it belongs to.
     pub(crate) scope: Scope,
-    /// How its files are written.
-    pub(crate) dialect: Dialect,
     /// What neither it nor a file in it may leave by a link. Canonical.
     pub(crate) wall: PathBuf,
 }
 
+/// A directory, and what it is read as. One directory may be several places: Codex keeps its own roles beside profiles.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The directory.
+    pub(crate) directory: TemplateDirectory,
+    /// What it holds.
+    pub(crate) family: Family,
+}
+
+/// What a file claims: the name of a template, or none, with a word for its author.
+type Claim = Result<Arc<TemplateFile>, Diagnostic>;
+
 /// Reads directories, and remembers.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
+    rules: Rules,
     listings: StampedCache<Result<Vec<OsString>, String>>,
-    files: StampedCache<TemplateFile>,
+    files: StampedCache<Claim>,
 }
 
 impl Directories {
+    /// Directories none of which was read, whose templates are held to these rules.
+    #[must_use]
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            ..Self::default()
+        }
+    }
+
     /// What a directory contributes now; `None` if it is not there.
     #[must_use]
-    pub(crate) fn level(&self, directory: &TemplateDirectory) -> Option<Level> {
+    pub(crate) fn level(&self, place: &Place) -> Option<Level> {
+        let directory = &place.directory;
         let metadata = fs::metadata(&directory.path).ok().filter(fs::Metadata::is_dir)?;
         let mut level = Level::default();
         if !directory.path.starts_with(&directory.wall) {
-            let refused = read::Refused::OutsideWall(directory.wall.display().to_string());
-            level
-                .notes
-                .push(note(&directory.path, None, Finding::error(None, refused.to_string())));
+            level.notes.push(note(
+                &directory.path,
+                None,
+                Finding::error(None, Refused::OutsideWall.to_string()),
+            ));
             return Some(level);
         }
         let listing = self
@@ -66,36 +90,69 @@ impl Directories {
         match &*listing {
             Ok(names) => {
                 for name in names {
-                    self.add(directory, name, &mut level);
+                    self.add(place, name, &mut level);
                 }
+                in_order(&mut level);
             }
             Err(why) => level.notes.push(note(&directory.path, None, Finding::error(None, why))),
         }
         Some(level)
     }
 
-    fn add(&self, directory: &TemplateDirectory, file_name: &OsStr, level: &mut Level) {
-        let path = directory.path.join(file_name);
-        let name = match claim(file_name, directory.dialect) {
-            Ok(name) => name,
-            Err(finding) => {
-                level.notes.push(note(&path, Some(directory.dialect), finding));
-                return;
-            }
+    /// What a directory contributes whose files were uploaded: their names and bytes, in order of name. Nothing of the
+    /// disk is read, and nothing is remembered.
+    #[must_use]
+    pub(crate) fn uploaded<'a>(&self, place: &Place, files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Level {
+        let mut level = Level::default();
+        for (file_name, bytes) in files {
+            let Some(stem) = place.family.stem(file_name) else {
+                continue;
+            };
+            let path = place.directory.path.join(file_name);
+            let text = read::decode(bytes.to_vec());
+            let claim = load(place.family, &place.directory, stem, &path, text, &self.rules);
+            take(&claim, &mut level);
+        }
+        in_order(&mut level);
+        level
+    }
+
+    fn add(&self, place: &Place, file_name: &OsStr, level: &mut Level) {
+        let Some(stem) = stem(place.family, file_name) else {
+            return;
+        };
+        let path = place.directory.path.join(file_name);
+        let load = || {
+            let text = read::text(&path, &place.directory.wall);
+            load(place.family, &place.directory, &stem, &path, text, &self.rules)
         };
         match fs::metadata(&path) {
             // Never meant as a template.
             Ok(metadata) if metadata.is_dir() => {}
-            Ok(metadata) => {
-                let load = || load(directory, name, &path);
-                level.files.push(self.files.get(&path, Stamp::of(&metadata), load));
-            }
+            Ok(metadata) => take(&self.files.get(&path, Stamp::of(&metadata), load), level),
             // Gone since the directory was read.
             Err(_) if fs::symlink_metadata(&path).is_err() => {}
             // A link to nothing, or to where we may not look.
-            Err(_) => level.files.push(Arc::new(load(directory, name, &path))),
+            Err(_) => take(&load(), level),
         }
     }
+}
+
+/// Adds what was made of a file.
+fn take(claim: &Claim, level: &mut Level) {
+    match claim {
+        Ok(file) => level.files.push(Arc::clone(file)),
+        Err(note) => level.notes.push(note.clone()),
+    }
+}
+
+/// Profiles before subagents; otherwise by path, as they are.
+fn in_order(level: &mut Level) {
+    level.files.sort_by_key(|file| file.dialect);
+}
+
+fn stem(family: Family, file_name: &OsStr) -> Option<String> {
+    family.stem(&file_name.to_string_lossy()).map(str::to_owned)
 }
 
 /// The names of the files that may be templates, sorted.
@@ -117,55 +174,38 @@ fn list(directory: &Path) -> Result<Vec<OsString>, String> {
     Ok(names)
 }
 
+/// Whether a name is worth keeping in a listing: it ends as that of some family's templates.
 fn is_candidate(name: &Path) -> bool {
-    let is = |part: Option<&OsStr>, text: &str| part.is_some_and(|part| part.eq_ignore_ascii_case(text));
-    is(name.extension(), "md") && !NEVER_TEMPLATES.iter().any(|never| is(name.file_stem(), never))
+    let endings = ["md", "toml"];
+    name.extension()
+        .is_some_and(|extension| endings.iter().any(|ending| extension.eq_ignore_ascii_case(ending)))
 }
 
-/// The name that a file claims by its own.
-fn claim(file_name: &OsStr, dialect: Dialect) -> Result<TemplateName, Finding> {
-    let stem = Path::new(file_name).file_stem().unwrap_or(file_name).to_string_lossy();
-    match dialect {
-        Dialect::Role | Dialect::Profile | Dialect::Subagent | Dialect::Foreign => match AgentType::parse(&stem) {
-            Ok(name) if name.is_default() => Err(Finding::warning(
-                None,
-                "not used: \"default\" means to spawn without a template",
-            )
-            .suggest("give the file another name")),
-            Ok(name) => Ok(TemplateName::AgentType(name)),
-            Err(error) => Err(Finding::warning(None, format!("not used: {error}"))
-                .suggest("rename the file: letters, digits, - and _, then .md")),
-        },
-        Dialect::Graph => match GraphName::parse(&stem) {
-            Some(name) => Ok(TemplateName::RoleTemplate(name)),
-            None => Err(Finding::warning(None, "not used: the file has no name before .md")),
-        },
-    }
-}
-
-fn load(directory: &TemplateDirectory, name: TemplateName, path: &Path) -> TemplateFile {
-    let (digest, parsed) = match read::text(path, &directory.wall) {
-        Ok(text) => (Some(Digest::of(text.as_bytes())), parse(&name, &text)),
-        Err(refused) => {
-            let malformed = Malformed::Refused(refused.to_string());
-            (None, Parsed::new(Err(malformed.into()), Vec::new()))
-        }
-    };
-    TemplateFile {
-        name,
+/// Reads a file with its text, or with why there is none.
+fn load(
+    family: Family,
+    directory: &TemplateDirectory,
+    stem: &str,
+    path: &Path,
+    text: Result<String, Refused>,
+    rules: &Rules,
+) -> Claim {
+    let path = path.display().to_string();
+    let text = text.map_err(|refused| refused.to_string());
+    let file = FileText {
+        path: &path,
+        stem,
         scope: directory.scope,
-        dialect: directory.dialect,
-        path: path.display().to_string(),
-        digest,
-        parsed,
-    }
+        text: text.as_deref().map_err(String::as_str),
+    };
+    family.read(file, rules).map(Arc::new)
 }
 
-/// Parses a file's text. So far each name space has one dialect.
+/// Parses the text of an embedded file: a role or a graph template.
 pub(crate) fn parse(name: &TemplateName, text: &str) -> Parsed {
     match name {
         TemplateName::AgentType(name) => role::parse(name, text),
-        TemplateName::RoleTemplate(_) => graph::parse(text),
+        TemplateName::RoleTemplate(name) => graph::parse_named(name, text),
     }
 }
 
@@ -174,5 +214,62 @@ fn note(path: &Path, dialect: Option<Dialect>, finding: Finding) -> Diagnostic {
         path: path.display().to_string(),
         dialect,
         finding,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::foreign::ForeignFormat;
+
+    const PROFILE: &str = "---\nagent_type: both\ndescription: d\nmodel: m\ncolor: red\n---\nx";
+
+    fn level(base: &Path, family: Family) -> Level {
+        let directory = TemplateDirectory {
+            path: base.to_owned(),
+            scope: Scope::Project,
+            wall: base.to_owned(),
+        };
+        Directories::default().level(&Place { directory, family }).unwrap()
+    }
+
+    #[test]
+    fn profiles_come_before_subagents_whatever_their_files_are_called() {
+        let guard = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(guard.path()).unwrap();
+        fs::write(base.join("a.md"), "---\nname: both\n---\nx").unwrap();
+        fs::write(base.join("b.md"), PROFILE).unwrap();
+        fs::write(base.join("c.toml"), "description = 'd'\ndeveloper_instructions = 'x'").unwrap();
+        fs::write(base.join("README.md"), "for people").unwrap();
+        fs::write(base.join("default.md"), "---\nname: default\n---\nx").unwrap();
+        let agents = level(&base, Family::Agents);
+        let dialects: Vec<_> = agents
+            .files
+            .iter()
+            .map(|file| (file.name.as_str(), file.dialect))
+            .collect();
+        assert_eq!(dialects, [("both", Dialect::Profile), ("both", Dialect::Subagent)]);
+        assert_eq!(agents.notes.len(), 1);
+        let codex = level(&base, Family::Foreign(ForeignFormat::Codex));
+        assert_eq!(codex.files.len(), 1);
+        assert_eq!(codex.files[0].name.as_str(), "c");
+    }
+
+    #[test]
+    fn what_did_not_change_stays_the_same_value() {
+        let guard = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(guard.path()).unwrap();
+        fs::write(base.join("a.md"), PROFILE).unwrap();
+        let place = Place {
+            directory: TemplateDirectory {
+                path: base.clone(),
+                scope: Scope::Project,
+                wall: base,
+            },
+            family: Family::Agents,
+        };
+        let directories = Directories::default();
+        let read = || directories.level(&place).unwrap().files.remove(0);
+        assert!(Arc::ptr_eq(&read(), &read()));
     }
 }

@@ -46,19 +46,23 @@ impl Footers {
         let metadata = fs::metadata(path).ok()?;
         let footer = self.files.get(path, Stamp::of(&metadata), || {
             read::text(path, wall)
-                .map(|text| {
-                    text.strip_prefix('\u{feff}')
-                        .unwrap_or(&text)
-                        .replace("\r\n", "\n")
-                        .into()
-                })
+                .map(|text| clean(&text))
                 .map_err(|refused| refused.to_string())
         });
         Some(Result::clone(&footer))
     }
 }
 
-fn note(path: &Path, why: &str) -> Diagnostic {
+/// A footer's text, whatever editor wrote it.
+pub(crate) fn clean(text: &str) -> Arc<str> {
+    text.strip_prefix('\u{feff}')
+        .unwrap_or(text)
+        .replace("\r\n", "\n")
+        .into()
+}
+
+/// A finding about a footer that is not used.
+pub(crate) fn note(path: &Path, why: &str) -> Diagnostic {
     Diagnostic {
         path: path.display().to_string(),
         dialect: None,

@@ -3,9 +3,11 @@
 //! Everything here blocks; `grpc/` calls it from blocking threads. A call on a warm cache costs one `stat` for each
 //! directory and file that applies and reads no content.
 
+pub(crate) mod bundle;
 mod cache;
 mod directory;
 mod embedded;
+pub(crate) mod follow;
 mod footer;
 mod read;
 pub(crate) mod seed;
@@ -25,21 +27,22 @@ use crate::{
     domain::{
         catalog::{Catalog, Level},
         error::RegistryError,
+        family::Family,
+        foreign::ForeignFormat,
         prompt::SharedTexts,
-        template::{Dialect, Scope},
+        rules::{ProjectTemplates, Rules},
+        template::Scope,
     },
     source::{
-        directory::{Directories, TemplateDirectory},
+        directory::{Directories, Place, TemplateDirectory},
         footer::Footers,
         seed::SeedReport,
         walk::Project,
     },
 };
 
-/// Where roles lie in a project and in a home.
+/// Where roles are seeded in a home.
 const ROLES: &str = ".codex/.agents";
-/// Where graph templates lie in a project's root.
-const GRAPHS: &str = "docs/templates";
 /// How many catalogues are kept, one for each list of directories that some call resolved to.
 const MAX_CATALOGS: usize = 256;
 
@@ -52,6 +55,17 @@ pub(crate) struct View {
     pub(crate) footer: Arc<str>,
 }
 
+/// Which templates are used, beside our own dialects in every scope.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    /// The foreign formats, in order of precedence.
+    pub(crate) import: Vec<ForeignFormat>,
+    /// Whether projects have a say.
+    pub(crate) project_templates: ProjectTemplates,
+    /// What their templates may say.
+    pub(crate) rules: Rules,
+}
+
 /// Every source, with what was read from it.
 #[derive(Debug)]
 pub(crate) struct Sources {
@@ -61,6 +75,8 @@ pub(crate) struct Sources {
     texts: SharedTexts,
     footer: Arc<str>,
     embedded: [Level; 2],
+    import: Vec<ForeignFormat>,
+    project_templates: ProjectTemplates,
     directories: Directories,
     footers: Footers,
     catalogs: ArcSwap<HashMap<Vec<PathBuf>, Arc<Snapshot>>>,
@@ -74,12 +90,22 @@ struct Snapshot {
 }
 
 impl Sources {
-    /// The sources of a registry with that user scope and those workspace roots.
+    /// The sources of a registry with that user scope and those workspace roots, our own dialects only.
+    #[cfg(test)]
+    pub(crate) fn open(home: Option<PathBuf>, roots: &[PathBuf]) -> Result<Self, (PathBuf, io::Error)> {
+        Self::open_with(home, roots, Choice::default())
+    }
+
+    /// The sources of a registry with that user scope, those workspace roots and that choice of templates.
     ///
     /// # Errors
     ///
     /// The root that is not an existing directory.
-    pub(crate) fn open(home: Option<PathBuf>, roots: &[PathBuf]) -> Result<Self, (PathBuf, io::Error)> {
+    pub(crate) fn open_with(
+        home: Option<PathBuf>,
+        roots: &[PathBuf],
+        choice: Choice,
+    ) -> Result<Self, (PathBuf, io::Error)> {
         let canonical = |root: &PathBuf| match fs::canonicalize(root) {
             Ok(path) if path.is_dir() => Ok(path),
             Ok(_) => Err((root.clone(), io::ErrorKind::NotADirectory.into())),
@@ -91,7 +117,9 @@ impl Sources {
             texts: embedded::texts(),
             footer: embedded::footer(),
             embedded: [embedded::roles(), embedded::graphs()],
-            directories: Directories::default(),
+            import: distinct(choice.import),
+            project_templates: choice.project_templates,
+            directories: Directories::new(choice.rules),
             footers: Footers::default(),
             catalogs: ArcSwap::default(),
         })
@@ -121,14 +149,19 @@ impl Sources {
     /// A bad working directory; see [`walk::project`].
     pub(crate) fn view(&self, cwd: Option<&str>) -> Result<View, RegistryError> {
         let project = cwd.map(|cwd| walk::project(cwd, &self.roots)).transpose()?;
+        // A bad working directory is refused in any case.
+        let project = project.filter(|_| match self.project_templates {
+            ProjectTemplates::Trusted => true,
+            ProjectTemplates::Off => false,
+        });
         // Resolved anew for each call: the home, or a link on the way to it, may come into being later.
         let home = self.home.as_deref().and_then(|home| fs::canonicalize(home).ok());
 
         let mut key = Vec::new();
         let mut levels = Vec::new();
-        for directory in directories(project.as_ref(), home.as_deref()) {
-            if let Some(level) = self.directories.level(&directory) {
-                key.push(directory.path);
+        for place in places(project.as_ref(), home.as_deref(), &self.import) {
+            if let Some(level) = self.directories.level(&place) {
+                key.push(place.directory.path);
                 levels.push(level);
             }
         }
@@ -169,37 +202,72 @@ impl Sources {
     }
 }
 
-/// The directories that apply, in order of precedence. The user scope's is never also the project's.
-fn directories(project: Option<&Project>, home: Option<&Path>) -> Vec<TemplateDirectory> {
-    let user = home.and_then(|home| {
-        let path = fs::canonicalize(home.join(ROLES)).ok()?;
-        Some(TemplateDirectory {
-            path,
-            scope: Scope::User,
-            dialect: Dialect::Role,
-            wall: home.to_owned(),
-        })
-    });
-    let mut directories = Vec::new();
-    if let Some(project) = project {
-        let of_project = |path: &Path, dialect| {
-            fs::canonicalize(path).ok().map(|path| TemplateDirectory {
-                path,
-                scope: Scope::Project,
-                dialect,
-                wall: project.wall.clone(),
-            })
-        };
-        let roles = project
-            .directories
-            .iter()
-            .filter_map(|directory| of_project(&directory.join(ROLES), Dialect::Role));
-        let is_user = |directory: &TemplateDirectory| user.as_ref().is_some_and(|user| user.path == directory.path);
-        directories.extend(roles.filter(|directory| !is_user(directory)));
-        directories.extend(of_project(&project.repository().join(GRAPHS), Dialect::Graph));
+/// The formats, each once.
+fn distinct(formats: Vec<ForeignFormat>) -> Vec<ForeignFormat> {
+    let mut kept: Vec<ForeignFormat> = Vec::with_capacity(formats.len());
+    for format in formats {
+        if !kept.contains(&format) {
+            kept.push(format);
+        }
     }
-    directories.extend(user);
-    directories
+    kept
+}
+
+/// What is looked for in each directory of a project and in a home, in order of precedence.
+fn families(import: &[ForeignFormat]) -> Vec<Family> {
+    let foreign = import.iter().copied().map(Family::Foreign);
+    [Family::Roles, Family::Agents].into_iter().chain(foreign).collect()
+}
+
+/// The places that apply, in order of precedence: each directory of the project, then the user's; within one of these
+/// roles, profiles with subagents, foreign agents. The user scope's directories are never also the project's.
+fn places(project: Option<&Project>, home: Option<&Path>, import: &[ForeignFormat]) -> Vec<Place> {
+    let families = families(import);
+    let user: Vec<Place> = home
+        .into_iter()
+        .flat_map(|home| {
+            families
+                .iter()
+                .flat_map(move |family| at(home, home, Scope::User, *family))
+        })
+        .collect();
+    let mut places = Vec::new();
+    if let Some(project) = project {
+        let of_project = |base: &Path, family| at(base, &project.wall, Scope::Project, family);
+        let is_user = |place: &Place| user.iter().any(|user| user.directory.path == place.directory.path);
+        for base in &project.directories {
+            let found = families.iter().flat_map(|family| of_project(base, *family));
+            places.extend(found.filter(|place| !is_user(place)));
+        }
+        places.extend(of_project(project.repository(), Family::Graph));
+    }
+    places.extend(user);
+    once(places)
+}
+
+/// Each file in one place only, the first: a link may make one directory of two.
+fn once(places: Vec<Place>) -> Vec<Place> {
+    let is_toml = |place: &Place| place.family == Family::Foreign(ForeignFormat::Codex);
+    let mut kept: Vec<Place> = Vec::with_capacity(places.len());
+    for place in places {
+        let again =
+            |earlier: &Place| earlier.directory.path == place.directory.path && is_toml(earlier) == is_toml(&place);
+        if !kept.iter().any(again) {
+            kept.push(place);
+        }
+    }
+    kept
+}
+
+/// The places of a family below a directory that exist.
+fn at(base: &Path, wall: &Path, scope: Scope, family: Family) -> Vec<Place> {
+    let place = |place: &&str| {
+        let path = fs::canonicalize(base.join(place)).ok()?;
+        let wall = wall.to_owned();
+        let directory = TemplateDirectory { path, scope, wall };
+        Some(Place { directory, family })
+    };
+    family.places(scope).iter().filter_map(place).collect()
 }
 
 /// Whether two lists of levels have the very same files and the same findings. Cheap: files are compared by address,
@@ -216,3 +284,6 @@ fn same(ours: &[Level], theirs: &[Level]) -> bool {
     };
     ours.len() == theirs.len() && ours.iter().zip(theirs).all(level)
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,9 +24,10 @@ pub(crate) enum Refused {
     /// It has a NUL byte.
     #[error("has a NUL byte (byte {0})")]
     Nul(usize),
-    /// It is a link, or lies behind one, to a place outside its scope.
-    #[error("leads outside {0} by a link")]
-    OutsideWall(String),
+    /// It is a link, or lies behind one, to a place outside its scope. Where that is it does not say: threads are told
+    /// why a template is refused, and are not to learn what lies where.
+    #[error("leads outside the workspace root, or the home, by a link")]
+    OutsideWall,
     /// The system does not let us.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
@@ -36,7 +37,7 @@ pub(crate) enum Refused {
 pub(crate) fn text(path: &Path, wall: &Path) -> Result<String, Refused> {
     let path = fs::canonicalize(path)?;
     if !path.starts_with(wall) {
-        return Err(Refused::OutsideWall(wall.display().to_string()));
+        return Err(Refused::OutsideWall);
     }
     // Before it is opened: opening a pipe waits for its writer.
     check(&fs::metadata(&path)?)?;
@@ -44,6 +45,11 @@ pub(crate) fn text(path: &Path, wall: &Path) -> Result<String, Refused> {
     check(&file.metadata()?)?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    decode(bytes)
+}
+
+/// The text that these bytes are.
+pub(crate) fn decode(bytes: Vec<u8>) -> Result<String, Refused> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(Refused::TooLarge);
     }
@@ -110,9 +116,6 @@ mod tests {
         symlink(base.join("secret"), wall.join("leaves")).unwrap();
         symlink(wall.join("open"), wall.join("stays")).unwrap();
         assert_eq!(text(&wall.join("stays"), &wall).unwrap(), "o");
-        assert!(matches!(
-            text(&wall.join("leaves"), &wall),
-            Err(Refused::OutsideWall(_))
-        ));
+        assert!(matches!(text(&wall.join("leaves"), &wall), Err(Refused::OutsideWall)));
     }
 }

@@ -7,6 +7,7 @@ use std::{
 
 use registry_svc::{Config, Registry};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tonic::{
     Code, Status,
     transport::{Channel, Server, server::TcpIncoming},
@@ -35,36 +36,41 @@ pub(crate) struct Site {
     pub(crate) base: PathBuf,
     /// What is served.
     pub(crate) registry: Registry,
+    /// Ends the streams.
+    #[allow(dead_code, reason = "only the suite of streams ends them")]
+    pub(crate) draining: CancellationToken,
     client: AgentRegistryServiceClient<Channel>,
 }
 
 impl Site {
     /// Without seeding.
     pub(crate) async fn new() -> Self {
-        Self::open(false).await
+        Self::with(|_| {}).await
     }
 
     /// With seeding.
     pub(crate) async fn seeded() -> Self {
-        Self::open(true).await
+        Self::with(|config| config.seed = true).await
     }
 
-    async fn open(seed: bool) -> Self {
+    /// With another configuration than the default.
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap().join("root");
         for directory in ["home", "repo/.git", "repo/a"] {
             fs::create_dir_all(base.join(directory)).unwrap();
         }
-        let registry = Registry::open(Config {
+        let mut config = Config {
             home: Some(base.join("home")),
             workspace_roots: vec![base.clone()],
-            seed,
-            models: None,
-        })
-        .unwrap();
+            ..Config::default()
+        };
+        change(&mut config);
+        let registry = Registry::open(config).unwrap();
+        let draining = CancellationToken::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let server = Server::builder().add_service(registry.service());
+        let server = Server::builder().add_service(registry.service_until(draining.clone()));
         tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
         let client = AgentRegistryServiceClient::connect(format!("http://{address}"))
             .await
@@ -73,6 +79,7 @@ impl Site {
             _guard: guard,
             base,
             registry,
+            draining,
             client,
         }
     }

@@ -11,6 +11,7 @@ mod sessions;
 mod spawn;
 mod status;
 mod threads;
+mod tools;
 mod unbuilt;
 mod wait;
 mod watch;

@@ -138,15 +138,15 @@ impl AgentSupervisorService for SupervisorService {
         self.authorize(request).await.map(Response::new)
     }
 
-    async fn describe_tools(&self, _: Request<pb::DescribeToolsRequest>) -> Answer<pb::DescribeToolsResponse> {
-        Err(unbuilt::method("DescribeTools"))
+    async fn describe_tools(&self, request: Request<pb::DescribeToolsRequest>) -> Answer<pb::DescribeToolsResponse> {
+        self.tools(request).await.map(Response::new)
     }
 
     async fn list_spawnable_agents(
         &self,
-        _: Request<pb::ListSpawnableAgentsRequest>,
+        request: Request<pb::ListSpawnableAgentsRequest>,
     ) -> Answer<pb::ListSpawnableAgentsResponse> {
-        Err(unbuilt::method("ListSpawnableAgents"))
+        self.spawnable(request).await.map(Response::new)
     }
 
     async fn create_edge(&self, _: Request<pb::CreateEdgeRequest>) -> Answer<pb::CreateEdgeResponse> {

@@ -201,7 +201,7 @@ fn take_input(request: &mut pb::SpawnAgentRequest) -> Result<(ContentRef, Conten
 }
 
 /// Where a child of `parent` works if the request does not say.
-fn directory_of(session: &Session, parent: &Thread) -> String {
+pub(super) fn directory_of(session: &Session, parent: &Thread) -> String {
     if parent.spawned.working_directory.is_empty() {
         session.settings.cwd.clone()
     } else {

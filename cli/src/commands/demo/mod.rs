@@ -96,6 +96,7 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
         home,
         workspace_roots: vec![directory.to_owned()],
         models: None,
+        import: Vec::new(),
         limits: Limits::default(),
         seed: true,
         runner: true,

@@ -50,6 +50,9 @@ pub(crate) struct Args {
         value_name = "DIR"
     )]
     workspace_roots: Vec<PathBuf>,
+    /// Read another program's agents too: claude, opencode, copilot, gemini or codex (repeatable) [default: none]
+    #[arg(long, env = "TROUPE_IMPORT", value_delimiter = ',', value_name = "FORMAT")]
+    import: Vec<String>,
     /// A catalogue of models [default: none; every model is taken as it is]
     #[arg(long, env = "TROUPE_MODELS", value_name = "FILE")]
     models: Option<PathBuf>,

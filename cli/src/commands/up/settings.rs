@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::{ArgMatches, parser::ValueSource};
+use registry_svc::ForeignFormat;
 use serde_json::{Value, json};
 use serde_yaml::Value as Yaml;
 use supervisor_svc::domain::settings::Limits;
@@ -29,6 +30,7 @@ const NAMES: &[&str] = &[
     "data_dir",
     "home",
     "workspace_roots",
+    "import",
     "models",
     "max_depth",
     "max_threads",
@@ -82,7 +84,19 @@ impl Settings {
             admin_listen: layers.optional("admin_listen", args.admin_listen)?,
             data_dir: data_dir.0,
             home: home.0,
-            workspace_roots: layers.roots(args.workspace_roots)?,
+            workspace_roots: layers
+                .list(
+                    "workspace_roots",
+                    args.workspace_roots.into_iter().map(Directory).collect(),
+                )?
+                .into_iter()
+                .map(|root| root.0)
+                .collect(),
+            import: layers
+                .list("import", args.import)?
+                .iter()
+                .map(|name: &String| foreign_format(name))
+                .collect::<Result<_>>()?,
             models: layers
                 .optional("models", args.models.map(Directory))?
                 .map(|path| path.0),
@@ -197,29 +211,26 @@ impl<'a> Layers<'a> {
         Ok(value)
     }
 
-    /// The roots: a list in the file, and no default here, since only the pair knows whether it listens on loopback.
-    fn roots(&mut self, given: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
-        const NAME: &str = "workspace_roots";
-        let (roots, origin) = match (given.is_empty(), self.file.get(NAME)) {
-            (false, _) => (given, self.origin_of(NAME)),
+    /// A setting that is a list, in the file too, and empty by default. The roots have no default here, since only the pair
+    /// knows whether it listens on loopback.
+    fn list<T: FromStr + ToString>(&mut self, name: &'static str, given: Vec<T>) -> Result<Vec<T>> {
+        let (values, origin) = match (given.is_empty(), self.file.get(name)) {
+            (false, _) => (given, self.origin_of(name)),
             (true, Some(Yaml::Sequence(list))) => {
-                let roots: Result<Vec<Directory>> = list.iter().map(|yaml| from_yaml(NAME, yaml)).collect();
-                (roots?.into_iter().map(|root| root.0).collect(), "file")
+                let values: Result<Vec<T>> = list.iter().map(|yaml| from_yaml(name, yaml)).collect();
+                (values?, "file")
             }
-            (true, Some(yaml)) => (vec![from_yaml::<Directory>(NAME, yaml)?.0], "file"),
+            (true, Some(yaml)) => (vec![from_yaml(name, yaml)?], "file"),
             (true, None) => (Vec::new(), "default"),
         };
-        let shown: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
-        self.show(
-            NAME,
-            if shown.is_empty() {
-                "-".to_owned()
-            } else {
-                shown.join(":")
-            },
-            origin,
-        );
-        Ok(roots)
+        let shown: Vec<String> = values.iter().map(ToString::to_string).collect();
+        let shown = if shown.is_empty() {
+            "-".to_owned()
+        } else {
+            shown.join(":")
+        };
+        self.show(name, shown, origin);
+        Ok(values)
     }
 
     fn origin_of(&self, name: &str) -> &'static str {
@@ -232,6 +243,13 @@ impl<'a> Layers<'a> {
     fn show(&mut self, name: &'static str, value: String, origin: &'static str) {
         self.shown.push(Shown { name, value, origin });
     }
+}
+
+fn foreign_format(name: &str) -> Result<ForeignFormat> {
+    ForeignFormat::parse(name).ok_or_else(|| {
+        let known: Vec<_> = ForeignFormat::ALL.iter().map(|format| format.as_str()).collect();
+        Error::usage(format!("unknown format {name:?} to import")).hint(format!("known are {}", known.join(", ")))
+    })
 }
 
 fn read_file(path: &Path) -> Result<BTreeMap<String, Yaml>> {

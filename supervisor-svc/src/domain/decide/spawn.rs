@@ -60,16 +60,22 @@ fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), R
         return Ok(());
     };
     for spawner in [caller, parent] {
-        let allowed = &spawner.spawned.spawn_list;
-        if !allowed.is_empty() && !allowed.iter().any(|name| same_role(name, wanted.agent_type)) {
+        if !lists(spawner, wanted.agent_type) {
             return Err(Refusal::SpawnNotAllowed {
                 caller: spawner.spawned.agent_type.clone(),
                 wanted: wanted.agent_type.to_owned(),
-                allowed: allowed.clone(),
+                allowed: spawner.spawned.spawn_list.clone(),
             });
         }
     }
     Ok(())
+}
+
+/// Whether a thread's role lets it spawn that role.
+#[must_use]
+pub fn lists(spawner: &Thread, agent_type: &str) -> bool {
+    let allowed = &spawner.spawned.spawn_list;
+    allowed.is_empty() || allowed.iter().any(|name| same_role(name, agent_type))
 }
 
 /// Kebab and snake spellings name the same role.

@@ -1,0 +1,196 @@
+//! The directory `.codex/agents`, where two dialects live side by side: which of them a file is in, and its name.
+
+use serde::de::IgnoredAny;
+
+use crate::domain::{
+    frontmatter::Document,
+    malformed::{Located, Malformed},
+    name::AgentType,
+    profile, subagent,
+    template::{Dialect, Parsed},
+    yaml::{self, Shape},
+};
+
+/// The subagent's key that no profile has.
+const MODEL_CONFIG: &str = "model_config";
+
+/// A file of the directory, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// Its own name; of a malformed file the one that it seems to want, since it keeps others from having it.
+    pub name: AgentType,
+    /// Profile or subagent.
+    pub dialect: Dialect,
+    /// What it says.
+    pub parsed: Parsed,
+}
+
+/// Reads a file. The stem is its name only if nothing better is found in it.
+#[must_use]
+pub fn read(stem: &str, text: &str) -> Agent {
+    let mut findings = Vec::new();
+    let (dialect, outcome) = match detect(text) {
+        Ok(dialect @ Dialect::Profile) => (dialect, profile::read(text, &mut findings)),
+        Ok(dialect) => (dialect, subagent::read(text, &mut findings)),
+        Err(located) => (guess(text), Err(located)),
+    };
+    let (name, outcome) = match outcome {
+        Ok((name, template)) => (name, Ok(template)),
+        Err(located) => (salvage(stem, text), Err(located)),
+    };
+    Agent {
+        name,
+        dialect,
+        parsed: Parsed::new(outcome, findings),
+    }
+}
+
+/// What a file says that was not read at all. What it is nobody knows; as a profile it comes first.
+#[must_use]
+pub fn refused(stem: &str, why: Malformed) -> Agent {
+    Agent {
+        name: AgentType::salvage(stem),
+        dialect: Dialect::Profile,
+        parsed: Parsed::new(Err(why.into()), Vec::new()),
+    }
+}
+
+/// The dialect of a text: a profile if it has one of the profile's own keys, else a subagent.
+fn detect(text: &str) -> Result<Dialect, Located> {
+    let document = Document::split(text)?;
+    let yaml = document.yaml.as_deref().ok_or(Malformed::NoFrontmatter)?;
+    let (_, shape) =
+        yaml::parse::<IgnoredAny>(yaml).map_err(|error| Malformed::InvalidYaml(error.message).at(error.line))?;
+    match profile_key(&shape) {
+        Some(key) if shape.has(MODEL_CONFIG) => {
+            Err(Malformed::MixedDialects(key.to_owned()).at(document.line_of(MODEL_CONFIG)))
+        }
+        Some(_) => Ok(Dialect::Profile),
+        None => Ok(Dialect::Subagent),
+    }
+}
+
+fn profile_key(shape: &Shape) -> Option<&'static str> {
+    profile::OWN_KEYS.iter().copied().find(|key| shape.has(key))
+}
+
+/// The dialect of a text that cannot be parsed, by its lines.
+fn guess(text: &str) -> Dialect {
+    let is_profile = lines(text).any(|(key, _)| profile::OWN_KEYS.contains(&key));
+    if is_profile {
+        Dialect::Profile
+    } else {
+        Dialect::Subagent
+    }
+}
+
+fn salvage(stem: &str, text: &str) -> AgentType {
+    let written = lines(text).find(|(key, _)| matches!(*key, "agent_type" | "name"));
+    let name = written.and_then(|(_, value)| {
+        let value = value.split(" #").next().unwrap_or(value);
+        AgentType::parse(value.trim().trim_matches(['"', '\''])).ok()
+    });
+    name.unwrap_or_else(|| AgentType::salvage(stem))
+}
+
+/// The `key: value` lines of what may be frontmatter.
+fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = text.lines().skip(1).take_while(|line| line.trim() != "---");
+    lines.filter_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        Some((key.trim_end().trim_matches(['"', '\'']), value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROFILE: &str = "agent_type: reviewer\ndescription: d\nmodel: m\ncolor: red\n";
+
+    fn agent(yaml: &str) -> Agent {
+        read("stem", &format!("---\n{yaml}---\nx\n"))
+    }
+
+    #[test]
+    fn the_keys_tell_the_dialect() {
+        for (yaml, dialect) in [
+            (PROFILE, Dialect::Profile),
+            ("agent_type: a\n", Dialect::Profile),
+            ("name: abc\ncolor: red\n", Dialect::Profile),
+            ("name: abc\nagent_names: []\n", Dialect::Profile),
+            ("agent_persons: []\n", Dialect::Profile),
+            ("name: abc\ntool_denylist: []\n", Dialect::Profile),
+            ("name: abc\nread_only: true\n", Dialect::Profile),
+            ("name: abc\nreasoning_effort: low\n", Dialect::Profile),
+            ("name: abc\n", Dialect::Subagent),
+            (
+                "name: abc\ndescription: d\nmodel: m\ntools: [a]\nkeywords: [k]\n",
+                Dialect::Subagent,
+            ),
+            ("name: abc\nspawn_list: [a]\ngrant_list: [b]\n", Dialect::Subagent),
+            ("name: abc\nmodel_config: {model: m}\n", Dialect::Subagent),
+            ("name: abc\nsomething: else\n", Dialect::Subagent),
+            ("description: nameless\n", Dialect::Subagent),
+            // Not even YAML.
+            ("color: [\n", Dialect::Profile),
+            ("name: [\n", Dialect::Subagent),
+        ] {
+            assert_eq!(agent(yaml).dialect, dialect, "{yaml}");
+        }
+    }
+
+    #[test]
+    fn a_mixture_is_an_error() {
+        for key in [
+            "color: red",
+            "reasoning_effort: low",
+            "agent_type: abc",
+            "read_only: false",
+        ] {
+            let agent = agent(&format!("name: abc\n{key}\nmodel_config: {{model: m}}\n"));
+            let why = agent.parsed.template.unwrap_err().to_string();
+            let name = key.split(':').next().unwrap();
+            assert_eq!(
+                why,
+                format!(
+                    "model_config belongs to a subagent and \"{name}\" to a profile; which of the two the file is \
+                     cannot be guessed"
+                )
+            );
+            assert_eq!(agent.parsed.findings[0].line, Some(4));
+            assert!(agent.parsed.findings[0].suggestion.is_some());
+        }
+    }
+
+    #[test]
+    fn the_name_is_the_keys_and_not_the_files() {
+        for (yaml, name) in [
+            (PROFILE, "reviewer"),
+            ("name: legacy\ndescription: d\nmodel: m\ncolor: red\n", "legacy"),
+            ("name: abc\n", "abc"),
+        ] {
+            let agent = agent(yaml);
+            assert_eq!(agent.name.as_str(), name);
+            assert!(agent.parsed.template.is_ok(), "{:?}", agent.parsed);
+        }
+    }
+
+    #[test]
+    fn a_malformed_file_keeps_the_name_that_it_seems_to_want() {
+        for (yaml, name) in [
+            ("agent_type: 'Reviewer' # whose\ncolor: [\n", "reviewer"),
+            ("name: abc\ntools: [*x]\n", "abc"),
+            ("name: not a name\n", "stem"),
+            ("description: d\n", "stem"),
+            ("color: red\n", "stem"),
+        ] {
+            let agent = agent(yaml);
+            assert_eq!(agent.name.as_str(), name, "{yaml}");
+            assert!(agent.parsed.template.is_err());
+        }
+        let agent = read("My Notes", "no frontmatter");
+        assert_eq!(agent.name.as_str(), "my-notes");
+        assert_eq!(agent.parsed.template, Err(Malformed::NoFrontmatter));
+    }
+}

@@ -1,0 +1,108 @@
+//! What differs between two states of a catalogue, as a watcher is told it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::domain::{
+    catalog::Catalog,
+    error::RegistryError,
+    list::{self, Listed, Selection, Violations},
+    name::TemplateName,
+};
+
+/// The difference between two states, in order of name.
+#[derive(Debug, Default)]
+pub struct Changes<'after> {
+    /// What is new, or comes from another file or another text.
+    pub changed: Vec<Listed<'after>>,
+    /// What is no longer served, be it gone or broken.
+    pub removed: Vec<TemplateName>,
+}
+
+/// Whether two states look the same to a watcher: content and findings.
+#[must_use]
+pub fn same(one: &Arc<Catalog>, other: &Arc<Catalog>) -> bool {
+    Arc::ptr_eq(one, other) || (one.revision() == other.revision() && one.diagnostics() == other.diagnostics())
+}
+
+/// What of the agent types differs between `before` and `after`; all of them where nothing was before. Broken templates
+/// are not served.
+///
+/// # Errors
+///
+/// None that a catalogue could cause; see [`list::list`].
+pub fn between<'after>(before: Option<&Catalog>, after: &'after Catalog) -> Result<Changes<'after>, RegistryError> {
+    let old = match before {
+        Some(before) => served(before)?,
+        None => BTreeMap::new(),
+    };
+    let new = served(after)?;
+    let removed = old
+        .keys()
+        .filter(|name| !new.contains_key(*name))
+        .map(|name| TemplateName::clone(name))
+        .collect();
+    let changed = new
+        .into_iter()
+        .filter(|(name, now)| old.get(name).is_none_or(|then| differs(then, now)))
+        .map(|(_, now)| now)
+        .collect();
+    Ok(Changes { changed, removed })
+}
+
+fn served(catalog: &Catalog) -> Result<BTreeMap<&TemplateName, Listed<'_>>, RegistryError> {
+    let listed = list::list(catalog, &Selection::AgentTypes, Violations::LeaveOut)?;
+    Ok(listed.into_iter().map(|item| (&item.entry.file.name, item)).collect())
+}
+
+/// The same file is the same value as long as its content is; the address settles most cases.
+fn differs(then: &Listed<'_>, now: &Listed<'_>) -> bool {
+    let (then, now) = (&then.entry.file, &now.entry.file);
+    !Arc::ptr_eq(then, now) && then != now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::catalog::tests::catalog;
+
+    const ONE: &str = "---\ndescription: d\n---\none";
+    const TWO: &str = "---\ndescription: d\n---\ntwo";
+
+    /// Names with their files' texts.
+    type Roles = &'static [(&'static str, &'static str)];
+
+    fn shown(before: Option<Roles>, after: Roles) -> (Vec<String>, Vec<String>) {
+        let before = before.map(catalog);
+        let after = catalog(after);
+        let changes = between(before.as_ref(), &after).unwrap();
+        let changed = changes.changed.iter().map(|item| item.entry.file.name.to_string());
+        let removed = changes.removed.iter().map(ToString::to_string);
+        (changed.collect(), removed.collect())
+    }
+
+    #[test]
+    fn only_what_differs_is_told() {
+        type Row<'a> = (Option<Roles>, Roles, &'a [&'a str], &'a [&'a str]);
+        let rows: &[Row<'_>] = &[
+            (None, &[("b", ONE), ("a", ONE)], &["a", "b"], &[]),
+            (Some(&[("a", ONE)]), &[("a", ONE)], &[], &[]),
+            (Some(&[("a", ONE)]), &[("a", TWO)], &["a"], &[]),
+            (Some(&[("a", ONE)]), &[("b", ONE)], &["b"], &["a"]),
+            // Broken is not served, and served again when it is repaired.
+            (Some(&[("a", ONE)]), &[("a", "broken")], &[], &["a"]),
+            (Some(&[("a", "broken")]), &[("a", ONE)], &["a"], &[]),
+        ];
+        for (before, after, changed, removed) in rows {
+            let (is_changed, is_removed) = shown(*before, after);
+            assert_eq!(is_changed, *changed, "{after:?}");
+            assert_eq!(is_removed, *removed, "{after:?}");
+        }
+    }
+
+    #[test]
+    fn a_state_is_its_content_and_its_findings() {
+        let state = |text| Arc::new(catalog(&[("a", text)]));
+        assert!(same(&state(ONE), &state(ONE)));
+        assert!(!same(&state(ONE), &state(TWO)));
+    }
+}

@@ -1,0 +1,429 @@
+//! The tools of the supervisor as a model is offered them: names, descriptions, JSON schemas, and the catalogue's roles
+//! in a sentence.
+//!
+//! The arguments are those that the runner reads and `docs/process-protocol.md` names. The text is the same for the
+//! same catalogue: a description that changed with every call would spoil a model's cache of its prompt.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::domain::list::Listed;
+
+/// How many roles a hint names.
+const MAX_ROLES: usize = 12;
+/// How many characters of a role's description it has, the ellipsis included.
+const MAX_DESCRIPTION: usize = 120;
+/// Where roles come from, in the order in which they win.
+const SOURCES: &str = "Roles are looked up in the project (nearest directory first), then in the user's home, then \
+                       among those that come with the service; the first that has the name wins.";
+
+/// A tool as a model is offered it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tool {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub description: String,
+    /// The JSON Schema of its arguments, as JSON.
+    pub input_schema: String,
+}
+
+/// The roles and personas in a sentence: `Available template roles: a: desc [agent_names: x, y]; b.` Empty where there
+/// are none.
+#[must_use]
+pub fn hint(roles: &[Listed<'_>]) -> String {
+    let shown: Vec<String> = roles.iter().take(MAX_ROLES).map(role).collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    format!("Available template roles: {}.", shown.join("; "))
+}
+
+fn role(role: &Listed<'_>) -> String {
+    let mut text = role.entry.file.name.to_string();
+    let description = role.template.description.as_deref().map(one_line).unwrap_or_default();
+    if !description.is_empty() {
+        text.push_str(": ");
+        text.push_str(&cut(&description));
+    }
+    let personas: Vec<&str> = role.template.personas.iter().map(|each| each.name.as_str()).collect();
+    if !personas.is_empty() {
+        // Writing to a String cannot fail.
+        let _ = write!(text, " [agent_names: {}]", personas.join(", "));
+    }
+    text
+}
+
+/// A description may run over lines; the hint is one.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn cut(text: &str) -> String {
+    if text.chars().count() <= MAX_DESCRIPTION {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(MAX_DESCRIPTION - 1).collect();
+    cut.push('…');
+    cut
+}
+
+/// The tools, spawn_agent first, for a catalogue with these roles.
+#[must_use]
+pub fn tools(roles: &[Listed<'_>]) -> Vec<Tool> {
+    vec![
+        spawn_agent(&hint(roles)),
+        list_agents(),
+        list_active_agents(),
+        send_input(),
+        wait(),
+        close_agent(),
+        resume_agent(),
+        set_thread_note(),
+        create_edge(),
+        send_handoff(),
+    ]
+}
+
+fn spawn_agent(hint: &str) -> Tool {
+    let mut agent_type = format!("The role of the new agent; left out: none, it works on your instructions. {SOURCES}");
+    if !hint.is_empty() {
+        agent_type.push('\n');
+        agent_type.push_str(hint);
+    }
+    tool(
+        "spawn_agent",
+        "Spawns an agent for a task that is well defined. Answers its id; wait for its result with `wait`.",
+        &[],
+        json!({
+            "message": string("The task for the new agent. Give message or items, not both."),
+            "items": items(),
+            "agent_type": string(&agent_type),
+            "agent_name": string("The persona of the role, one of its agent_names. Only together with agent_type."),
+            "model": string("The model, instead of the one that persona, role or you have."),
+            "reasoning_effort": {
+                "type": "string",
+                "enum": ["none", "minimal", "low", "medium", "high", "xhigh"],
+                "description": "The reasoning effort, instead of the one that persona, role or you have.",
+            },
+            "thread_note": string("A note that tells this agent from others in listings."),
+            "working_directory": string("The absolute path of its working directory; left out: yours."),
+            "label": string("A name of it for people."),
+            "alias": string("A short name that is unique in the session and stands for its id."),
+            "objective": string("What it is to achieve."),
+            "definition_of_done": string("How it knows that it is done."),
+            "queue": boolean("Whether to wait for a free slot instead of being refused. Default: false."),
+        }),
+    )
+}
+
+fn list_agents() -> Tool {
+    tool(
+        "list_agents",
+        "Lists the roles that you may spawn, with their personas.",
+        &[],
+        json!({
+            "agent_type": string("Lists this role only. Left out: all."),
+        }),
+    )
+}
+
+fn list_active_agents() -> Tool {
+    tool(
+        "list_active_agents",
+        "Lists the agents below you with status, role and note.",
+        &[],
+        json!({
+            "scope": {
+                "type": "string",
+                "enum": ["children", "descendants", "all"],
+                "description": "Your children, your descendants, or all that you may see. Default: all.",
+            },
+            "include_tree": boolean("Whether to show parent and depth. Default: false."),
+            "include_closed": boolean("Whether to list closed agents too. Default: false."),
+        }),
+    )
+}
+
+fn send_input() -> Tool {
+    tool(
+        "send_input",
+        "Sends a message to an agent. A settled one starts a new turn; a running one reads it when its turn is over, \
+         or at once with interrupt.",
+        &["id"],
+        json!({
+            "id": string("The id of the agent."),
+            "message": string("The message. Give message or items, not both."),
+            "items": items(),
+            "interrupt": boolean("Whether to stop the running turn first. Default: false."),
+            "queue": boolean("Whether to wait for a free slot instead of being refused. Default: false."),
+        }),
+    )
+}
+
+fn wait() -> Tool {
+    tool(
+        "wait",
+        "Waits until one of these agents settles, and answers the status of each that has. A timeout is an answer too.",
+        &["ids"],
+        json!({
+            "ids": {
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "description": "The ids of the agents.",
+            },
+            "timeout_ms": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 1_800_000,
+                "description": "How long to wait, in milliseconds: 10000 to 1800000, less is taken as 10000. Default: \
+                                300000.",
+            },
+        }),
+    )
+}
+
+fn close_agent() -> Tool {
+    tool(
+        "close_agent",
+        "Closes an agent and all below it. Answers the status that it had.",
+        &["id"],
+        json!({"id": string("The id of the agent.")}),
+    )
+}
+
+fn resume_agent() -> Tool {
+    tool(
+        "resume_agent",
+        "Opens a closed agent again, with its role and at most its rights.",
+        &["id"],
+        json!({"id": string("The id of the agent.")}),
+    )
+}
+
+fn set_thread_note() -> Tool {
+    tool(
+        "set_thread_note",
+        "Sets the note of an agent, by which listings tell it from others.",
+        &["note"],
+        json!({
+            "id": string("The id of the agent. Left out: yourself."),
+            "note": string("The note. Blank: none any more."),
+        }),
+    )
+}
+
+fn create_edge() -> Tool {
+    tool(
+        "create_edge",
+        "Creates an edge between two agents, along which handoffs can be sent.",
+        &["from", "to"],
+        json!({
+            "from": string("The sender, by id or alias."),
+            "to": string("The receiver, by id or alias."),
+            "bidirectional": boolean("Whether it goes both ways. Default: true."),
+            "type": {
+                "type": "string",
+                "enum": ["handoff", "report"],
+                "description": "What it is for. Default: handoff.",
+            },
+            "label": string("A name of it for people."),
+        }),
+    )
+}
+
+fn send_handoff() -> Tool {
+    let artifact = object(
+        &["type", "ref"],
+        json!({
+            "type": string("What it is, such as diff."),
+            "ref": string("The id of the artifact."),
+        }),
+    );
+    let status = object(
+        &["ok"],
+        json!({
+            "ok": boolean("Whether it went well."),
+            "reason": string("Why not."),
+        }),
+    );
+    let response = object(
+        &["expectation"],
+        json!({
+            "expectation": {"type": "string", "enum": ["none", "optional", "required"]},
+            "replyTo": string("Who is to be answered, by id or alias. Left out: you."),
+        }),
+    );
+    tool(
+        "send_handoff",
+        "Hands work or a result over to an agent. Needs an edge from you to it.",
+        &["to", "message"],
+        json!({
+            "to": string("The receiver, by id or alias."),
+            "message": string("What to hand over."),
+            "structured": {"type": "object", "description": "The same as data, in any shape."},
+            "artifacts": {"type": "array", "items": artifact, "description": "Artifacts that belong to it."},
+            "status": status,
+            "response": response,
+            "contextRef": string("What it refers to."),
+        }),
+    )
+}
+
+fn tool(name: &'static str, description: &str, required: &[&str], properties: Value) -> Tool {
+    Tool {
+        name,
+        description: description.to_owned(),
+        input_schema: object(required, properties).to_string(),
+    }
+}
+
+fn object(required: &[&str], properties: Value) -> Value {
+    let mut schema = json!({
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+fn string(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+fn boolean(description: &str) -> Value {
+    json!({"type": "boolean", "description": description})
+}
+
+/// The pieces of an input.
+fn items() -> Value {
+    json!({
+        "type": "array",
+        "description": "The input in pieces: {type: text, text}, {type: local_image, path}, {type: skill, name, path}, \
+                        {type: mention, name, path}.",
+        "items": object(&["type"], json!({
+            "type": {"type": "string", "enum": ["text", "local_image", "skill", "mention"]},
+            "text": string("The text of a text."),
+            "path": string("The path of an image, a skill or a mention."),
+            "name": string("The name of a skill or a mention."),
+        })),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{
+        catalog::tests::catalog,
+        list::{Selection, Violations, list},
+    };
+
+    fn described<T>(roles: &[(&str, &str)], describe: impl Fn(&[Listed<'_>]) -> T) -> T {
+        let catalog = catalog(roles);
+        describe(&list(&catalog, &Selection::AgentTypes, Violations::LeaveOut).unwrap())
+    }
+
+    fn role_text(description: &str) -> String {
+        format!("---\ndescription: {description}\n---\nprompt")
+    }
+
+    #[test]
+    fn the_hint_names_roles_and_personas() {
+        let with_personas = "---\ndescription: Looks.\nagent_names:\n  - {name: Slow, description: s}\n  - \
+                             {name: fast, description: f}\n---\nx\n<!-- agent_name: slow -->\ns\n<!-- agent_name: fast -->\nf";
+        let plain = role_text("Works.");
+        let rows: &[(&[(&str, &str)], &str)] = &[
+            (&[], ""),
+            (
+                &[("worker", plain.as_str())],
+                "Available template roles: worker: Works..",
+            ),
+            (
+                &[("worker", plain.as_str()), ("explorer", with_personas), ("broken", "x")],
+                "Available template roles: explorer: Looks. [agent_names: fast, slow]; worker: Works..",
+            ),
+        ];
+        for (roles, expected) in rows {
+            assert_eq!(described(roles, hint), *expected);
+        }
+    }
+
+    #[test]
+    fn the_hint_is_bounded() {
+        for (length, shown) in [(119, 119), (120, 120), (121, 120)] {
+            let text = role_text(&"é".repeat(length));
+            let hint = described(&[("a", &text)], hint);
+            let description = &hint["Available template roles: a: ".len()..hint.len() - 1];
+            assert_eq!(description.chars().count(), shown, "{length}");
+            assert_eq!(description.ends_with('…'), length > 120, "{length}");
+        }
+        let names: Vec<String> = (0..20).map(|number| format!("role-{number:02}")).collect();
+        let text = role_text("d");
+        let roles: Vec<_> = names.iter().map(|name| (name.as_str(), text.as_str())).collect();
+        let hint = described(&roles, hint);
+        assert!(hint.contains("role-11: d.") && !hint.contains("role-12"), "{hint}");
+    }
+
+    #[test]
+    fn a_description_over_lines_becomes_one() {
+        let text = role_text("|\n  first\n\n  second");
+        assert_eq!(
+            described(&[("a", &text)], hint),
+            "Available template roles: a: first second."
+        );
+    }
+
+    #[test]
+    fn the_tools_come_in_order_with_legal_schemas() {
+        let text = role_text("d");
+        let tools = described(&[("a", &text)], tools);
+        let names: Vec<_> = tools.iter().map(|tool| tool.name).collect();
+        assert_eq!(
+            names,
+            [
+                "spawn_agent",
+                "list_agents",
+                "list_active_agents",
+                "send_input",
+                "wait",
+                "close_agent",
+                "resume_agent",
+                "set_thread_note",
+                "create_edge",
+                "send_handoff"
+            ]
+        );
+        for tool in &tools {
+            let schema: Value = serde_json::from_str(&tool.input_schema).unwrap();
+            assert_eq!(schema["type"], "object", "{}", tool.name);
+            assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
+            let required = schema["required"].as_array().cloned().unwrap_or_default();
+            for key in required {
+                assert!(
+                    schema["properties"].get(key.as_str().unwrap()).is_some(),
+                    "{} {key}",
+                    tool.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_roles_and_their_sources_stand_at_agent_type() {
+        let text = role_text("d");
+        let spawn = described(&[("a", &text)], tools).remove(0);
+        let schema: Value = serde_json::from_str(&spawn.input_schema).unwrap();
+        let description = schema["properties"]["agent_type"]["description"].as_str().unwrap();
+        assert!(description.contains("in the project (nearest directory first), then in the user's home"));
+        assert!(
+            description.ends_with("\nAvailable template roles: a: d."),
+            "{description}"
+        );
+        assert_eq!(described(&[("a", &text)], tools).remove(0), spawn);
+    }
+}

@@ -1,0 +1,81 @@
+//! Our own keys, which every YAML dialect has: `spawn_list`, `grant_list`, `keywords`.
+
+use tool_policy::{MatchMode, Policy};
+
+use crate::domain::{
+    diagnostic::Finding,
+    frontmatter::Document,
+    lists::{self, WhenEmpty},
+    malformed::{Located, Malformed},
+    name::AgentType,
+    template::ToolLists,
+    yaml::Shape,
+};
+
+/// The keys as the text has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Raw {
+    /// `spawn_list`.
+    pub spawn_list: Option<Vec<String>>,
+    /// `grant_list`.
+    pub grant_list: Option<Vec<String>>,
+    /// `keywords`.
+    pub keywords: Option<Vec<String>>,
+}
+
+/// The keys, cleaned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// Agent types that may be spawned; empty: any.
+    pub spawn_list: Vec<String>,
+    /// Tool patterns that children may hold; empty: the thread's own policy.
+    pub grant_list: Vec<String>,
+    /// Words by which routing finds the template.
+    pub keywords: Vec<String>,
+}
+
+/// Cleans the keys.
+///
+/// # Errors
+///
+/// A list of blanks, or an entry of spawn_list that is no agent type.
+pub fn read(raw: Raw, from: (&Document, &Shape), findings: &mut Vec<Finding>) -> Result<Extensions, Located> {
+    let mut list = |key, raw, when_empty| lists::clean(key, raw, when_empty, from, findings);
+    let spawn_list = list("spawn_list", raw.spawn_list, WhenEmpty::Unrestricted)?;
+    let grant_list = list("grant_list", raw.grant_list, WhenEmpty::Unrestricted)?;
+    let keywords = list("keywords", raw.keywords, WhenEmpty::Nothing)?;
+    Ok(Extensions {
+        spawn_list: agent_types(spawn_list).map_err(|why| why.at(from.0.line_of("spawn_list")))?,
+        grant_list,
+        keywords,
+    })
+}
+
+/// Compiles the patterns once, so that a bad one shows at its author's and not at the first spawn. `name` is used in
+/// messages only.
+///
+/// # Errors
+///
+/// [`Malformed::BadPattern`].
+pub fn check_patterns(name: &str, tools: &ToolLists, grant_list: &[String]) -> Result<(), Malformed> {
+    let mut grant = tools.layer(name);
+    // A grant_list is ours and names canonical tools, whatever the dialect.
+    grant.mode = MatchMode::Glob;
+    grant.allow = grant_list.to_vec();
+    grant.deny.clear();
+    Policy::compile(vec![tools.layer(name), grant])?;
+    Ok(())
+}
+
+fn agent_types(list: Vec<String>) -> Result<Vec<String>, Malformed> {
+    let mut names = Vec::with_capacity(list.len());
+    for entry in list {
+        match AgentType::parse(&entry) {
+            Ok(name) => names.push(name.to_string()),
+            Err(_) => return Err(Malformed::BadSpawnEntry(entry)),
+        }
+    }
+    names.sort();
+    names.dedup();
+    Ok(names)
+}

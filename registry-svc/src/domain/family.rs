@@ -1,0 +1,287 @@
+//! The directories that hold templates: where they lie, which of their files are templates, and how those are read.
+
+use std::path::Path;
+
+use crate::domain::{
+    agents,
+    diagnostic::{Diagnostic, Finding},
+    digest::Digest,
+    foreign::{self, ForeignFormat},
+    graph,
+    malformed::Malformed,
+    name::{AgentType, GraphName, TemplateName},
+    role,
+    rules::Rules,
+    template::{Dialect, Parsed, Scope, TemplateFile},
+};
+
+/// Files for people, whatever directory they lie in.
+const NEVER_TEMPLATES: &[&str] = &["readme", "agents"];
+
+/// What a directory holds. In the order of precedence within one level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// Roles.
+    Roles,
+    /// Profiles and subagents, in this order.
+    Agents,
+    /// Another program's agents.
+    Foreign(ForeignFormat),
+    /// Graph templates.
+    Graph,
+}
+
+/// A file of a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct FileText<'a> {
+    /// Its path, for messages.
+    pub path: &'a str,
+    /// Its name without what says that it is a template; see [`Family::stem`].
+    pub stem: &'a str,
+    /// Where it lies.
+    pub scope: Scope,
+    /// Its text, or why it was not read.
+    pub text: Result<&'a str, &'a str>,
+}
+
+impl Family {
+    /// The directories, seen from a project's directory or a home.
+    #[must_use]
+    pub const fn places(self, scope: Scope) -> &'static [&'static str] {
+        match (self, scope) {
+            (Self::Roles, _) => &[".codex/.agents"],
+            (Self::Agents, _) => &[".codex/agents"],
+            (Self::Graph, Scope::Project) => &["docs/templates"],
+            (Self::Graph, Scope::User | Scope::System) => &[],
+            (Self::Foreign(format), scope) => format.places(scope),
+        }
+    }
+
+    /// The stem of a file's name; `None` if such a file is no template.
+    #[must_use]
+    pub fn stem(self, file_name: &str) -> Option<&str> {
+        let ending = match self {
+            Self::Roles | Self::Agents | Self::Graph => ".md",
+            Self::Foreign(format) => format.ending(),
+        };
+        let split = file_name.len().checked_sub(ending.len())?;
+        let (stem, found) = (file_name.get(..split)?, file_name.get(split..)?);
+        let is_for_people = NEVER_TEMPLATES.iter().any(|never| stem.eq_ignore_ascii_case(never));
+        (found.eq_ignore_ascii_case(ending) && !is_for_people).then_some(stem)
+    }
+
+    /// The family of the directory in which a path lies, by the last parts of the directory.
+    #[must_use]
+    pub fn of_path(path: &str) -> Option<Self> {
+        let path = Path::new(path);
+        let directory = path.parent()?;
+        let file_name = path.file_name()?.to_str()?;
+        let mut families = [Self::Roles, Self::Agents]
+            .into_iter()
+            .chain(ForeignFormat::ALL.iter().copied().map(Self::Foreign))
+            .chain([Self::Graph]);
+        let lies_in = |family: &Self| {
+            let scopes = [Scope::Project, Scope::User];
+            let mut places = scopes.into_iter().flat_map(|scope| family.places(scope));
+            places.any(|place| directory.ends_with(place)) && family.stem(file_name).is_some()
+        };
+        families.find(lies_in)
+    }
+
+    /// The dialect of a file of which nothing is known yet.
+    const fn dialect(self) -> Dialect {
+        match self {
+            Self::Roles => Dialect::Role,
+            Self::Agents => Dialect::Profile,
+            Self::Foreign(_) => Dialect::Foreign,
+            Self::Graph => Dialect::Graph,
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// A file that claims no name, with what its author should know.
+    pub fn read(self, file: FileText<'_>, rules: &Rules) -> Result<TemplateFile, Diagnostic> {
+        let claimed = match self {
+            Self::Roles => role(file),
+            Self::Agents => Ok(agent(file)),
+            Self::Foreign(format) => foreign(format, file),
+            Self::Graph => graph(file),
+        };
+        let (name, dialect, mut parsed) = claimed
+            .and_then(|claimed| match &claimed.0 {
+                TemplateName::AgentType(name) if name.is_default() => Err(no_default()),
+                TemplateName::AgentType(_) | TemplateName::RoleTemplate(_) => Ok(claimed),
+            })
+            .map_err(|finding| Diagnostic {
+                path: file.path.to_owned(),
+                dialect: Some(self.dialect()),
+                finding,
+            })?;
+        rules.confine(file.scope, &mut parsed);
+        Ok(TemplateFile {
+            name,
+            scope: file.scope,
+            dialect,
+            path: file.path.to_owned(),
+            digest: file.text.ok().map(|text| Digest::of(text.as_bytes())),
+            parsed,
+        })
+    }
+}
+
+/// A name, how the file was read, and what it says.
+type Claimed = (TemplateName, Dialect, Parsed);
+
+fn refused(why: &str) -> Malformed {
+    Malformed::Refused(why.to_owned())
+}
+
+fn role(file: FileText<'_>) -> Result<Claimed, Finding> {
+    let name = AgentType::parse(file.stem).map_err(|error| {
+        Finding::warning(None, format!("not used: {error}"))
+            .suggest("rename the file: letters, digits, - and _, then .md")
+    })?;
+    let parsed = match file.text {
+        Ok(text) => role::parse(&name, text),
+        Err(why) => Parsed::new(Err(refused(why).into()), Vec::new()),
+    };
+    Ok((TemplateName::AgentType(name), Dialect::Role, parsed))
+}
+
+fn agent(file: FileText<'_>) -> Claimed {
+    let agent = match file.text {
+        Ok(text) => agents::read(file.stem, text),
+        Err(why) => agents::refused(file.stem, refused(why)),
+    };
+    (TemplateName::AgentType(agent.name), agent.dialect, agent.parsed)
+}
+
+fn foreign(format: ForeignFormat, file: FileText<'_>) -> Result<Claimed, Finding> {
+    let (name, parsed) = match file.text {
+        Ok(text) => foreign::read(format, file.stem, text)?,
+        Err(why) => (
+            AgentType::salvage(file.stem),
+            Parsed::new(Err(refused(why).into()), Vec::new()),
+        ),
+    };
+    Ok((TemplateName::AgentType(name), Dialect::Foreign, parsed))
+}
+
+fn graph(file: FileText<'_>) -> Result<Claimed, Finding> {
+    let name = GraphName::parse(file.stem)
+        .ok_or_else(|| Finding::warning(None, "not used: the file has no name before .md"))?;
+    let parsed = match file.text {
+        Ok(text) => graph::parse_named(&name, text),
+        Err(why) => Parsed::new(Err(refused(why).into()), Vec::new()),
+    };
+    Ok((TemplateName::RoleTemplate(name), Dialect::Graph, parsed))
+}
+
+fn no_default() -> Finding {
+    Finding::warning(None, "not used: \"default\" means to spawn without a template")
+        .suggest("give the file another name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(family: Family, file_name: &str, text: Result<&str, &str>) -> Result<TemplateFile, Diagnostic> {
+        let file = FileText {
+            path: file_name,
+            stem: family.stem(file_name).unwrap(),
+            scope: Scope::Project,
+            text,
+        };
+        family.read(file, &Rules::default())
+    }
+
+    #[test]
+    fn the_name_of_a_file_tells_whether_it_is_a_template() {
+        let codex = Family::Foreign(ForeignFormat::Codex);
+        let copilot = Family::Foreign(ForeignFormat::Copilot);
+        for (family, file_name, stem) in [
+            (Family::Roles, "worker.md", Some("worker")),
+            (Family::Roles, "Worker.MD", Some("Worker")),
+            (Family::Roles, "a.b.md", Some("a.b")),
+            (Family::Roles, "worker.txt", None),
+            (Family::Roles, "worker", None),
+            (Family::Roles, "md", None),
+            (Family::Roles, "é", None),
+            (Family::Roles, "README.md", None),
+            (Family::Agents, "Agents.md", None),
+            (Family::Graph, "readme.MD", None),
+            (Family::Agents, "worker.toml", None),
+            (codex, "worker.toml", Some("worker")),
+            (codex, "worker.md", None),
+            (copilot, "my.agent.md", Some("my")),
+            (copilot, "my.md", None),
+        ] {
+            assert_eq!(family.stem(file_name), stem, "{file_name}");
+        }
+    }
+
+    #[test]
+    fn the_directory_of_a_path_tells_its_family() {
+        for (path, family) in [
+            ("/p/.codex/.agents/a.md", Some(Family::Roles)),
+            (".codex/agents/a.md", Some(Family::Agents)),
+            ("/p/.codex/agents/a.toml", Some(Family::Foreign(ForeignFormat::Codex))),
+            ("/p/docs/templates/a.md", Some(Family::Graph)),
+            (
+                "/p/.claude/agents/a.md",
+                Some(Family::Foreign(ForeignFormat::ClaudeCode)),
+            ),
+            (
+                "/p/.opencode/agents/a.md",
+                Some(Family::Foreign(ForeignFormat::OpenCode)),
+            ),
+            (
+                "/h/.config/opencode/agents/a.md",
+                Some(Family::Foreign(ForeignFormat::OpenCode)),
+            ),
+            (
+                "/p/.github/agents/a.agent.md",
+                Some(Family::Foreign(ForeignFormat::Copilot)),
+            ),
+            ("/p/.gemini/agents/a.md", Some(Family::Foreign(ForeignFormat::Gemini))),
+            ("/p/agents/a.md", None),
+            ("/p/.codex/.agents/README.md", None),
+            ("a.md", None),
+        ] {
+            assert_eq!(Family::of_path(path), family, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_read_keeps_its_name() {
+        for (family, file_name) in [
+            (Family::Roles, "worker.md"),
+            (Family::Agents, "worker.md"),
+            (Family::Graph, "worker.md"),
+            (Family::Foreign(ForeignFormat::Codex), "worker.toml"),
+        ] {
+            let file = read(family, file_name, Err("too large")).unwrap();
+            assert_eq!(file.name.as_str(), "worker");
+            assert_eq!(file.digest, None);
+            assert_eq!(file.parsed.template.unwrap_err().to_string(), "too large");
+        }
+    }
+
+    #[test]
+    fn nobody_is_called_default() {
+        let text = "---\nname: default\n---\nx";
+        for family in [
+            Family::Roles,
+            Family::Agents,
+            Family::Foreign(ForeignFormat::ClaudeCode),
+        ] {
+            let note = read(family, "default.md", Ok(text)).unwrap_err();
+            assert!(note.finding.message.contains("\"default\""), "{note:?}");
+        }
+        assert!(read(Family::Graph, "default.md", Ok("x")).is_ok());
+    }
+}

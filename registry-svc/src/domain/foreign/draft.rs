@@ -1,0 +1,395 @@
+//! A template in the making: each key of a foreign file finds its place, or is reported.
+
+use serde_json::Value;
+use tool_policy::MatchMode;
+
+use crate::domain::{
+    diagnostic::Finding,
+    effort::Effort,
+    extension,
+    foreign::{
+        ForeignFormat,
+        fields::Field,
+        tools::{self, Allowed, SPAWNING},
+    },
+    keys::{self, Restrictions},
+    malformed::{Located, Malformed},
+    name::AgentType,
+    template::{Template, ToolLists, non_blank},
+};
+
+/// The most of a value that a report repeats.
+const SHOWN_CHARS: usize = 100;
+
+/// Why a key has no place.
+type Why = &'static str;
+
+const LOOSENS: Why = "a template cannot loosen what its parent allows";
+const NEVER_TRUSTED: Why = "what a template would start or run is never trusted";
+const LIMITS: Why = "limits come with a spawn's budget";
+const NO_PLACE: Why = "there is no such setting here";
+const UNKNOWN: Why = "unknown to this release";
+
+/// The keys of any of the formats that have no place, none of which restricts what an agent may do.
+const WITHOUT_PLACE: &[(&str, Why)] = &[
+    ("hooks", NEVER_TRUSTED),
+    ("mcpServers", NEVER_TRUSTED),
+    ("mcp_servers", NEVER_TRUSTED),
+    ("mcp-servers", NEVER_TRUSTED),
+    ("mcp", NEVER_TRUSTED),
+    ("maxTurns", LIMITS),
+    ("max_turns", LIMITS),
+    ("timeout_mins", LIMITS),
+    ("steps", LIMITS),
+    ("maxSteps", LIMITS),
+    ("color", NO_PLACE),
+    ("skills", NO_PLACE),
+    ("memory", NO_PLACE),
+    ("background", NO_PLACE),
+    ("isolation", NO_PLACE),
+    ("initialPrompt", NO_PLACE),
+    ("mode", NO_PLACE),
+    ("hidden", NO_PLACE),
+    ("disable", NO_PLACE),
+    ("prompt", "the prompt is the text behind the frontmatter"),
+    ("display_name", NO_PLACE),
+    ("kind", NO_PLACE),
+    ("target", NO_PLACE),
+    ("user-invocable", NO_PLACE),
+    ("user-invokable", NO_PLACE),
+    ("disable-model-invocation", NO_PLACE),
+    ("infer", NO_PLACE),
+    ("argument-hint", NO_PLACE),
+    ("handoffs", NO_PLACE),
+    ("metadata", NO_PLACE),
+    ("nickname_candidates", NO_PLACE),
+    ("model_reasoning_summary", NO_PLACE),
+    ("model_verbosity", NO_PLACE),
+];
+
+/// What a file says so far.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    format: ForeignFormat,
+    template: Template,
+    /// `None`: everything.
+    allow: Option<Vec<String>>,
+    deny: Vec<String>,
+    /// `None`: any.
+    spawn: Option<Vec<String>>,
+}
+
+impl Draft {
+    pub(super) fn new(format: ForeignFormat, body: String) -> Self {
+        // Copilot does not tell upper from lower case.
+        let mode = match format {
+            ForeignFormat::Copilot => MatchMode::GlobIgnoreCase,
+            ForeignFormat::ClaudeCode | ForeignFormat::OpenCode | ForeignFormat::Gemini | ForeignFormat::Codex => {
+                MatchMode::Glob
+            }
+        };
+        Self {
+            format,
+            template: Template {
+                default_prompt: non_blank(Some(body)),
+                ..Template::empty(mode)
+            },
+            allow: None,
+            deny: Vec::new(),
+            spawn: None,
+        }
+    }
+
+    /// Finds a key its place, or reports that it has none.
+    pub(super) fn place(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<(), Located> {
+        use ForeignFormat::{ClaudeCode, Codex, Copilot, Gemini, OpenCode};
+
+        let why = match (self.format, field.key.as_str()) {
+            (ClaudeCode | Gemini | Codex, "name") => None,
+            (OpenCode | Copilot, "name") => Some("the file's name is the agent's"),
+            (_, "description") => {
+                self.template.description = non_blank(Some(field.text()?.to_owned()));
+                None
+            }
+            (Codex, "developer_instructions") => {
+                self.template.default_prompt = non_blank(Some(field.text()?.to_owned()));
+                None
+            }
+            (_, "model") => self.model(field)?,
+            (Codex, "model_provider") => {
+                self.template.provider = non_blank(Some(field.text()?.to_owned()));
+                None
+            }
+            (ClaudeCode, "effort") | (OpenCode, "reasoningEffort") | (Codex, "model_reasoning_effort") => {
+                self.effort(field)
+            }
+            (ClaudeCode | Copilot | Gemini, "tools") => {
+                self.allowed(field, findings)?;
+                None
+            }
+            (OpenCode, "tools") => self.switches(field, |value| value.as_bool() == Some(true), findings)?,
+            (OpenCode, "permission") => self.permission(field, findings)?,
+            (ClaudeCode, "disallowedTools") => {
+                self.denied(field, findings)?;
+                None
+            }
+            (ClaudeCode, "permissionMode") if field.value == "plan" => self.read_only(),
+            (Codex, "sandbox_mode") if field.value == "read-only" => self.read_only(),
+            (ClaudeCode, "permissionMode") | (Codex, "sandbox_mode" | "approval_policy") => Some(LOOSENS),
+            (OpenCode | Gemini, "temperature" | "top_p") => {
+                self.template
+                    .parameters
+                    .insert(field.key.clone(), field.value.to_string());
+                None
+            }
+            (Copilot, "agents") => {
+                let agents = field.list(tools::entries)?;
+                if !agents.iter().any(|agent| agent == "*") {
+                    self.spawn(agents, field, findings);
+                }
+                None
+            }
+            (ClaudeCode | OpenCode | Copilot | Gemini, "spawn_list" | "grant_list" | "keywords") => {
+                self.extension(field, findings)?;
+                None
+            }
+            (_, key) => Some(self.without_place(key, field)?),
+        };
+        findings.extend(why.map(|why| unmapped(field, &field.value, why)));
+        Ok(())
+    }
+
+    /// The template.
+    pub(super) fn finish(mut self, name: &AgentType) -> Result<Template, Malformed> {
+        match self.spawn.take() {
+            Some(agents) if agents.is_empty() => self.deny.extend(SPAWNING.iter().map(|tool| (*tool).to_owned())),
+            Some(agents) => self.template.spawn_list = sorted(agents),
+            None => {}
+        }
+        let mode = self.template.tools.mode;
+        self.template.tools = match self.allow.take() {
+            Some(allow) if allow.is_empty() => ToolLists {
+                mode,
+                allow,
+                deny: vec!["*".to_owned()],
+            },
+            allow => ToolLists {
+                mode,
+                allow: sorted(allow.unwrap_or_default()),
+                deny: sorted(self.deny),
+            },
+        };
+        extension::check_patterns(name.as_str(), &self.template.tools, &self.template.grant_list)?;
+        Ok(self.template)
+    }
+
+    fn model(&mut self, field: &Field) -> Result<Option<Why>, Located> {
+        if field.value.is_array() {
+            return Ok(Some("several models cannot be tried in turn"));
+        }
+        if field.value.is_null() {
+            return Ok(None);
+        }
+        let model = field.text()?.trim();
+        let (provider, model) = match (self.format, model.split_once('/')) {
+            (ForeignFormat::OpenCode, Some((provider, model))) => (Some(provider), model),
+            _ => (None, model),
+        };
+        self.template.provider = provider.map(str::to_owned);
+        self.template.model = non_blank(Some(model.to_owned())).filter(|model| model != "inherit");
+        Ok(None)
+    }
+
+    fn effort(&mut self, field: &Field) -> Option<Why> {
+        let text = field.value.as_str().map(str::trim).unwrap_or_default();
+        self.template.effort = match text {
+            "max" => Some(Effort::Xhigh),
+            other => Effort::parse(other),
+        };
+        match (text, self.template.effort) {
+            ("max", _) => Some("the highest effort here is xhigh, which is taken"),
+            (_, Some(_)) => None,
+            (_, None) => Some("no such effort here: none, minimal, low, medium, high, xhigh"),
+        }
+    }
+
+    const fn read_only(&mut self) -> Option<Why> {
+        self.template.read_only = true;
+        None
+    }
+
+    /// A list of what may be used. Absent: everything; empty: nothing.
+    fn allowed(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<(), Located> {
+        let mut allow = Vec::new();
+        for entry in field.list(tools::entries)? {
+            match tools::allowed(self.format, &entry) {
+                // The rest of the list can only say less.
+                Allowed::Everything => return Ok(()),
+                Allowed::Patterns(patterns) => allow.extend(patterns),
+                Allowed::Spawn(agents) => {
+                    allow.extend(SPAWNING.iter().map(|tool| (*tool).to_owned()));
+                    self.spawn(agents, field, findings);
+                }
+                Allowed::Nothing(why) => findings.push(unmapped(field, &Value::String(entry), why)),
+            }
+        }
+        self.allow_only(allow);
+        Ok(())
+    }
+
+    fn denied(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<(), Located> {
+        for entry in field.list(tools::entries)? {
+            let (patterns, why) = tools::denied(self.format, &entry);
+            self.deny.extend(patterns);
+            findings.extend(why.map(|why| unmapped(field, &Value::String(entry), why)));
+        }
+        Ok(())
+    }
+
+    /// A mapping from tools to on and off, the last of which that fits counts. Everything is on at first. An exception
+    /// to something that is off is not taken over: deny beats allow here.
+    fn switches(
+        &mut self,
+        field: &Field,
+        is_on: impl Fn(&Value) -> bool,
+        findings: &mut Vec<Finding>,
+    ) -> Result<Option<Why>, Located> {
+        let Some(entries) = field.entries() else {
+            return Err(field.wrong("a mapping from tools to on and off"));
+        };
+        let mut allow: Option<Vec<String>> = None;
+        let mut deny: Vec<String> = Vec::new();
+        for (tool, value) in entries {
+            match (tool, is_on(value)) {
+                ("*", true) => (allow, deny) = (None, Vec::new()),
+                ("*", false) => (allow, deny) = (Some(Vec::new()), Vec::new()),
+                (tool, true) => {
+                    if deny.iter().any(|pattern| pattern.contains('*')) {
+                        let why = "an exception to what is denied is not taken over, where both fit";
+                        findings.push(unmapped(field, &Value::String(tool.to_owned()), why));
+                    }
+                    if let (Some(allow), Allowed::Patterns(patterns)) = (&mut allow, tools::allowed(self.format, tool))
+                    {
+                        allow.extend(patterns);
+                    }
+                }
+                (tool, false) => deny.extend(tools::denied(self.format, tool).0),
+            }
+        }
+        if let Some(allow) = allow {
+            self.allow_only(allow);
+        }
+        self.deny.extend(deny);
+        Ok(None)
+    }
+
+    /// What is neither allowed nor left out is denied: there is nobody to ask in this format's way.
+    fn permission(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<Option<Why>, Located> {
+        const ASKS: Why = "it cannot be asked for, or denied in part, here; the whole tool is denied";
+        if let Some(text) = field.value.as_str() {
+            if text == "allow" {
+                return Ok(Some(LOOSENS));
+            }
+            self.allow_only(Vec::new());
+            return Ok((text != "deny").then_some(ASKS));
+        }
+        let is_on = |value: &Value| match value {
+            Value::Object(parts) => parts.values().all(|part| part == "allow"),
+            other => other == "allow",
+        };
+        for (tool, value) in field.entries().unwrap_or_default() {
+            if !is_on(value) && value != "deny" {
+                findings.push(unmapped(field, &Value::String(tool.to_owned()), ASKS));
+            }
+        }
+        self.switches(field, is_on, findings)
+    }
+
+    /// The agents that may be spawned; those with no legal name are left out, which is stricter.
+    fn spawn(&mut self, agents: Vec<String>, field: &Field, findings: &mut Vec<Finding>) {
+        let mut names = Vec::new();
+        for agent in agents {
+            match AgentType::parse(&agent) {
+                Ok(name) => names.push(name.to_string()),
+                Err(_) => findings.push(unmapped(field, &Value::String(agent), "it is no agent_type")),
+            }
+        }
+        match &mut self.spawn {
+            Some(earlier) => earlier.retain(|name| names.contains(name)),
+            None => self.spawn = Some(names),
+        }
+    }
+
+    fn allow_only(&mut self, patterns: Vec<String>) {
+        match &mut self.allow {
+            Some(earlier) => earlier.retain(|pattern| patterns.contains(pattern)),
+            None => self.allow = Some(patterns),
+        }
+    }
+
+    /// Our own keys, which every YAML dialect has.
+    fn extension(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<(), Located> {
+        let list = field.list(tools::entries)?;
+        let has_blanks = field.value.as_array().is_some_and(|items| !items.is_empty()) || field.value.is_string();
+        match field.key.as_str() {
+            "spawn_list" if list.is_empty() && has_blanks => Err(blank("spawn_list", field)),
+            "grant_list" if list.is_empty() && has_blanks => Err(blank("grant_list", field)),
+            "spawn_list" if list.is_empty() => Ok(()),
+            "spawn_list" => {
+                self.spawn(list, field, findings);
+                Ok(())
+            }
+            "grant_list" => {
+                self.template.grant_list = sorted(list);
+                Ok(())
+            }
+            _ => {
+                self.template.keywords = sorted(list);
+                Ok(())
+            }
+        }
+    }
+
+    /// Why a key has no place.
+    ///
+    /// # Errors
+    ///
+    /// A key that restricts elsewhere, or nearly one that does here: a typo must not open it.
+    fn without_place(&self, key: &str, field: &Field) -> Result<Why, Located> {
+        if let Some((_, why)) = WITHOUT_PLACE.iter().find(|(name, _)| *name == key) {
+            return Ok(*why);
+        }
+        match keys::restriction(key, restrictions(self.format)) {
+            Some(why) => Err(why.at(field.line)),
+            None => Ok(UNKNOWN),
+        }
+    }
+}
+
+const fn restrictions(format: ForeignFormat) -> Restrictions {
+    let (read_only, allow, deny) = match format {
+        ForeignFormat::ClaudeCode => (Some("permissionMode"), Some("tools"), Some("disallowedTools")),
+        ForeignFormat::OpenCode => (None, Some("tools"), Some("permission")),
+        ForeignFormat::Copilot | ForeignFormat::Gemini => (None, Some("tools"), None),
+        ForeignFormat::Codex => (Some("sandbox_mode"), None, None),
+    };
+    Restrictions { read_only, allow, deny }
+}
+
+fn blank(key: &'static str, field: &Field) -> Located {
+    Malformed::BlankList { key }.at(field.line)
+}
+
+fn sorted(mut list: Vec<String>) -> Vec<String> {
+    list.sort();
+    list.dedup();
+    list
+}
+
+/// The report about what has no place.
+fn unmapped(field: &Field, value: &Value, why: Why) -> Finding {
+    let text = value.to_string();
+    let shown: String = text.chars().take(SHOWN_CHARS).collect();
+    let cut = if shown.len() < text.len() { "..." } else { "" };
+    Finding::warning(field.line, format!("unmapped {} = {shown}{cut}: {why}", field.key))
+}

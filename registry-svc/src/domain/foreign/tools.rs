@@ -1,0 +1,238 @@
+//! The tools of other programs under our names.
+//!
+//! What cannot be said in our patterns is never loosened: a part of a tool that is allowed is left out, a part that is
+//! denied denies the whole tool.
+
+use tool_policy::NativeTools;
+
+use crate::domain::foreign::ForeignFormat;
+
+/// What an entry of an allow list says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// Every tool.
+    Everything,
+    /// The tools of these patterns.
+    Patterns(Vec<String>),
+    /// To spawn these agents.
+    Spawn(Vec<String>),
+    /// Something that has no place, and why.
+    Nothing(&'static str),
+}
+
+/// The tools with which a thread spawns.
+pub const SPAWNING: &[&str] = &["spawn_agent", "spawn_node"];
+
+const OPEN_CODE: &[(&str, &[&str])] = &[
+    ("bash", &["exec_command", "write_stdin"]),
+    ("edit", &["apply_patch"]),
+    ("write", &["apply_patch"]),
+    ("patch", &["apply_patch"]),
+    ("read", &["read_file"]),
+    ("grep", &["grep_files"]),
+    ("glob", &["list_dir"]),
+    ("list", &["list_dir"]),
+    ("webfetch", &["web_search"]),
+    ("websearch", &["web_search"]),
+    ("task", SPAWNING),
+    ("todowrite", &["update_plan"]),
+    ("todoread", &["update_plan"]),
+    ("question", &["request_user_input"]),
+];
+
+const COPILOT: &[(&str, &[&str])] = &[
+    ("execute", &["exec_command", "write_stdin"]),
+    ("shell", &["exec_command", "write_stdin"]),
+    ("bash", &["exec_command", "write_stdin"]),
+    ("powershell", &["exec_command", "write_stdin"]),
+    ("read", &["read_file", "view_image"]),
+    ("notebookread", &["read_file"]),
+    ("edit", &["apply_patch"]),
+    ("multiedit", &["apply_patch"]),
+    ("write", &["apply_patch"]),
+    ("notebookedit", &["apply_patch"]),
+    ("search", &["grep_files", "list_dir"]),
+    ("grep", &["grep_files"]),
+    ("glob", &["list_dir"]),
+    ("agent", SPAWNING),
+    ("custom-agent", SPAWNING),
+    ("task", SPAWNING),
+    ("web", &["web_search"]),
+    ("websearch", &["web_search"]),
+    ("webfetch", &["web_search"]),
+    ("todo", &["update_plan"]),
+    ("todowrite", &["update_plan"]),
+];
+
+const GEMINI: &[(&str, &[&str])] = &[
+    ("run_shell_command", &["exec_command", "write_stdin"]),
+    ("read_file", &["read_file"]),
+    ("read_many_files", &["read_file"]),
+    ("write_file", &["apply_patch", "write_file"]),
+    ("replace", &["apply_patch"]),
+    ("glob", &["list_dir"]),
+    ("list_directory", &["list_dir"]),
+    ("grep_search", &["grep_files"]),
+    ("search_file_content", &["grep_files"]),
+    ("web_fetch", &["web_search"]),
+    ("google_web_search", &["web_search"]),
+    ("write_todos", &["update_plan"]),
+    ("ask_user", &["request_user_input"]),
+];
+
+/// What an allow list's entry says. Trimmed, not blank.
+#[must_use]
+pub fn allowed(format: ForeignFormat, entry: &str) -> Allowed {
+    if entry == "*" {
+        return Allowed::Everything;
+    }
+    let Some((tool, part)) = parted(entry) else {
+        return Allowed::Patterns(canonical(format, entry));
+    };
+    if patterns(format, tool)
+        .iter()
+        .any(|pattern| SPAWNING.contains(&pattern.as_str()))
+    {
+        let agents = part.split(',').map(str::trim).filter(|agent| !agent.is_empty());
+        return Allowed::Spawn(agents.map(str::to_owned).collect());
+    }
+    Allowed::Nothing("a part of a tool cannot be allowed; it is left out, which is stricter")
+}
+
+/// What a deny list's entry says: patterns, and what is said about an entry that means less than they do.
+#[must_use]
+pub fn denied(format: ForeignFormat, entry: &str) -> (Vec<String>, Option<&'static str>) {
+    match parted(entry) {
+        None => (patterns(format, entry), None),
+        Some((tool, _)) => (
+            patterns(format, tool),
+            Some("a part of a tool cannot be denied; the whole tool is, which is stricter"),
+        ),
+    }
+}
+
+/// `Tool(part)`.
+fn parted(entry: &str) -> Option<(&str, &str)> {
+    let (tool, part) = entry.split_once('(')?;
+    Some((tool.trim(), part.strip_suffix(')').unwrap_or(part)))
+}
+
+/// Our names for a tool, and its own: denied if either is.
+fn patterns(format: ForeignFormat, tool: &str) -> Vec<String> {
+    let mut names = canonical(format, tool);
+    if !names.iter().any(|name| name == tool) {
+        names.push(tool.to_owned());
+    }
+    names
+}
+
+/// Our names for a tool; its own, if we have none.
+fn canonical(format: ForeignFormat, tool: &str) -> Vec<String> {
+    let of_table = |table: &[(&str, &[&str])], tool: &str| {
+        let found = table.iter().find(|(native, _)| *native == tool);
+        found.map(|(_, names)| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+    };
+    let known = match format {
+        ForeignFormat::ClaudeCode => claude(tool),
+        ForeignFormat::OpenCode => of_table(OPEN_CODE, tool),
+        ForeignFormat::Copilot => of_table(COPILOT, &tool.to_lowercase()).or_else(|| {
+            let (server, tool) = tool.split_once('/')?;
+            Some(vec![format!("mcp__{server}__{tool}")])
+        }),
+        ForeignFormat::Gemini => of_table(GEMINI, tool).or_else(|| match tool.strip_prefix("mcp_")? {
+            "*" => Some(vec!["mcp__*".to_owned()]),
+            rest => {
+                let (server, tool) = rest.split_once('_')?;
+                Some(vec![format!("mcp__{server}__{tool}")])
+            }
+        }),
+        ForeignFormat::Codex => None,
+    };
+    known.unwrap_or_else(|| vec![tool.to_owned()])
+}
+
+fn claude(tool: &str) -> Option<Vec<String>> {
+    // A server stands for all of its tools.
+    if let Some(server) = tool.strip_prefix("mcp__")
+        && !server.contains("__")
+    {
+        return Some(vec![tool.to_owned(), format!("{tool}__*")]);
+    }
+    match NativeTools::CLAUDE.canonical(tool)? {
+        "spawn_agent" => Some(SPAWNING.iter().map(|name| (*name).to_owned()).collect()),
+        "exec_command" => Some(vec!["exec_command".to_owned(), "write_stdin".to_owned()]),
+        name => Some(vec![name.to_owned()]),
+    }
+}
+
+/// The entries of a text with commas between them; commas in brackets belong to an entry.
+#[must_use]
+pub fn entries(text: &str) -> Vec<String> {
+    let mut entries = Vec::new();
+    let mut entry = String::new();
+    let mut depth = 0_usize;
+    for letter in text.chars() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if letter == ',' && depth == 0 {
+            entries.push(std::mem::take(&mut entry));
+        } else {
+            entry.push(letter);
+        }
+    }
+    entries.push(entry);
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_get_our_names() {
+        for (format, entry, names) in [
+            (ForeignFormat::ClaudeCode, "Bash", &["exec_command", "write_stdin"][..]),
+            (ForeignFormat::ClaudeCode, "Write", &["apply_patch"]),
+            (ForeignFormat::ClaudeCode, "Task", &["spawn_agent", "spawn_node"]),
+            (ForeignFormat::ClaudeCode, "mcp__db__query", &["mcp__db__query"]),
+            (ForeignFormat::ClaudeCode, "mcp__db", &["mcp__db", "mcp__db__*"]),
+            (ForeignFormat::ClaudeCode, "Skill", &["Skill"]),
+            (ForeignFormat::OpenCode, "bash", &["exec_command", "write_stdin"]),
+            (ForeignFormat::OpenCode, "mymcp_*", &["mymcp_*"]),
+            (ForeignFormat::Copilot, "Read", &["read_file", "view_image"]),
+            (ForeignFormat::Copilot, "db/*", &["mcp__db__*"]),
+            (ForeignFormat::Copilot, "db/query", &["mcp__db__query"]),
+            (ForeignFormat::Gemini, "mcp_*", &["mcp__*"]),
+            (ForeignFormat::Gemini, "mcp_db_*", &["mcp__db__*"]),
+            (ForeignFormat::Gemini, "replace", &["apply_patch"]),
+            (ForeignFormat::Codex, "anything", &["anything"]),
+        ] {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(allowed(format, entry), Allowed::Patterns(names), "{entry}");
+        }
+        assert_eq!(allowed(ForeignFormat::Gemini, "*"), Allowed::Everything);
+    }
+
+    #[test]
+    fn a_part_of_a_tool_is_never_loosened() {
+        let claude = ForeignFormat::ClaudeCode;
+        assert!(matches!(allowed(claude, "Bash(git *)"), Allowed::Nothing(_)));
+        assert_eq!(
+            allowed(claude, "Agent(a, b)"),
+            Allowed::Spawn(vec!["a".to_owned(), "b".to_owned()])
+        );
+        let (patterns, why) = denied(claude, "Bash(rm *)");
+        assert_eq!(patterns, ["exec_command", "write_stdin", "Bash"]);
+        assert!(why.is_some());
+    }
+
+    #[test]
+    fn commas_in_brackets_do_not_part_entries() {
+        assert_eq!(entries("Bash(a, b), Read"), ["Bash(a, b)", " Read"]);
+        assert_eq!(entries(""), [""]);
+        assert_eq!(entries("a),b"), ["a)", "b"]);
+    }
+}

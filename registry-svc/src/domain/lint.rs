@@ -1,0 +1,181 @@
+//! Checks one text as the registry would, without a registry.
+
+use std::path::Path;
+
+use crate::domain::{
+    diagnostic::Diagnostic,
+    family::{Family, FileText},
+    foreign::ForeignFormat,
+    rules::Rules,
+    template::Scope,
+};
+
+/// The largest template that the registry reads, in bytes.
+pub const MAX_BYTES: usize = 1024 * 1024;
+
+/// What a text is to be read as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LintKind {
+    /// `.codex/.agents/*.md`.
+    Role,
+    /// `.codex/agents/*.md`: the keys tell profile and subagent apart.
+    CodexAgent,
+    /// `docs/templates/*.md`.
+    Graph,
+    /// Another program's agent; its path tells which program's, and where it does not, it is read as Claude Code's.
+    Foreign,
+}
+
+impl LintKind {
+    /// What a file is, by the directory in which it lies; `None` for a directory that is no place of templates.
+    #[must_use]
+    pub fn of_path(path: &str) -> Option<Self> {
+        Family::of_path(path).map(|family| match family {
+            Family::Roles => Self::Role,
+            Family::Agents => Self::CodexAgent,
+            Family::Graph => Self::Graph,
+            Family::Foreign(_) => Self::Foreign,
+        })
+    }
+
+    fn family(self, path: &str) -> Family {
+        match self {
+            Self::Role => Family::Roles,
+            Self::CodexAgent => Family::Agents,
+            Self::Graph => Family::Graph,
+            Self::Foreign => match Family::of_path(path) {
+                Some(family @ Family::Foreign(_)) => family,
+                Some(Family::Roles | Family::Agents | Family::Graph) | None => {
+                    Family::Foreign(ForeignFormat::by_ending(path))
+                }
+            },
+        }
+    }
+}
+
+/// What the registry would say about a file of that path and text, in order of line. The path names the file in the
+/// diagnostics and, where its stem is the name, names the template; nothing is read from it. The rules of an operator
+/// (`allowed_endpoints`) are not applied.
+#[must_use]
+pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> Vec<Diagnostic> {
+    let family = kind.family(path);
+    let stem = Path::new(path)
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or(path);
+    // A file that lies elsewhere may be called anything.
+    let stem = family
+        .stem(stem)
+        .or_else(|| Path::new(stem).file_stem()?.to_str())
+        .unwrap_or(stem);
+    let text = decode(text);
+    let file = FileText {
+        path,
+        stem,
+        // The one scope whose templates may say everything.
+        scope: Scope::User,
+        text: text.as_deref().map_err(String::as_str),
+    };
+    let mut diagnostics: Vec<Diagnostic> = match family.read(file, &Rules::default()) {
+        Ok(file) => file.diagnostics().collect(),
+        Err(note) => vec![note],
+    };
+    diagnostics.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
+    diagnostics
+}
+
+/// The bounds that the registry has for every file.
+fn decode(bytes: &[u8]) -> Result<String, String> {
+    if bytes.len() > MAX_BYTES {
+        return Err(format!("the file is larger than {MAX_BYTES} bytes"));
+    }
+    if let Some(position) = bytes.iter().position(|byte| *byte == 0) {
+        return Err(format!("has a NUL byte (byte {position})"));
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(error) => Err(format!("not valid UTF-8 (byte {})", error.valid_up_to())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{diagnostic::Severity, template::Dialect};
+
+    fn run(path: &str, kind: LintKind, text: &str) -> Vec<(Option<usize>, String)> {
+        lint_text(path, kind, text.as_bytes())
+            .into_iter()
+            .map(|diagnostic| {
+                assert_eq!(diagnostic.path, path);
+                (diagnostic.finding.line, diagnostic.finding.message)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn sound_files_are_silent() {
+        for (path, kind, text) in [
+            ("/a/worker.md", LintKind::Role, "---\ndescription: d\n---\nx"),
+            ("worker.md", LintKind::CodexAgent, "---\nname: abc\n---\nx"),
+            (
+                "worker.md",
+                LintKind::CodexAgent,
+                "---\nagent_type: abc\ndescription: d\nmodel: m\ncolor: red\n---\nx",
+            ),
+            ("Planner.md", LintKind::Graph, "[template]\nname = \"Planner\"\n\nPlan."),
+            ("a.md", LintKind::Foreign, "---\nname: abc\ndescription: d\n---\nx"),
+            (
+                "a.toml",
+                LintKind::Foreign,
+                "name = 'abc'\ndescription = 'd'\ndeveloper_instructions = 'x'\n",
+            ),
+            (
+                "p/.gemini/agents/a.md",
+                LintKind::Foreign,
+                "---\nname: abc\ndescription: d\ntools: [read_file]\n---\nx",
+            ),
+        ] {
+            assert_eq!(run(path, kind, text), [], "{path}");
+        }
+    }
+
+    #[test]
+    fn findings_have_line_and_suggestion() {
+        let found = lint_text(
+            "worker.md",
+            LintKind::Role,
+            b"---\ndescription: d\nallow_lst: [a]\n---\nx",
+        );
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].dialect, Some(Dialect::Role));
+        assert_eq!(found[0].finding.line, Some(3));
+        assert_eq!(found[0].finding.severity, Severity::Error);
+        assert_eq!(found[0].finding.suggestion.as_deref(), Some("did you mean allow_list?"));
+        // A listing's needs are found here too.
+        assert_eq!(
+            run("worker.md", LintKind::Role, "x")[0].1,
+            "missing required frontmatter description"
+        );
+    }
+
+    #[test]
+    fn bytes_have_bounds() {
+        let largest = format!("---\ndescription: d\n---\n{}", "x".repeat(MAX_BYTES - 23));
+        assert_eq!(largest.len(), MAX_BYTES);
+        assert_eq!(run("a.md", LintKind::Role, &largest), []);
+        let message = |bytes: &[u8]| lint_text("a.md", LintKind::Role, bytes)[0].finding.message.clone();
+        assert_eq!(
+            message(format!("{largest}x").as_bytes()),
+            "the file is larger than 1048576 bytes"
+        );
+        assert_eq!(message(b"ab\xff"), "not valid UTF-8 (byte 2)");
+        assert_eq!(message(b"ab\0"), "has a NUL byte (byte 2)");
+    }
+
+    #[test]
+    fn a_file_elsewhere_may_be_called_anything() {
+        assert_eq!(run("-", LintKind::Role, "---\ndescription: d\n---\nx"), [], "a stream");
+        assert!(run("no name.md", LintKind::Role, "x")[0].1.starts_with("not used: "));
+    }
+}

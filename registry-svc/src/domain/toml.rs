@@ -1,0 +1,63 @@
+//! The only module that knows the TOML library.
+
+use serde::de::DeserializeOwned;
+
+/// The most that is said about an error.
+const MAX_MESSAGE_CHARS: usize = 500;
+
+/// Why a text is not the TOML that was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TomlError {
+    /// The line in the text, from 1.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Reads a document into a type. TOML has no aliases, and the library bounds the nesting, so the result is never larger
+/// than the text.
+///
+/// # Errors
+///
+/// If the text is not TOML, repeats a key, or does not fit the type.
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, TomlError> {
+    ::toml::from_str(text).map_err(|error| TomlError {
+        line: error.span().map(|span| line_at(text, span.start)),
+        message: error.message().chars().take(MAX_MESSAGE_CHARS).collect(),
+    })
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    type Lists = BTreeMap<String, Vec<String>>;
+
+    #[test]
+    fn reads_what_toml_allows() {
+        let lists: Lists = parse("a = ['x', \"y\", # comment\n]\nb = []").unwrap();
+        assert_eq!(lists["a"], ["x", "y"]);
+        assert!(lists["b"].is_empty());
+    }
+
+    #[test]
+    fn errors_know_their_line() {
+        for (text, line) in [("a = []\nb = 1", 2), ("a = []\n\nnonsense", 3), ("a = []\na = []", 2)] {
+            let error = parse::<Lists>(text).unwrap_err();
+            assert_eq!(error.line, Some(line), "{text:?}: {}", error.message);
+            assert!(!error.message.is_empty());
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_no_crash() {
+        let deep = format!("a = {}{}", "[".repeat(20_000), "]".repeat(20_000));
+        assert!(parse::<serde::de::IgnoredAny>(&deep).is_err());
+    }
+}

@@ -1,0 +1,63 @@
+//! RouteAgent.
+
+use prost::Message as _;
+use troupe_proto::registry::v1::{RouteAgentRequest, RouteAgentResponse, RouteScore};
+
+use crate::{
+    Parts,
+    domain::{
+        error::RegistryError,
+        route::{self, Candidate, Question, Score},
+    },
+    grpc::{bounds, page::PAGE_BYTES},
+};
+
+/// How many scores an answer has.
+const MAX_SCORES: usize = 100;
+
+pub(super) fn route(parts: &Parts, request: RouteAgentRequest) -> Result<RouteAgentResponse, RegistryError> {
+    let text = bounds::text("text", request.text, bounds::TEXT_BYTES)?;
+    let explicit = bounds::non_blank("explicit_agent", &request.explicit_agent, bounds::NAME_BYTES)?;
+    let view = parts.view(&bounds::workspace(request.cwd, request.workspace_digest)?)?;
+    // What is broken cannot be spawned, so nothing is routed there.
+    let candidates: Vec<Candidate<'_>> = view
+        .catalog
+        .agent_types()
+        .filter_map(|entry| {
+            let template = entry.template().ok()?;
+            Some(Candidate {
+                name: entry.file.name.as_str(),
+                keywords: &template.keywords,
+            })
+        })
+        .collect();
+    let question = Question {
+        text: &text,
+        explicit: explicit.as_deref(),
+        auto_route: parts.auto_route,
+    };
+    let routed = route::route(&candidates, question);
+    Ok(RouteAgentResponse {
+        agent_type: routed.agent_type.unwrap_or_default(),
+        reason: routed.reason,
+        scores: within_bound(routed.scores),
+    })
+}
+
+/// As many as an answer may have: keywords are as long as their authors like.
+fn within_bound(scores: Vec<Score>) -> Vec<RouteScore> {
+    let mut left = PAGE_BYTES;
+    scores
+        .into_iter()
+        .take(MAX_SCORES)
+        .map(|score| RouteScore {
+            agent_type: score.agent_type,
+            score: score.points,
+            keywords: score.keywords,
+        })
+        .map_while(|score| {
+            left = left.checked_sub(score.encoded_len() + 8)?;
+            Some(score)
+        })
+        .collect()
+}

@@ -1,0 +1,268 @@
+//! WatchAgents: the whole catalogue first, then what differs. A watcher is woken by changes on disk and looks again
+//! from time to time in any case; what it is told is always the difference to what it was told before, so that nothing is
+//! missed however many changes fall together.
+
+use std::{
+    convert::Infallible,
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use prost::Message as _;
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use troupe_proto::registry::v1::{WatchAgentsRequest, WatchAgentsResponse};
+
+use crate::{
+    Parts,
+    domain::{
+        catalog::Catalog,
+        changes::{self, Changes},
+        error::RegistryError,
+    },
+    grpc::{
+        agents::{AGENTS_BYTES, within_bound},
+        bounds, convert,
+        status::status,
+    },
+    source::{bundle::Workspace, follow::Follower},
+};
+
+/// How many messages a watcher may leave unread; it is told no more until it reads, and misses nothing.
+const OUTBOX: usize = 4;
+/// How long a watcher that does not read is waited for with the reason of the end.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// The number and the times of WatchAgents streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchBounds {
+    /// How many streams may be open.
+    pub streams: usize,
+    /// How long changes are let come together once there is one.
+    pub debounce: Duration,
+    /// How often a watcher looks although nothing woke it.
+    pub poll: Duration,
+    /// How long a stream may be silent; then it repeats its revision.
+    pub bookmark_every: Duration,
+    /// How long a stream lives, before jitter.
+    pub lifetime: Duration,
+}
+
+impl Default for WatchBounds {
+    fn default() -> Self {
+        Self {
+            streams: 256,
+            debounce: Duration::from_millis(200),
+            poll: Duration::from_secs(60),
+            bookmark_every: Duration::from_secs(30),
+            lifetime: Duration::from_secs(20 * 60),
+        }
+    }
+}
+
+/// The stream of one watcher.
+pub(super) type AgentStream = ReceiverStream<Result<WatchAgentsResponse, Status>>;
+
+type Outbox = mpsc::Sender<Result<WatchAgentsResponse, Status>>;
+
+/// Begins a watch. What is wrong with the request answers the call itself.
+pub(super) async fn watch(
+    parts: Arc<Parts>,
+    draining: CancellationToken,
+    request: WatchAgentsRequest,
+) -> Result<AgentStream, RegistryError> {
+    let workspace = bounds::workspace(request.cwd, request.workspace_digest)?;
+    if draining.is_cancelled() {
+        return Err(RegistryError::Draining);
+    }
+    let Ok(permit) = Arc::clone(&parts.watchers).try_acquire_owned() else {
+        return Err(RegistryError::TooManyWatchers {
+            max: parts.watch.streams,
+        });
+    };
+    let follower = Follower::new(&parts.bell);
+    let watch = AgentWatch {
+        parts,
+        workspace,
+        draining,
+        _permit: permit,
+    };
+    let (follower, catalog) = watch.look(follower).await?;
+    let (outbox, messages) = mpsc::channel(OUTBOX);
+    tokio::spawn(watch.run(outbox, follower, catalog));
+    Ok(ReceiverStream::new(messages))
+}
+
+/// A watch that runs.
+struct AgentWatch {
+    parts: Arc<Parts>,
+    workspace: Workspace,
+    draining: CancellationToken,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Why a watch ends.
+enum End {
+    /// The client is gone.
+    Gone,
+    /// Its time is over; the client calls again.
+    Planned,
+    /// With this error.
+    Failed(RegistryError),
+}
+
+impl AgentWatch {
+    async fn run(self, outbox: Outbox, follower: Follower, catalog: Arc<Catalog>) {
+        match self.follow(&outbox, follower, catalog).await {
+            Ok(never) => match never {},
+            Err(End::Gone | End::Planned) => {}
+            Err(End::Failed(error)) => {
+                let _ = timeout(LAST_WORD, outbox.send(Err(status(error)))).await;
+            }
+        }
+    }
+
+    async fn follow(
+        &self,
+        outbox: &Outbox,
+        mut follower: Follower,
+        mut catalog: Arc<Catalog>,
+    ) -> Result<Infallible, End> {
+        let bounds = self.parts.watch;
+        let ends = Instant::now() + jittered(bounds.lifetime);
+        let mut bookmark_at = ends;
+        let mut told: Option<Arc<Catalog>> = None;
+        loop {
+            let is_news = told.as_ref().is_none_or(|told| !changes::same(told, &catalog));
+            if is_news || Instant::now() >= bookmark_at {
+                self.tell(outbox, told.as_deref(), &catalog).await?;
+                told = Some(Arc::clone(&catalog));
+                bookmark_at = Instant::now() + bounds.bookmark_every;
+            }
+            self.wait(outbox, &mut follower, bookmark_at, ends).await?;
+            (follower, catalog) = self.look(follower).await.map_err(End::Failed)?;
+        }
+    }
+
+    /// The present state, and a follower who hears of everything that comes after it.
+    async fn look(&self, mut follower: Follower) -> Result<(Follower, Arc<Catalog>), RegistryError> {
+        let (parts, workspace) = (Arc::clone(&self.parts), self.workspace.clone());
+        let looked = tokio::task::spawn_blocking(move || -> Result<_, RegistryError> {
+            if let Workspace::Disk(cwd) = &workspace {
+                follower.look_at(|| parts.sources.places(cwd.as_deref()))?;
+            }
+            let catalog = parts.view(&workspace)?.catalog;
+            Ok((follower, catalog))
+        });
+        looked.await.unwrap_or_else(|failure| {
+            tracing::error!(%failure, "looking for a watcher panicked");
+            Err(RegistryError::Internal)
+        })
+    }
+
+    async fn tell(&self, outbox: &Outbox, before: Option<&Catalog>, after: &Catalog) -> Result<(), End> {
+        for message in messages(before, after).map_err(End::Failed)? {
+            tokio::select! {
+                sent = outbox.send(Ok(message)) => sent.map_err(|_| End::Gone)?,
+                () = self.draining.cancelled() => return Err(End::Failed(RegistryError::Draining)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until it is worth looking again.
+    async fn wait(
+        &self,
+        outbox: &Outbox,
+        follower: &mut Follower,
+        bookmark_at: Instant,
+        ends: Instant,
+    ) -> Result<(), End> {
+        let bounds = self.parts.watch;
+        let in_any_case = bookmark_at.min(Instant::now() + bounds.poll);
+        tokio::select! {
+            biased;
+            () = self.draining.cancelled() => return Err(End::Failed(RegistryError::Draining)),
+            () = outbox.closed() => return Err(End::Gone),
+            () = sleep_until(ends) => return Err(End::Planned),
+            () = sleep_until(in_any_case) => return Ok(()),
+            () = follower.rung() => {}
+        }
+        // More is likely to come: an editor writes twice, a checkout writes many.
+        tokio::select! {
+            biased;
+            () = self.draining.cancelled() => Err(End::Failed(RegistryError::Draining)),
+            () = outbox.closed() => Err(End::Gone),
+            () = sleep(bounds.debounce) => Ok(()),
+        }
+    }
+}
+
+/// What a watcher is told. Only the last message has revision, removed names and findings, so that a state that needs
+/// several shows where it ends.
+fn messages(before: Option<&Catalog>, after: &Catalog) -> Result<Vec<WatchAgentsResponse>, RegistryError> {
+    let Changes { changed, removed } = changes::between(before, after)?;
+    let mut messages = Vec::new();
+    let mut message = WatchAgentsResponse::default();
+    let mut bytes = 0;
+    for listed in &changed {
+        let agent = convert::agent(listed, false);
+        let size = agent.encoded_len() + 8;
+        if bytes + size > AGENTS_BYTES && !message.changed.is_empty() {
+            messages.push(std::mem::take(&mut message));
+            bytes = 0;
+        }
+        bytes += size;
+        message.changed.push(agent);
+    }
+    message.revision = after.revision().to_string();
+    message.removed = removed.iter().map(ToString::to_string).collect();
+    message.diagnostics = within_bound(after.diagnostics().iter().map(convert::diagnostic));
+    messages.push(message);
+    Ok(messages)
+}
+
+/// Up to a fifth more, so that streams that began together do not end together.
+fn jittered(lifetime: Duration) -> Duration {
+    let random = RandomState::new().hash_one(lifetime) % 1_000;
+    lifetime + lifetime / 5 * u32::try_from(random).unwrap_or_default() / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::catalog::tests::catalog;
+
+    #[test]
+    fn a_large_state_comes_in_parts_of_which_the_last_has_the_revision() {
+        // As long as frontmatter may be, and as many as are more than one message.
+        let long = format!("---\ndescription: {}\n---\nx", "d".repeat(60_000));
+        let names: Vec<String> = (0..2 * AGENTS_BYTES / 60_000).map(|n| format!("role-{n}")).collect();
+        let roles: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), long.as_str())).collect();
+        let after = catalog(&roles);
+        let parts = messages(None, &after).unwrap();
+        let (last, before) = parts.split_last().unwrap();
+        assert!(!before.is_empty());
+        assert!(!last.revision.is_empty() && before.iter().all(|part| part.revision.is_empty()));
+        assert_eq!(parts.iter().map(|part| part.changed.len()).sum::<usize>(), names.len());
+        assert!(parts.iter().all(|part| part.encoded_len() <= AGENTS_BYTES + 1_024));
+        let again = messages(Some(&after), &after).unwrap();
+        assert_eq!(again.len(), 1);
+        assert!(again[0].changed.is_empty() && !again[0].revision.is_empty());
+    }
+
+    #[test]
+    fn lifetimes_differ_by_a_fifth_at_most() {
+        let lifetime = Duration::from_secs(100);
+        for _ in 0..100 {
+            let jittered = jittered(lifetime);
+            assert!((lifetime..lifetime * 6 / 5).contains(&jittered), "{jittered:?}");
+        }
+    }
+}

@@ -1,0 +1,706 @@
+//! Workspaces that clients uploaded, for a registry that does not share their disk.
+//!
+//! A bundle is named by its content. Its digest is the SHA-256 over the files in order of scope (project, then user)
+//! and path, after the text `workspace` = `1`: for each file the named texts `scope` (`project` or `user`), `path`, and
+//! `content`, the SHA-256 of its bytes in hexadecimal digits; every name and text goes in after its length as eight
+//! bytes, the highest first ([`DigestBuilder`]).
+//!
+//! What is kept is the catalogue that the files make, not the files. The bound on all bundles counts the bytes that
+//! were uploaded; over it the ones that were not used for longest go.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    domain::{
+        catalog::{Catalog, Level},
+        diagnostic::Diagnostic,
+        digest::{Digest, DigestBuilder},
+        error::RegistryError,
+        family::Family,
+        foreign::ForeignFormat,
+        rules::ProjectTemplates,
+        template::Scope,
+    },
+    source::{
+        Sources, View,
+        directory::{Place, TemplateDirectory},
+        families, footer, read,
+    },
+};
+
+/// Files for people that may lie among templates.
+const FOR_PEOPLE: &[&str] = &["readme.md", "agents.md"];
+/// How many files a bundle may have.
+const MAX_FILES: usize = 2_000;
+/// How many bytes the files of a bundle may have together.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+/// The longest path of a file, in bytes.
+const MAX_PATH_BYTES: usize = 4_096;
+/// What keeping a file costs beside its bytes.
+const FILE_COST: usize = 512;
+/// How many calls' ids are remembered.
+const MAX_CALLS: usize = 1_024;
+
+/// How much of what clients uploaded is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BundleBounds {
+    /// The bytes of all bundles together. A single bundle that is larger is kept alone.
+    pub bytes: usize,
+    /// How many bundles.
+    pub count: usize,
+    /// How long one that nobody uses.
+    pub idle: Duration,
+}
+
+impl Default for BundleBounds {
+    fn default() -> Self {
+        Self {
+            bytes: 256 * 1024 * 1024,
+            count: 256,
+            idle: Duration::from_secs(60 * 60),
+        }
+    }
+}
+
+/// From where a call reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Workspace {
+    /// The registry's own disk, around that working directory if there is one.
+    Disk(Option<String>),
+    /// What was uploaded, by its digest as given.
+    Bundle(String),
+}
+
+/// A file of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Upload {
+    /// Project or user.
+    pub(crate) scope: Scope,
+    /// Its path, relative to the project's root or to the home.
+    pub(crate) path: String,
+    /// Its bytes.
+    pub(crate) content: Vec<u8>,
+}
+
+/// The bundles that are held.
+#[derive(Debug)]
+pub(crate) struct Bundles {
+    bounds: BundleBounds,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    bundles: HashMap<Digest, Kept>,
+    bytes: usize,
+    /// Counts uses: the order of two that happened in one tick of the clock.
+    uses: u64,
+    /// The calls that were answered, oldest first: who and which id, and what they uploaded.
+    calls: VecDeque<(String, Digest)>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    view: View,
+    bytes: usize,
+    used: Instant,
+    order: u64,
+}
+
+impl Bundles {
+    /// None yet.
+    #[must_use]
+    pub(crate) fn new(bounds: BundleBounds) -> Self {
+        Self {
+            bounds,
+            held: Mutex::default(),
+        }
+    }
+
+    /// Takes a bundle in. `call` says who calls under which id, where the call has one.
+    ///
+    /// # Errors
+    ///
+    /// A bound, or a path that is none of a template or a footer; the id of another call.
+    pub(crate) fn put(
+        &self,
+        files: Vec<Upload>,
+        call: Option<(String, &str)>,
+        sources: &Sources,
+        now: Instant,
+    ) -> Result<Digest, RegistryError> {
+        let bundle = Bundle::check(files)?;
+        let digest = bundle.digest();
+        {
+            let mut held = self.lock();
+            held.expire(now, self.bounds.idle);
+            if let Some((caller, id)) = &call {
+                held.same_call(&key(caller, id), &digest, id)?;
+            }
+            if held.touch(&digest, now).is_some() {
+                held.answered(call, &digest);
+                return Ok(digest);
+            }
+        }
+        // Without the lock: parsing takes its time, and the same bundle twice comes to the same.
+        let bytes = bundle.cost();
+        let view = bundle.view(sources);
+        let mut held = self.lock();
+        held.make_room(bytes, self.bounds);
+        held.keep(digest.clone(), view, bytes, now);
+        held.answered(call, &digest);
+        Ok(digest)
+    }
+
+    /// What applies with a bundle.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::WorkspaceUnknown`] if it is not held, or not any more.
+    pub(crate) fn view(&self, digest: &str, now: Instant) -> Result<View, RegistryError> {
+        let known = Digest::parse(digest).and_then(|digest| {
+            let mut held = self.lock();
+            held.expire(now, self.bounds.idle);
+            held.touch(&digest, now)
+        });
+        known.ok_or_else(|| RegistryError::WorkspaceUnknown {
+            digest: digest.to_owned(),
+        })
+    }
+
+    /// Nothing that panics is done under the lock.
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(caller: &str, id: &str) -> String {
+    format!("{caller}|{id}")
+}
+
+impl Held {
+    fn expire(&mut self, now: Instant, idle: Duration) {
+        let stale = |kept: &Kept| now.saturating_duration_since(kept.used) >= idle;
+        let gone: Vec<Digest> = self
+            .bundles
+            .iter()
+            .filter(|(_, kept)| stale(kept))
+            .map(|(digest, _)| digest.clone())
+            .collect();
+        for digest in gone {
+            self.forget(&digest);
+        }
+    }
+
+    fn make_room(&mut self, bytes: usize, bounds: BundleBounds) {
+        while self.bundles.len() >= bounds.count.max(1) || self.bytes.saturating_add(bytes) > bounds.bytes {
+            let oldest = self.bundles.iter().min_by_key(|(_, kept)| kept.order);
+            let Some(oldest) = oldest.map(|(digest, _)| digest.clone()) else {
+                return;
+            };
+            self.forget(&oldest);
+        }
+    }
+
+    fn keep(&mut self, digest: Digest, view: View, bytes: usize, now: Instant) {
+        self.uses += 1;
+        let kept = Kept {
+            view,
+            bytes,
+            used: now,
+            order: self.uses,
+        };
+        self.bytes += bytes;
+        if let Some(twin) = self.bundles.insert(digest, kept) {
+            self.bytes -= twin.bytes;
+        }
+    }
+
+    fn forget(&mut self, digest: &Digest) {
+        if let Some(kept) = self.bundles.remove(digest) {
+            self.bytes -= kept.bytes;
+        }
+    }
+
+    fn touch(&mut self, digest: &Digest, now: Instant) -> Option<View> {
+        let kept = self.bundles.get_mut(digest)?;
+        self.uses += 1;
+        kept.order = self.uses;
+        kept.used = now;
+        Some(kept.view.clone())
+    }
+
+    fn same_call(&self, key: &str, digest: &Digest, id: &str) -> Result<(), RegistryError> {
+        match self.calls.iter().find(|(known, _)| known == key) {
+            Some((_, answered)) if answered != digest => Err(RegistryError::RequestIdReused {
+                request_id: id.to_owned(),
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn answered(&mut self, call: Option<(String, &str)>, digest: &Digest) {
+        let Some((caller, id)) = call else { return };
+        let key = key(&caller, id);
+        if self.calls.iter().any(|(known, _)| *known == key) {
+            return;
+        }
+        if self.calls.len() >= MAX_CALLS {
+            self.calls.pop_front();
+        }
+        self.calls.push_back((key, digest.clone()));
+    }
+}
+
+/// A bundle whose files were checked, in order of scope and path.
+#[derive(Debug)]
+struct Bundle {
+    files: Vec<Upload>,
+}
+
+/// Where a file of a bundle lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Located<'a> {
+    /// The directory of the project, or the home: empty, or a path that ends with `/`.
+    base: &'a str,
+    /// The place of templates or footers in it.
+    place: &'static str,
+    /// The file's own name.
+    name: &'a str,
+}
+
+impl Bundle {
+    fn check(mut files: Vec<Upload>) -> Result<Self, RegistryError> {
+        if files.len() > MAX_FILES {
+            return refuse(format!(
+                "the bundle has {} files; at most {MAX_FILES} are allowed",
+                files.len()
+            ));
+        }
+        let bytes: usize = files.iter().map(|file| file.content.len()).sum();
+        if bytes > MAX_BYTES {
+            return refuse(format!(
+                "the files of the bundle have {bytes} bytes; at most {MAX_BYTES} are allowed"
+            ));
+        }
+        for file in &files {
+            check_file(file)?;
+        }
+        files.sort_by(|one, other| (one.scope, &one.path).cmp(&(other.scope, &other.path)));
+        for pair in files.windows(2) {
+            if let [one, other] = pair
+                && (one.scope, &one.path) == (other.scope, &other.path)
+            {
+                return refuse(format!("the bundle has {:?} twice", one.path));
+            }
+        }
+        let bundle = Self { files };
+        bundle.check_walk()?;
+        Ok(bundle)
+    }
+
+    /// The project's directories are those of one walk from a working directory to the root: which of two that lie
+    /// beside each other comes first nothing says.
+    fn check_walk(&self) -> Result<(), RegistryError> {
+        let bases = self.bases();
+        let mut outer = "";
+        for base in bases.into_iter().rev() {
+            if !base.starts_with(outer) {
+                return refuse(format!(
+                    "the project's directories {outer:?} and {base:?} do not lie on one way; upload the files of one \
+                     working directory and its parents"
+                ));
+            }
+            outer = base;
+        }
+        Ok(())
+    }
+
+    /// The directories of the project that have files, nearest first: the deepest.
+    fn bases(&self) -> Vec<&str> {
+        let of_project = self.located(Scope::Project).map(|(located, _)| located.base);
+        let mut bases: Vec<&str> = of_project.collect::<BTreeSet<_>>().into_iter().collect();
+        bases.sort_by_key(|base| std::cmp::Reverse(base.matches('/').count()));
+        bases
+    }
+
+    fn located(&self, scope: Scope) -> impl Iterator<Item = (Located<'_>, &Upload)> {
+        let files = self.files.iter().filter(move |file| file.scope == scope);
+        files.filter_map(|file| Some((locate(file.scope, &file.path)?, file)))
+    }
+
+    fn digest(&self) -> Digest {
+        let mut digest = DigestBuilder::new();
+        digest.text("workspace", "1");
+        for file in &self.files {
+            digest
+                .text("scope", &file.scope.to_string())
+                .text("path", &file.path)
+                .text("content", Digest::of(&file.content).as_str());
+        }
+        digest.finish()
+    }
+
+    fn cost(&self) -> usize {
+        let of_file = |file: &Upload| file.content.len() + file.path.len() + FILE_COST;
+        self.files.iter().map(of_file).sum()
+    }
+
+    /// What the files make, with the templates of the binary below them.
+    fn view(&self, sources: &Sources) -> View {
+        let mut levels = Vec::new();
+        let mut footer = None;
+        let mut notes = Vec::new();
+        let of_project = match sources.project_templates {
+            ProjectTemplates::Trusted => self.bases(),
+            ProjectTemplates::Off => Vec::new(),
+        };
+        let of_project = of_project.into_iter().map(|base| (Scope::Project, base));
+        for (scope, base) in of_project.chain([(Scope::User, "")]) {
+            let mut places: BTreeMap<&str, Vec<(&str, &[u8])>> = BTreeMap::new();
+            for (located, file) in self.located(scope).filter(|(located, _)| located.base == base) {
+                let files = places.entry(located.place).or_default();
+                files.push((located.name, file.content.as_slice()));
+            }
+            for family in families(&sources.import).into_iter().chain([Family::Graph]) {
+                for place in family.places(scope) {
+                    if let Some(files) = places.get(place) {
+                        let place = place_of(scope, base, place, family);
+                        levels.push(sources.directories.uploaded(&place, files.iter().copied()));
+                    }
+                }
+            }
+            for (name, content) in places.remove(footer::DIRECTORY).unwrap_or_default() {
+                let path = path_of(scope, base, footer::DIRECTORY).join(name);
+                take_footer(&path, content, &mut footer, &mut notes);
+            }
+        }
+        levels.extend(sources.embedded.iter().cloned());
+        levels.push(Level {
+            files: Vec::new(),
+            notes,
+        });
+        View {
+            catalog: Arc::new(Catalog::build(&levels)),
+            footer: footer.unwrap_or_else(|| Arc::clone(&sources.footer)),
+        }
+    }
+}
+
+/// The first footer that can be read counts, a blank one too.
+fn take_footer(path: &Path, content: &[u8], footer: &mut Option<Arc<str>>, notes: &mut Vec<Diagnostic>) {
+    if footer.is_some() {
+        return;
+    }
+    match read::decode(content.to_vec()) {
+        Ok(text) => *footer = Some(footer::clean(&text)),
+        Err(refused) => notes.push(footer::note(path, &refused.to_string())),
+    }
+}
+
+fn place_of(scope: Scope, base: &str, place: &str, family: Family) -> Place {
+    let directory = TemplateDirectory {
+        path: path_of(scope, base, place),
+        scope,
+        // There is nothing that a link could leave.
+        wall: PathBuf::new(),
+    };
+    Place { directory, family }
+}
+
+/// The path as findings and answers show it: `project:a/.codex/.agents`.
+fn path_of(scope: Scope, base: &str, place: &str) -> PathBuf {
+    PathBuf::from(format!("{scope}:{base}{place}"))
+}
+
+fn check_file(file: &Upload) -> Result<(), RegistryError> {
+    let path = &file.path;
+    if path.len() > MAX_PATH_BYTES {
+        return refuse(format!(
+            "a path of the bundle has {} bytes; at most {MAX_PATH_BYTES} are allowed",
+            path.len()
+        ));
+    }
+    let legal = |part: &str| !matches!(part, "" | "." | "..") && !part.chars().any(char::is_control);
+    if !path.split('/').all(legal) {
+        return refuse(format!(
+            "path {path:?} is not relative to the project or the home, or has empty parts, \".\", \"..\" or control \
+             characters"
+        ));
+    }
+    if locate(file.scope, path).is_none() {
+        return refuse(format!(
+            "path {path:?} is not that of a template or a footer in scope {}; leave the file out",
+            file.scope
+        ));
+    }
+    if file.content.len() as u64 > read::MAX_FILE_BYTES {
+        return refuse(format!(
+            "{path:?} has {} bytes; at most {} are allowed",
+            file.content.len(),
+            read::MAX_FILE_BYTES
+        ));
+    }
+    Ok(())
+}
+
+/// Where a file lies; `None` if that is no place of templates or footers. Which other programs' agents are read the
+/// client need not know: all of them may come along.
+fn locate(scope: Scope, path: &str) -> Option<Located<'_>> {
+    let (directory, name) = path.rsplit_once('/')?;
+    let at = |place: &'static str| {
+        let base = directory.strip_suffix(place)?;
+        // Only a project has several directories, and its graph templates lie at its root.
+        let is_whole = match scope {
+            Scope::Project if Family::Graph.places(scope).contains(&place) => base.is_empty(),
+            Scope::Project => base.is_empty() || base.ends_with('/'),
+            Scope::User => base.is_empty(),
+            Scope::System => false,
+        };
+        is_whole.then_some(Located { base, place, name })
+    };
+    if name == footer::FILE
+        && let Some(located) = at(footer::DIRECTORY)
+    {
+        return Some(located);
+    }
+    let is_for_people = FOR_PEOPLE.iter().any(|known| name.eq_ignore_ascii_case(known));
+    let mut families = families(ForeignFormat::ALL).into_iter().chain([Family::Graph]);
+    families.find_map(|family| {
+        let fits = is_for_people || family.stem(name).is_some();
+        let mut places = family.places(scope).iter().copied();
+        fits.then(|| places.find_map(at)).flatten()
+    })
+}
+
+fn refuse<T>(message: String) -> Result<T, RegistryError> {
+    Err(RegistryError::Argument {
+        field: "files",
+        message,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Choice;
+
+    fn upload(scope: Scope, path: &str, text: &str) -> Upload {
+        Upload {
+            scope,
+            path: path.to_owned(),
+            content: text.as_bytes().to_vec(),
+        }
+    }
+
+    fn role(name: &str, text: &str) -> Upload {
+        upload(Scope::Project, &format!(".codex/.agents/{name}.md"), text)
+    }
+
+    fn sources() -> Sources {
+        Sources::open(None, &[]).unwrap()
+    }
+
+    #[test]
+    fn files_lie_in_the_places_of_templates_only() {
+        for (scope, path, base) in [
+            (Scope::Project, ".codex/.agents/worker.md", Some("")),
+            (Scope::Project, "a/b/.codex/.agents/worker.md", Some("a/b/")),
+            (Scope::Project, "a/.codex/collab/codex_system_footer.md", Some("a/")),
+            (Scope::Project, "docs/templates/planner.md", Some("")),
+            (Scope::Project, ".codex/.agents/README.md", Some("")),
+            (Scope::Project, "a/.codex/agents/worker.md", Some("a/")),
+            (Scope::Project, ".codex/agents/worker.toml", Some("")),
+            (Scope::Project, ".codex/.agents/worker.toml", None),
+            (Scope::Project, "a/.github/agents/x.agent.md", Some("a/")),
+            (Scope::User, ".config/opencode/agents/x.md", Some("")),
+            (Scope::Project, ".config/opencode/agents/x.md", None),
+            (Scope::User, ".codex/.agents/worker.md", Some("")),
+            (Scope::User, "a/.codex/.agents/worker.md", None),
+            (Scope::User, "docs/templates/planner.md", None),
+            (Scope::System, ".codex/.agents/worker.md", None),
+            (Scope::Project, "a/docs/templates/planner.md", None),
+            (Scope::Project, "x.codex/.agents/worker.md", None),
+            (Scope::Project, ".codex/.agents/deep/worker.md", None),
+            (Scope::Project, ".codex/.agents/worker.sh", None),
+            (Scope::Project, ".codex/collab/other.md", None),
+            (Scope::Project, "worker.md", None),
+        ] {
+            assert_eq!(locate(scope, path).map(|located| located.base), base, "{scope} {path}");
+        }
+    }
+
+    #[test]
+    fn bad_bundles_are_refused() {
+        let long = format!("{}/.codex/.agents/a.md", "x".repeat(MAX_PATH_BYTES));
+        let large = "x".repeat(usize::try_from(read::MAX_FILE_BYTES).unwrap() + 1);
+        let path = |path: &str| vec![upload(Scope::Project, path, "x")];
+        for (files, text) in [
+            (path("/.codex/.agents/a.md"), "path \"/.codex"),
+            (path("../.codex/.agents/a.md"), "path \"../.codex"),
+            (path("a/../.codex/.agents/a.md"), "path \"a/.."),
+            (path("./.codex/.agents/a.md"), "path \"./"),
+            (path("a//.codex/.agents/a.md"), "path \"a//"),
+            (path("a\n/.codex/.agents/a.md"), "path \"a\\n"),
+            (path("src/main.rs"), "path \"src/main.rs\" is not that of a template"),
+            (path(&long), "a path of the bundle has 4"),
+            (vec![role("a", &large)], "\".codex/.agents/a.md\" has 1048577 bytes"),
+            (
+                vec![role("a", "x"), role("a", "y")],
+                "the bundle has \".codex/.agents/a.md\" twice",
+            ),
+            (
+                vec![
+                    upload(Scope::Project, "a/.codex/.agents/x.md", ""),
+                    upload(Scope::Project, "b/.codex/.agents/x.md", ""),
+                ],
+                "the project's directories ",
+            ),
+            (vec![role("a", "x"); MAX_FILES + 1], "the bundle has 2001 files"),
+        ] {
+            let error = Bundle::check(files).unwrap_err().to_string();
+            assert!(error.starts_with(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_digest_names_the_content_in_any_order() {
+        let digest = |files| Bundle::check(files).unwrap().digest();
+        let one = digest(vec![role("a", "x"), role("b", "y")]);
+        assert_eq!(one, digest(vec![role("b", "y"), role("a", "x")]));
+        assert_ne!(one, digest(vec![role("a", "x"), role("b", "z")]));
+        assert_ne!(one, digest(vec![role("a", "x")]));
+        let user = upload(Scope::User, ".codex/.agents/a.md", "x");
+        assert_ne!(digest(vec![role("a", "x")]), digest(vec![user]));
+    }
+
+    #[test]
+    fn the_deepest_directory_wins_over_its_parents_and_the_home() {
+        let files = vec![
+            upload(Scope::User, ".codex/.agents/worker.md", "user"),
+            upload(Scope::User, ".codex/collab/codex_system_footer.md", "user\r\n"),
+            role("worker", "root"),
+            upload(Scope::Project, "a/b/.codex/.agents/worker.md", "near"),
+            upload(Scope::Project, "a/.codex/collab/codex_system_footer.md", "\u{feff}"),
+        ];
+        let view = Bundle::check(files).unwrap().view(&sources());
+        let worker = view
+            .catalog
+            .agent_types()
+            .find(|entry| entry.file.name.as_str() == "worker")
+            .unwrap();
+        assert_eq!(worker.file.path, "project:a/b/.codex/.agents/worker.md");
+        assert_eq!(
+            worker.shadowed,
+            [
+                "project:.codex/.agents/worker.md",
+                "user:.codex/.agents/worker.md",
+                "embedded:agents/worker.md"
+            ]
+        );
+        assert_eq!(&*view.footer, "");
+    }
+
+    #[test]
+    fn every_dialect_is_read_and_other_programs_only_where_imported() {
+        let files = vec![
+            upload(Scope::Project, ".codex/agents/a.md", "---\nname: subagent\n---\nx"),
+            upload(
+                Scope::User,
+                ".claude/agents/b.md",
+                "---\nname: foreigner\ndescription: d\n---\nx",
+            ),
+            upload(Scope::Project, "docs/templates/Pilot.md", "You steer."),
+        ];
+        let names = |choice| {
+            let sources = Sources::open_with(None, &[], choice).unwrap();
+            let catalog = Bundle::check(files.clone()).unwrap().view(&sources).catalog;
+            let of_project = |entry: &&crate::domain::catalog::Entry| entry.file.scope != Scope::System;
+            let all = catalog.agent_types().chain(catalog.role_templates());
+            all.filter(of_project)
+                .map(|entry| entry.file.name.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(Choice::default()), ["subagent", "Pilot"]);
+        let import = Choice {
+            import: vec![ForeignFormat::ClaudeCode],
+            ..Choice::default()
+        };
+        assert_eq!(names(import), ["foreigner", "subagent", "Pilot"]);
+        let off = Choice {
+            project_templates: ProjectTemplates::Off,
+            ..Choice::default()
+        };
+        assert_eq!(names(off), [""; 0]);
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let bundles = Bundles::new(BundleBounds {
+            count: 2,
+            ..BundleBounds::default()
+        });
+        let sources = sources();
+        let start = Instant::now();
+        let put = |name: &str| bundles.put(vec![role(name, "x")], None, &sources, start).unwrap();
+        let held = |digest: &Digest| bundles.view(digest.as_str(), start).is_ok();
+        let (one, two) = (put("one"), put("two"));
+        assert!(held(&one));
+        let three = put("three");
+        assert!(held(&one) && held(&three) && !held(&two));
+    }
+
+    #[test]
+    fn bytes_are_bounded_but_one_bundle_fits_in_any_case() {
+        let bundles = Bundles::new(BundleBounds {
+            bytes: 1,
+            ..BundleBounds::default()
+        });
+        let sources = sources();
+        let start = Instant::now();
+        let put = |name: &str| bundles.put(vec![role(name, "x")], None, &sources, start).unwrap();
+        let one = put("one");
+        assert!(bundles.view(one.as_str(), start).is_ok());
+        let two = put("two");
+        assert!(bundles.view(one.as_str(), start).is_err());
+        assert!(bundles.view(two.as_str(), start).is_ok());
+        assert_eq!(bundles.lock().bundles.len(), 1);
+    }
+
+    #[test]
+    fn what_nobody_uses_expires_and_use_keeps_it() {
+        let bundles = Bundles::new(BundleBounds::default());
+        let idle = BundleBounds::default().idle;
+        let start = Instant::now();
+        let digest = bundles.put(vec![role("a", "x")], None, &sources(), start).unwrap();
+        let at = |time| bundles.view(digest.as_str(), start + time).is_ok();
+        let almost = idle - Duration::from_secs(1);
+        assert!(at(almost) && at(almost * 2));
+        assert!(!at(almost * 2 + idle));
+        assert_eq!(bundles.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_call_may_be_repeated_but_its_id_not_reused() {
+        let bundles = Bundles::new(BundleBounds::default());
+        let sources = sources();
+        let put = |caller: &str, text: &str| {
+            let call = Some((caller.to_owned(), "id"));
+            bundles.put(vec![role("a", text)], call, &sources, Instant::now())
+        };
+        let first = put("me", "x").unwrap();
+        assert_eq!(put("me", "x").unwrap(), first);
+        assert_eq!(
+            put("me", "y").unwrap_err(),
+            RegistryError::RequestIdReused {
+                request_id: "id".to_owned()
+            }
+        );
+        assert!(put("you", "y").is_ok());
+    }
+}

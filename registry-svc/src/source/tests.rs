@@ -1,0 +1,216 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::domain::name::AgentType;
+
+struct Tree {
+    _guard: tempfile::TempDir,
+    base: PathBuf,
+}
+
+/// A template of each dialect that is called `who` and says where it lies.
+const ROLE: &str = "---\ndescription: d\n---\nrole";
+const PROFILE: &str = "---\nagent_type: who\ndescription: d\nmodel: m\ncolor: red\n---\nprofile";
+const SUBAGENT: &str = "---\nname: who\n---\nsubagent";
+const CLAUDE: &str = "---\nname: who\ndescription: d\n---\nclaude";
+const GEMINI: &str = "---\nname: who\ndescription: d\n---\ngemini";
+const CODEX: &str = "name = 'who'\ndescription = 'd'\ndeveloper_instructions = 'codex'\n";
+
+/// One file of each, in order of precedence; profile and subagent share a directory, their files' order does not count.
+const LEVEL: &[(&str, &str)] = &[
+    (".codex/.agents/who.md", ROLE),
+    (".codex/agents/z.md", PROFILE),
+    (".codex/agents/a.md", SUBAGENT),
+    (".claude/agents/x.md", CLAUDE),
+    (".codex/agents/x.toml", CODEX),
+];
+
+impl Tree {
+    fn new() -> Self {
+        let guard = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(guard.path()).unwrap();
+        for directory in ["root/home", "root/repo/.git", "root/repo/a", "outside"] {
+            fs::create_dir_all(base.join(directory)).unwrap();
+        }
+        Self { _guard: guard, base }
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.base.join("root").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn sources(&self, choice: Choice) -> Sources {
+        let root = self.base.join("root");
+        Sources::open_with(Some(root.join("home")), &[root], choice).unwrap()
+    }
+
+    fn view(&self, choice: Choice, cwd: &str) -> View {
+        let cwd = self.base.join("root").join(cwd);
+        self.sources(choice).view(cwd.to_str()).unwrap()
+    }
+
+    /// The file that is called `who`, and those that it hides.
+    fn who(&self, choice: Choice) -> Vec<String> {
+        let view = self.view(choice, "repo/a");
+        let Ok(entry) = view.catalog.agent_type(&AgentType::parse("who").unwrap()) else {
+            return Vec::new();
+        };
+        let root = self.base.join("root").display().to_string();
+        let relative = |path: &String| path.trim_start_matches(&root).trim_start_matches('/').to_owned();
+        std::iter::once(&entry.file.path)
+            .chain(&entry.shadowed)
+            .map(relative)
+            .collect()
+    }
+}
+
+fn import() -> Choice {
+    Choice {
+        import: vec![ForeignFormat::ClaudeCode, ForeignFormat::Codex],
+        ..Choice::default()
+    }
+}
+
+#[test]
+fn levels_and_dialects_come_in_order() {
+    let tree = Tree::new();
+    let mut expected = Vec::new();
+    for base in ["repo/a", "repo", "home"] {
+        for (path, text) in LEVEL {
+            let path = format!("{base}/{path}");
+            tree.write(&path, text);
+            expected.push(path);
+        }
+    }
+    assert_eq!(tree.who(import()), expected);
+    // Each wins where what precedes it is gone.
+    for (gone, path) in expected.clone().iter().enumerate() {
+        fs::remove_file(tree.base.join("root").join(path)).unwrap();
+        assert_eq!(tree.who(import()), expected[gone + 1..]);
+    }
+}
+
+#[test]
+fn foreign_agents_are_read_only_where_they_are_named_and_in_that_order() {
+    let tree = Tree::new();
+    tree.write("repo/.claude/agents/x.md", CLAUDE);
+    tree.write("repo/.gemini/agents/x.md", GEMINI);
+    assert_eq!(tree.who(Choice::default()), Vec::<String>::new());
+    let choice = |import| Choice {
+        import,
+        ..Choice::default()
+    };
+    let (claude, gemini) = (ForeignFormat::ClaudeCode, ForeignFormat::Gemini);
+    assert_eq!(tree.who(choice(vec![claude])), ["repo/.claude/agents/x.md"]);
+    assert_eq!(
+        tree.who(choice(vec![gemini, claude, gemini])),
+        ["repo/.gemini/agents/x.md", "repo/.claude/agents/x.md"]
+    );
+}
+
+#[test]
+fn projects_can_be_left_out() {
+    let tree = Tree::new();
+    tree.write("repo/.codex/agents/a.md", SUBAGENT);
+    tree.write("repo/docs/templates/Own.md", "x");
+    tree.write("repo/.codex/collab/codex_system_footer.md", "Project footer.");
+    tree.write("home/.codex/.agents/who.md", ROLE);
+    let off = || Choice {
+        project_templates: ProjectTemplates::Off,
+        ..Choice::default()
+    };
+    assert_eq!(tree.who(off()), ["home/.codex/.agents/who.md"]);
+    let view = tree.view(off(), "repo/a");
+    assert!(
+        view.catalog
+            .role_templates()
+            .all(|entry| entry.file.scope == Scope::System)
+    );
+    assert_ne!(&*view.footer, "Project footer.");
+    let elsewhere = tree.base.join("outside").display().to_string();
+    assert!(matches!(
+        tree.sources(off()).view(Some(&elsewhere)),
+        Err(RegistryError::CwdOutsideRoots { .. })
+    ));
+}
+
+#[test]
+fn the_users_directories_are_never_also_the_projects() {
+    let tree = Tree::new();
+    tree.write("home/.codex/agents/a.md", SUBAGENT);
+    let view = tree.view(Choice::default(), "home");
+    let entry = view.catalog.agent_type(&AgentType::parse("who").unwrap()).unwrap();
+    assert_eq!(entry.file.scope, Scope::User);
+    assert!(entry.shadowed.is_empty());
+}
+
+#[test]
+fn a_worktree_ends_the_walk() {
+    let tree = Tree::new();
+    tree.write("repo/.codex/agents/a.md", SUBAGENT);
+    tree.write("repo/a/.git", "gitdir: ../.git/worktrees/a");
+    assert_eq!(tree.who(Choice::default()), Vec::<String>::new());
+    tree.write("repo/a/.codex/agents/a.md", SUBAGENT);
+    assert_eq!(tree.who(Choice::default()), ["repo/a/.codex/agents/a.md"]);
+}
+
+#[test]
+fn a_projects_links_stay_inside_and_a_users_in_the_home() {
+    let tree = Tree::new();
+    let at = |path: &str| tree.base.join(path);
+    fs::write(at("outside/secret.md"), SUBAGENT).unwrap();
+    tree.write("repo/.codex/agents/own.md", "---\nname: own\n---\nx");
+    symlink(at("outside/secret.md"), at("root/repo/.codex/agents/who.md")).unwrap();
+    let view = tree.view(Choice::default(), "repo/a");
+    let leak = view.catalog.agent_type(&AgentType::parse("who").unwrap()).unwrap();
+    assert!(leak.template().is_err());
+    assert_eq!(leak.file.digest, None);
+    assert!(view.catalog.agent_type(&AgentType::parse("own").unwrap()).is_ok());
+
+    tree.write("home/elsewhere/b.md", "---\nname: linked\n---\nx");
+    fs::create_dir_all(at("root/home/.codex")).unwrap();
+    symlink(at("root/home/elsewhere"), at("root/home/.codex/agents")).unwrap();
+    let view = tree.view(Choice::default(), "repo/a");
+    let linked = view.catalog.agent_type(&AgentType::parse("linked").unwrap()).unwrap();
+    assert_eq!(linked.file.scope, Scope::User);
+}
+
+#[test]
+fn a_directory_that_is_linked_into_another_is_read_once() {
+    let tree = Tree::new();
+    tree.write("repo/.codex/agents/a.md", SUBAGENT);
+    fs::create_dir_all(tree.base.join("root/repo/.claude")).unwrap();
+    symlink("../.codex/agents", tree.base.join("root/repo/.claude/agents")).unwrap();
+    assert_eq!(tree.who(import()), ["repo/.codex/agents/a.md"]);
+}
+
+#[test]
+fn a_relative_working_directory_is_refused() {
+    let tree = Tree::new();
+    assert!(matches!(
+        tree.sources(Choice::default()).view(Some("repo/a")),
+        Err(RegistryError::CwdRelative { .. })
+    ));
+}
+
+#[test]
+fn an_endpoint_of_a_project_needs_leave_and_a_users_none() {
+    let text = "---\nname: who\nmodel_config: {endpoint: 'https://e'}\n---\nx";
+    let tree = Tree::new();
+    let endpoint = |choice: Choice| {
+        let view = tree.view(choice, "repo/a");
+        let entry = view.catalog.agent_type(&AgentType::parse("who").unwrap()).unwrap();
+        entry.template().unwrap().endpoint.clone()
+    };
+    tree.write("home/.codex/agents/a.md", text);
+    assert_eq!(endpoint(Choice::default()).as_deref(), Some("https://e"));
+    tree.write("repo/.codex/agents/a.md", text);
+    assert_eq!(endpoint(Choice::default()), None);
+    let allowed = Choice {
+        rules: Rules::new(&["https://e/".to_owned()]),
+        ..Choice::default()
+    };
+    assert_eq!(endpoint(allowed).as_deref(), Some("https://e"));
+}

@@ -1,0 +1,302 @@
+//! PutWorkspace on a real port, and the calls that read from a bundle instead of the disk.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[allow(dead_code, reason = "the other suites use the rest of it")]
+mod support;
+
+use registry_svc::BundleBounds;
+use support::{Site, assert_fault};
+use tonic::{Code, Status};
+use troupe_proto::{
+    common::v1::Scope,
+    reason::Reason,
+    registry::v1::{
+        DescribeSpawnToolRequest, ListAgentsRequest, ListDiagnosticsRequest, PutWorkspaceRequest, ResolveSpawnRequest,
+        RouteAgentRequest, WatchAgentsRequest, WorkspaceFile,
+    },
+};
+
+fn file(scope: Scope, path: &str, text: &str) -> WorkspaceFile {
+    WorkspaceFile {
+        scope: scope.into(),
+        path: path.to_owned(),
+        content: text.as_bytes().to_vec().into(),
+    }
+}
+
+fn role(name: &str, prompt: &str) -> WorkspaceFile {
+    let text = format!("---\ndescription: d\nkeywords: [{name}word]\n---\n{prompt}\n");
+    file(Scope::Project, &format!(".codex/.agents/{name}.md"), &text)
+}
+
+async fn put(site: &Site, files: Vec<WorkspaceFile>) -> Result<String, Status> {
+    let request = PutWorkspaceRequest {
+        files,
+        request_id: String::new(),
+    };
+    let answer = site.client().put_workspace(request).await?;
+    Ok(answer.into_inner().workspace_digest)
+}
+
+/// A spawn that reads from a bundle; its directory exists on the runner's machine only.
+fn spawn(digest: &str, agent_type: &str) -> ResolveSpawnRequest {
+    ResolveSpawnRequest {
+        cwd: "/on/another/machine".to_owned(),
+        workspace_digest: digest.to_owned(),
+        agent_type: Some(agent_type.to_owned()),
+        ..ResolveSpawnRequest::default()
+    }
+}
+
+fn listed(digest: &str) -> ListAgentsRequest {
+    ListAgentsRequest {
+        workspace_digest: digest.to_owned(),
+        ..ListAgentsRequest::default()
+    }
+}
+
+#[tokio::test]
+async fn every_read_takes_a_bundle_in_place_of_the_disk() {
+    let site = Site::with(|config| config.auto_route = true).await;
+    // Not to be seen: with a bundle the user scope is the bundle's too.
+    site.write("home/.codex/.agents/local.md", "---\ndescription: d\n---\nx");
+    let files = vec![
+        role("clerk", "root"),
+        file(
+            Scope::Project,
+            "a/.codex/.agents/clerk.md",
+            "---\ndescription: d\n---\nnear",
+        ),
+        file(Scope::User, ".codex/.agents/mine.md", "---\ndescription: d\n---\nmine"),
+        file(Scope::User, ".codex/collab/codex_system_footer.md", "Uploaded footer."),
+        file(
+            Scope::Project,
+            ".codex/.agents/broken.md",
+            "---\nread_only: yes\n---\nx",
+        ),
+    ];
+    let digest = put(&site, files).await.unwrap();
+    assert_eq!(digest.len(), 64);
+
+    let resolved = site.resolve(spawn(&digest, "clerk")).await.unwrap();
+    assert_eq!(resolved.instructions, "near");
+    assert!(resolved.blocks[0].text.ends_with("\n\nUploaded footer."));
+    let source = resolved.source.unwrap();
+    assert_eq!(
+        (source.scope(), source.path.as_str()),
+        (Scope::Project, "project:a/.codex/.agents/clerk.md")
+    );
+    assert_eq!(source.shadowed, ["project:.codex/.agents/clerk.md"]);
+
+    let partial = ListAgentsRequest {
+        allow_partial: true,
+        ..listed(&digest)
+    };
+    let answer = site.list(partial).await.unwrap();
+    let names: Vec<_> = answer.agents.iter().map(|agent| agent.agent_type.as_str()).collect();
+    assert!(
+        names.contains(&"clerk") && names.contains(&"mine") && names.contains(&"worker"),
+        "{names:?}"
+    );
+    assert!(!names.contains(&"local") && !names.contains(&"broken"), "{names:?}");
+
+    let found = site
+        .client()
+        .list_diagnostics(ListDiagnosticsRequest {
+            workspace_digest: digest.clone(),
+            ..ListDiagnosticsRequest::default()
+        })
+        .await
+        .unwrap()
+        .into_inner()
+        .diagnostics;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].path, "project:.codex/.agents/broken.md");
+
+    let routed = site
+        .client()
+        .route_agent(RouteAgentRequest {
+            workspace_digest: digest.clone(),
+            text: "ask mine".to_owned(),
+            ..RouteAgentRequest::default()
+        })
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(routed.agent_type, "mine");
+
+    let described = site
+        .client()
+        .describe_spawn_tool(DescribeSpawnToolRequest {
+            workspace_digest: digest.clone(),
+            ..DescribeSpawnToolRequest::default()
+        })
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(described.hint.contains("; clerk: d; "), "{}", described.hint);
+
+    let mut watched = site
+        .client()
+        .watch_agents(WatchAgentsRequest {
+            workspace_digest: digest,
+            ..WatchAgentsRequest::default()
+        })
+        .await
+        .unwrap()
+        .into_inner();
+    let first = watched.message().await.unwrap().unwrap();
+    assert_eq!(first.revision, answer.revision);
+}
+
+#[tokio::test]
+async fn the_same_files_are_the_same_bundle() {
+    let site = Site::new().await;
+    let digest = put(&site, vec![role("a", "x"), role("b", "y")]).await.unwrap();
+    assert_eq!(put(&site, vec![role("b", "y"), role("a", "x")]).await.unwrap(), digest);
+    assert_ne!(put(&site, vec![role("a", "x"), role("b", "z")]).await.unwrap(), digest);
+    // It stays as it was uploaded.
+    assert_eq!(site.resolve(spawn(&digest, "b")).await.unwrap().instructions, "y");
+}
+
+#[tokio::test]
+async fn a_request_id_belongs_to_one_bundle() {
+    let site = Site::new().await;
+    let upload = async |name: &str| {
+        let request = PutWorkspaceRequest {
+            files: vec![role(name, "x")],
+            request_id: "once".to_owned(),
+        };
+        site.client().put_workspace(request).await
+    };
+    let first = upload("a").await.unwrap().into_inner();
+    assert_eq!(upload("a").await.unwrap().into_inner(), first);
+    assert_fault(
+        &upload("b").await.unwrap_err(),
+        Code::AlreadyExists,
+        Reason::RequestIdReused,
+        "request_id \"once\" was already used",
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_held_is_unknown_to_every_read() {
+    let site = Site::with(|config| {
+        config.bundles = BundleBounds {
+            count: 1,
+            ..BundleBounds::default()
+        };
+    })
+    .await;
+    let gone = put(&site, vec![role("a", "x")]).await.unwrap();
+    put(&site, vec![role("b", "x")]).await.unwrap();
+    let mut client = site.client();
+    for digest in ["abc", "0".repeat(64).as_str(), gone.as_str()] {
+        let workspace_digest = digest.to_owned();
+        let errors = [
+            site.resolve(spawn(digest, "a")).await.unwrap_err(),
+            site.list(listed(digest)).await.unwrap_err(),
+            client
+                .list_diagnostics(ListDiagnosticsRequest {
+                    workspace_digest: workspace_digest.clone(),
+                    ..ListDiagnosticsRequest::default()
+                })
+                .await
+                .unwrap_err(),
+            client
+                .route_agent(RouteAgentRequest {
+                    workspace_digest: workspace_digest.clone(),
+                    ..RouteAgentRequest::default()
+                })
+                .await
+                .unwrap_err(),
+            client
+                .describe_spawn_tool(DescribeSpawnToolRequest {
+                    workspace_digest: workspace_digest.clone(),
+                    ..DescribeSpawnToolRequest::default()
+                })
+                .await
+                .unwrap_err(),
+            client
+                .watch_agents(WatchAgentsRequest {
+                    workspace_digest,
+                    ..WatchAgentsRequest::default()
+                })
+                .await
+                .unwrap_err(),
+        ];
+        for error in errors {
+            let text = format!("workspace {digest:?} is not known here; upload it with PutWorkspace");
+            assert_fault(&error, Code::FailedPrecondition, Reason::WorkspaceUnknown, &text);
+        }
+    }
+    assert_eq!(put(&site, vec![role("a", "x")]).await.unwrap(), gone);
+    assert!(site.resolve(spawn(&gone, "a")).await.is_ok());
+}
+
+#[tokio::test]
+async fn bounds_and_paths_are_checked() {
+    let site = Site::new().await;
+    let one = |scope, path| vec![file(scope, path, "x")];
+    let large = "x".repeat(1024 * 1024);
+    // Seventeen files of 1 MiB less a little: each may be so large, all of them may not.
+    let heavy = (0..17)
+        .map(|number| role(&format!("r{number}"), &large[..1_000_000]))
+        .collect();
+    let many = (0..2_001).map(|number| role(&format!("r{number}"), "x")).collect();
+    for (files, text) in [
+        (
+            one(Scope::System, ".codex/.agents/a.md"),
+            "scope 3 is not one that can be uploaded",
+        ),
+        (one(Scope::Unspecified, ".codex/.agents/a.md"), "scope 0 is not one"),
+        (
+            one(Scope::Project, "/etc/passwd"),
+            "path \"/etc/passwd\" is not relative",
+        ),
+        (
+            one(Scope::Project, "../.codex/.agents/a.md"),
+            "path \"../.codex/.agents/a.md\" is not relative",
+        ),
+        (
+            one(Scope::Project, "src/main.rs"),
+            "path \"src/main.rs\" is not that of a template",
+        ),
+        (
+            one(Scope::User, ".ssh/id_ed25519"),
+            "path \".ssh/id_ed25519\" is not that of a template",
+        ),
+        (
+            vec![role("a", "x"), role("a", "y")],
+            "the bundle has \".codex/.agents/a.md\" twice",
+        ),
+        (vec![role("a", &large)], "\".codex/.agents/a.md\" has 1048"),
+        (heavy, "the files of the bundle have 17000"),
+        (many, "the bundle has 2001 files; at most 2000 are allowed"),
+    ] {
+        let error = put(&site, files).await.unwrap_err();
+        assert_fault(&error, Code::InvalidArgument, Reason::InvalidArgument, text);
+    }
+    // What is too large to be looked at is refused before it is; the transport may cut the call off as well.
+    let error = put(&site, vec![role("a", &"x".repeat(40 * 1024 * 1024))])
+        .await
+        .unwrap_err();
+    assert_ne!(error.code(), Code::InvalidArgument, "{error}");
+    // Every other method keeps the smaller bound.
+    let long = ResolveSpawnRequest {
+        model: "m".repeat(5 * 1024 * 1024),
+        ..ResolveSpawnRequest::default()
+    };
+    let error = site.resolve(long).await.unwrap_err();
+    assert_ne!(error.code(), Code::InvalidArgument, "{error}");
+}
+
+#[tokio::test]
+async fn a_bundle_of_the_largest_size_fits() {
+    let site = Site::new().await;
+    let text = "x".repeat(1_000_000);
+    let files = (0..16).map(|number| role(&format!("r{number}"), &text)).collect();
+    let digest = put(&site, files).await.unwrap();
+    let resolved = site.resolve(spawn(&digest, "r7")).await.unwrap();
+    assert_eq!(resolved.instructions.len(), text.len());
+}

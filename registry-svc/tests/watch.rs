@@ -1,0 +1,273 @@
+//! WatchAgents on a real port: files change, messages come. Timeouts guard, nothing sleeps.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[allow(dead_code, reason = "the other suites use the rest of it")]
+mod support;
+
+use std::{fs, os::unix::fs::symlink, time::Duration};
+
+use registry_svc::WatchBounds;
+use support::{Site, assert_fault};
+use tokio::time::timeout;
+use tonic::{Code, Status, Streaming};
+use troupe_proto::{
+    fault,
+    reason::Reason,
+    registry::v1::{WatchAgentsRequest, WatchAgentsResponse},
+};
+
+/// Much longer than anything here takes.
+const GUARD: Duration = Duration::from_secs(30);
+
+/// Times under which only changes on disk wake a watcher.
+fn woken_only() -> WatchBounds {
+    WatchBounds {
+        debounce: Duration::from_millis(20),
+        poll: GUARD * 10,
+        bookmark_every: GUARD * 10,
+        ..WatchBounds::default()
+    }
+}
+
+async fn site(bounds: WatchBounds) -> Site {
+    Site::with(|config| config.watch = bounds).await
+}
+
+async fn watch(site: &Site) -> Result<Streaming<WatchAgentsResponse>, Status> {
+    let request = WatchAgentsRequest {
+        cwd: site.cwd(),
+        ..WatchAgentsRequest::default()
+    };
+    Ok(site.client().watch_agents(request).await?.into_inner())
+}
+
+async fn next(stream: &mut Streaming<WatchAgentsResponse>) -> Result<Option<WatchAgentsResponse>, Status> {
+    timeout(GUARD, stream.message()).await.expect("no message came")
+}
+
+async fn state(stream: &mut Streaming<WatchAgentsResponse>) -> WatchAgentsResponse {
+    next(stream).await.unwrap().expect("the stream ended")
+}
+
+/// Reads on until a state fits: a write may be seen half done.
+async fn until(
+    stream: &mut Streaming<WatchAgentsResponse>,
+    fits: impl Fn(&WatchAgentsResponse) -> bool,
+) -> WatchAgentsResponse {
+    loop {
+        let state = state(stream).await;
+        if fits(&state) {
+            return state;
+        }
+    }
+}
+
+fn changed(state: &WatchAgentsResponse) -> Vec<&str> {
+    state.changed.iter().map(|agent| agent.agent_type.as_str()).collect()
+}
+
+fn plain(prompt: &str) -> String {
+    format!("---\ndescription: d\n---\n{prompt}\n")
+}
+
+#[tokio::test]
+async fn the_first_state_is_the_whole_catalogue() {
+    let site = site(woken_only()).await;
+    site.role("clerk", &plain("x"));
+    site.role("broken", "---\nread_only: yes\n---\nx");
+    let mut stream = watch(&site).await.unwrap();
+    let first = state(&mut stream).await;
+    assert_eq!(
+        changed(&first),
+        [
+            "architect",
+            "bug-hunter",
+            "clerk",
+            "explorer",
+            "orchestrator",
+            "reviewer",
+            "worker"
+        ]
+    );
+    assert_eq!(first.removed, Vec::<String>::new());
+    assert_eq!(first.diagnostics.len(), 1);
+    assert_eq!(first.changed[2].description, "d");
+    assert_eq!(first.changed[2].default_prompt, None, "brief, as a listing is");
+    let mut partial = site.all();
+    partial.allow_partial = true;
+    assert_eq!(site.list(partial).await.unwrap().revision, first.revision);
+}
+
+#[tokio::test]
+async fn changes_on_disk_are_told_as_differences() {
+    let site = site(woken_only()).await;
+    let path = site.role("clerk", &plain("one"));
+    let mut stream = watch(&site).await.unwrap();
+    let first = state(&mut stream).await;
+
+    site.role("clerk", &plain("two"));
+    let second = until(&mut stream, |state| !changed(state).is_empty()).await;
+    assert_eq!(changed(&second), ["clerk"]);
+    assert_ne!(second.revision, first.revision);
+
+    site.role("typist", &plain("x"));
+    let third = until(&mut stream, |state| changed(state) == ["typist"]).await;
+    assert_eq!(third.removed, Vec::<String>::new());
+
+    // Broken is not served any more, and says why.
+    site.role("clerk", "---\nread_only: yes\n---\nx");
+    let fourth = until(&mut stream, |state| state.removed == ["clerk"]).await;
+    assert_eq!(fourth.diagnostics.len(), 1);
+
+    fs::remove_file(path).unwrap();
+    let fifth = until(&mut stream, |state| state.diagnostics.is_empty()).await;
+    assert_eq!((changed(&fifth), fifth.removed.len()), (vec![], 0));
+}
+
+#[tokio::test]
+async fn a_directory_that_is_created_later_is_seen() {
+    let site = site(woken_only()).await;
+    let mut stream = watch(&site).await.unwrap();
+    state(&mut stream).await;
+    site.write("repo/a/.codex/.agents/near.md", &plain("x"));
+    until(&mut stream, |state| changed(state) == ["near"]).await;
+    site.write("home/.codex/.agents/mine.md", &plain("x"));
+    until(&mut stream, |state| changed(state) == ["mine"]).await;
+
+    fs::remove_dir_all(site.base.join("repo/a/.codex")).unwrap();
+    until(&mut stream, |state| state.removed == ["near"]).await;
+    site.write("repo/a/.codex/.agents/again.md", &plain("x"));
+    until(&mut stream, |state| changed(state) == ["again"]).await;
+}
+
+#[tokio::test]
+async fn a_config_map_swap_is_seen() {
+    let site = site(woken_only()).await;
+    let agents = site.base.join("repo/.codex/.agents");
+    site.write("repo/.codex/.agents/..v1/mapped.md", &plain("one"));
+    site.write("repo/.codex/.agents/..v2/mapped.md", &plain("two"));
+    symlink("..v1", agents.join("..data")).unwrap();
+    symlink("..data/mapped.md", agents.join("mapped.md")).unwrap();
+    let mut stream = watch(&site).await.unwrap();
+    assert!(changed(&state(&mut stream).await).contains(&"mapped"));
+    symlink("..v2", agents.join("..data_tmp")).unwrap();
+    fs::rename(agents.join("..data_tmp"), agents.join("..data")).unwrap();
+    until(&mut stream, |state| changed(state) == ["mapped"]).await;
+}
+
+#[tokio::test]
+async fn what_no_event_tells_is_found_by_looking_again() {
+    let bounds = WatchBounds {
+        poll: Duration::from_millis(50),
+        ..woken_only()
+    };
+    let site = site(bounds).await;
+    // The directory of the target is nobody's place, so it is not watched.
+    let target = site.write("repo/elsewhere/linked.md", &plain("one"));
+    fs::create_dir_all(site.base.join("repo/.codex/.agents")).unwrap();
+    symlink(&target, site.base.join("repo/.codex/.agents/linked.md")).unwrap();
+    let mut stream = watch(&site).await.unwrap();
+    assert!(changed(&state(&mut stream).await).contains(&"linked"));
+    fs::write(&target, plain("two")).unwrap();
+    until(&mut stream, |state| changed(state) == ["linked"]).await;
+}
+
+#[tokio::test]
+async fn a_silent_stream_repeats_its_revision() {
+    let bounds = WatchBounds {
+        bookmark_every: Duration::from_millis(50),
+        ..woken_only()
+    };
+    let site = site(bounds).await;
+    let mut stream = watch(&site).await.unwrap();
+    let first = state(&mut stream).await;
+    let bookmark = state(&mut stream).await;
+    assert_eq!(bookmark.revision, first.revision);
+    assert_eq!((bookmark.changed.len(), bookmark.removed.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_stream_ends_by_itself() {
+    let bounds = WatchBounds {
+        lifetime: Duration::from_millis(50),
+        ..woken_only()
+    };
+    let site = site(bounds).await;
+    let mut stream = watch(&site).await.unwrap();
+    state(&mut stream).await;
+    assert_eq!(next(&mut stream).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn streams_end_when_the_service_drains() {
+    let site = site(woken_only()).await;
+    let mut stream = watch(&site).await.unwrap();
+    state(&mut stream).await;
+    site.draining.cancel();
+    let ended = next(&mut stream).await.unwrap_err();
+    assert_fault(
+        &ended,
+        Code::Unavailable,
+        Reason::Draining,
+        "the registry is shutting down",
+    );
+    assert!(fault::retry_after(&ended).is_some());
+    let refused = watch(&site).await.unwrap_err();
+    assert_fault(
+        &refused,
+        Code::Unavailable,
+        Reason::Draining,
+        "the registry is shutting down",
+    );
+}
+
+#[tokio::test]
+async fn only_so_many_streams_are_open_and_one_that_ends_makes_room() {
+    let bounds = WatchBounds {
+        streams: 1,
+        ..woken_only()
+    };
+    let site = site(bounds).await;
+    let mut one = watch(&site).await.unwrap();
+    state(&mut one).await;
+    let refused = watch(&site).await.unwrap_err();
+    assert_fault(
+        &refused,
+        Code::ResourceExhausted,
+        Reason::Overloaded,
+        "1 streams of WatchAgents are open, which is the limit",
+    );
+    assert!(fault::retry_after(&refused).is_some());
+    drop(one);
+    let room = async {
+        while watch(&site).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(GUARD, room).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bad_directory_answers_the_call_and_a_lost_one_ends_the_stream() {
+    let site = site(woken_only()).await;
+    let at = |cwd: String| WatchAgentsRequest {
+        cwd,
+        ..WatchAgentsRequest::default()
+    };
+    let none = site.base.join("none").display().to_string();
+    for (cwd, code) in [("relative", Code::InvalidArgument), (none.as_str(), Code::NotFound)] {
+        let error = site.client().watch_agents(at(cwd.to_owned())).await.unwrap_err();
+        assert_eq!(error.code(), code, "{cwd}");
+    }
+    let mut stream = watch(&site).await.unwrap();
+    state(&mut stream).await;
+    fs::remove_dir_all(site.base.join("repo/a")).unwrap();
+    let ended = loop {
+        match next(&mut stream).await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the stream ended without a reason"),
+            Err(ended) => break ended,
+        }
+    };
+    assert_fault(&ended, Code::NotFound, Reason::CwdNotFound, "cwd ");
+}
