@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::Styles, builder::styling::AnsiColor};
 
 use crate::{
-    commands::{agents, close, demo, doctor, ps, resolve, run, sample_agent, send, spawn, up, wait, watch},
+    commands::{agents, close, demo, doctor, lint, ps, resolve, run, sample_agent, send, spawn, up, wait, watch},
     token::Given,
 };
 
@@ -45,6 +45,8 @@ pub(crate) enum Output {
     Text,
     /// For scripts: one JSON object a line.
     Json,
+    /// For code scanners: SARIF 2.1.0; `lint` only.
+    Sarif,
 }
 
 /// What every command takes.
@@ -93,10 +95,12 @@ pub(crate) enum Command {
     Up(Box<up::Args>),
     /// Show everything in one go: a pair of its own, a tree of agents, refusals, a cascade
     Demo(demo::Args),
-    /// List the roles that can be spawned here
-    Agents(agents::Args),
+    /// List the roles that can be spawned here, show one, or write a new one
+    Agents(Box<agents::Args>),
     /// Show what a spawn would get, and what decided each value
-    Resolve(resolve::Args),
+    Resolve(Box<resolve::Args>),
+    /// Check template files; needs no running pair
+    Lint(lint::Args),
     /// Spawn an agent
     Spawn(Box<spawn::Args>),
     /// List sessions and their threads

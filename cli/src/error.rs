@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Usage,
     /// A limit or a policy said no: 3.
     Refused,
+    /// The answer says itself what is wrong, so nothing is added to it: 1.
+    Answered,
     /// Nobody reads the output any more, as with `| head`: 141, what a shell reports for SIGPIPE.
     ClosedPipe,
 }
@@ -43,6 +45,14 @@ impl Error {
             reason: None,
             hint: None,
             metadata: BTreeMap::new(),
+        }
+    }
+
+    /// Something is wrong, and the answer that was given says what.
+    pub(crate) fn answered(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Answered,
+            ..Self::failure(message)
         }
     }
 
@@ -104,7 +114,7 @@ impl Error {
     /// The exit code as a number.
     pub(crate) const fn code(&self) -> u8 {
         match self.kind {
-            Kind::Failure => 1,
+            Kind::Failure | Kind::Answered => 1,
             Kind::Usage => 2,
             Kind::Refused => 3,
             Kind::ClosedPipe => 141,

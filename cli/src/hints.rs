@@ -9,8 +9,8 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         Reason::TemplateNotFound | Reason::AmbiguousAgentType | Reason::InvalidAgentType => {
             "`troupe agents` lists the roles of this directory"
         }
-        Reason::TemplateInvalid => "correct the template; `troupe agents` shows every diagnostic with its file",
-        Reason::InvalidAgentName => "`troupe agents TYPE --expanded` lists the personas of a role",
+        Reason::TemplateInvalid => "correct the template; `troupe lint` shows every finding with its line",
+        Reason::InvalidAgentName => "`troupe agents show TYPE` lists the personas of a role",
         Reason::DigestMismatch => "the template changed; `troupe resolve TYPE` shows the present digest",
         Reason::CwdNotFound => "name a directory that exists on the machine of the registry",
         Reason::CwdOutsideRoots => {
@@ -23,7 +23,7 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         Reason::ThreadLimit => "wait for a slot with `--queue`, or free one: `troupe ps`, then `troupe close ID`",
         Reason::OpenLimit | Reason::LimitExceeded => "close what is no longer needed: `troupe ps`, `troupe close ID`",
         Reason::ToolDenied | Reason::SpawnNotAllowed => {
-            "the role's allow_list, deny_list or spawn_list decides: `troupe agents TYPE --expanded`"
+            "the role's allow_list, deny_list or spawn_list decides: `troupe agents show TYPE`"
         }
         Reason::OutsideSubtree => "a thread's token reaches that thread and its descendants only",
         Reason::NotPermitted => "the method or a field of it is for operators; call with the operator's token",

@@ -18,6 +18,7 @@ mod listing;
 mod message;
 mod names;
 mod pair;
+mod places;
 mod sanitize;
 mod story;
 mod threads;
@@ -31,7 +32,7 @@ use std::{env, process::ExitCode};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 
 use crate::{
-    args::{Cli, Output},
+    args::{Cli, Command, Output},
     context::Context,
     error::{Error, Kind, Result},
     ui::Ui,
@@ -83,6 +84,9 @@ fn wants_json() -> bool {
 }
 
 fn execute(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
+    if cli.global.output == Output::Sarif && !matches!(cli.command, Command::Lint(_)) {
+        return Err(Error::usage("only `troupe lint` writes SARIF").hint("use --output json"));
+    }
     let context = Context::new(cli.global);
     let command = match commands::without_runtime(cli.command) {
         commands::Outcome::Done(code) => return Ok(code),

@@ -139,7 +139,7 @@ fn help_and_version_succeed() {
     let help = run(home.path(), &["--help"]);
     assert_eq!(help.status.code(), Some(0));
     for command in [
-        "up", "demo", "agents", "resolve", "spawn", "ps", "send", "wait", "close", "watch", "run", "doctor",
+        "up", "demo", "agents", "resolve", "lint", "spawn", "ps", "send", "wait", "close", "watch", "run", "doctor",
     ] {
         assert!(
             stdout(&help).contains(&format!("\n  {command} ")),
@@ -248,6 +248,92 @@ fn the_demo_observes_everything_it_claims() {
         fs::read_dir(home.path()).unwrap().count(),
         0,
         "it touches nothing of the user's"
+    );
+}
+
+#[test]
+fn a_new_role_passes_lint_and_a_broken_one_does_not() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = home.path().join("work");
+    fs::create_dir_all(repository.join(".git")).unwrap();
+    let at = |arguments: &[&str]| {
+        troupe(home.path())
+            .current_dir(&repository)
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+
+    let made = at(&["agents", "new", "auditor", "--persona", "strict", "--read-only"]);
+    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    assert_eq!(
+        at(&["agents", "new", "auditor"]).status.code(),
+        Some(2),
+        "nothing is overwritten"
+    );
+    let good = at(&["lint", "--strict"]);
+    assert_eq!(good.status.code(), Some(0), "{}", stdout(&good));
+    assert_eq!(stdout(&good), "1 file checked: 0 errors, 0 warnings\n");
+
+    fs::write(
+        repository.join(".codex/.agents/odd.md"),
+        "---\ndescription: d\ncolour: red\n---\nx\n",
+    )
+    .unwrap();
+    assert_eq!(at(&["lint"]).status.code(), Some(0), "a warning is no error");
+    let strict = at(&["lint", "--strict"]);
+    assert_eq!(strict.status.code(), Some(1));
+    assert!(
+        stdout(&strict).starts_with(".codex/.agents/odd.md:3: warning: "),
+        "{}",
+        stdout(&strict)
+    );
+    assert!(
+        strict.stderr.is_empty(),
+        "the answer says it already: {}",
+        stderr(&strict)
+    );
+
+    fs::write(
+        repository.join(".codex/.agents/open.md"),
+        "---\ndescription: d\nallow_lst: [a]\n---\nx\n",
+    )
+    .unwrap();
+    let json = at(&["lint", "--output", "json"]);
+    assert_eq!(json.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (&report["errors"], &report["warnings"]),
+        (&Value::from(1), &Value::from(1))
+    );
+    let sarif = at(&["lint", "--output", "sarif"]);
+    let log: Value = serde_json::from_slice(&sarif.stdout).unwrap();
+    assert_eq!(log["version"], "2.1.0");
+    assert_eq!(log["runs"][0]["results"].as_array().map(Vec::len), Some(2));
+    assert_eq!(at(&["agents", "--output", "sarif"]).status.code(), Some(2));
+    assert_eq!(at(&["lint", "no/such/file.md"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_role_is_shown_with_what_its_lists_leave() {
+    let up = Up::start();
+    let (code, shown) = up.json(&["agents", "show", "explorer"]);
+    assert_eq!(
+        (code, &shown["agent"]["agent_type"]),
+        (Some(0), &Value::from("explorer"))
+    );
+    let has = |list: &str, tool: &str| {
+        let tools = shown["tools"][list].as_array().unwrap();
+        tools.iter().any(|name| name == tool)
+    };
+    assert!(has("allowed", "read_file") && has("denied", "spawn_agent"), "{shown}");
+    let text = stdout(&up.run(&["agents", "show", "reviewer"]));
+    assert!(text.contains("prompt of reviewer: strict"), "{text}");
+    let graph = up.run(&["resolve", "--graph", "orchestrator", "--mode", "planning", "--prompt"]);
+    assert!(
+        stdout(&graph).contains("edge_management_all") && stdout(&graph).contains("Mode: PLANNING"),
+        "{}",
+        stdout(&graph)
     );
 }
 

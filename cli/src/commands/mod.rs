@@ -4,6 +4,7 @@ pub(crate) mod agents;
 pub(crate) mod close;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod lint;
 pub(crate) mod ps;
 pub(crate) mod resolve;
 pub(crate) mod run;
@@ -42,8 +43,9 @@ pub(crate) async fn run(command: Command, context: &Context, matches: &ArgMatche
     match command {
         Command::Up(args) => Box::pin(up::run(*args, context, matches)).await,
         Command::Demo(args) => Box::pin(demo::run(args, context)).await,
-        Command::Agents(args) => Box::pin(agents::run(args, context)).await,
-        Command::Resolve(args) => Box::pin(resolve::run(args, context)).await,
+        Command::Agents(args) => Box::pin(agents::run(*args, context)).await,
+        Command::Resolve(args) => Box::pin(resolve::run(*args, context)).await,
+        Command::Lint(args) => lint::run(&args, context),
         Command::Spawn(args) => Box::pin(spawn::run(*args, context)).await,
         Command::Ps(args) => Box::pin(ps::run(args, context)).await,
         Command::Send(args) => Box::pin(send::run(args, context)).await,

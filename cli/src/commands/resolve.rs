@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use troupe_proto::{
-    common::v1::{ResolvedSpawn, ToolPolicyLayer},
+    common::v1::{EdgeManagement, Mode, ResolvedSpawn, Sandbox, ToolPolicyLayer},
     registry::v1::{InheritedSettings, ResolveSpawnRequest},
 };
 
@@ -19,15 +19,19 @@ const AFTER_HELP: &str = "\
 Examples:
   troupe resolve explorer
   troupe resolve reviewer --agent-name strict --model gpt-5.2 --prompt
-  troupe resolve worker --inherit-model gpt-5.2-codex --output json";
+  troupe resolve --graph planner --mode planning
+  troupe resolve worker --inherit-model gpt-5.2-codex --inherit-sandbox read-only --output json";
 
 /// The arguments of `resolve`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// The role
-    #[arg(value_name = "TYPE")]
-    agent_type: String,
+    #[arg(value_name = "TYPE", required_unless_present = "graph", conflicts_with = "graph")]
+    agent_type: Option<String>,
+    /// The graph template, in the role's place
+    #[arg(long, value_name = "NAME")]
+    graph: Option<String>,
     /// The persona
     #[arg(long, value_name = "NAME")]
     agent_name: Option<String>,
@@ -37,12 +41,27 @@ pub(crate) struct Args {
     /// The reasoning effort that the spawn would name
     #[arg(long, value_name = "EFFORT")]
     effort: Option<String>,
+    /// The provider that the spawn would name
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Option<String>,
     /// The parent's model
     #[arg(long, value_name = "MODEL")]
     inherit_model: Option<String>,
     /// The parent's reasoning effort
     #[arg(long, value_name = "EFFORT")]
     inherit_effort: Option<String>,
+    /// The parent's provider
+    #[arg(long, value_name = "PROVIDER")]
+    inherit_provider: Option<String>,
+    /// The parent's sandbox, which the child's never exceeds [default: workspace-write]
+    #[arg(long, value_name = "SANDBOX", value_enum)]
+    inherit_sandbox: Option<ParentSandbox>,
+    /// The session's mode; its text is part of the prompt [default: implementation]
+    #[arg(long, value_name = "MODE", value_enum)]
+    mode: Option<SessionMode>,
+    /// Refuse unless the template's SHA-256 is this one
+    #[arg(long, value_name = "SHA256")]
+    digest: Option<String>,
     /// Where the agent would work [default: the current directory]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
@@ -51,28 +70,56 @@ pub(crate) struct Args {
     prompt: bool,
 }
 
+/// The sandbox of a parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ParentSandbox {
+    /// No write and no network
+    ReadOnly,
+    /// Writes inside the working directory
+    WorkspaceWrite,
+    /// Whatever the tools can do
+    FullAccess,
+}
+
+impl From<ParentSandbox> for Sandbox {
+    fn from(sandbox: ParentSandbox) -> Self {
+        match sandbox {
+            ParentSandbox::ReadOnly => Self::ReadOnly,
+            ParentSandbox::WorkspaceWrite => Self::WorkspaceWrite,
+            ParentSandbox::FullAccess => Self::FullAccess,
+        }
+    }
+}
+
+/// The mode of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum SessionMode {
+    /// The repository is read-only except docs/
+    Planning,
+    /// Code may change
+    Implementation,
+}
+
+impl From<SessionMode> for Mode {
+    fn from(mode: SessionMode) -> Self {
+        match mode {
+            SessionMode::Planning => Self::Planning,
+            SessionMode::Implementation => Self::Implementation,
+        }
+    }
+}
+
 /// Resolves without spawning.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    let request = ResolveSpawnRequest {
-        cwd: directory_text(args.cwd)?,
-        agent_type: Some(args.agent_type),
-        agent_name: args.agent_name.unwrap_or_default(),
-        model: args.model.unwrap_or_default(),
-        reasoning_effort: args.effort,
-        inherited: Some(InheritedSettings {
-            model: args.inherit_model.unwrap_or_default(),
-            reasoning_effort: args.inherit_effort.unwrap_or_default(),
-            ..InheritedSettings::default()
-        }),
-        ..ResolveSpawnRequest::default()
-    };
+    let with_prompt = args.prompt;
+    let request = request(args)?;
     let answer = context.registry().await?.resolve_spawn(request).await?.into_inner();
     let resolved = answer
         .resolved
         .ok_or_else(|| Error::failure("the registry answered nothing"))?;
     context.ui.answer(
         || json!({ "resolved": json::resolved(&resolved) }),
-        || text(&resolved, args.prompt),
+        || text(&resolved, with_prompt),
     )?;
     for warning in &resolved.warnings {
         context.ui.note(format!(
@@ -84,41 +131,83 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     Ok(())
 }
 
+fn request(args: Args) -> Result<ResolveSpawnRequest> {
+    let sandbox = args.inherit_sandbox.map_or(Sandbox::Unspecified, Sandbox::from);
+    let mode = args.mode.map_or(Mode::Unspecified, Mode::from);
+    Ok(ResolveSpawnRequest {
+        cwd: directory_text(args.cwd)?,
+        agent_type: args.agent_type,
+        role_template: args.graph,
+        agent_name: args.agent_name.unwrap_or_default(),
+        model: args.model.unwrap_or_default(),
+        reasoning_effort: args.effort,
+        provider: args.provider.unwrap_or_default(),
+        inherited: Some(InheritedSettings {
+            model: args.inherit_model.unwrap_or_default(),
+            reasoning_effort: args.inherit_effort.unwrap_or_default(),
+            provider: args.inherit_provider.unwrap_or_default(),
+            sandbox: sandbox.into(),
+            ..InheritedSettings::default()
+        }),
+        mode: mode.into(),
+        expected_digest: args.digest,
+        ..ResolveSpawnRequest::default()
+    })
+}
+
+/// What decided the values that the answer has no origin for: they come from the template or there are none.
+const TEMPLATE: &str = "template";
+
 fn text(resolved: &ResolvedSpawn, with_prompt: bool) -> String {
     let mut table = Table::new(["WHAT", "DECIDED BY", "VALUE"]);
     let role = match resolved.agent_name.as_str() {
         "" => resolved.agent_type.clone(),
         persona => format!("{}: {persona}", resolved.agent_type),
     };
-    row(&mut table, "role", &role, "");
-    row(&mut table, "for", &resolved.agent_description, "");
+    row(&mut table, "role", &role, "request");
+    row(&mut table, "for", &resolved.agent_description, TEMPLATE);
     let origin = |field: &str| match resolved.get_origins(field) {
         Some(origin) => names::value_origin(origin).to_ascii_lowercase(),
         None => String::new(),
     };
-    let sandbox = names::sandbox(resolved.sandbox());
+    // A value that nobody names is the runner's business; that is an answer too.
     for (field, value) in [
         ("model", resolved.model.as_str()),
         ("reasoning_effort", resolved.reasoning_effort.as_str()),
         ("provider", resolved.provider.as_str()),
-        ("sandbox", sandbox),
     ] {
-        row(&mut table, field, value, &origin(field));
+        match value {
+            "" => row(&mut table, field, "whatever the runner takes", "nobody"),
+            value => row(&mut table, field, value, &origin(field)),
+        }
     }
-    for layer in resolved.tool_policy.iter().flat_map(|policy| &policy.layers) {
-        row(&mut table, "tools", &patterns(layer), &layer.origin);
+    row(
+        &mut table,
+        "sandbox",
+        names::sandbox(resolved.sandbox()),
+        &origin("sandbox"),
+    );
+    row(&mut table, "endpoint", &resolved.endpoint, TEMPLATE);
+    let mut parameters: Vec<_> = resolved.parameters.iter().collect();
+    parameters.sort();
+    for (name, value) in parameters {
+        row(&mut table, "parameter", &format!("{name} = {value}"), TEMPLATE);
     }
-    row(&mut table, "may spawn", &resolved.spawn_list.join(" "), "");
-    row(&mut table, "may grant", &resolved.grant_list.join(" "), "");
+    tools(&mut table, resolved);
+    row(&mut table, "may spawn", &resolved.spawn_list.join(" "), TEMPLATE);
+    row(&mut table, "may grant", &resolved.grant_list.join(" "), TEMPLATE);
+    graph(&mut table, resolved);
+    let instructions = names::instructions_mode(resolved.instructions_mode()).to_ascii_lowercase();
+    row(&mut table, "instructions", &instructions, "dialect");
     if let Some(source) = &resolved.source {
-        row(
-            &mut table,
-            "template",
-            &source.path,
-            &names::scope(source.scope()).to_ascii_lowercase(),
-        );
+        let scope = names::scope(source.scope()).to_ascii_lowercase();
+        row(&mut table, "template", &source.path, &scope);
+        let dialect = names::dialect(source.dialect()).to_ascii_lowercase();
+        row(&mut table, "dialect", &dialect, "place");
         row(&mut table, "digest", &source.digest, "");
-        row(&mut table, "hides", &source.shadowed.join(" "), "");
+        for hidden in &source.shadowed {
+            row(&mut table, "hides", hidden, "");
+        }
     }
     let mut text = table.render(ui::columns());
     if with_prompt {
@@ -132,6 +221,34 @@ fn text(resolved: &ResolvedSpawn, with_prompt: bool) -> String {
         }
     }
     text
+}
+
+/// The layers; a tool has to be allowed by each of them.
+fn tools(table: &mut Table<3>, resolved: &ResolvedSpawn) {
+    let layers = resolved
+        .tool_policy
+        .as_ref()
+        .map_or(&[][..], |policy| policy.layers.as_slice());
+    if layers.is_empty() {
+        row(table, "tools", "all that the parent grants", "nobody");
+    }
+    for layer in layers {
+        row(table, "tools", &patterns(layer), &layer.origin);
+    }
+}
+
+/// What a graph template may do to the graph.
+fn graph(table: &mut Table<3>, resolved: &ResolvedSpawn) {
+    row(table, "capabilities", &resolved.capabilities.join(" "), TEMPLATE);
+    match resolved.edge_management() {
+        EdgeManagement::Unspecified | EdgeManagement::None => {}
+        edges => row(
+            table,
+            "edges",
+            &names::edge_management(edges).to_ascii_lowercase(),
+            "capabilities",
+        ),
+    }
 }
 
 fn row(table: &mut Table<3>, what: &'static str, value: &str, origin: &str) {
@@ -157,7 +274,7 @@ fn patterns(layer: &ToolPolicyLayer) -> String {
 
 #[cfg(test)]
 mod tests {
-    use troupe_proto::common::v1::{BlockKind, PromptBlock, Sandbox, ToolPolicy, ValueOrigin};
+    use troupe_proto::common::v1::{BlockKind, PromptBlock, ToolPolicy, ValueOrigin};
 
     use super::*;
 
@@ -191,6 +308,10 @@ mod tests {
         let lines: Vec<_> = text.lines().map(words).collect();
         assert!(lines.contains(&words("model explicit gpt-5.2")), "{text}");
         assert!(lines.contains(&words("tools role:worker all, not spawn_*")), "{text}");
+        assert!(
+            lines.contains(&words("provider nobody whatever the runner takes")),
+            "{text}"
+        );
         assert!(!text.contains("You work"), "{text}");
     }
 

@@ -72,14 +72,14 @@ impl Ui {
 
     /// A line about the way to the answer. It is a courtesy, so nothing fails if it cannot be written.
     pub(crate) fn note(self, text: impl Display) {
-        if !self.is_json() {
+        if matches!(self.output, Output::Text) {
             let _ = writeln!(anstream::stderr().lock(), "{text}");
         }
     }
 
     /// An error with its reason and what to do.
     pub(crate) fn error(self, error: &Error) {
-        if error.kind() == Kind::ClosedPipe {
+        if matches!(error.kind(), Kind::ClosedPipe | Kind::Answered) {
             return;
         }
         let mut err = anstream::stderr().lock();

@@ -1,0 +1,113 @@
+//! The listing: one row for each role.
+
+use troupe_proto::{common::v1::Scope, registry::v1::Agent};
+
+use crate::{
+    names,
+    ui::{self, Cell, Table, style},
+};
+
+/// The roles as a table.
+pub(super) fn table(agents: &[Agent]) -> String {
+    let mut table = Table::new([
+        "ROLE", "PERSONAS", "MODEL", "EFFORT", "SANDBOX", "SCOPE", "TOOLS", "WHAT FOR",
+    ]);
+    for agent in agents {
+        let personas: Vec<&str> = agent.agent_names.iter().map(|persona| persona.name.as_str()).collect();
+        table.row([
+            Cell::new(style::NAME, &agent.agent_type),
+            Cell::plain(or_dash(&personas.join(", "))),
+            Cell::plain(or_dash(agent.model())),
+            Cell::plain(or_dash(agent.reasoning_effort())),
+            Cell::plain(if agent.read_only() { "read-only" } else { "-" }),
+            scope(agent),
+            Cell::plain(tools(agent)),
+            Cell::new(style::DIM, &agent.description),
+        ]);
+    }
+    table.render(ui::columns())
+}
+
+fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
+fn scope(agent: &Agent) -> Cell {
+    let scope = agent
+        .source
+        .as_ref()
+        .map_or(Scope::Unspecified, |source| source.scope());
+    let look = match scope {
+        Scope::Project => style::GOOD,
+        Scope::Unspecified | Scope::User | Scope::System => style::PLAIN,
+    };
+    Cell::new(look, names::scope(scope).to_ascii_lowercase())
+}
+
+/// The tools in a word: all, or how many patterns allow and deny.
+fn tools(agent: &Agent) -> String {
+    match (agent.allow_list.len(), agent.deny_list.len()) {
+        (0, 0) => "all".to_owned(),
+        (0, _) if agent.deny_list.iter().any(|pattern| pattern == "*") => "none".to_owned(),
+        (0, denied) => format!("all but {denied}"),
+        (allowed, 0) => format!("{allowed} allowed"),
+        (allowed, denied) => format!("{allowed} allowed, {denied} denied"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::{common::v1::TemplateSource, registry::v1::Persona};
+
+    use super::*;
+
+    #[test]
+    fn a_row_tells_the_role() {
+        let agent = Agent {
+            agent_type: "explorer".to_owned(),
+            description: "Finds things".to_owned(),
+            allow_list: vec!["exec_command".to_owned(), "read_file".to_owned()],
+            agent_names: vec![Persona {
+                name: "fast".to_owned(),
+                ..Persona::default()
+            }],
+            model: Some("gpt-5.2".to_owned()),
+            read_only: Some(true),
+            source: Some(TemplateSource {
+                scope: Scope::Project.into(),
+                ..TemplateSource::default()
+            }),
+            ..Agent::default()
+        };
+        let text = ui::plain(&table(&[agent]));
+        let row = text.lines().nth(1).unwrap_or_default();
+        assert_eq!(
+            row.split_whitespace().collect::<Vec<_>>(),
+            [
+                "explorer",
+                "fast",
+                "gpt-5.2",
+                "-",
+                "read-only",
+                "project",
+                "2",
+                "allowed",
+                "Finds",
+                "things"
+            ]
+        );
+    }
+
+    #[test]
+    fn tools_in_a_word() {
+        let agent = |allow: &[&str], deny: &[&str]| Agent {
+            allow_list: allow.iter().map(ToString::to_string).collect(),
+            deny_list: deny.iter().map(ToString::to_string).collect(),
+            ..Agent::default()
+        };
+        assert_eq!(tools(&agent(&[], &[])), "all");
+        assert_eq!(tools(&agent(&[], &["*"])), "none");
+        assert_eq!(tools(&agent(&[], &["a"])), "all but 1");
+        assert_eq!(tools(&agent(&["a"], &["b"])), "1 allowed, 1 denied");
+    }
+}

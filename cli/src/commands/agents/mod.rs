@@ -1,0 +1,187 @@
+//! `troupe agents`: the roles that can be spawned here; one of them with everything; a new one.
+
+mod list;
+mod new;
+mod show;
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use troupe_proto::{
+    common::v1::Namespace,
+    registry::v1::{Agent, Diagnostic, ListAgentsRequest, Severity},
+};
+
+use crate::{
+    context::{Context, directory_text},
+    error::Result,
+    json, sanitize,
+    ui::style,
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe agents
+  troupe agents explorer --expanded
+  troupe agents show reviewer
+  troupe agents new auditor --persona strict --persona fast --read-only
+  troupe agents --output json | jq -r '.agents[].agent_type'";
+
+/// The arguments of `agents`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    /// What to do instead of listing
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// What to list
+    #[command(flatten)]
+    list: List,
+}
+
+/// What else there is to do with roles.
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Write a template to start from; never over an existing file
+    New(new::Args),
+    /// Show everything about one role
+    Show(show::Args),
+}
+
+/// The arguments of the listing.
+#[derive(Debug, clap::Args)]
+struct List {
+    /// One role only; `bug-hunter` and `bug_hunter` are the same
+    #[arg(value_name = "TYPE")]
+    agent_type: Option<String>,
+    /// With prompts, tool lists and where each role comes from
+    #[arg(long)]
+    expanded: bool,
+    /// The graph templates instead
+    #[arg(long)]
+    graph: bool,
+    /// Whose roles: the directory that an agent would work in [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+}
+
+/// Runs the action; without one, lists.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    match args.action {
+        Some(Action::New(args)) => new::run(&args, context),
+        Some(Action::Show(args)) => show::run(args, context).await,
+        None => list(args.list, context).await,
+    }
+}
+
+/// Lists the roles; broken templates are reported beside the good ones.
+async fn list(args: List, context: &Context) -> Result<()> {
+    let answer = fetch(args.cwd, args.agent_type, args.graph, context).await?;
+    context.ui.answer(
+        || {
+            json!({
+                "agents": answer.agents.iter().map(json::agent).collect::<Vec<_>>(),
+                "diagnostics": answer.diagnostics.iter().map(json::diagnostic).collect::<Vec<_>>(),
+            })
+        },
+        || {
+            if args.expanded {
+                let sections: Vec<String> = answer.agents.iter().map(show::section).collect();
+                sections.join("\n\n")
+            } else {
+                list::table(&answer.agents)
+            }
+        },
+    )?;
+    for diagnostic in &answer.diagnostics {
+        context.ui.note(finding(diagnostic));
+    }
+    Ok(())
+}
+
+/// Roles, with what was found in their files.
+struct Answer {
+    agents: Vec<Agent>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+/// Every page of the roles of a directory, or one role.
+async fn fetch(cwd: Option<PathBuf>, agent_type: Option<String>, graph: bool, context: &Context) -> Result<Answer> {
+    let cwd = directory_text(cwd)?;
+    let namespace = if graph {
+        Namespace::RoleTemplate
+    } else {
+        Namespace::AgentType
+    };
+    let mut registry = context.registry().await?;
+    let mut answer = Answer {
+        agents: Vec::new(),
+        diagnostics: Vec::new(),
+    };
+    let mut page_token = String::new();
+    loop {
+        let request = ListAgentsRequest {
+            cwd: cwd.clone(),
+            agent_type: agent_type.clone(),
+            namespace: namespace.into(),
+            // Always: the table shows model, effort and scope.
+            expanded: true,
+            allow_partial: true,
+            page_token,
+            ..ListAgentsRequest::default()
+        };
+        let page = registry.list_agents(request).await?.into_inner();
+        answer.agents.extend(page.agents);
+        answer.diagnostics.extend(page.diagnostics);
+        if page.next_page_token.is_empty() {
+            return Ok(answer);
+        }
+        page_token = page.next_page_token;
+    }
+}
+
+fn finding(diagnostic: &Diagnostic) -> String {
+    let (look, word) = match diagnostic.severity() {
+        Severity::Error => (style::BAD, "error:"),
+        Severity::Warning | Severity::Unspecified => (style::WARN, "warning:"),
+    };
+    let place = match diagnostic.line {
+        0 => diagnostic.path.clone(),
+        line => format!("{}:{line}", diagnostic.path),
+    };
+    let mut text = format!(
+        "{} {}: {}",
+        style::paint(look, word),
+        sanitize::line(&place),
+        sanitize::line(&diagnostic.message)
+    );
+    if !diagnostic.suggestion.is_empty() {
+        text.push_str(&format!("\n hint: {}", sanitize::line(&diagnostic.suggestion)));
+    }
+    text
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn parse(arguments: &[&str]) -> Args {
+        let line = ["troupe", "agents"].iter().chain(arguments);
+        let Command::Agents(args) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("not agents");
+        };
+        *args
+    }
+
+    #[test]
+    fn a_role_is_listed_and_an_action_is_done() {
+        assert_eq!(parse(&["explorer"]).list.agent_type.as_deref(), Some("explorer"));
+        assert!(parse(&["--expanded"]).list.expanded);
+        assert!(matches!(parse(&["show", "new"]).action, Some(Action::Show(_))));
+        assert!(matches!(parse(&["new", "auditor"]).action, Some(Action::New(_))));
+    }
+}

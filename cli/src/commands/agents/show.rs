@@ -1,0 +1,252 @@
+//! `troupe agents show`: everything about one role.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use tool_policy::{CANONICAL_TOOLS, Layer, Policy};
+use troupe_proto::{common::v1::MatchMode, registry::v1::Agent};
+
+use super::{fetch, finding};
+use crate::{
+    context::Context,
+    error::{Error, Result},
+    json, names, sanitize,
+    ui::{self, Line, style},
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe agents show reviewer
+  troupe agents show planner --graph
+  troupe agents show worker --output json | jq -r '.tools.allowed[]'";
+
+/// How wide the names of the fields are.
+const FIELD: usize = 13;
+
+/// The arguments of `agents show`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// The role; `bug-hunter` and `bug_hunter` are the same
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The graph template of that name
+    #[arg(long)]
+    graph: bool,
+    /// Whose role: the directory that an agent would work in [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+}
+
+/// Shows the role; a template with a defect that keeps it out of listings is explained instead.
+pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
+    let answer = fetch(args.cwd, Some(args.name.clone()), args.graph, context).await?;
+    for diagnostic in &answer.diagnostics {
+        context.ui.note(finding(diagnostic));
+    }
+    let Some(agent) = answer.agents.first() else {
+        let message = format!(
+            "the template of {:?} is not fit to be listed",
+            sanitize::line(&args.name)
+        );
+        return Err(Error::failure(message).hint("correct the file; `troupe lint` shows every finding with its line"));
+    };
+    let tools = Tools::of(agent);
+    context.ui.answer(
+        || {
+            json!({
+                "agent": json::agent(agent),
+                "tools": { "allowed": tools.allowed, "denied": tools.denied },
+                "diagnostics": answer.diagnostics.iter().map(json::diagnostic).collect::<Vec<_>>(),
+            })
+        },
+        || whole(agent, &tools),
+    )
+}
+
+/// What a role's lists come to, for the tools that every kind of runner knows. A parent may take more away.
+struct Tools {
+    allowed: Vec<&'static str>,
+    denied: Vec<&'static str>,
+}
+
+impl Tools {
+    fn of(agent: &Agent) -> Self {
+        let layer = Layer {
+            origin: format!("role:{}", agent.agent_type),
+            mode: match agent.r#match() {
+                MatchMode::Unspecified | MatchMode::Glob => tool_policy::MatchMode::Glob,
+                MatchMode::GlobIgnoreCase => tool_policy::MatchMode::GlobIgnoreCase,
+                MatchMode::Literal => tool_policy::MatchMode::Literal,
+            },
+            allow: agent.allow_list.clone(),
+            deny: agent.deny_list.clone(),
+        };
+        // The registry compiled the very same lists; if they do not compile here, nothing is promised.
+        let policy = Policy::compile(vec![layer]).ok();
+        let allows = |tool: &&'static str| policy.as_ref().is_some_and(|policy| policy.allows(tool));
+        let (allowed, denied) = CANONICAL_TOOLS.iter().copied().partition(allows);
+        Self { allowed, denied }
+    }
+}
+
+fn whole(agent: &Agent, tools: &Tools) -> String {
+    let mut text = section(agent);
+    text.push_str("\n\n");
+    let of_lists = match tools.denied.as_slice() {
+        [] => "every tool that its parent grants".to_owned(),
+        denied => format!("{}\n  not {}", tools.allowed.join(" "), denied.join(" ")),
+    };
+    text.push_str(&format!("{}\n  {of_lists}", heading("tools that the lists leave")));
+    for persona in &agent.agent_names {
+        if let Some(prompt) = &persona.prompt {
+            let title = format!("prompt of {}: {}", agent.agent_type, persona.name);
+            text.push_str(&format!("\n\n{}\n{}", heading(&title), quoted(prompt)));
+        }
+    }
+    text
+}
+
+fn heading(text: &str) -> String {
+    style::paint(style::HEADING, sanitize::line(text)).to_string()
+}
+
+/// A prompt, with a bar before each line.
+fn quoted(prompt: &str) -> String {
+    let lines: Vec<String> = sanitize::block(prompt)
+        .lines()
+        .map(|line| format!("  {} {line}", style::paint(style::DIM, "│")))
+        .collect();
+    lines.join("\n")
+}
+
+/// A role with its lists, its source and its default prompt.
+pub(super) fn section(agent: &Agent) -> String {
+    let columns = ui::columns();
+    let field = |name: &str, value: &str| match value {
+        "" => None,
+        value => Some(
+            Line::default()
+                .mark(style::DIM, format!("  {name:<FIELD$}"))
+                .word(style::PLAIN, value)
+                .render(columns),
+        ),
+    };
+    let head = Line::default()
+        .mark(style::NAME, sanitize::line(&agent.agent_type))
+        .word(style::PLAIN, &agent.description)
+        .render(columns);
+    let mut lines = vec![head];
+    lines.extend(field("model", agent.model()));
+    lines.extend(field("effort", agent.reasoning_effort()));
+    lines.extend(field("sandbox", if agent.read_only() { "read-only" } else { "" }));
+    lines.extend(field("allowed", &agent.allow_list.join(" ")));
+    lines.extend(field("denied", &agent.deny_list.join(" ")));
+    lines.extend(field("matched", matched(agent)));
+    lines.extend(field("may spawn", &agent.spawn_list.join(" ")));
+    lines.extend(field("may grant", &agent.grant_list.join(" ")));
+    lines.extend(field("keywords", &agent.keywords.join(" ")));
+    lines.extend(field("version", agent.version()));
+    lines.extend(field("capabilities", &agent.capabilities.join(" ")));
+    lines.extend(field("constraints", &agent.constraints.join(" ")));
+    if let Some(source) = &agent.source {
+        let scope = names::scope(source.scope()).to_ascii_lowercase();
+        lines.extend(field("from", &format!("{scope}: {}", source.path)));
+        lines.extend(field("dialect", &names::dialect(source.dialect()).to_ascii_lowercase()));
+        lines.extend(field("digest", &source.digest));
+        for hidden in &source.shadowed {
+            lines.extend(field("hides", hidden));
+        }
+    }
+    for persona in &agent.agent_names {
+        let defaults = [persona.model(), persona.reasoning_effort()].join(" ");
+        let text = format!("{}  {}  {}", persona.name, persona.description, defaults);
+        lines.extend(field("persona", text.trim_end()));
+    }
+    if let Some(prompt) = &agent.default_prompt {
+        lines.push(quoted(prompt));
+    }
+    lines.join("\n")
+}
+
+/// How patterns are compared, where it is not the usual way.
+fn matched(agent: &Agent) -> &'static str {
+    if agent.allow_list.is_empty() && agent.deny_list.is_empty() {
+        return "";
+    }
+    match agent.r#match() {
+        MatchMode::Unspecified | MatchMode::Glob => "",
+        MatchMode::GlobIgnoreCase => "whatever the case",
+        MatchMode::Literal => "as literal names",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::{
+        common::v1::{Scope, TemplateSource},
+        registry::v1::Persona,
+    };
+
+    use super::*;
+
+    fn explorer() -> Agent {
+        Agent {
+            agent_type: "explorer".to_owned(),
+            description: "Finds things".to_owned(),
+            allow_list: vec!["exec_command".to_owned(), "read_*".to_owned()],
+            deny_list: vec!["read_mcp_resource".to_owned()],
+            agent_names: vec![Persona {
+                name: "fast".to_owned(),
+                description: "Quickly".to_owned(),
+                prompt: Some("Be fast.".to_owned()),
+                ..Persona::default()
+            }],
+            keywords: vec!["find".to_owned()],
+            default_prompt: Some("You explore.\u{1b}[2J".to_owned()),
+            source: Some(TemplateSource {
+                scope: Scope::Project.into(),
+                path: "/p/.codex/.agents/explorer.md".to_owned(),
+                shadowed: vec!["embedded:agents/explorer.md".to_owned()],
+                ..TemplateSource::default()
+            }),
+            ..Agent::default()
+        }
+    }
+
+    #[test]
+    fn a_section_tells_where_a_role_comes_from_and_what_it_says() {
+        let text = ui::plain(&section(&explorer()));
+        for expected in [
+            "exec_command read_*",
+            "project: /p/.codex",
+            "embedded:agents",
+            "fast Quickly",
+            "You explore.[2J",
+            "keywords",
+        ] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+        assert!(!text.contains("Be fast."), "{text}");
+    }
+
+    #[test]
+    fn the_whole_tells_tools_and_every_prompt() {
+        let agent = explorer();
+        let tools = Tools::of(&agent);
+        assert_eq!(tools.allowed, ["exec_command", "read_file"]);
+        assert!(tools.denied.contains(&"apply_patch") && tools.denied.contains(&"read_mcp_resource"));
+        let text = ui::plain(&whole(&agent, &tools));
+        assert!(text.contains("  exec_command read_file\n  not spawn_agent"), "{text}");
+        assert!(text.ends_with("prompt of explorer: fast\n  │ Be fast."), "{text}");
+    }
+
+    #[test]
+    fn without_lists_a_role_has_what_its_parent_grants() {
+        let agent = Agent {
+            agent_type: "free".to_owned(),
+            ..Agent::default()
+        };
+        assert!(ui::plain(&whole(&agent, &Tools::of(&agent))).contains("every tool that its parent grants"));
+    }
+}

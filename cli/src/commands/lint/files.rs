@@ -1,0 +1,316 @@
+//! Which files are checked, in which dialect, and how they are read.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    fs::{self, File},
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use registry_svc::domain::{
+    diagnostic::{Diagnostic, Finding},
+    lint::MAX_BYTES,
+    name::AgentType,
+};
+
+use super::kind::Kind;
+use crate::{
+    error::{Error, Result},
+    places,
+};
+
+/// A directory with more entries than this is not read by the registry at all.
+const MAX_ENTRIES: usize = 2_000;
+/// Files for people, whatever directory they lie in.
+const NEVER_TEMPLATES: &[&str] = &["readme", "agents"];
+/// What the preamble of a graph template starts with.
+const GRAPH_OPENER: &[u8] = b"[template]";
+
+/// What is to be checked, each file once, in order of precedence and name.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// The files with their dialects; `None`: the text decides.
+    pub(super) files: Vec<(PathBuf, Option<Kind>)>,
+    /// Findings about directories and about files that are not read.
+    pub(super) findings: Vec<Diagnostic>,
+    seen: BTreeSet<PathBuf>,
+}
+
+impl Files {
+    /// The templates of the project around a directory, and with `home` those of the user too.
+    pub(super) fn of_places(start: &Path, home: Option<&Path>, with_user: bool) -> Self {
+        let mut files = Self::default();
+        let is_user = |directory: &Path| home.is_some_and(|home| same(home, directory));
+        let project = places::project(start, home);
+        for (folder, kind) in Kind::PLACES {
+            for directory in project.iter().filter(|directory| !is_user(directory)) {
+                files.directory(&directory.join(folder), Some(*kind));
+            }
+        }
+        let repository = project.last().map_or(start, PathBuf::as_path);
+        files.directory(&repository.join(places::GRAPHS), Some(Kind::Graph));
+        if let (Some(home), true) = (home, with_user) {
+            for (folder, kind) in Kind::PLACES {
+                files.directory(&home.join(folder), Some(*kind));
+            }
+        }
+        files
+    }
+
+    /// What the command line names. A directory that is neither a place of templates nor holds one is read as it is.
+    ///
+    /// # Errors
+    ///
+    /// A path that is not there.
+    pub(super) fn named(paths: &[PathBuf], kind: Option<Kind>) -> Result<Self> {
+        let mut files = Self::default();
+        for path in paths {
+            let metadata = fs::metadata(path)
+                .map_err(|error| Error::usage(format!("cannot check {}: {error}", path.display())))?;
+            if !metadata.is_dir() {
+                files.file(path.clone(), kind.or_else(|| Kind::of_place(path)));
+                continue;
+            }
+            let found: Vec<_> = Kind::PLACES
+                .iter()
+                .chain(&[(places::GRAPHS, Kind::Graph)])
+                .map(|(folder, of_folder)| (path.join(folder), *of_folder))
+                .filter(|(directory, _)| directory.is_dir())
+                .collect();
+            if found.is_empty() {
+                files.directory(path, kind.or_else(|| Kind::of_directory(path)));
+            }
+            for (directory, of_folder) in found {
+                files.directory(&directory, Some(kind.unwrap_or(of_folder)));
+            }
+        }
+        Ok(files)
+    }
+
+    fn directory(&mut self, directory: &Path, kind: Option<Kind>) {
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            // A place without templates.
+            Err(_) if !directory.exists() => return,
+            Err(error) => return self.note(directory, format!("the directory cannot be read: {error}")),
+        };
+        let mut names = Vec::new();
+        for (count, entry) in entries.enumerate() {
+            if count >= MAX_ENTRIES {
+                let why = format!("the directory has over {MAX_ENTRIES} entries; none of its templates is used");
+                return self.note(directory, why);
+            }
+            match entry {
+                Ok(entry) => names.push(entry.file_name()),
+                Err(error) => return self.note(directory, format!("the directory cannot be read: {error}")),
+            }
+        }
+        names.sort();
+        let paths = names
+            .iter()
+            .filter(|name| is_candidate(Path::new(name), kind))
+            .map(|name| directory.join(name))
+            // A directory of that name was never meant as a template.
+            .filter(|path| !path.is_dir())
+            .collect::<Vec<_>>();
+        if kind == Some(Kind::Role) {
+            self.names(&paths);
+        }
+        for path in paths {
+            self.file(path, kind);
+        }
+    }
+
+    /// Two files of one directory with one name: the second is never used.
+    fn names(&mut self, paths: &[PathBuf]) {
+        let mut taken: BTreeMap<AgentType, &Path> = BTreeMap::new();
+        for path in paths {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+            let Ok(name) = AgentType::parse(&stem) else { continue };
+            match taken.get(&name) {
+                Some(first) => {
+                    let message = format!("not used: {} has the same name \"{name}\"", first.display());
+                    let finding = Finding::warning(None, message).suggest("rename one of the two files");
+                    self.findings.push(diagnostic(path, finding));
+                }
+                None => {
+                    taken.insert(name, path);
+                }
+            }
+        }
+    }
+
+    fn file(&mut self, path: PathBuf, kind: Option<Kind>) {
+        let identity = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        if self.seen.insert(identity) {
+            self.files.push((path, kind));
+        }
+    }
+
+    fn note(&mut self, path: &Path, why: String) {
+        self.findings.push(diagnostic(path, Finding::error(None, why)));
+    }
+}
+
+/// A finding about a file or directory.
+pub(super) fn diagnostic(path: &Path, finding: Finding) -> Diagnostic {
+    Diagnostic {
+        path: path.display().to_string(),
+        dialect: None,
+        finding,
+    }
+}
+
+/// The bytes of a template, at most one more than may be.
+///
+/// # Errors
+///
+/// Why the registry could not read it either.
+pub(super) fn read(path: &Path) -> std::result::Result<Vec<u8>, Finding> {
+    let refused = |why: String| Finding::error(None, why);
+    let failed = |error: std::io::Error| refused(format!("cannot be read: {error}"));
+    // Before it is opened: opening a pipe waits for its writer.
+    let metadata = fs::metadata(path).map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(refused("not a regular file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    // One byte more than is allowed, so that the check of the text sees what is too much.
+    file.take(MAX_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    Ok(bytes)
+}
+
+/// What a text that lies in no place of templates is most likely written in.
+pub(super) fn guess(bytes: &[u8]) -> Kind {
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if text.trim_ascii_start().starts_with(GRAPH_OPENER) {
+        Kind::Graph
+    } else {
+        Kind::Role
+    }
+}
+
+fn is_candidate(name: &Path, kind: Option<Kind>) -> bool {
+    let is = |part: Option<&OsStr>, text: &str| part.is_some_and(|part| part.eq_ignore_ascii_case(text));
+    let extension = name.extension();
+    let fits = is(extension, "md") || (kind == Some(Kind::Foreign) && is(extension, "toml"));
+    fits && !NEVER_TEMPLATES.iter().any(|never| is(name.file_stem(), never))
+}
+
+/// Whether two paths lead to one directory.
+fn same(one: &Path, other: &Path) -> bool {
+    one == other || fs::canonicalize(one).is_ok_and(|one| fs::canonicalize(other).is_ok_and(|other| one == other))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        fn new(paths: &[&str]) -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            for path in paths {
+                let path = directory.path().join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, "x").unwrap();
+            }
+            Self(directory)
+        }
+
+        fn at(&self, path: &str) -> PathBuf {
+            fs::canonicalize(self.0.path()).unwrap().join(path)
+        }
+
+        fn shown(&self, files: &Files) -> Vec<(String, Option<Kind>)> {
+            let base = self.at("");
+            let name = |path: &Path| path.strip_prefix(&base).unwrap().display().to_string();
+            files.files.iter().map(|(path, kind)| (name(path), *kind)).collect()
+        }
+    }
+
+    #[test]
+    fn the_places_of_a_project_are_walked_nearest_first() {
+        let tree = Tree::new(&[
+            "repo/.git/HEAD",
+            "repo/.codex/.agents/worker.md",
+            "repo/.codex/.agents/README.md",
+            "repo/.codex/agents/helper.md",
+            "repo/docs/templates/planner.md",
+            "repo/a/.codex/.agents/worker.md",
+            "repo/a/docs/templates/not-at-the-root.md",
+            "home/.codex/.agents/mine.md",
+            ".codex/.agents/outside.md",
+        ]);
+        let home = tree.at("home");
+        let project = Files::of_places(&tree.at("repo/a"), Some(&home), false);
+        let expected = [
+            ("repo/a/.codex/.agents/worker.md", Kind::Role),
+            ("repo/.codex/.agents/worker.md", Kind::Role),
+            ("repo/.codex/agents/helper.md", Kind::CodexAgent),
+            ("repo/docs/templates/planner.md", Kind::Graph),
+        ]
+        .map(|(path, kind)| (path.to_owned(), Some(kind)));
+        assert_eq!(tree.shown(&project), expected);
+        let with_user = Files::of_places(&tree.at("repo/a"), Some(&home), true);
+        assert_eq!(tree.shown(&with_user).last().unwrap().0, "home/.codex/.agents/mine.md");
+    }
+
+    #[test]
+    fn a_home_is_never_a_project_too() {
+        let tree = Tree::new(&["home/.codex/.agents/mine.md", "home/work/file"]);
+        let home = tree.at("home");
+        assert!(
+            tree.shown(&Files::of_places(&tree.at("home/work"), Some(&home), false))
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn named_directories_are_projects_places_or_plain() {
+        let tree = Tree::new(&[
+            "repo/.codex/.agents/worker.md",
+            "plain/one.md",
+            "plain/two.txt",
+            "theirs/.claude/agents/x.md",
+        ]);
+        let named = |path: &str| tree.shown(&Files::named(&[tree.at(path)], None).unwrap());
+        assert_eq!(
+            named("repo"),
+            [("repo/.codex/.agents/worker.md".to_owned(), Some(Kind::Role))]
+        );
+        assert_eq!(named("repo"), named("repo/.codex/.agents"));
+        assert_eq!(named("plain"), [("plain/one.md".to_owned(), None)]);
+        assert_eq!(
+            named("theirs/.claude/agents"),
+            [("theirs/.claude/agents/x.md".to_owned(), Some(Kind::Foreign))]
+        );
+        assert!(Files::named(&[tree.at("nowhere")], None).is_err());
+    }
+
+    #[test]
+    fn a_second_file_of_one_name_is_reported() {
+        let tree = Tree::new(&["r/.codex/.agents/Worker.md", "r/.codex/.agents/worker.md"]);
+        let files = Files::named(&[tree.at("r")], None).unwrap();
+        // A file system that ignores case has one file only.
+        if files.files.len() == 2 {
+            assert!(files.findings[0].finding.message.contains("the same name \"worker\""));
+        }
+    }
+
+    #[test]
+    fn what_the_registry_refuses_is_refused() {
+        let tree = Tree::new(&["a.md"]);
+        assert_eq!(read(&tree.at("a.md")).unwrap(), b"x");
+        assert!(read(&tree.at("")).is_err() && read(&tree.at("none")).is_err());
+        fs::write(tree.at("large.md"), vec![b'x'; 2 * MAX_BYTES]).unwrap();
+        assert_eq!(read(&tree.at("large.md")).unwrap().len(), MAX_BYTES + 1);
+        assert_eq!((guess(b"[template]\n"), guess(b"---\n")), (Kind::Graph, Kind::Role));
+    }
+}

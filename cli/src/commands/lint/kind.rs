@@ -1,0 +1,81 @@
+//! In which dialect a file is read, told by its place.
+
+use std::path::{self, Path};
+
+use clap::ValueEnum;
+use registry_svc::domain::lint::LintKind;
+
+use crate::places;
+
+/// A family of dialects that lies in one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Kind {
+    /// `.codex/.agents/*.md`
+    Role,
+    /// `.codex/agents/*.md`: profiles and subagents, told apart by their keys
+    #[value(name = "profile", alias = "subagent")]
+    CodexAgent,
+    /// `docs/templates/*.md`
+    Graph,
+    /// Agent files of other programs
+    Foreign,
+}
+
+impl Kind {
+    /// The places below a project's directories and a home, in order of precedence.
+    pub(super) const PLACES: &[(&str, Self)] = &[(places::ROLES, Self::Role), (places::PROFILES, Self::CodexAgent)];
+
+    /// The dialect of a file by the directory that it lies in; `None` for a place like any other.
+    pub(super) fn of_place(path: &Path) -> Option<Self> {
+        let kind = LintKind::of_path(&path::absolute(path).ok()?.display().to_string())?;
+        Some(match kind {
+            LintKind::Role => Self::Role,
+            LintKind::CodexAgent => Self::CodexAgent,
+            LintKind::Graph => Self::Graph,
+            LintKind::Foreign => Self::Foreign,
+        })
+    }
+
+    /// The dialect of the files of a directory.
+    pub(super) fn of_directory(directory: &Path) -> Option<Self> {
+        // Programs differ in how their files are called.
+        let names = ["x.md", "x.agent.md", "x.toml"];
+        names.iter().find_map(|name| Self::of_place(&directory.join(name)))
+    }
+}
+
+impl From<Kind> for LintKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Role => Self::Role,
+            Kind::CodexAgent => Self::CodexAgent,
+            Kind::Graph => Self::Graph,
+            Kind::Foreign => Self::Foreign,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_tells_the_dialect() {
+        for (path, kind) in [
+            ("/p/.codex/.agents/a.md", Some(Kind::Role)),
+            ("/p/.codex/agents/a.md", Some(Kind::CodexAgent)),
+            ("/p/docs/templates/a.md", Some(Kind::Graph)),
+            ("/p/.claude/agents/a.md", Some(Kind::Foreign)),
+            ("/p/.github/agents/a.agent.md", Some(Kind::Foreign)),
+            ("/p/a.md", None),
+        ] {
+            assert_eq!(Kind::of_place(Path::new(path)), kind, "{path}");
+        }
+        assert_eq!(
+            Kind::of_directory(Path::new("/p/.codex/agents")),
+            Some(Kind::CodexAgent)
+        );
+        assert_eq!(Kind::of_directory(Path::new("/p/.github/agents")), Some(Kind::Foreign));
+        assert_eq!(Kind::of_directory(Path::new("/p")), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! `troupe lint`: what is wrong or odd with template files, without a running service.
+
+mod files;
+mod kind;
+mod sarif;
+
+use std::{
+    env,
+    path::{self, Path, PathBuf},
+};
+
+use registry_svc::domain::{
+    diagnostic::{Diagnostic, Severity},
+    lint::lint_text,
+};
+use serde_json::{Value, json};
+
+use self::{files::Files, kind::Kind};
+use crate::{
+    args::Output,
+    context::{Context, directory},
+    error::{Error, Result},
+    places, sanitize,
+    ui::style,
+};
+
+const AFTER_HELP: &str = "\
+Without PATH: the templates of the project around the current directory, up to the one that has `.git`.
+
+Examples:
+  troupe lint
+  troupe lint --user --strict
+  troupe lint .codex/.agents/auditor.md
+  troupe lint --output sarif > troupe.sarif
+
+Exit codes: 0 no error, 1 an error (or a warning, with --strict), 2 wrong usage.";
+
+/// The arguments of `lint`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Files, or directories that hold templates
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// The user's templates too
+    #[arg(long, conflicts_with = "paths")]
+    user: bool,
+    /// Where `.codex/` of the user scope lies [default: the user's home]
+    #[arg(long, value_name = "DIR")]
+    home: Option<PathBuf>,
+    /// Whose project [default: the current directory]
+    #[arg(long, value_name = "DIR", conflicts_with = "paths")]
+    cwd: Option<PathBuf>,
+    /// How the files are written [default: by the place of each]
+    #[arg(long, value_name = "DIALECT", value_enum, requires = "paths")]
+    dialect: Option<Kind>,
+    /// Fail on warnings too
+    #[arg(long)]
+    strict: bool,
+}
+
+/// What came of a run.
+#[derive(Debug, Default)]
+struct Report {
+    checked: usize,
+    findings: Vec<Diagnostic>,
+}
+
+/// Checks, and fails if there is an error.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let report = check(gather(args)?);
+    let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
+    match context.global.output {
+        Output::Text => context.ui.line(text(&report))?,
+        Output::Json => context.ui.json(&to_json(&report))?,
+        Output::Sarif => context.ui.json(&sarif::log(&report.findings))?,
+    }
+    if errors > 0 || (args.strict && warnings > 0) {
+        return Err(Error::answered(summary(&report)));
+    }
+    Ok(())
+}
+
+fn gather(args: &Args) -> Result<Files> {
+    if !args.paths.is_empty() {
+        return Files::named(&args.paths, args.dialect);
+    }
+    let start = directory(args.cwd.clone())?;
+    if !start.is_dir() {
+        return Err(Error::usage(format!("{} is not a directory", start.display())));
+    }
+    // Without a home there is still a project.
+    let home = match places::home(args.home.clone()) {
+        Ok(home) => Some(home),
+        Err(error) if args.user => return Err(error),
+        Err(_) => None,
+    };
+    Ok(Files::of_places(&start, home.as_deref(), args.user))
+}
+
+fn check(files: Files) -> Report {
+    let mut report = Report {
+        checked: files.files.len(),
+        findings: files.findings,
+    };
+    for (path, kind) in files.files {
+        match files::read(&path) {
+            Ok(bytes) => {
+                let kind = kind.unwrap_or_else(|| files::guess(&bytes));
+                // The directories on the way tell whose format a foreign file has.
+                let name = path::absolute(&path).unwrap_or(path).display().to_string();
+                report.findings.extend(lint_text(&name, kind.into(), &bytes));
+            }
+            Err(finding) => report.findings.push(files::diagnostic(&path, finding)),
+        }
+    }
+    report
+        .findings
+        .sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
+    let here = env::current_dir().ok();
+    for diagnostic in &mut report.findings {
+        diagnostic.path = shown(&diagnostic.path, here.as_deref());
+    }
+    report
+}
+
+/// The path from here, if it lies below.
+fn shown(path: &str, here: Option<&Path>) -> String {
+    here.and_then(|here| Path::new(path).strip_prefix(here).ok())
+        .filter(|path| !path.as_os_str().is_empty())
+        .map_or_else(|| path.to_owned(), |path| path.display().to_string())
+}
+
+impl Report {
+    fn count(&self, severity: Severity) -> usize {
+        let of = |diagnostic: &&Diagnostic| diagnostic.finding.severity == severity;
+        self.findings.iter().filter(of).count()
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut lines: Vec<String> = report.findings.iter().map(line).collect();
+    lines.push(summary(report));
+    lines.join("\n")
+}
+
+fn line(diagnostic: &Diagnostic) -> String {
+    let finding = &diagnostic.finding;
+    let (look, word) = match finding.severity {
+        Severity::Error => (style::BAD, "error"),
+        Severity::Warning => (style::WARN, "warning"),
+    };
+    // Every line has a line number, so that editors can jump to it.
+    let mut text = format!(
+        "{}:{}: {} {}",
+        sanitize::line(&diagnostic.path),
+        finding.line.unwrap_or(1),
+        style::paint(look, format_args!("{word}:")),
+        sanitize::line(&finding.message)
+    );
+    if let Some(suggestion) = &finding.suggestion {
+        text.push_str(&format!(
+            "\n  {} {}",
+            style::paint(style::NAME, "hint:"),
+            sanitize::line(suggestion)
+        ));
+    }
+    text
+}
+
+fn summary(report: &Report) -> String {
+    let count = |number: usize, one: &str| match number {
+        1 => format!("1 {one}"),
+        several => format!("{several} {one}s"),
+    };
+    format!(
+        "{} checked: {}, {}",
+        count(report.checked, "file"),
+        count(report.count(Severity::Error), "error"),
+        count(report.count(Severity::Warning), "warning")
+    )
+}
+
+fn to_json(report: &Report) -> Value {
+    json!({
+        "files": report.checked,
+        "errors": report.count(Severity::Error),
+        "warnings": report.count(Severity::Warning),
+        "diagnostics": report.findings.iter().map(|diagnostic| json!({
+            "path": diagnostic.path,
+            "line": diagnostic.finding.line.unwrap_or(0),
+            "dialect": diagnostic.dialect.map(|dialect| dialect.to_string().to_ascii_uppercase()),
+            "severity": match diagnostic.finding.severity {
+                Severity::Error => "ERROR",
+                Severity::Warning => "WARNING",
+            },
+            "message": diagnostic.finding.message,
+            "suggestion": diagnostic.finding.suggestion.as_deref().unwrap_or_default(),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use std::fs;
+
+    use registry_svc::domain::diagnostic::Finding;
+
+    use super::*;
+    use crate::ui::plain;
+
+    #[test]
+    fn a_finding_is_one_line_with_its_hint_below() {
+        let finding = Finding::error(Some(3), "bad\u{1b}[2J key").suggest("remove it");
+        let diagnostic = files::diagnostic(Path::new("a.md"), finding);
+        assert_eq!(
+            plain(&line(&diagnostic)),
+            "a.md:3: error: bad[2J key\n  hint: remove it"
+        );
+        let warning = files::diagnostic(Path::new("a.md"), Finding::warning(None, "odd"));
+        assert_eq!(plain(&line(&warning)), "a.md:1: warning: odd");
+    }
+
+    #[test]
+    fn a_run_counts_what_it_finds() {
+        let directory = tempfile::tempdir().unwrap();
+        let roles = directory.path().join(places::ROLES);
+        fs::create_dir_all(&roles).unwrap();
+        fs::write(roles.join("good.md"), "---\ndescription: d\n---\nWork.\n").unwrap();
+        fs::write(roles.join("open.md"), "---\ndescription: d\n").unwrap();
+        fs::write(roles.join("odd.md"), "---\ndescription: d\ncolour: red\n---\nWork.\n").unwrap();
+        let report = check(Files::named(&[directory.path().to_owned()], None).unwrap());
+        assert_eq!(summary(&report), "3 files checked: 1 error, 1 warning");
+        let json = to_json(&report);
+        assert_eq!((&json["files"], &json["errors"]), (&json!(3), &json!(1)));
+        assert_eq!(json["diagnostics"].as_array().map(Vec::len), Some(2));
+    }
+
+    #[test]
+    fn paths_are_shown_from_here() {
+        assert_eq!(shown("/p/a.md", Some(Path::new("/p"))), "a.md");
+        assert_eq!(shown("/q/a.md", Some(Path::new("/p"))), "/q/a.md");
+        assert_eq!(shown("a.md", Some(Path::new("/p"))), "a.md");
+    }
+}

@@ -1,0 +1,138 @@
+//! Findings as SARIF 2.1.0, the format that code scanners read.
+
+use std::path::Path;
+
+use registry_svc::domain::diagnostic::{Diagnostic, Severity};
+use serde_json::{Value, json};
+
+/// The two rules: a finding's severity says which one it breaks.
+const RULES: [(&str, &str, &str); 2] = [
+    (
+        "template-error",
+        "The template cannot be used, or not for everything.",
+        "error",
+    ),
+    (
+        "template-warning",
+        "The template works, but probably not as its author meant it.",
+        "warning",
+    ),
+];
+
+/// The log of one run.
+pub(super) fn log(findings: &[Diagnostic]) -> Value {
+    let rules: Vec<Value> = RULES
+        .iter()
+        .map(|(id, text, level)| {
+            json!({
+                "id": id,
+                "shortDescription": { "text": text },
+                "helpUri": concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/templates.md"),
+                "defaultConfiguration": { "level": level },
+            })
+        })
+        .collect();
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {
+                "driver": {
+                    "name": "troupe lint",
+                    "version": env!("CARGO_PKG_VERSION"),
+                    "informationUri": env!("CARGO_PKG_REPOSITORY"),
+                    "rules": rules,
+                },
+            },
+            "columnKind": "unicodeCodePoints",
+            "results": findings.iter().map(result).collect::<Vec<_>>(),
+        }],
+    })
+}
+
+fn result(diagnostic: &Diagnostic) -> Value {
+    let finding = &diagnostic.finding;
+    let rule = match finding.severity {
+        Severity::Error => 0,
+        Severity::Warning => 1,
+    };
+    let (id, _, level) = RULES[rule];
+    let text = match &finding.suggestion {
+        Some(suggestion) => format!("{}. {suggestion}", finding.message),
+        None => finding.message.clone(),
+    };
+    json!({
+        "ruleId": id,
+        "ruleIndex": rule,
+        "level": level,
+        "message": { "text": text },
+        "locations": [{
+            "physicalLocation": {
+                "artifactLocation": { "uri": uri(Path::new(&diagnostic.path)) },
+                // A finding about the whole file stands at its start: viewers want a line.
+                "region": { "startLine": finding.line.unwrap_or(1).max(1) },
+            },
+        }],
+    })
+}
+
+/// The path as a URI reference: relative paths stay relative to where `lint` ran.
+fn uri(path: &Path) -> String {
+    let mut uri = String::new();
+    if path.is_absolute() {
+        uri.push_str("file://");
+    }
+    for byte in path.display().to_string().bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => uri.push(char::from(byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use registry_svc::domain::diagnostic::Finding;
+
+    use super::*;
+
+    #[test]
+    fn a_log_has_tool_rules_and_located_results() {
+        let diagnostic = |line, finding: Finding| Diagnostic {
+            path: "my dir/a.md".to_owned(),
+            dialect: None,
+            finding: Finding { line, ..finding },
+        };
+        let log = log(&[
+            diagnostic(Some(4), Finding::warning(None, "unknown key").suggest("remove it")),
+            diagnostic(None, Finding::error(None, "broken")),
+        ]);
+        assert_eq!(log["version"], "2.1.0");
+        let run = &log["runs"][0];
+        assert_eq!(run["tool"]["driver"]["rules"].as_array().map(Vec::len), Some(2));
+        let (warning, error) = (&run["results"][0], &run["results"][1]);
+        assert_eq!(
+            (&warning["ruleId"], &warning["level"]),
+            (&json!("template-warning"), &json!("warning"))
+        );
+        assert_eq!(warning["message"]["text"], "unknown key. remove it");
+        let place = &warning["locations"][0]["physicalLocation"];
+        assert_eq!(
+            place,
+            &json!({"artifactLocation": {"uri": "my%20dir/a.md"}, "region": {"startLine": 4}})
+        );
+        assert_eq!(
+            (
+                &error["ruleIndex"],
+                &error["locations"][0]["physicalLocation"]["region"]["startLine"]
+            ),
+            (&json!(0), &json!(1))
+        );
+    }
+
+    #[test]
+    fn an_absolute_path_is_a_file_uri() {
+        assert_eq!(uri(Path::new("/a b/ü.md")), "file:///a%20b/%C3%BC.md");
+    }
+}

@@ -1,0 +1,89 @@
+//! Where template files lie, seen from here: what `lint` reads and `agents new` writes, without a running service.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use svc_kit::paths;
+
+use crate::error::{Error, Result};
+
+/// Roles, in a project and in a home.
+pub(crate) const ROLES: &str = ".codex/.agents";
+/// Profiles and subagents, in a project and in a home.
+pub(crate) const PROFILES: &str = ".codex/agents";
+/// Graph templates, at a repository's root only.
+pub(crate) const GRAPHS: &str = "docs/templates";
+/// How many directories there are at most from here to the root; deeper paths do not exist on any system of ours.
+const MAX_DEPTH: usize = 256;
+
+/// The directories of the project around a directory, nearest first: up to the one that has `.git`, which may be a
+/// file. Without one: up to the user's home if it lies above, else up to the file system's root.
+pub(crate) fn project(start: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let mut directories = Vec::new();
+    for directory in start.ancestors().take(MAX_DEPTH) {
+        directories.push(directory.to_owned());
+        let is_repository = fs::symlink_metadata(directory.join(".git")).is_ok();
+        if is_repository || home == Some(directory) {
+            break;
+        }
+    }
+    directories
+}
+
+/// The root of the repository around a directory; without one, the directory itself.
+pub(crate) fn repository(start: &Path) -> PathBuf {
+    start
+        .ancestors()
+        .take(MAX_DEPTH)
+        .find(|directory| fs::symlink_metadata(directory.join(".git")).is_ok())
+        .unwrap_or(start)
+        .to_owned()
+}
+
+/// The home whose `.codex/` is the user scope: the one given, `TROUPE_HOME`, else the user's.
+pub(crate) fn home(given: Option<PathBuf>) -> Result<PathBuf> {
+    let home = match given {
+        Some(home) => home,
+        None => paths::default_home().map_err(|error| Error::failure(error.to_string()))?,
+    };
+    if home.is_absolute() {
+        return Ok(home);
+    }
+    env::current_dir()
+        .map(|here| here.join(home))
+        .map_err(|error| Error::failure(format!("cannot tell the current directory: {error}")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_ends_at_its_repository_and_a_worktrees_git_is_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(directory.path()).unwrap();
+        fs::create_dir_all(base.join("repo/a/b")).unwrap();
+        fs::write(base.join("repo/.git"), "gitdir: elsewhere\n").unwrap();
+        let start = base.join("repo/a/b");
+        assert_eq!(
+            project(&start, None),
+            [base.join("repo/a/b"), base.join("repo/a"), base.join("repo")]
+        );
+        assert_eq!(repository(&start), base.join("repo"));
+    }
+
+    #[test]
+    fn without_a_repository_the_home_is_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(directory.path()).unwrap();
+        fs::create_dir_all(base.join("a/b")).unwrap();
+        assert_eq!(
+            project(&base.join("a/b"), Some(&base)),
+            [base.join("a/b"), base.join("a"), base.clone()]
+        );
+        assert_eq!(repository(&base.join("a/b")), base.join("a/b"));
+    }
+}
