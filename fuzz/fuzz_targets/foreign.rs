@@ -1,0 +1,20 @@
+//! The agent files of other programs.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use registry_svc::domain::lint::LintKind;
+
+/// A name in each program's manner: what a file is called and where it lies says how it is read.
+const PATHS: &[&str] = &[
+    ".claude/agents/fuzzed.md",
+    ".opencode/agents/fuzzed.md",
+    ".github/agents/fuzzed.agent.md",
+    ".gemini/agents/fuzzed.md",
+    ".codex/agents/fuzzed.toml",
+];
+
+fuzz_target!(|bytes: &[u8]| {
+    for path in PATHS {
+        troupe_fuzz::lint(path, LintKind::Foreign, bytes);
+    }
+});
