@@ -20,6 +20,12 @@ pub type Client = AgentSupervisorServiceClient<Channel>;
 
 /// Starts `up` over a home, and connects once it is ready.
 pub async fn start(home: &Path) -> (Child, Client) {
+    let (process, client, _) = start_with_channel(home).await;
+    (process, client)
+}
+
+/// As [`start`], with the connection, for other services of the supervisor.
+pub async fn start_with_channel(home: &Path) -> (Child, Client, Channel) {
     let ready = home.join("ready.json");
     let _ = fs::remove_file(&ready);
     let mut process = Command::new(env!("CARGO_BIN_EXE_troupe"))
@@ -55,8 +61,12 @@ pub async fn start(home: &Path) -> (Child, Client) {
     })
     .await
     .unwrap();
-    let client = Client::connect(format!("http://{address}")).await.unwrap();
-    (process, client)
+    let channel = Channel::from_shared(format!("http://{address}"))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    (process, Client::new(channel.clone()), channel)
 }
 
 /// The log of a session from its beginning.

@@ -75,6 +75,8 @@ impl RunnerGate {
                 && thread.runner.as_ref() == Some(runner)
                 && thread.generation.get() == held.generation
                 && thread.status.kind().is_open()
+                // A turn that was sent and never arrived is owed still: the attempt is given up, and begun anew.
+                && (thread.turn.is_undispatched() || thread.turn.number().get() == held.turn)
             {
                 verdict.go_on = true;
                 verdict.applied_report_sequence = thread.last_report.get();

@@ -107,7 +107,7 @@ impl Actor {
                     if changed.is_err() {
                         return;
                     }
-                    self.reconcile_runners();
+                    self.resume_work();
                     continue;
                 }
                 () = until(deadline) => {

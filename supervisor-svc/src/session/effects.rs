@@ -60,7 +60,8 @@ impl Actor {
         }
     }
 
-    /// Everything that is owed, computed from the state alone: at load, at a cascade's deadline, after a failed append.
+    /// Everything that is owed, computed from the state alone: at load, when runners come or go, at a cascade's deadline, and
+    /// after a failed append.
     pub(super) fn resume_work(&mut self) {
         let fenced: Vec<ThreadId> = self.session.fenced().map(|(id, _)| id).collect();
         for top in fenced {
@@ -71,8 +72,8 @@ impl Actor {
         self.reconcile_runners();
     }
 
-    /// Runners came or went: hand out what waits for one, and find what was lost with one.
-    pub(super) fn reconcile_runners(&mut self) {
+    /// Hands out what waits for a runner, and finds what was lost with one.
+    fn reconcile_runners(&mut self) {
         let starting: Vec<ThreadId> = self.session.starting().collect();
         let active: Vec<ThreadId> = self
             .session
