@@ -15,7 +15,7 @@ pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default();
 /// Something works.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-/// Something works for now.
+/// Something is under way.
 pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
 /// Something does not work.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
