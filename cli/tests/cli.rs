@@ -430,3 +430,14 @@ fn a_depth_refusal_is_exit_code_3() {
         "Agent depth limit reached. Solve the task yourself."
     );
 }
+
+#[test]
+fn a_refused_spawn_leaves_no_session_behind() {
+    let up = Up::start();
+    let (code, error) = up.json(&["spawn", "nobody", "-m", "work"]);
+    assert_ne!(code, Some(0), "{error}");
+    let (code, left) = up.json(&["ps"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(left["sessions"].as_array().map(Vec::len), Some(0), "{left}");
+    assert_eq!(up.stop(), Some(0));
+}

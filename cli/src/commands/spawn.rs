@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use serde_json::json;
 use tonic::Request;
 use troupe_proto::supervisor::v1::{
-    CreateSessionRequest, OnLimit, SpawnAgentRequest, SpawnAgentResponse, Status, StatusKind,
+    CloseSessionRequest, CreateSessionRequest, OnLimit, SpawnAgentRequest, SpawnAgentResponse, Status, StatusKind,
 };
 
 use crate::{
@@ -87,9 +87,17 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         Some(text) => ids::thread(&mut supervisor, text, Some(&session)).await?,
         None => String::new(),
     };
-    let (wait, timeout) = (args.wait, args.timeout);
+    let (wait, timeout, own_session) = (args.wait, args.timeout, args.session.is_none());
     let request = request(args, session.clone(), parent, message)?;
-    let spawned = supervisor.spawn_agent(Request::new(request)).await?.into_inner();
+    let spawned = match supervisor.spawn_agent(Request::new(request)).await {
+        Ok(spawned) => spawned.into_inner(),
+        Err(refused) => {
+            if own_session {
+                close_session(&mut supervisor, &session).await;
+            }
+            return Err(refused.into());
+        }
+    };
     for warning in &spawned.warnings {
         context.ui.note(format!(
             "{} {}",
@@ -117,6 +125,17 @@ async fn open_session(supervisor: &mut Supervisor, cwd: Option<PathBuf>, context
         .ui
         .note(format!("session {}", style::paint(style::NAME, &session.session_id)));
     Ok(session.session_id)
+}
+
+/// A session that was opened for a spawn that was refused is nobody's. That it stays open is no second error.
+async fn close_session(supervisor: &mut Supervisor, session: &str) {
+    let request = CloseSessionRequest {
+        request_id: client::request_id(),
+        session_id: session.to_owned(),
+        wait: true,
+        ..CloseSessionRequest::default()
+    };
+    let _ = supervisor.close_session(Request::new(request)).await;
 }
 
 fn request(args: Args, session_id: String, parent_thread_id: String, message: String) -> Result<SpawnAgentRequest> {
