@@ -1,1 +1,38 @@
-//! Helpers of the whole-system tests.
+//! The harness of the whole-system tests: a pair of real services over real gRPC, in this process ([`pair`]) or as one of
+//! its own ([`process`]), and a runner that does what its test says ([`runner`]).
+//!
+//! Tests wait for what they expect, with [`within`]; they never sleep, and what they expect is an answer, an event or a
+//! message, never a time.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+pub mod client;
+pub mod events;
+pub mod pair;
+pub mod process;
+pub mod refusal;
+pub mod runner;
+pub mod tree;
+pub mod watch;
+
+use std::{future::Future, time::Duration};
+
+use tokio::time::timeout;
+
+/// How long anything may take on a busy machine. Only a failing test waits that long.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An id of no session and no thread.
+pub const UNKNOWN: &str = "01a1fc89-0902-7629-98ed-9dce17881f00";
+
+/// What the future answers.
+///
+/// # Panics
+///
+/// If it takes longer than [`PATIENCE`]; `what` says what is missing.
+pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
+    match timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("{what} did not come within {PATIENCE:?}"),
+    }
+}

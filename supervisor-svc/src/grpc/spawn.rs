@@ -18,7 +18,7 @@ use crate::{
         ids::ThreadId,
         refusal::GuardedVerb,
         session::Session,
-        settings::EdgeManagement,
+        settings::{ClosePolicy, EdgeManagement, OnLimit},
         thread::Thread,
     },
     registry::Unresolved,
@@ -178,6 +178,12 @@ fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Statu
     if let Some(note) = &request.thread_note {
         check::text("thread_note", note, check::NOTE_BYTES)?;
     }
+    if let Some(narrower) = &request.permissions {
+        check::ceiling("permissions", "spawn", narrower)?;
+    }
+    check::given::<EdgeManagement>("edge_management", request.edge_management)?;
+    check::choice::<ClosePolicy>("close_policy", request.close_policy)?;
+    check::choice::<OnLimit>("on_limit", request.on_limit)?;
     call.operators_only("override", !request.r#override.is_empty())?;
     call.operators_only("custom_system_prompt", !request.custom_system_prompt.is_empty())?;
     unbuilt::field("role_template", !request.role_template.is_empty())?;

@@ -53,9 +53,9 @@ impl SupervisorService {
             .map(|id| check::id("thread_ids", id))
             .collect::<Result<_, _>>()?;
         let timeout = self.wait_time(request.timeout, call.deadline)?;
-        let first = ids.first().copied();
+        let one = self.one_that_exists(&ids).await?.or(ids.first().copied());
         let handle = match self
-            .session_for(&call, &request.session_id, first, GuardedVerb::Act)
+            .session_for(&call, &request.session_id, one, GuardedVerb::Act)
             .await
         {
             Ok(handle) => handle,
@@ -107,6 +107,17 @@ impl SupervisorService {
             statuses: waited.map(|session| settled(&session)).unwrap_or_default(),
             not_found_ids,
         })
+    }
+
+    /// The first of these that any session has: it names the session of a call that does not.
+    async fn one_that_exists(&self, ids: &[ThreadId]) -> Result<Option<ThreadId>, Status> {
+        for id in ids {
+            let session = self.directory.context().store.session_of(*id).await;
+            if session.map_err(Failure::from)?.is_some() {
+                return Ok(Some(*id));
+            }
+        }
+        Ok(None)
     }
 
     fn wait_time(&self, given: Option<prost_types::Duration>, deadline: Option<Deadline>) -> Result<Duration, Status> {

@@ -17,7 +17,9 @@ use troupe_proto::supervisor::v1::{self as pb, attach_response::Message};
 use crate::{
     domain::{
         ids::{Generation, RunnerId, SessionId, ThreadId, Turn},
-        settings::ClosePolicy,
+        session::Session,
+        settings::{ClosePolicy, Sandbox},
+        thread::Thread,
     },
     wire::WireEnum as _,
 };
@@ -43,6 +45,18 @@ pub struct Need {
     pub read_only: bool,
     /// Whether tools must be held back.
     pub restricted: bool,
+}
+
+impl Need {
+    /// What a thread of that session needs.
+    #[must_use]
+    pub fn of(session: &Session, thread: &Thread) -> Self {
+        Self {
+            session: session.id,
+            read_only: thread.sandbox == Sandbox::ReadOnly,
+            restricted: !thread.effective.is_unrestricted(),
+        }
+    }
 }
 
 /// How a runner stands to an attempt at a thread.
@@ -123,14 +137,10 @@ impl RunnerHub {
         self.changes.subscribe()
     }
 
-    /// How many runners are attached.
+    /// Whether an attached runner fits and has room.
     #[must_use]
-    pub fn attached(&self) -> usize {
-        self.lock()
-            .runners
-            .values()
-            .filter(|runner| matches!(runner.link, Link::Attached { .. }))
-            .count()
+    pub fn has_one_for(&self, need: &Need) -> bool {
+        self.lock().runners.values().any(|runner| runner.fits(need))
     }
 
     /// Chooses a runner for an attempt and holds it there: among those that fit, the one that holds least.

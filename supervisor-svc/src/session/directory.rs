@@ -25,7 +25,7 @@ use crate::{
         status::StatusKind,
         thread::Thread,
     },
-    runner_hub::RunnerHub,
+    runner_hub::{Need, RunnerHub},
     store::{self, Content, Created, CreationKey, EventStore},
     watch::TelemetryBoard,
     wire::{self, View, record},
@@ -54,11 +54,11 @@ impl Context {
         let mut shown = wire::thread::thread(session, thread, view);
         wire::thread::add_telemetry(&mut shown, self.telemetry.of(thread.id).as_deref());
         let waits_for_runner = thread.status.kind() == StatusKind::PendingInit && thread.turn.is_undispatched();
-        if waits_for_runner && self.runners.attached() == 0 {
+        if waits_for_runner && !self.runners.has_one_for(&Need::of(session, thread)) {
             shown.conditions.push(pb::Condition {
                 kind: pb::ConditionKind::NoRunner.into(),
                 since: shown.status.as_ref().and_then(|status| status.since),
-                reason: String::from("no runner is attached; start one with `troupe run`"),
+                reason: String::from("no attached runner fits; start one with `troupe run`"),
             });
         }
         shown
@@ -144,23 +144,37 @@ impl Directory {
         let hash = new.key.as_ref().map(|key| (key.request_id.clone(), key.hash));
         let epoch = Epoch::new(1);
         let (session, batch) = first_batch(&new, epoch)?;
-        let store = Arc::clone(&self.context.store);
-        let key = new.key;
-        // A task of its own: a client that hangs up must not leave the write half awaited.
-        let created = tokio::spawn(async move { store.create(key, batch).await })
-            .await
-            .map_err(|_| Failure::OutcomeUnknown)??;
-        match created {
-            Created::New => {
-                let handle = Actor::start(Arc::clone(&self.context), session, epoch, Requests::default());
-                let cell = Arc::new(OnceCell::new_with(Some(handle.clone())));
-                self.lock().insert(new.id, cell);
-                Ok(handle)
+        let (id, key, store) = (new.id, new.key, Arc::clone(&self.context.store));
+        // In the session's own place: whoever hears of the session before its actor stands waits for that actor, instead
+        // of loading the session and fencing the actor off.
+        let cell = self.cell(id);
+        let made = cell.get_or_try_init(|| async {
+            // A task of its own: a client that hangs up must not leave the write half awaited.
+            let created = tokio::spawn(async move { store.create(key, batch).await })
+                .await
+                .map_err(|_| NotMade::Failed(Failure::OutcomeUnknown))?
+                .map_err(|error| NotMade::Failed(error.into()))?;
+            match created {
+                Created::New => Ok(Actor::start(
+                    Arc::clone(&self.context),
+                    session,
+                    epoch,
+                    Requests::default(),
+                )),
+                Created::Existing { session, hash } => Err(NotMade::Existing { session, hash }),
             }
-            Created::Existing { session, hash: earlier } => match hash {
-                Some((request_id, hash)) if hash != earlier => Err(Refusal::RequestIdReused(request_id).into()),
-                Some(_) | None => self.session(session).await,
-            },
+        });
+        let not_made = match made.await {
+            Ok(handle) => return Ok(handle.clone()),
+            Err(not_made) => not_made,
+        };
+        self.forget(id, &cell);
+        match (not_made, hash) {
+            (NotMade::Failed(failure), _) => Err(failure),
+            (NotMade::Existing { hash: earlier, .. }, Some((request_id, hash))) if hash != earlier => {
+                Err(Refusal::RequestIdReused(request_id).into())
+            }
+            (NotMade::Existing { session, .. }, _) => self.session(session).await,
         }
     }
 
@@ -231,6 +245,17 @@ impl Directory {
         // The map is whole after any panic: every change to it is one call.
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why a session was not made.
+enum NotMade {
+    /// The same request id made this one before.
+    Existing {
+        session: SessionId,
+        hash: store::RequestHash,
+    },
+    /// It could not be.
+    Failed(Failure),
 }
 
 /// The first append of a session and the state after it.

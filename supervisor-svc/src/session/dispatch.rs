@@ -73,12 +73,7 @@ impl Job {
                 } else {
                     thread.generation
                 };
-                let need = Need {
-                    session: session.id,
-                    read_only: thread.sandbox == crate::domain::settings::Sandbox::ReadOnly,
-                    restricted: !thread.effective.is_unrestricted(),
-                };
-                let runner = context.runners.place(&need, id, generation)?;
+                let runner = context.runners.place(&Need::of(session, &thread), id, generation)?;
                 (runner, generation, PromptExtent::Full)
             }
         };

@@ -1,0 +1,233 @@
+//! Registry and supervisor in this process: real servers on free ports, over a home, a project and a data directory of
+//! their own. No runner is attached; see [`crate::runner`].
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use registry_svc::Registry;
+use supervisor_svc::{Config, Supervisor};
+use svc_kit::{
+    auth::Authenticator, identity::OperatorRole, listen::url_of, paths::DataDir, secret::SecretToken,
+    serve::ServeLimits, shutdown::Shutdown,
+};
+use tempfile::TempDir;
+use tokio::{net::TcpListener, task::JoinHandle};
+
+use crate::{client, within};
+
+/// The token of an operator who may do everything.
+pub const OPERATOR: &str = "operator-operator-operator";
+/// The token of an operator who may read.
+pub const VIEWER: &str = "viewer-viewer-viewer";
+/// The token of runners.
+pub const RUNNER: &str = "runner-runner-runner";
+/// The token by which the registry knows the supervisor.
+pub const SERVICE: &str = "service-service-service";
+
+/// Where a service listens that may have any port.
+const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// A running pair.
+pub struct Pair {
+    base: PathBuf,
+    configure: Box<dyn Fn(&mut Config) + Send + Sync>,
+    registry: Option<Running>,
+    registry_at: SocketAddr,
+    supervisor: Option<Running>,
+    supervisor_at: SocketAddr,
+    _data: DataDir,
+    _files: TempDir,
+}
+
+/// A service that serves.
+struct Running {
+    address: SocketAddr,
+    shutdown: Shutdown,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    async fn stop(self) {
+        self.shutdown.trigger();
+        within("the end of a service", self.task).await.unwrap();
+    }
+}
+
+impl Pair {
+    /// Starts a pair with the defaults.
+    pub async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// Starts a pair whose supervisor is configured otherwise, at this start and every later one.
+    pub async fn with(configure: impl Fn(&mut Config) + Send + Sync + 'static) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(files.path()).unwrap();
+        for directory in ["home", "project/.git", "project/.codex/.agents", "elsewhere"] {
+            fs::create_dir_all(base.join(directory)).unwrap();
+        }
+        let data = DataDir::open(&base.join("data")).unwrap();
+        let registry = serve_registry(&base, ANYWHERE).await;
+        let supervisor = serve_supervisor(&base, registry.address, &configure).await;
+        Self {
+            base,
+            configure: Box::new(configure),
+            registry_at: registry.address,
+            registry: Some(registry),
+            supervisor_at: supervisor.address,
+            supervisor: Some(supervisor),
+            _data: data,
+            _files: files,
+        }
+    }
+
+    /// Stops both services and starts them again over the same files, on other ports.
+    pub async fn restart(&mut self) {
+        self.stop_supervisor().await;
+        self.stop_registry().await;
+        let registry = serve_registry(&self.base, ANYWHERE).await;
+        let supervisor = serve_supervisor(&self.base, registry.address, &*self.configure).await;
+        self.registry_at = registry.address;
+        self.registry = Some(registry);
+        self.supervisor_at = supervisor.address;
+        self.supervisor = Some(supervisor);
+    }
+
+    /// Takes the registry away.
+    pub async fn stop_registry(&mut self) {
+        if let Some(registry) = self.registry.take() {
+            registry.stop().await;
+        }
+    }
+
+    /// Brings the registry back to where it was.
+    pub async fn start_registry(&mut self) {
+        self.registry = Some(serve_registry(&self.base, self.registry_at).await);
+    }
+
+    async fn stop_supervisor(&mut self) {
+        if let Some(supervisor) = self.supervisor.take() {
+            supervisor.stop().await;
+        }
+    }
+
+    /// The project's directory.
+    #[must_use]
+    pub fn project(&self) -> String {
+        self.path("project")
+    }
+
+    /// An existing directory outside the workspace roots.
+    #[must_use]
+    pub fn elsewhere(&self) -> String {
+        self.path("elsewhere")
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.base.join(name).display().to_string()
+    }
+
+    /// Writes a role of the project.
+    pub fn write_role(&self, name: &str, text: &str) {
+        let path = self.base.join("project/.codex/.agents").join(format!("{name}.md"));
+        fs::write(path, text).unwrap();
+    }
+
+    /// The supervisor for an operator who may do everything.
+    #[must_use]
+    pub fn operator(&self) -> client::Supervisor {
+        self.with_token(OPERATOR)
+    }
+
+    /// The supervisor for the bearer of a token.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> client::Supervisor {
+        client::supervisor(self.supervisor_at, Some(token))
+    }
+
+    /// The supervisor for somebody without a token.
+    #[must_use]
+    pub fn stranger(&self) -> client::Supervisor {
+        client::supervisor(self.supervisor_at, None)
+    }
+
+    /// The supervisor for an operator whose connection holds little.
+    #[must_use]
+    pub fn narrow_operator(&self) -> client::Supervisor {
+        client::narrow_supervisor(self.supervisor_at, Some(OPERATOR))
+    }
+
+    /// The runners' side of the supervisor for the bearer of a token.
+    #[must_use]
+    pub fn runners(&self, token: &str) -> client::Runners {
+        client::runners(self.supervisor_at, Some(token))
+    }
+
+    /// The registry for the bearer of a token.
+    #[must_use]
+    pub fn registry(&self, token: &str) -> client::Registry {
+        client::registry(self.registry_at, Some(token))
+    }
+}
+
+async fn serve_registry(base: &Path, address: SocketAddr) -> Running {
+    let listener = TcpListener::bind(address).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let registry = Registry::open(registry_svc::Config {
+        home: Some(base.join("home")),
+        workspace_roots: vec![base.join("project")],
+        seed: true,
+        ..registry_svc::Config::default()
+    })
+    .unwrap();
+    let shutdown = Shutdown::new();
+    let serving = registry.serve(listener, authenticator(), limits(), shutdown.clone());
+    Running {
+        address,
+        shutdown,
+        task: tokio::spawn(async move { serving.await.unwrap() }),
+    }
+}
+
+async fn serve_supervisor(
+    base: &Path,
+    registry: SocketAddr,
+    configure: &(dyn Fn(&mut Config) + Send + Sync),
+) -> Running {
+    let listener = TcpListener::bind(ANYWHERE).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut config = Config::new(base.join("data"), url_of(registry));
+    config.registry_token = Some(secret(SERVICE));
+    configure(&mut config);
+    let supervisor = Supervisor::open(config).await.unwrap();
+    let shutdown = Shutdown::new();
+    let serving = supervisor.serve(listener, authenticator(), limits(), shutdown.clone());
+    Running {
+        address,
+        shutdown,
+        task: tokio::spawn(async move { serving.await.unwrap() }),
+    }
+}
+
+fn authenticator() -> Authenticator {
+    Authenticator::new()
+        .operator("tester", OperatorRole::Admin, secret(OPERATOR))
+        .operator("reader", OperatorRole::Viewer, secret(VIEWER))
+        .runner("tester", secret(RUNNER))
+        .service("supervisor", secret(SERVICE))
+}
+
+fn secret(text: &str) -> SecretToken {
+    SecretToken::parse(text).unwrap()
+}
+
+fn limits() -> ServeLimits {
+    ServeLimits {
+        drain: Duration::from_secs(5),
+        ..ServeLimits::default()
+    }
+}

@@ -1,0 +1,191 @@
+//! The `troupe` binary as a process.
+
+use std::{
+    env,
+    fs::{self, File},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Output, Stdio},
+    sync::OnceLock,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+};
+
+use crate::{client, within};
+
+/// Where the binary is: `TROUPE_BIN`, else beside the test executables, where `cargo test --workspace` puts it. It is built
+/// only if it is not there; whoever runs this package alone after a change builds it anew with `cargo build -p troupe-cli`.
+pub fn troupe() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(find)
+}
+
+fn find() -> PathBuf {
+    if let Some(path) = env::var_os("TROUPE_BIN") {
+        return path.into();
+    }
+    // <target>/<profile>/deps/<test>
+    let test = env::current_exe().unwrap();
+    let profile = test.ancestors().nth(2).unwrap();
+    let binary = profile.join("troupe");
+    if !binary.exists() {
+        build(profile);
+    }
+    binary
+}
+
+fn build(profile: &Path) {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = std::process::Command::new(cargo);
+    command
+        .args([
+            "build",
+            "--locked",
+            "-p",
+            "troupe-cli",
+            "--bin",
+            "troupe",
+            "--target-dir",
+        ])
+        .arg(profile.parent().unwrap())
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    assert!(command.status().unwrap().success(), "troupe cannot be built");
+}
+
+/// A home that processes have in common: their data, their ready file and what they log lie in it.
+#[derive(Debug)]
+pub struct Home {
+    directory: TempDir,
+}
+
+impl Default for Home {
+    fn default() -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
+}
+
+impl Home {
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// `troupe` with nothing in its environment but this home.
+    fn troupe(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(troupe());
+        command
+            .env_clear()
+            .env("HOME", self.path())
+            .current_dir(self.path())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Runs `troupe` to its end.
+    pub async fn run(&self, arguments: &[&str]) -> Output {
+        within("the end of troupe", self.troupe(arguments).output())
+            .await
+            .unwrap()
+    }
+}
+
+/// `troupe up` without a runner, so that calls from this machine are an operator's and threads stay where the service puts
+/// them.
+#[derive(Debug)]
+pub struct Up {
+    process: Child,
+    /// Kept open, so that the process never writes to a closed pipe.
+    _output: Lines<BufReader<ChildStdout>>,
+    /// What the ready file says.
+    pub ready: Value,
+    /// Where the registry is.
+    pub registry: SocketAddr,
+    /// Where the supervisor is.
+    pub supervisor: SocketAddr,
+}
+
+impl Up {
+    /// The arguments of an `up` on free ports.
+    pub const ARGUMENTS: &[&str] = &[
+        "up",
+        "--no-runner",
+        "--registry-listen",
+        "127.0.0.1:0",
+        "--supervisor-listen",
+        "127.0.0.1:0",
+    ];
+
+    /// Starts it, and answers once it says that it is ready.
+    ///
+    /// # Panics
+    ///
+    /// If it never is, with what it logged.
+    pub async fn start(home: &Home) -> Self {
+        let (ready, log) = (home.path().join("ready.json"), home.path().join("log"));
+        let mut process = home
+            .troupe(Self::ARGUMENTS)
+            .args(["--output", "json", "--ready-file"])
+            .arg(&ready)
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
+        let line = within("word that `up` is ready", output.next_line()).await.unwrap();
+        let Some(line) = line else {
+            panic!("`up` ended: {}", fs::read_to_string(log).unwrap());
+        };
+        let said: Value = serde_json::from_str(&line).unwrap();
+        // It writes the file before it says so.
+        let ready: Value = serde_json::from_str(&fs::read_to_string(ready).unwrap()).unwrap();
+        for service in ["registry", "supervisor"] {
+            assert_eq!(ready[service], said[service]);
+        }
+        let address = |service: &str| ready[service].as_str().unwrap().parse().unwrap();
+        Self {
+            registry: address("registry"),
+            supervisor: address("supervisor"),
+            process,
+            _output: output,
+            ready,
+        }
+    }
+
+    /// A client of its supervisor.
+    #[must_use]
+    pub fn client(&self) -> client::Supervisor {
+        client::supervisor(self.supervisor, None)
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id().unwrap()
+    }
+
+    /// SIGKILL.
+    pub async fn kill(mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// SIGTERM, and how it ended.
+    pub async fn terminate(mut self) -> ExitStatus {
+        let id = i32::try_from(self.id()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+        within("its end", self.process.wait()).await.unwrap()
+    }
+}

@@ -1,0 +1,325 @@
+//! A runner that does what its test says: a real client of the runner protocol without programs behind it.
+//!
+//! It answers nothing by itself. What the supervisor says is kept until the test asks for it, so the order in which a
+//! test asks need not be the order in which messages of different kinds come. After [`Runner::report`] the report is
+//! durable or void.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use troupe_proto::supervisor::v1::{
+    AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHello, RunnerKind, RunnerReport, RunnerWelcome,
+    ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadStoppedReport, Turn, TurnEndedReport, TurnOutcome,
+    TurnStartedReport, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
+    deliver_input::Delivery, runner_report::Kind,
+};
+
+use crate::{
+    pair::{Pair, RUNNER},
+    within,
+};
+
+/// More messages than a test leaves unsent.
+const OUTGOING: usize = 64;
+
+/// A runner on an open stream.
+pub struct Runner {
+    id: String,
+    welcome: RunnerWelcome,
+    outgoing: mpsc::Sender<AttachRequest>,
+    incoming: Streaming<AttachResponse>,
+    unread: VecDeque<FromSupervisor>,
+    /// The number of the last report of each attempt.
+    reports: BTreeMap<(String, u32), u64>,
+}
+
+/// One attempt at a thread, as the runner holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The thread.
+    pub thread: String,
+    /// The attempt.
+    pub generation: u32,
+    /// The turn that it was given last.
+    pub turn: u32,
+}
+
+impl Attempt {
+    /// The attempt that a start begins.
+    #[must_use]
+    pub fn of(start: &StartThread) -> Self {
+        Self {
+            thread: start.thread_id.clone(),
+            generation: start.generation,
+            turn: start.turn.as_ref().unwrap().turn,
+        }
+    }
+}
+
+/// The hello of a runner that can do everything and holds nothing.
+#[must_use]
+pub fn hello(id: &str) -> RunnerHello {
+    RunnerHello {
+        runner_id: id.to_owned(),
+        kinds: vec![RunnerKind {
+            kind: String::from("test"),
+            enforces_tools: true,
+            enforces_read_only: true,
+        }],
+        ..RunnerHello::default()
+    }
+}
+
+impl Runner {
+    /// Attaches a runner that can do everything and holds nothing.
+    pub async fn attach(pair: &Pair, id: &str) -> Self {
+        Self::greet(pair, hello(id)).await
+    }
+
+    /// Attaches with this hello.
+    pub async fn greet(pair: &Pair, hello: RunnerHello) -> Self {
+        let id = hello.runner_id.clone();
+        let (outgoing, stream) = mpsc::channel(OUTGOING);
+        // Before the call: it is answered once hello was read.
+        outgoing.send(request(ToSupervisor::Hello(hello))).await.unwrap();
+        let mut client = pair.runners(RUNNER);
+        let attached = within("an answer to hello", client.attach(ReceiverStream::new(stream))).await;
+        let mut incoming = attached.unwrap().into_inner();
+        let first = within("welcome", incoming.message()).await.unwrap().unwrap();
+        let Some(FromSupervisor::Welcome(welcome)) = first.message else {
+            panic!("welcome comes first, not {first:?}");
+        };
+        Self {
+            id,
+            welcome,
+            outgoing,
+            incoming,
+            unread: VecDeque::new(),
+            reports: BTreeMap::new(),
+        }
+    }
+
+    /// Breaks the stream off and attaches again, still with these attempts and what was reported about them.
+    pub async fn come_back(self, pair: &Pair, held: &[Attempt]) -> Self {
+        let Self {
+            id,
+            reports,
+            outgoing,
+            incoming,
+            ..
+        } = self;
+        drop((outgoing, incoming));
+        let threads = held.iter().map(|attempt| HeldThread {
+            thread_id: attempt.thread.clone(),
+            generation: attempt.generation,
+            turn: attempt.turn,
+            report_sequence: reports
+                .get(&(attempt.thread.clone(), attempt.generation))
+                .copied()
+                .unwrap_or_default(),
+        });
+        let hello = RunnerHello {
+            threads: threads.collect(),
+            ..hello(&id)
+        };
+        Self {
+            reports,
+            ..Self::greet(pair, hello).await
+        }
+    }
+
+    /// What the supervisor answered to hello.
+    #[must_use]
+    pub const fn welcome(&self) -> &RunnerWelcome {
+        &self.welcome
+    }
+
+    /// Says something.
+    pub async fn say(&self, message: ToSupervisor) {
+        self.outgoing.send(request(message)).await.unwrap();
+    }
+
+    /// The first unread message that `pick` picks; `what` says what is waited for.
+    pub async fn next<T>(&mut self, what: &str, pick: impl Fn(&FromSupervisor) -> Option<T>) -> T {
+        if let Some(place) = self.unread.iter().position(|message| pick(message).is_some()) {
+            let message = self.unread.remove(place).unwrap();
+            return pick(&message).unwrap();
+        }
+        within(what, async {
+            loop {
+                let response = self.incoming.message().await.unwrap().expect("the stream goes on");
+                let message = response.message.unwrap();
+                if let Some(picked) = pick(&message) {
+                    return picked;
+                }
+                self.unread.push_back(message);
+            }
+        })
+        .await
+    }
+
+    /// The next start, of whatever thread.
+    pub async fn start(&mut self) -> StartThread {
+        self.next("a start", |message| match message {
+            FromSupervisor::StartThread(start) => Some(start.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The start of a thread.
+    pub async fn start_of(&mut self, thread: &str) -> StartThread {
+        self.next("the start of a thread", |message| match message {
+            FromSupervisor::StartThread(start) if start.thread_id == thread => Some(start.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The next turn of an attempt that the runner has already.
+    pub async fn turn_of(&mut self, attempt: &Attempt) -> Turn {
+        self.next("the next turn of a thread", |message| match message {
+            FromSupervisor::DeliverInput(delivered) if delivered.thread_id == attempt.thread => {
+                match &delivered.delivery {
+                    Some(Delivery::Turn(turn)) => Some(turn.clone()),
+                    Some(Delivery::Running(_)) | None => None,
+                }
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    /// The interrupt of an attempt's turn.
+    pub async fn interrupt_of(&mut self, attempt: &Attempt) -> InterruptTurn {
+        self.next("the interrupt of a turn", |message| match message {
+            FromSupervisor::Interrupt(interrupt) if interrupt.thread_id == attempt.thread => Some(interrupt.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The next request to stop a program, of whatever thread.
+    pub async fn shutdown(&mut self) -> ShutdownThread {
+        self.next("a shutdown", |message| match message {
+            FromSupervisor::Shutdown(shutdown) => Some(shutdown.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// How many requests to stop a program have come that no test has read.
+    #[must_use]
+    pub fn unread_shutdowns(&self) -> usize {
+        self.unread
+            .iter()
+            .filter(|message| matches!(message, FromSupervisor::Shutdown(_)))
+            .count()
+    }
+
+    /// Takes a thread's start and begins its first turn.
+    pub async fn run(&mut self, thread: &str) -> Attempt {
+        let attempt = Attempt::of(&self.start_of(thread).await);
+        self.begin(&attempt).await;
+        attempt
+    }
+
+    /// Reports that an attempt's turn began.
+    pub async fn begin(&mut self, attempt: &Attempt) {
+        let turn = attempt.turn;
+        self.report(attempt, Kind::TurnStarted(TurnStartedReport { turn }))
+            .await;
+    }
+
+    /// Reports that an attempt's turn ended well, with this last message.
+    pub async fn complete(&mut self, attempt: &Attempt, message: &str) {
+        self.end(attempt, TurnOutcome::Completed, message).await;
+    }
+
+    /// Reports that an attempt's turn ended.
+    pub async fn end(&mut self, attempt: &Attempt, outcome: TurnOutcome, message: &str) {
+        self.report(attempt, ended(attempt, outcome, message)).await;
+    }
+
+    /// Reports that an attempt's program has ended, as it was asked to.
+    pub async fn stop(&mut self, attempt: &Attempt) {
+        let stopped = ThreadStoppedReport {
+            detail: String::from("exit status 0"),
+            killed: false,
+        };
+        self.report(attempt, Kind::Stopped(stopped)).await;
+    }
+
+    /// Says that an attempt cannot be started.
+    pub async fn refuse(&self, attempt: &Attempt, refusal: StartRefusal, message: &str) {
+        self.say(ToSupervisor::StartRefused(StartRefused {
+            thread_id: attempt.thread.clone(),
+            generation: attempt.generation,
+            refusal: refusal.into(),
+            message: message.to_owned(),
+        }))
+        .await;
+    }
+
+    /// Makes the next report about an attempt, and waits until it is durable or void.
+    pub async fn report(&mut self, attempt: &Attempt, kind: Kind) {
+        let number = self
+            .reports
+            .entry((attempt.thread.clone(), attempt.generation))
+            .or_default();
+        *number += 1;
+        let number = *number;
+        self.report_as(attempt, number, kind).await;
+    }
+
+    /// Makes a report with a number of the test's choice, and waits until it is durable or void.
+    pub async fn report_as(&mut self, attempt: &Attempt, number: u64, kind: Kind) {
+        self.say(ToSupervisor::Report(RunnerReport {
+            thread_id: attempt.thread.clone(),
+            generation: attempt.generation,
+            report_sequence: number,
+            kind: Some(kind),
+        }))
+        .await;
+        self.next("the acknowledgement of a report", |message| match message {
+            FromSupervisor::ReportAck(ack)
+                if ack.thread_id == attempt.thread
+                    && ack.generation == attempt.generation
+                    && ack.report_sequence == number =>
+            {
+                Some(())
+            }
+            _ => None,
+        })
+        .await;
+    }
+
+    /// Waits until the supervisor ends the stream, and answers what came before that.
+    pub async fn ended(mut self) -> Vec<FromSupervisor> {
+        within("the end of the stream", async {
+            // However it ends: the supervisor may be gone with it.
+            while let Ok(Some(response)) = self.incoming.message().await {
+                self.unread.extend(response.message);
+            }
+        })
+        .await;
+        self.unread.into()
+    }
+}
+
+/// The report that an attempt's turn ended.
+#[must_use]
+pub fn ended(attempt: &Attempt, outcome: TurnOutcome, message: &str) -> Kind {
+    Kind::TurnEnded(TurnEndedReport {
+        turn: attempt.turn,
+        outcome: outcome.into(),
+        message: message.to_owned(),
+        ..TurnEndedReport::default()
+    })
+}
+
+fn request(message: ToSupervisor) -> AttachRequest {
+    AttachRequest { message: Some(message) }
+}

@@ -1,0 +1,257 @@
+//! A session as its operator sees it.
+
+use tonic::Status;
+use troupe_proto::supervisor::v1::{
+    CloseAgentRequest, CloseAgentResponse, ConditionKind, CreateSessionRequest, Event, GetSessionRequest,
+    GetThreadRequest, Limits, ListActiveAgentsRequest, SendInputRequest, Session, SpawnAgentRequest,
+    SpawnAgentResponse, StatusKind, Thread, WatchThreadsRequest,
+};
+
+use crate::{client::Supervisor, pair::Pair, watch::Watch, within};
+
+/// A session with an operator's client.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// The session's id.
+    pub session: String,
+    /// The root's id.
+    pub root: String,
+    /// The root's token.
+    pub root_token: String,
+    client: Supervisor,
+}
+
+/// A thread that was spawned.
+#[derive(Clone, Debug)]
+pub struct Spawned {
+    /// Its id.
+    pub id: String,
+    /// Its token.
+    pub token: String,
+    /// The thread as the spawn answered it.
+    pub thread: Thread,
+}
+
+impl Pair {
+    /// A new session over the project, with a root that its client executes.
+    pub async fn tree(&self) -> Tree {
+        self.tree_with(CreateSessionRequest::default()).await
+    }
+
+    /// A new session with so many slots.
+    pub async fn tree_of(&self, max_threads: u32) -> Tree {
+        let limits = Limits {
+            max_threads: Some(max_threads),
+            ..Limits::default()
+        };
+        self.tree_with(CreateSessionRequest {
+            limits: Some(limits),
+            ..CreateSessionRequest::default()
+        })
+        .await
+    }
+
+    /// A new session over the project.
+    pub async fn tree_with(&self, request: CreateSessionRequest) -> Tree {
+        let request = CreateSessionRequest {
+            cwd: self.project(),
+            ..request
+        };
+        Tree::open(self.operator(), request).await
+    }
+}
+
+impl Tree {
+    /// Opens a session.
+    pub async fn open(client: Supervisor, request: CreateSessionRequest) -> Self {
+        let answer = within("a session", client.clone().create_session(request)).await;
+        let answer = answer.unwrap().into_inner();
+        let session = answer.session.unwrap();
+        Self {
+            session: session.session_id,
+            root: session.root_thread_id,
+            root_token: answer.thread_token,
+            client,
+        }
+    }
+
+    /// The same session through another client: after a restart.
+    #[must_use]
+    pub fn by(&self, client: Supervisor) -> Self {
+        Self { client, ..self.clone() }
+    }
+
+    /// The operator's client.
+    #[must_use]
+    pub fn client(&self) -> Supervisor {
+        self.client.clone()
+    }
+
+    /// A spawn of that role below the root.
+    #[must_use]
+    pub fn request(&self, role: &str) -> SpawnAgentRequest {
+        SpawnAgentRequest {
+            session_id: self.session.clone(),
+            agent_type: role.to_owned(),
+            message: Some(String::from("the task")),
+            return_token: true,
+            ..SpawnAgentRequest::default()
+        }
+    }
+
+    /// A spawn of that role below a thread.
+    #[must_use]
+    pub fn request_under(&self, parent: &str, role: &str) -> SpawnAgentRequest {
+        SpawnAgentRequest {
+            parent_thread_id: parent.to_owned(),
+            ..self.request(role)
+        }
+    }
+
+    /// Spawns, or is refused.
+    ///
+    /// # Errors
+    ///
+    /// The refusal.
+    pub async fn try_spawn(&self, request: SpawnAgentRequest) -> Result<SpawnAgentResponse, Status> {
+        let answer = within("the answer to a spawn", self.client().spawn_agent(request)).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// Spawns a thread of that role below the root.
+    pub async fn spawn(&self, role: &str) -> Spawned {
+        Spawned::of(self.try_spawn(self.request(role)).await.unwrap())
+    }
+
+    /// Spawns a thread of that role below a thread.
+    pub async fn spawn_under(&self, parent: &str, role: &str) -> Spawned {
+        Spawned::of(self.try_spawn(self.request_under(parent, role)).await.unwrap())
+    }
+
+    /// Sends a thread input, and answers the thread after it.
+    pub async fn send(&self, thread: &str, text: &str) -> Thread {
+        let request = SendInputRequest {
+            thread_id: thread.to_owned(),
+            message: Some(text.to_owned()),
+            ..SendInputRequest::default()
+        };
+        let answer = within("the answer to an input", self.client().send_input(request)).await;
+        answer.unwrap().into_inner().thread.unwrap()
+    }
+
+    /// Closes a thread and waits until it is down.
+    pub async fn close(&self, thread: &str) -> CloseAgentResponse {
+        let request = CloseAgentRequest {
+            thread_id: thread.to_owned(),
+            wait: true,
+            ..CloseAgentRequest::default()
+        };
+        let answer = within("the end of a cascade", self.client().close_agent(request)).await;
+        answer.unwrap().into_inner()
+    }
+
+    /// The session as it is now.
+    pub async fn now(&self) -> Session {
+        let request = GetSessionRequest {
+            session_id: self.session.clone(),
+        };
+        let answer = within("a session", self.client().get_session(request)).await;
+        answer.unwrap().into_inner().session.unwrap()
+    }
+
+    /// The sequence of the newest event.
+    pub async fn head(&self) -> u64 {
+        self.now().await.sequence
+    }
+
+    /// A thread as it is now.
+    pub async fn thread(&self, id: &str) -> Thread {
+        let request = GetThreadRequest {
+            thread_id: id.to_owned(),
+            ..GetThreadRequest::default()
+        };
+        let answer = within("a thread", self.client().get_thread(request)).await;
+        answer.unwrap().into_inner().thread.unwrap()
+    }
+
+    /// Where a thread stands.
+    pub async fn status(&self, id: &str) -> StatusKind {
+        kind(&self.thread(id).await)
+    }
+
+    /// Every thread, closed ones and the root too, in spawn order.
+    pub async fn threads(&self) -> Vec<Thread> {
+        let mut threads = Vec::new();
+        let mut page_token = String::new();
+        loop {
+            let request = ListActiveAgentsRequest {
+                session_id: self.session.clone(),
+                include_closed: true,
+                include_self: true,
+                page_token,
+                ..ListActiveAgentsRequest::default()
+            };
+            let page = within("a page of threads", self.client().list_active_agents(request)).await;
+            let page = page.unwrap().into_inner();
+            threads.extend(page.threads);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return threads;
+            }
+        }
+    }
+
+    /// The log from its beginning to what is its end when this is called.
+    pub async fn log(&self) -> Vec<Event> {
+        let head = self.head().await;
+        self.watch_after(0).await.up_to(head).await
+    }
+
+    /// A watch that begins with a snapshot.
+    pub async fn watch(&self) -> Watch {
+        Watch::open(&self.client, self.watch_request()).await
+    }
+
+    /// A watch that goes on after a sequence.
+    pub async fn watch_after(&self, sequence: u64) -> Watch {
+        let request = WatchThreadsRequest {
+            after_sequence: Some(sequence),
+            ..self.watch_request()
+        };
+        Watch::open(&self.client, request).await
+    }
+
+    /// What to ask to watch the whole session.
+    #[must_use]
+    pub fn watch_request(&self) -> WatchThreadsRequest {
+        WatchThreadsRequest {
+            session_id: self.session.clone(),
+            ..WatchThreadsRequest::default()
+        }
+    }
+}
+
+impl Spawned {
+    /// The thread in that answer.
+    #[must_use]
+    pub fn of(answer: SpawnAgentResponse) -> Self {
+        let thread = answer.thread.unwrap();
+        Self {
+            id: thread.thread_id.clone(),
+            token: answer.thread_token,
+            thread,
+        }
+    }
+}
+
+/// Where a thread stands.
+#[must_use]
+pub fn kind(thread: &Thread) -> StatusKind {
+    thread.status.as_ref().unwrap().kind()
+}
+
+/// Whether a condition holds for a thread.
+#[must_use]
+pub fn has(thread: &Thread, condition: ConditionKind) -> bool {
+    thread.conditions.iter().any(|found| found.kind() == condition)
+}

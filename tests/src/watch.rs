@@ -1,0 +1,122 @@
+//! A watcher that a test reads step by step.
+
+use tonic::{Status, Streaming};
+use troupe_proto::supervisor::v1::{
+    Event, Thread, WatchThreadsRequest, WatchThreadsResponse, watch_threads_response::Message,
+};
+
+use crate::{client::Supervisor, within};
+
+/// An open stream of WatchThreads.
+#[derive(Debug)]
+pub struct Watch {
+    stream: Streaming<WatchThreadsResponse>,
+    position: u64,
+}
+
+impl Watch {
+    /// Opens a stream.
+    pub async fn open(client: &Supervisor, request: WatchThreadsRequest) -> Self {
+        let position = request.after_sequence.unwrap_or_default();
+        let answer = within("a watch", client.clone().watch_threads(request)).await;
+        Self {
+            stream: answer.unwrap().into_inner(),
+            position,
+        }
+    }
+
+    /// The position after what was read: give it as `after_sequence` to go on from here.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The next message; `None` when the stream has ended by itself.
+    ///
+    /// # Errors
+    ///
+    /// What the stream ended with.
+    pub async fn next(&mut self) -> Result<Option<WatchThreadsResponse>, Status> {
+        let next = within("a message of a watch", self.stream.message()).await?;
+        if let Some(message) = &next
+            && message.sequence > 0
+        {
+            assert!(message.sequence >= self.position, "a watch goes back: {message:?}");
+            self.position = message.sequence;
+        }
+        Ok(next)
+    }
+
+    /// The next message of a stream that goes on.
+    pub async fn message(&mut self) -> Message {
+        let next = self.next().await.unwrap().expect("the stream goes on");
+        next.message.unwrap()
+    }
+
+    /// The first message that `pick` picks; others are passed over.
+    pub async fn first<T>(&mut self, pick: impl Fn(Message) -> Option<T>) -> T {
+        loop {
+            if let Some(picked) = pick(self.message().await) {
+                return picked;
+            }
+        }
+    }
+
+    /// The snapshot that the stream begins with: its threads, and the sequence that they are as of.
+    pub async fn snapshot(&mut self) -> (u64, Vec<Thread>) {
+        let mut threads = Vec::new();
+        loop {
+            let Message::Snapshot(part) = self.message().await else {
+                panic!("a part of the snapshot comes first")
+            };
+            threads.extend(part.threads);
+            if part.last {
+                return (self.position, threads);
+            }
+        }
+    }
+
+    /// The next event.
+    pub async fn event(&mut self) -> Event {
+        self.first(|message| match message {
+            Message::Event(event) => Some(event),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The events up to and with the first that is the last one wanted.
+    pub async fn until(&mut self, is_last: impl Fn(&Event) -> bool) -> Vec<Event> {
+        let mut events = Vec::new();
+        loop {
+            let event = self.event().await;
+            let ends = is_last(&event);
+            events.push(event);
+            if ends {
+                return events;
+            }
+        }
+    }
+
+    /// The events up to that sequence.
+    pub async fn up_to(&mut self, sequence: u64) -> Vec<Event> {
+        let mut events = Vec::new();
+        while self.position < sequence {
+            if let Message::Event(event) = self.message().await {
+                events.push(event);
+            }
+        }
+        events
+    }
+
+    /// What the stream ends with; what still comes before it is passed over.
+    pub async fn failure(mut self) -> Status {
+        loop {
+            match self.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended without an error"),
+                Err(status) => return status,
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `troupe up` as a process: ready, answering, alone in its data directory, closed to the network, and gone when asked.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{process::Output, time::Duration};
+
+use tokio::time::timeout;
+use tokio_stream::iter;
+use tonic::transport::Channel;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use tonic_reflection::pb::v1::{
+    ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+    server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+};
+use troupe_proto::{registry::v1::ListAgentsRequest, supervisor::v1::CreateSessionRequest};
+use troupe_tests::{
+    client::{endpoint, registry},
+    process::{Home, Up},
+    tree::Tree,
+};
+
+const REGISTRY: &str = "troupe.registry.v1.AgentRegistryService";
+const SUPERVISOR: &str = "troupe.supervisor.v1.AgentSupervisorService";
+const RUNNERS: &str = "troupe.supervisor.v1.ThreadRunnerService";
+
+/// How long a stop may take that nobody holds up.
+const PROMPTLY: Duration = Duration::from_secs(10);
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+async fn is_serving(channel: &Channel, service: &str) -> bool {
+    let request = HealthCheckRequest {
+        service: service.to_owned(),
+    };
+    let answer = HealthClient::new(channel.clone()).check(request).await.unwrap();
+    answer.into_inner().status() == ServingStatus::Serving
+}
+
+/// What reflection lists.
+async fn services(channel: &Channel) -> Vec<String> {
+    let ask = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut client = ServerReflectionClient::new(channel.clone());
+    let mut answers = client.server_reflection_info(iter([ask])).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap();
+    let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
+        panic!("reflection answers something else")
+    };
+    list.service.into_iter().map(|service| service.name).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pair_that_is_ready_answers_health_reflection_and_calls() {
+    let home = Home::default();
+    let up = Up::start(&home).await;
+    for (address, names) in [
+        (up.registry, &[REGISTRY][..]),
+        (up.supervisor, &[SUPERVISOR, RUNNERS][..]),
+    ] {
+        let channel = endpoint(address).connect().await.unwrap();
+        assert!(is_serving(&channel, "").await);
+        let listed = services(&channel).await;
+        for name in names {
+            assert!(is_serving(&channel, name).await, "{name}");
+            assert!(listed.iter().any(|listed| listed == name), "{name}: {listed:?}");
+        }
+    }
+    let agents = registry(up.registry, None)
+        .list_agents(ListAgentsRequest::default())
+        .await;
+    let agents = agents.unwrap().into_inner().agents;
+    let names: Vec<&str> = agents.iter().map(|agent| agent.agent_type.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "architect",
+            "bug-hunter",
+            "explorer",
+            "orchestrator",
+            "reviewer",
+            "worker"
+        ]
+    );
+    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+    tree.spawn("worker").await;
+    let data = home.path().join(".local/share/troupe/troupe.db");
+    assert!(data.is_file(), "the log lies in the XDG data directory");
+    assert!(
+        home.path().join(".codex/.agents/worker.md").is_file(),
+        "the home is seeded"
+    );
+    up.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pair_that_is_asked_to_stop_stops_and_forgets_nothing() {
+    let home = Home::default();
+    let up = Up::start(&home).await;
+    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+    tree.spawn("worker").await;
+    let log = tree.log().await;
+    // An open stream must not hold it up.
+    let _watch = tree.watch().await;
+    let status = timeout(PROMPTLY, up.terminate()).await.expect("it stops in time");
+    assert_eq!(status.code(), Some(0));
+
+    let up = Up::start(&home).await;
+    assert_eq!(tree.by(up.client()).log().await, log);
+    up.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_data_directory_has_one_pair() {
+    let home = Home::default();
+    let first = Up::start(&home).await;
+    let second = home.run(Up::ARGUMENTS).await;
+    assert!(!second.status.success());
+    let said = stderr(&second);
+    assert!(
+        said.contains(&format!("is in use by another troupe (process {})", first.id())),
+        "{said}"
+    );
+    assert!(
+        said.contains("stop that one or choose another directory with --data-dir"),
+        "{said}"
+    );
+    // The first has not noticed.
+    Tree::open(first.client(), CreateSessionRequest::default()).await;
+    first.kill().await;
+
+    // And a lock does not outlive its process, however that ended.
+    Up::start(&home).await.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_opens_to_the_network_by_accident() {
+    let home = Home::default();
+    for (registry, supervisor) in [("127.0.0.1:0", "0.0.0.0:0"), ("0.0.0.0:0", "127.0.0.1:0")] {
+        let output = home
+            .run(&[
+                "up",
+                "--no-runner",
+                "--registry-listen",
+                registry,
+                "--supervisor-listen",
+                supervisor,
+            ])
+            .await;
+        assert!(!output.status.success(), "{registry} {supervisor}");
+        let said = stderr(&output);
+        assert!(said.contains("refusing to listen on"), "{said}");
+        assert!(said.contains("without authentication"), "{said}");
+        assert!(said.contains("--insecure"), "{said}");
+    }
+}
