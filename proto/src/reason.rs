@@ -69,6 +69,8 @@ reasons! {
     ThreadLimit = "THREAD_LIMIT",
     /// The session holds as many threads as it may.
     OpenLimit = "OPEN_LIMIT",
+    /// What a thread and its descendants may spend is spent.
+    BudgetExhausted = "BUDGET_EXHAUSTED",
     /// A size or a count of the request, the session or the service is exhausted.
     LimitExceeded = "LIMIT_EXCEEDED",
     /// The tool of the call is not in the thread's effective policy.

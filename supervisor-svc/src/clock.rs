@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 use crate::domain::{
-    ids::{SessionId, ThreadId},
+    ids::{ApprovalId, SessionId, ThreadId},
     time::UnixMillis,
 };
 
@@ -26,4 +26,10 @@ pub fn new_session_id() -> SessionId {
 #[must_use]
 pub fn new_thread_id() -> ThreadId {
     ThreadId::from_uuid(Uuid::now_v7())
+}
+
+/// A new approval's id.
+#[must_use]
+pub fn new_approval_id() -> ApprovalId {
+    ApprovalId::from_uuid(Uuid::now_v7())
 }

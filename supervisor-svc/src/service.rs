@@ -33,7 +33,7 @@ use crate::{
     grpc::{ServiceConfig, SupervisorService, WaitLimits},
     registry::RegistryClient,
     runner_hub::{LEASE, RunnerGate, RunnerHub},
-    session::{Context, Directory, Failure},
+    session::{Context, Denials, Directory, Failure},
     store::{EventStore, OpenError as StoreError, SqliteStore},
     watch::{TelemetryBoard, WatchLimits},
 };
@@ -149,6 +149,7 @@ impl Supervisor {
             runners: RunnerHub::new(config.lease),
             keys,
             telemetry: TelemetryBoard::default(),
+            denials: Denials::default(),
             public_url: OnceLock::new(),
             fatal: CancellationToken::new(),
         };

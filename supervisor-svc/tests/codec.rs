@@ -251,6 +251,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             option::of(raw_layer()),
             vec(webhook(), 0..3),
             btree_map(text(), text(), 0..4),
+            vec(text(), 0..3),
         ),
     )
         .prop_map(|(first, second, third)| Settings {
@@ -268,6 +269,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             tool_ceiling: third.0,
             webhooks: third.1,
             labels: third.2,
+            approve_tools: third.3,
         })
 }
 
@@ -422,15 +424,17 @@ fn turn_event() -> impl Strategy<Value = ThreadEvent> {
             generation(),
             vec(input_number(), 0..4),
             vec(block(), 0..4),
-            extent
+            extent,
+            sequence()
         )
             .prop_map(
-                |(turn, generation, inputs, blocks, extent)| ThreadEvent::TurnDispatched {
+                |(turn, generation, inputs, blocks, extent, mail_up_to)| ThreadEvent::TurnDispatched {
                     turn,
                     generation,
                     inputs,
                     blocks,
                     extent,
+                    mail_up_to,
                 }
             ),
         (turn(), generation(), report()).prop_map(|(turn, generation, report)| ThreadEvent::TurnStarted {
@@ -925,6 +929,7 @@ fn some_settings() -> Settings {
             secret: "do-not-tell".to_owned(),
         }],
         labels: BTreeMap::new(),
+        approve_tools: Vec::new(),
     }
 }
 

@@ -20,5 +20,7 @@ mod resume;
 mod spawning;
 #[path = "domain/steps.rs"]
 mod steps;
+#[path = "domain/tools.rs"]
+mod tools;
 #[path = "domain/world.rs"]
 mod world;

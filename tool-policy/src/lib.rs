@@ -8,6 +8,7 @@
 //! - `decision`: the answer, and what a user can do about a no;
 //! - `grant`: what a child may hold, given what its parent grants. Rights only shrink;
 //! - `canonical`: the tools of agent programs under the names that patterns use;
+//! - `effect`: what such a tool does to the world;
 //! - `rpc`: the tools that calls of the supervisor stand for.
 //!
 //! Policies are compared and joined by what they say about a concrete tool name, never by the texts of their patterns:
@@ -19,6 +20,7 @@
 
 mod canonical;
 mod decision;
+mod effect;
 mod grant;
 mod layer;
 mod pattern;
@@ -27,6 +29,7 @@ mod rpc;
 
 pub use canonical::{CANONICAL_TOOLS, NativeTools, OWN_SERVER_PREFIX};
 pub use decision::{Decision, DeniedBy};
+pub use effect::Effect;
 pub use grant::{Inheritance, Rights};
 pub use layer::{Layer, ListKind, MAX_PATTERNS, PolicyError};
 pub use pattern::{MAX_PATTERN_BYTES, MatchMode, Pattern, PatternError};

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    actor::Caller,
+    actor::{Actor, Caller},
     content::ContentRef,
-    event::{Artifact, BlockRef, CloseCause, PromptExtent, Spawned},
-    ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, ThreadId, Turn},
-    settings::{ClosePolicy, OnLimit, Usage},
+    event::{Artifact, BlockRef, CloseCause, ConditionKind, Edge, Handoff, PromptExtent, SettingsChange, Spawned},
+    ids::{ApprovalId, Digest, EdgeId, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
+    settings::{Budget, ClosePolicy, OnLimit, Usage},
     status::Settled,
 };
 
@@ -124,6 +124,104 @@ pub enum Command {
         /// Whether without its runner's word.
         forced: bool,
     },
+    /// The session's settings change; only operators may ask for it.
+    UpdateSession(Box<SettingsChange>),
+    /// What a thread and its descendants may spend changes.
+    UpdateBudget {
+        /// Who asks.
+        caller: Caller,
+        /// The thread.
+        target: ThreadId,
+        /// The new budget.
+        budget: Budget,
+    },
+    /// Two threads shall be able to talk.
+    CreateEdge {
+        /// Who asks.
+        caller: Caller,
+        /// The edge.
+        edge: Edge,
+        /// The id of the approval, should it need one.
+        approval: ApprovalId,
+    },
+    /// An edge shall be gone.
+    DeleteEdge {
+        /// Who asks.
+        caller: Caller,
+        /// The edge.
+        edge: EdgeId,
+    },
+    /// A thread sends another one a handoff.
+    SendHandoff {
+        /// Who asks.
+        caller: Caller,
+        /// The handoff.
+        handoff: Box<Handoff>,
+    },
+    /// A thread has read its mail.
+    AcknowledgeMail {
+        /// Who asks.
+        caller: Caller,
+        /// The thread.
+        target: ThreadId,
+        /// Up to which letter.
+        up_to: Sequence,
+    },
+    /// An operator decides what waits for one.
+    ResolveApproval {
+        /// The approval.
+        approval: ApprovalId,
+        /// Yes or no.
+        grant: bool,
+        /// Who decides.
+        by: Actor,
+        /// Why.
+        reason: String,
+    },
+    /// A tool call waits for an operator.
+    RequestToolApproval {
+        /// The thread.
+        thread: ThreadId,
+        /// The approval's id.
+        approval: ApprovalId,
+        /// The call, for people.
+        subject: String,
+    },
+    /// Tool calls of a thread were refused.
+    DenyTool {
+        /// The thread.
+        thread: ThreadId,
+        /// The tool.
+        tool: String,
+        /// What denied it.
+        reason: String,
+        /// How many calls.
+        count: u32,
+    },
+    /// Something begins or ceases to hold for an attempt at a thread.
+    SetCondition {
+        /// The thread.
+        thread: ThreadId,
+        /// The attempt.
+        generation: Generation,
+        /// What.
+        kind: ConditionKind,
+        /// Whether it holds now.
+        active: bool,
+        /// Why.
+        reason: String,
+    },
+    /// Usage of an attempt is written down in the middle of a turn.
+    RecordUsage {
+        /// The thread.
+        thread: ThreadId,
+        /// The attempt.
+        generation: Generation,
+        /// Usage of this attempt so far.
+        usage: Usage,
+    },
+    /// Time has passed: whatever has a deadline is looked at.
+    Tick,
 }
 
 /// A spawn with everything that was decided about it outside.
@@ -141,6 +239,8 @@ pub struct Spawn {
     pub grant_list: Vec<String>,
     /// What to do when no slot is free.
     pub on_limit: OnLimit,
+    /// The id of the approval, should it need one.
+    pub approval: ApprovalId,
 }
 
 /// A turn with its prompt, ready to be sent.
@@ -158,6 +258,8 @@ pub struct Dispatch {
     pub blocks: Vec<BlockRef>,
     /// How much of it is sent.
     pub extent: PromptExtent,
+    /// The newest letter that the prompt shows; zero if it shows none.
+    pub mail_up_to: Sequence,
 }
 
 /// What a runner saw.

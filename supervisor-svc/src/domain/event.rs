@@ -138,6 +138,8 @@ pub enum ThreadEvent {
         blocks: Vec<BlockRef>,
         /// How much of it was sent.
         extent: PromptExtent,
+        /// The newest letter that it showed; zero if it showed none.
+        mail_up_to: Sequence,
     },
     /// The turn runs.
     TurnStarted {

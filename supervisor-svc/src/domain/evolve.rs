@@ -8,12 +8,14 @@ use std::sync::Arc;
 use imbl::Vector;
 
 use super::{
+    approval::{Approval, MAX_DECIDED, Verdict},
     event::{Event, Recorded, SessionEvent, Spawned, ThreadEvent},
     ids::{Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId},
+    mail::{Body, Letter},
     session::Session,
     settings::Usage,
     status::{Settled, Status, StatusKind},
-    thread::{LatestTurn, PendingInput, Thread},
+    thread::{LatestTurn, MAX_RESTARTS, PendingInput, Repeated, Thread},
     time::UnixMillis,
 };
 
@@ -43,15 +45,19 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
         Event::Thread(id, ThreadEvent::Spawned(spawned)) => spawn(session, *id, spawned, recorded),
         Event::Thread(id, event) => {
             graph(session, event);
+            approvals(session, *id, event, recorded);
             if let Some(thread) = session.thread(*id).cloned() {
                 let mut thread = Arc::unwrap_or_clone(thread);
-                let was_open = thread.status.kind().is_open();
+                let (was_open, spent_before) = (thread.status.kind().is_open(), thread.total_usage());
                 thread.apply(event, recorded.sequence, recorded.time);
                 let (parent, is_open) = (thread.spawned.parent, thread.status.kind().is_open());
+                let spent = thread.total_usage().since(spent_before);
                 session.put(thread);
                 if was_open != is_open {
                     count_open_child(session, parent, is_open);
                 }
+                add_usage(session, *id, spent);
+                deliver(session, *id, event, recorded);
             }
         }
     }
@@ -63,6 +69,135 @@ fn graph(session: &mut Session, event: &ThreadEvent) {
     } else if let ThreadEvent::EdgeDeleted(edge) = event {
         session.edges.remove(edge);
     }
+}
+
+fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &Recorded) {
+    if let ThreadEvent::ApprovalRequested {
+        approval,
+        kind,
+        subject,
+        deadline,
+    } = event
+    {
+        let requested = Approval {
+            id: *approval,
+            thread: id,
+            kind: *kind,
+            subject: subject.clone(),
+            sequence: recorded.sequence,
+            requested: recorded.time,
+            deadline: *deadline,
+            verdict: None,
+        };
+        session.approvals.insert(*approval, Arc::new(requested));
+    } else if let ThreadEvent::ApprovalResolved {
+        approval,
+        decision,
+        by,
+        reason,
+    } = event
+        && let Some(decided) = session.approvals.get(approval).cloned()
+    {
+        let mut decided = Arc::unwrap_or_clone(decided);
+        decided.verdict = Some(Verdict {
+            decision: *decision,
+            by: by.clone(),
+            reason: reason.clone(),
+        });
+        session.approvals.insert(*approval, Arc::new(decided));
+        forget_decided(session);
+    }
+}
+
+fn forget_decided(session: &mut Session) {
+    let decided = || session.approvals.values().filter(|approval| approval.verdict.is_some());
+    if decided().count() <= MAX_DECIDED {
+        return;
+    }
+    let oldest = decided()
+        .min_by_key(|approval| approval.sequence)
+        .map(|approval| approval.id);
+    if let Some(oldest) = oldest {
+        session.approvals.remove(&oldest);
+    }
+}
+
+/// What a thread spent counts for everybody above it too: a walk to the root, never over the tree.
+fn add_usage(session: &mut Session, id: ThreadId, spent: Usage) {
+    if spent == Usage::default() {
+        return;
+    }
+    let lineage: Vec<ThreadId> = session.lineage(id).map(|thread| thread.id).collect();
+    for id in lineage {
+        if let Some(thread) = session.thread(id).cloned() {
+            let mut thread = Arc::unwrap_or_clone(thread);
+            thread.subtree_usage = thread.subtree_usage.plus(spent);
+            session.put(thread);
+        }
+    }
+}
+
+/// Puts what an event tells others into their mailboxes. Settlings under a fence are told to nobody; of a whole cascade
+/// the parent of its top gets one letter.
+fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &Recorded) {
+    let (to, body) = match event {
+        ThreadEvent::HandoffSent(handoff) => (Some(handoff.to), Body::Handoff(Arc::new((**handoff).clone()))),
+        ThreadEvent::TurnEnded { .. } | ThreadEvent::Closed { .. } => {
+            let Some(thread) = session.thread(id) else { return };
+            let told = Body::Settled {
+                child: id,
+                status: thread.status.clone(),
+            };
+            (thread.spawned.parent.filter(|_| !session.is_closing(id)), told)
+        }
+        ThreadEvent::Spawned(_)
+        | ThreadEvent::SpawnFailed { .. }
+        | ThreadEvent::Admitted
+        | ThreadEvent::Placed { .. }
+        | ThreadEvent::InputQueued { .. }
+        | ThreadEvent::TurnDispatched { .. }
+        | ThreadEvent::TurnStarted { .. }
+        | ThreadEvent::InputDelivered { .. }
+        | ThreadEvent::InterruptRequested { .. }
+        | ThreadEvent::NoteSet(_)
+        | ThreadEvent::ConditionChanged { .. }
+        | ThreadEvent::UsageRecorded { .. }
+        | ThreadEvent::ArtifactRecorded { .. }
+        | ThreadEvent::ToolDenied { .. }
+        | ThreadEvent::CloseRequested(_)
+        | ThreadEvent::Resumed(_)
+        | ThreadEvent::EdgeCreated(_)
+        | ThreadEvent::EdgeDeleted(_)
+        | ThreadEvent::MailAcknowledged(_)
+        | ThreadEvent::ApprovalRequested { .. }
+        | ThreadEvent::ApprovalResolved { .. } => return,
+    };
+    let receiver = to.and_then(|to| session.thread(to)).cloned();
+    let Some(receiver) =
+        receiver.filter(|receiver| receiver.status.kind().is_open() && !session.is_closing(receiver.id))
+    else {
+        return;
+    };
+    let mut receiver = Arc::unwrap_or_clone(receiver);
+    if let Body::Settled { child, .. } = &body {
+        // Only a child's latest word counts, so that a mailbox cannot grow with its turns.
+        let of_child = |letter: &Letter| matches!(&letter.body, Body::Settled { child: other, .. } if other == child);
+        let earlier = receiver
+            .mail
+            .values()
+            .find(|letter| of_child(letter))
+            .map(|letter| letter.sequence);
+        if let Some(earlier) = earlier {
+            receiver.mail.remove(&earlier);
+        }
+    }
+    let letter = Letter {
+        sequence: recorded.sequence,
+        time: recorded.time,
+        body,
+    };
+    receiver.mail.insert(recorded.sequence, Arc::new(letter));
+    session.put(receiver);
 }
 
 fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: &Recorded) {
@@ -115,6 +250,11 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         conditions: imbl::OrdMap::new(),
         usage: Usage::default(),
         earlier_usage: Usage::default(),
+        subtree_usage: Usage::default(),
+        mail: imbl::OrdMap::new(),
+        mail_shown: Sequence::ZERO,
+        repeated: None,
+        restarts: Vector::new(),
         updated: recorded.time,
         sequence: recorded.sequence,
     });
@@ -148,6 +288,12 @@ impl Thread {
         match event {
             ThreadEvent::Admitted => self.become_at(Status::PendingInit, sequence, time),
             ThreadEvent::Placed { runner, generation } => {
+                if self.status == Status::Running {
+                    self.restarts.push_back(time);
+                    if self.restarts.len() > MAX_RESTARTS {
+                        self.restarts.pop_front();
+                    }
+                }
                 self.runner = Some(runner.clone());
                 self.begin_generation(*generation);
                 self.become_at(Status::PendingInit, sequence, time);
@@ -162,7 +308,13 @@ impl Thread {
                     self.become_at(Status::Queued, sequence, time);
                 }
             }
-            ThreadEvent::TurnDispatched { turn, inputs, .. } => {
+            ThreadEvent::TurnDispatched {
+                turn,
+                inputs,
+                mail_up_to,
+                ..
+            } => {
+                self.mail_shown = *mail_up_to;
                 let (consumed, left) = self
                     .pending_inputs
                     .iter()
@@ -196,8 +348,20 @@ impl Thread {
             }
             ThreadEvent::InterruptRequested { turn, .. } => self.interrupt = Some(*turn),
             ThreadEvent::TurnEnded {
-                outcome, usage, report, ..
+                outcome,
+                usage,
+                output,
+                report,
+                ..
             } => {
+                self.repeated = output.map(|output| Repeated {
+                    output,
+                    times: match self.repeated {
+                        Some(before) if before.output == output => before.times.saturating_add(1),
+                        Some(_) | None => 1,
+                    },
+                });
+                self.mail_shown = Sequence::ZERO;
                 if *report > ReportSequence::ZERO {
                     self.last_report = *report;
                 }
@@ -237,9 +401,9 @@ impl Thread {
             | ThreadEvent::EdgeCreated(_)
             | ThreadEvent::EdgeDeleted(_)
             | ThreadEvent::HandoffSent(_)
-            | ThreadEvent::MailAcknowledged(_)
             | ThreadEvent::ApprovalRequested { .. }
             | ThreadEvent::ApprovalResolved { .. } => {}
+            ThreadEvent::MailAcknowledged(up_to) => self.mail = self.mail.split(up_to).1,
         }
     }
 

@@ -5,7 +5,9 @@
 //! and [`effect`] says what is then owed to the world outside.
 
 pub mod actor;
+pub mod approval;
 pub mod authority;
+pub mod authorize;
 pub mod cascade;
 pub mod command;
 pub mod content;
@@ -17,6 +19,7 @@ pub mod ids;
 pub mod input;
 pub mod limits;
 pub mod list;
+pub mod mail;
 pub mod prompt;
 pub mod refusal;
 pub mod session;

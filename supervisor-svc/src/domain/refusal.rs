@@ -126,6 +126,36 @@ pub enum Refusal {
         /// The number of the newest.
         newest: InputNumber,
     },
+    /// Something beside threads that the request names does not exist.
+    #[error("{what} {id} not found")]
+    Missing {
+        /// What kind of thing: `edge`, `approval`, `artifact`, ...
+        what: &'static str,
+        /// Its id, as it was given.
+        id: String,
+    },
+    /// The present state does not allow it.
+    #[error("{0}")]
+    IllegalState(String),
+    /// The caller may not do this, whatever its tool policy says.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// A size or a count is exhausted.
+    #[error("{message}")]
+    LimitExceeded {
+        /// Which limit.
+        limit: &'static str,
+        /// What is full, with its bound, and what helps.
+        message: String,
+    },
+    /// What a thread above may spend is spent.
+    #[error("the budget of agent {thread} is spent ({what}); raise it with UpdateThreadBudget")]
+    BudgetExhausted {
+        /// The thread whose budget it is.
+        thread: ThreadId,
+        /// `tokens`, `turns` or `wall_time`.
+        what: &'static str,
+    },
     /// The position of a watch is ahead of the log.
     #[error("after_sequence {after} is ahead of the newest event {head}; watch from {head} or without after_sequence")]
     AheadOfHead {

@@ -10,8 +10,10 @@ use imbl::{OrdMap, OrdSet};
 use tool_policy::Policy;
 
 use super::{
+    approval::Approval,
+    authorize,
     event::{Edge, Fence, SettingsChange},
-    ids::{EdgeId, Sequence, SessionId, ThreadId},
+    ids::{ApprovalId, EdgeId, Sequence, SessionId, ThreadId},
     settings::{Settings, SlotRelease, Usage},
     status::StatusKind,
     thread::{LatestTurn, Thread},
@@ -27,6 +29,8 @@ pub struct Session {
     pub settings: Arc<Settings>,
     /// The tools that no thread exceeds.
     pub ceiling: Policy,
+    /// The tools of which no call needs an operator.
+    pub approval_gate: Policy,
     /// Whether turns and spawns are held back.
     pub paused: bool,
     /// Whether its root is closed for good.
@@ -37,8 +41,10 @@ pub struct Session {
     pub updated: UnixMillis,
     /// The sequence of its last event.
     pub sequence: Sequence,
-    /// Its edges.
+    /// The edges that were created. One between each parent and child is there without an event.
     pub edges: OrdMap<EdgeId, Arc<Edge>>,
+    /// What waits for an operator, and what was decided lately.
+    pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
     pub(super) root: Option<ThreadId>,
     threads: OrdMap<ThreadId, Arc<Thread>>,
     order: OrdMap<Sequence, ThreadId>,
@@ -57,16 +63,21 @@ impl Session {
             .clone()
             .and_then(|layer| Policy::compile(vec![layer]).ok())
             .unwrap_or_else(Policy::unrestricted);
+        // Both were checked when the session was opened.
+        let approval_gate =
+            authorize::approval_gate(&settings.approve_tools).unwrap_or_else(|_| Policy::unrestricted());
         Self {
             id,
             settings: Arc::new(settings),
             ceiling,
+            approval_gate,
             paused: false,
             closed: false,
             created,
             updated: created,
             sequence: Sequence::ZERO,
             edges: OrdMap::new(),
+            approvals: OrdMap::new(),
             root: None,
             threads: OrdMap::new(),
             order: OrdMap::new(),
@@ -195,9 +206,10 @@ impl Session {
     /// What all threads spent, closed ones included.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.threads
-            .values()
-            .fold(Usage::default(), |sum, thread| sum.plus(thread.total_usage()))
+        self.root
+            .and_then(|root| self.thread(root))
+            .map(|root| root.subtree_usage)
+            .unwrap_or_default()
     }
 
     /// Whether work is owed that no request brings about: the session must be awake, and is loaded at the service's start.

@@ -214,6 +214,24 @@ impl Usage {
             wall_time: self.wall_time.saturating_add(other.wall_time),
         }
     }
+
+    /// Tokens read and written.
+    #[must_use]
+    pub const fn tokens(self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
+    /// What this is more than `earlier`, field by field; a field that shrank counts as unchanged.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_sub(earlier.input_tokens),
+            cached_input_tokens: self.cached_input_tokens.saturating_sub(earlier.cached_input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(earlier.output_tokens),
+            turns: self.turns.saturating_sub(earlier.turns),
+            wall_time: self.wall_time.saturating_sub(earlier.wall_time),
+        }
+    }
 }
 
 /// What a notification is about.
@@ -280,6 +298,8 @@ pub struct Settings {
     pub policy_inheritance: Inheritance,
     /// The tools that no thread may exceed.
     pub tool_ceiling: Option<Layer>,
+    /// Patterns of tools of which every call needs an operator.
+    pub approve_tools: Vec<String>,
     /// Receivers of notifications.
     pub webhooks: Vec<Webhook>,
     /// Free labels.

@@ -8,7 +8,8 @@ use tool_policy::Policy;
 use super::{
     content::ContentRef,
     event::{ConditionKind, Fence, Spawned},
-    ids::{Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
+    ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
+    mail::Letter,
     settings::{Budget, Sandbox, Usage},
     status::Status,
     time::UnixMillis,
@@ -67,10 +68,32 @@ pub struct Thread {
     pub usage: Usage,
     /// What earlier attempts spent.
     pub earlier_usage: Usage,
+    /// What it and all its descendants spent, in all attempts.
+    pub subtree_usage: Usage,
+    /// Its mail that is not acknowledged yet, by the sequence of the event that sent it.
+    pub mail: OrdMap<Sequence, Arc<Letter>>,
+    /// The newest letter that the turn under way was shown; zero: none.
+    pub mail_shown: Sequence,
+    /// The output of its latest turns, as long as it is the same.
+    pub repeated: Option<Repeated>,
+    /// When it was placed anew in the middle of a turn, the latest few.
+    pub restarts: Vector<UnixMillis>,
     /// When its last event was recorded.
     pub updated: UnixMillis,
     /// The sequence of its last event.
     pub sequence: Sequence,
+}
+
+/// How many restarts of a thread are remembered: no intensity allows more.
+pub const MAX_RESTARTS: usize = 16;
+
+/// Turns in a row that ended with the same output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeated {
+    /// SHA-256 of the output.
+    pub output: Digest,
+    /// How many turns.
+    pub times: u32,
 }
 
 /// Where a thread's latest turn stands.

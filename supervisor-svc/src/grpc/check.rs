@@ -10,6 +10,7 @@ use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
 use crate::{
     domain::{
+        authorize,
         content::{ContentRef, preview, truncate},
         ids::SessionId,
         input::{self, GivenInput},
@@ -38,6 +39,8 @@ const INPUT_BYTES: usize = 1_024 * 1_024;
 const INPUT_ITEMS: usize = 64;
 /// The most labels of a session.
 const LABELS: usize = 32;
+/// The most patterns of tools whose calls need an operator.
+const APPROVE_TOOLS: usize = 64;
 
 /// A request that is malformed at one field.
 pub(super) fn bad(field: &'static str, message: impl Into<String>) -> Status {
@@ -142,6 +145,17 @@ pub(super) fn ceiling(field: &'static str, origin: &str, given: &pb::ToolCeiling
     tool_policy::Policy::compile(vec![layer.clone()])
         .map(|_| layer)
         .map_err(|error| bad(field, format!("{field}: {error}")))
+}
+
+/// The patterns of tools whose calls need an operator.
+pub(super) fn approve_tools(patterns: &[String]) -> Result<(), Status> {
+    if patterns.len() > APPROVE_TOOLS {
+        let text = format!("{} patterns; at most {APPROVE_TOOLS} are allowed", patterns.len());
+        return Err(bad("approve_tools", text));
+    }
+    authorize::approval_gate(patterns)
+        .map(drop)
+        .map_err(|error| bad("approve_tools", format!("approve_tools: {error}")))
 }
 
 /// A span of time that is not negative; `None` where it was not given.

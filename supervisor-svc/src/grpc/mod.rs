@@ -1,13 +1,24 @@
 //! The service as clients call it: thin. A handler checks the request's form, finds the session and the caller, hands a
 //! command to the session, and shows the result. It decides nothing.
 
+mod approvals;
+mod artifacts;
+mod authorize;
+mod budget;
 mod call;
 mod check;
+mod graph;
+mod mailbox;
+mod notifications;
 mod page;
+mod prompts;
 mod reads;
 mod resolved;
+mod retention;
+mod rollups;
 mod service;
 mod sessions;
+mod settings;
 mod spawn;
 mod status;
 mod threads;

@@ -1,4 +1,4 @@
-//! Reading threads: one, a listing, a quota, and whether a tool may be used.
+//! Reading threads: one, a listing, a quota.
 
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
@@ -65,35 +65,6 @@ impl SupervisorService {
         Ok(pb::ListActiveAgentsResponse {
             threads,
             next_page_token,
-        })
-    }
-
-    pub(super) async fn authorize(
-        &self,
-        request: Request<pb::AuthorizeToolRequest>,
-    ) -> Result<pb::AuthorizeToolResponse, Status> {
-        let call = Call::of(&request)?;
-        let request = request.into_inner();
-        check::text("tool", &request.tool, check::REASON_BYTES)?;
-        if request.tool.is_empty() {
-            return Err(check::bad("tool", "tool is required"));
-        }
-        let named = check::optional_id("thread_id", &request.thread_id)?;
-        let handle = self
-            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-            .await?;
-        let target = Self::thread_or_own(&call, &handle, named)?;
-        let state = handle.state();
-        let thread = authority::authorize(&state, &call.caller, "AuthorizeTool", target)?;
-        let decision = match tool_policy::NativeTools::of_kind(&request.runner_kind) {
-            Some(table) => thread.effective.decide_native(&table, &request.tool),
-            None => thread.effective.decide(&request.tool),
-        };
-        let allowed = decision.is_allowed();
-        Ok(pb::AuthorizeToolResponse {
-            allowed,
-            reason: if allowed { String::new() } else { decision.to_string() },
-            approval_id: String::new(),
         })
     }
 

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
 
-use super::{WaitLimits, unbuilt};
+use super::WaitLimits;
 use crate::{domain::settings::Limits, registry::RegistryClient, session::Directory, watch::WatchLimits};
 
 /// What the service is told at its start.
@@ -72,20 +72,20 @@ impl AgentSupervisorService for SupervisorService {
         self.all_sessions(request).await.map(Response::new)
     }
 
-    async fn watch_sessions(&self, _: Request<pb::WatchSessionsRequest>) -> Answer<Self::WatchSessionsStream> {
-        Err(unbuilt::method("WatchSessions"))
+    async fn watch_sessions(&self, request: Request<pb::WatchSessionsRequest>) -> Answer<Self::WatchSessionsStream> {
+        self.follow_sessions(request).await.map(Response::new)
     }
 
-    async fn update_session(&self, _: Request<pb::UpdateSessionRequest>) -> Answer<pb::UpdateSessionResponse> {
-        Err(unbuilt::method("UpdateSession"))
+    async fn update_session(&self, request: Request<pb::UpdateSessionRequest>) -> Answer<pb::UpdateSessionResponse> {
+        self.update(request).await.map(Response::new)
     }
 
     async fn close_session(&self, request: Request<pb::CloseSessionRequest>) -> Answer<pb::CloseSessionResponse> {
         self.end_session(request).await.map(Response::new)
     }
 
-    async fn delete_session(&self, _: Request<pb::DeleteSessionRequest>) -> Answer<pb::DeleteSessionResponse> {
-        Err(unbuilt::method("DeleteSession"))
+    async fn delete_session(&self, request: Request<pb::DeleteSessionRequest>) -> Answer<pb::DeleteSessionResponse> {
+        self.delete(request).await.map(Response::new)
     }
 
     async fn spawn_agent(&self, request: Request<pb::SpawnAgentRequest>) -> Answer<pb::SpawnAgentResponse> {
@@ -118,9 +118,9 @@ impl AgentSupervisorService for SupervisorService {
 
     async fn update_thread_budget(
         &self,
-        _: Request<pb::UpdateThreadBudgetRequest>,
+        request: Request<pb::UpdateThreadBudgetRequest>,
     ) -> Answer<pb::UpdateThreadBudgetResponse> {
-        Err(unbuilt::method("UpdateThreadBudget"))
+        self.update_budget(request).await.map(Response::new)
     }
 
     async fn get_thread(&self, request: Request<pb::GetThreadRequest>) -> Answer<pb::GetThreadResponse> {
@@ -149,39 +149,42 @@ impl AgentSupervisorService for SupervisorService {
         self.spawnable(request).await.map(Response::new)
     }
 
-    async fn create_edge(&self, _: Request<pb::CreateEdgeRequest>) -> Answer<pb::CreateEdgeResponse> {
-        Err(unbuilt::method("CreateEdge"))
+    async fn create_edge(&self, request: Request<pb::CreateEdgeRequest>) -> Answer<pb::CreateEdgeResponse> {
+        self.connect(request).await.map(Response::new)
     }
 
-    async fn delete_edge(&self, _: Request<pb::DeleteEdgeRequest>) -> Answer<pb::DeleteEdgeResponse> {
-        Err(unbuilt::method("DeleteEdge"))
+    async fn delete_edge(&self, request: Request<pb::DeleteEdgeRequest>) -> Answer<pb::DeleteEdgeResponse> {
+        self.disconnect(request).await.map(Response::new)
     }
 
-    async fn list_edges(&self, _: Request<pb::ListEdgesRequest>) -> Answer<pb::ListEdgesResponse> {
-        Err(unbuilt::method("ListEdges"))
+    async fn list_edges(&self, request: Request<pb::ListEdgesRequest>) -> Answer<pb::ListEdgesResponse> {
+        self.edges(request).await.map(Response::new)
     }
 
-    async fn send_handoff(&self, _: Request<pb::SendHandoffRequest>) -> Answer<pb::SendHandoffResponse> {
-        Err(unbuilt::method("SendHandoff"))
+    async fn send_handoff(&self, request: Request<pb::SendHandoffRequest>) -> Answer<pb::SendHandoffResponse> {
+        self.hand_off(request).await.map(Response::new)
     }
 
-    async fn list_mailbox(&self, _: Request<pb::ListMailboxRequest>) -> Answer<pb::ListMailboxResponse> {
-        Err(unbuilt::method("ListMailbox"))
+    async fn list_mailbox(&self, request: Request<pb::ListMailboxRequest>) -> Answer<pb::ListMailboxResponse> {
+        self.mailbox(request).await.map(Response::new)
     }
 
     async fn acknowledge_mailbox(
         &self,
-        _: Request<pb::AcknowledgeMailboxRequest>,
+        request: Request<pb::AcknowledgeMailboxRequest>,
     ) -> Answer<pb::AcknowledgeMailboxResponse> {
-        Err(unbuilt::method("AcknowledgeMailbox"))
+        self.acknowledge(request).await.map(Response::new)
     }
 
-    async fn list_approvals(&self, _: Request<pb::ListApprovalsRequest>) -> Answer<pb::ListApprovalsResponse> {
-        Err(unbuilt::method("ListApprovals"))
+    async fn list_approvals(&self, request: Request<pb::ListApprovalsRequest>) -> Answer<pb::ListApprovalsResponse> {
+        self.approvals(request).await.map(Response::new)
     }
 
-    async fn resolve_approval(&self, _: Request<pb::ResolveApprovalRequest>) -> Answer<pb::ResolveApprovalResponse> {
-        Err(unbuilt::method("ResolveApproval"))
+    async fn resolve_approval(
+        &self,
+        request: Request<pb::ResolveApprovalRequest>,
+    ) -> Answer<pb::ResolveApprovalResponse> {
+        self.decide(request).await.map(Response::new)
     }
 
     async fn watch_threads(&self, request: Request<pb::WatchThreadsRequest>) -> Answer<Self::WatchThreadsStream> {
@@ -190,29 +193,32 @@ impl AgentSupervisorService for SupervisorService {
 
     async fn watch_notifications(
         &self,
-        _: Request<pb::WatchNotificationsRequest>,
+        request: Request<pb::WatchNotificationsRequest>,
     ) -> Answer<Self::WatchNotificationsStream> {
-        Err(unbuilt::method("WatchNotifications"))
+        self.notify(request).await.map(Response::new)
     }
 
-    async fn set_active_thread(&self, _: Request<pb::SetActiveThreadRequest>) -> Answer<pb::SetActiveThreadResponse> {
-        Err(unbuilt::method("SetActiveThread"))
+    async fn set_active_thread(
+        &self,
+        request: Request<pb::SetActiveThreadRequest>,
+    ) -> Answer<pb::SetActiveThreadResponse> {
+        self.focus(request).await.map(Response::new)
     }
 
-    async fn list_prompts(&self, _: Request<pb::ListPromptsRequest>) -> Answer<pb::ListPromptsResponse> {
-        Err(unbuilt::method("ListPrompts"))
+    async fn list_prompts(&self, request: Request<pb::ListPromptsRequest>) -> Answer<pb::ListPromptsResponse> {
+        self.prompts(request).await.map(Response::new)
     }
 
-    async fn get_prompt(&self, _: Request<pb::GetPromptRequest>) -> Answer<pb::GetPromptResponse> {
-        Err(unbuilt::method("GetPrompt"))
+    async fn get_prompt(&self, request: Request<pb::GetPromptRequest>) -> Answer<pb::GetPromptResponse> {
+        self.prompt(request).await.map(Response::new)
     }
 
-    async fn list_artifacts(&self, _: Request<pb::ListArtifactsRequest>) -> Answer<pb::ListArtifactsResponse> {
-        Err(unbuilt::method("ListArtifacts"))
+    async fn list_artifacts(&self, request: Request<pb::ListArtifactsRequest>) -> Answer<pb::ListArtifactsResponse> {
+        self.artifacts(request).await.map(Response::new)
     }
 
-    async fn get_content(&self, _: Request<pb::GetContentRequest>) -> Answer<Self::GetContentStream> {
-        Err(unbuilt::method("GetContent"))
+    async fn get_content(&self, request: Request<pb::GetContentRequest>) -> Answer<Self::GetContentStream> {
+        self.content(request).await.map(Response::new)
     }
 
     async fn get_quota(&self, request: Request<pb::GetQuotaRequest>) -> Answer<pb::GetQuotaResponse> {

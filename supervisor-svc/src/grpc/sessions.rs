@@ -187,6 +187,7 @@ impl SupervisorService {
             tool_ceiling,
             webhooks: Vec::new(),
             labels: request.labels.clone(),
+            approve_tools: request.approve_tools.clone(),
         })
     }
 
@@ -341,6 +342,7 @@ fn check_new(request: &pb::CreateSessionRequest) -> Result<(), Status> {
     check::text("reasoning_effort", &request.reasoning_effort, check::NAME_BYTES)?;
     check::text("provider", &request.provider, check::NAME_BYTES)?;
     check::labels(&request.labels)?;
+    check::approve_tools(&request.approve_tools)?;
     unbuilt::field("budget", request.budget.is_some())?;
     unbuilt::field("webhooks", !request.webhooks.is_empty())?;
     unbuilt::field(

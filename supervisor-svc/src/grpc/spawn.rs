@@ -285,6 +285,7 @@ fn commit(
         role_layers,
         grant_list: resolved.grant_list,
         on_limit: check::choice("on_limit", request.on_limit)?,
+        approval: clock::new_approval_id(),
     })
 }
 

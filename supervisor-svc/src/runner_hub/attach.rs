@@ -27,14 +27,25 @@ use super::{
 use crate::{
     domain::{
         actor::Actor,
+        authorize::MAX_PATHS,
         command::Command,
         ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
+        session::Session,
     },
-    session::{Directory, Done, Failure, Handle, Origin},
+    session::{
+        Directory, Done, Failure, Handle, Origin,
+        tool_calls::{self, AskedCall},
+    },
 };
 
 /// How long a new stream may take to say hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// The longest name of a tool that is decided.
+const MAX_TOOL_BYTES: usize = 256;
+
+/// The largest arguments of a tool call that is decided.
+const MAX_ARGUMENTS_BYTES: usize = 64 * 1_024;
 
 /// How many reports of one stream wait for their append at most.
 const REPORTS_IN_FLIGHT: usize = 256;
@@ -92,6 +103,46 @@ impl RunnerGate {
         let handle = self.directory.session_of(id).await.ok()??;
         let thread = handle.state().thread(id).cloned()?;
         Some((handle.id(), thread))
+    }
+
+    /// Why a tool call of one of the runner's threads may not run; `None`: it may.
+    async fn tool(&self, runner: &RunnerId, request: pb::ToolRequest, origin: Origin) -> Option<String> {
+        let unknown = || Some(String::from("the agent is not known to this supervisor"));
+        if request.tool.len() > MAX_TOOL_BYTES
+            || request.arguments_json.len() > MAX_ARGUMENTS_BYTES
+            || request.resolved_paths.len() > MAX_PATHS
+        {
+            return Some(String::from("the tool call is too large to be decided"));
+        }
+        let Ok(thread) = request.thread_id.parse::<ThreadId>() else {
+            return unknown();
+        };
+        let Some(session) = self.session(runner, thread).await else {
+            return unknown();
+        };
+        let is_present = |session: &Session| {
+            session
+                .thread(thread)
+                .is_some_and(|thread| thread.generation.get() == request.generation)
+        };
+        if !is_present(&session.state()) {
+            return unknown();
+        }
+        let kind = Some(request.runner_kind.as_str()).filter(|kind| !kind.is_empty());
+        let call = AskedCall {
+            confined: self.hub().confines(runner, kind),
+            tool: request.tool,
+            arguments: request.arguments_json,
+            runner_kind: request.runner_kind,
+            paths: request.resolved_paths,
+        };
+        let denials = &self.directory.context().denials;
+        let drained = self.draining.clone().cancelled_owned();
+        match tool_calls::decide(denials, &session, thread, &call, origin, drained).await {
+            Ok(decided) => decided.refused,
+            // Fail closed: what cannot be written down does not run.
+            Err(failure) => Some(failure.to_string()),
+        }
     }
 
     /// The session that a runner's thread belongs to.
@@ -182,7 +233,7 @@ impl Stream {
                         }
                         FromRunner::StartRefused(refused) => self.start_refused(refused).await,
                         FromRunner::Telemetry(telemetry) => self.telemetry(telemetry),
-                        FromRunner::ToolRequest(request) => self.tool(request).await,
+                        FromRunner::ToolRequest(request) => self.tool(request),
                         FromRunner::Heartbeat(_) => self.gate.hub().heartbeat(&self.runner),
                         // Any message keeps the lease; a second hello means nothing, output has no watcher yet, and
                         // commands are levels that need no acknowledgement.
@@ -262,26 +313,19 @@ impl Stream {
         }
     }
 
-    async fn tool(&self, request: pb::ToolRequest) {
-        let mut decision = pb::ToolDecision {
-            request_id: request.request_id,
-            allowed: false,
-            reason: String::from("the agent is not known to this supervisor"),
-        };
-        if let Ok(thread) = request.thread_id.parse::<ThreadId>()
-            && let Some(session) = self.gate.session(&self.runner, thread).await
-            && let Some(thread) = session.state().thread(thread)
-            && thread.generation.get() == request.generation
-        {
-            let verdict = thread.effective.decide(&request.tool);
-            decision.allowed = verdict.is_allowed();
-            decision.reason = if decision.allowed {
-                String::new()
-            } else {
-                verdict.to_string()
+    /// Answers a question about a tool call, in a task of its own: an operator may take minutes.
+    fn tool(&self, request: pb::ToolRequest) {
+        let (gate, runner, origin) = (self.gate.clone(), self.runner.clone(), self.origin());
+        tokio::spawn(async move {
+            let request_id = request.request_id.clone();
+            let refused = gate.tool(&runner, request, origin).await;
+            let decision = pb::ToolDecision {
+                request_id,
+                allowed: refused.is_none(),
+                reason: refused.unwrap_or_default(),
             };
-        }
-        self.gate.hub().send(&self.runner, ToRunner::ToolDecision(decision));
+            gate.hub().send(&runner, ToRunner::ToolDecision(decision));
+        });
     }
 
     fn origin(&self) -> Origin {

@@ -207,6 +207,22 @@ impl RunnerHub {
         }
     }
 
+    /// Whether the operating system confines what a runner executes as that kind; `None` of its kinds is meant: all of them.
+    #[must_use]
+    pub fn confines(&self, id: &RunnerId, kind: Option<&str>) -> bool {
+        let roster = self.lock();
+        let Some(runner) = roster.runners.get(id) else {
+            return false;
+        };
+        let mut kinds = runner
+            .offer
+            .kinds
+            .iter()
+            .filter(|offered| kind.is_none_or(|kind| offered.kind == kind))
+            .peekable();
+        kinds.peek().is_some() && kinds.all(|offered| offered.enforces_read_only)
+    }
+
     /// Starts a thread.
     pub fn start(&self, id: &RunnerId, session: SessionId, start: pb::StartThread) {
         tracing::debug!(runner = %id, %session, thread = start.thread_id, "start");

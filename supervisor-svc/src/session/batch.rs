@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::{
     failure::Failure,
@@ -179,7 +180,11 @@ impl Draft {
         let about = |thread: ThreadId| Outcome {
             thread: Some(thread),
             status_before: self.working.thread(thread).map(|thread| thread.status.kind()),
-            input: None,
+            ..Outcome::default()
+        };
+        let made = |id: Uuid| Outcome {
+            other: Some(id),
+            ..Outcome::default()
         };
         match command {
             Command::Spawn(spawn) => Outcome {
@@ -193,13 +198,25 @@ impl Draft {
             Command::Close { target, .. }
             | Command::Interrupt { target, .. }
             | Command::Resume { target, .. }
-            | Command::SetNote { target, .. } => about(*target),
+            | Command::SetNote { target, .. }
+            | Command::UpdateBudget { target, .. }
+            | Command::AcknowledgeMail { target, .. } => about(*target),
+            Command::CreateEdge { edge, .. } => made(edge.id.as_uuid()),
+            Command::SendHandoff { handoff, .. } => made(handoff.id.as_uuid()),
+            Command::ResolveApproval { approval, .. } => made(approval.as_uuid()),
             Command::FailSpawn { .. }
             | Command::Dispatch(_)
             | Command::Report { .. }
             | Command::LoseRunner { .. }
             | Command::RefuseStart { .. }
-            | Command::FinishClose { .. } => Outcome::default(),
+            | Command::FinishClose { .. }
+            | Command::UpdateSession(_)
+            | Command::DeleteEdge { .. }
+            | Command::RequestToolApproval { .. }
+            | Command::DenyTool { .. }
+            | Command::SetCondition { .. }
+            | Command::RecordUsage { .. }
+            | Command::Tick => Outcome::default(),
         }
     }
 

@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use troupe_proto::supervisor::v1 as pb;
 
 use super::{
-    actor::Actor, batch::DUE_AT_ONCE, failure::Failure, handle::Handle, load, message::Origin, remembered::Requests,
+    actor::Actor, batch::DUE_AT_ONCE, denials::Denials, failure::Failure, handle::Handle, load, message::Origin,
+    remembered::Requests,
 };
 use crate::{
     clock,
@@ -41,6 +42,8 @@ pub struct Context {
     pub keys: Arc<TokenKeys>,
     /// The latest values about running threads.
     pub telemetry: TelemetryBoard,
+    /// Refused tool calls on their way to the log.
+    pub denials: Denials,
     /// Where agents' tools reach this service, as a URL; known once the service listens.
     pub public_url: OnceLock<String>,
     /// Cancelled when the outcome of a write is unknown: the process must end and replay.

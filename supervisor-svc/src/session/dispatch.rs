@@ -19,7 +19,7 @@ use crate::{
         command::{Command, Dispatch},
         content::{ContentRef, preview},
         event::{BlockKind, BlockRef, PromptExtent},
-        ids::{Digest, Generation, RunnerId, ThreadId},
+        ids::{Digest, Generation, RunnerId, Sequence, ThreadId},
         limits,
         prompt::{self, Assignment},
         session::Session,
@@ -105,6 +105,11 @@ impl Job {
             inputs: self.thread.pending_inputs.iter().map(|input| input.number).collect(),
             blocks: prompt.refs.clone(),
             extent: self.extent,
+            mail_up_to: self
+                .thread
+                .mail
+                .get_max()
+                .map_or(Sequence::ZERO, |(sequence, _)| *sequence),
         }));
         let done = self
             .handle

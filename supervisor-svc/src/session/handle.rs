@@ -118,7 +118,19 @@ impl Handle {
             | Command::Report { .. }
             | Command::LoseRunner { .. }
             | Command::RefuseStart { .. }
-            | Command::FinishClose { .. } => &self.control,
+            | Command::FinishClose { .. }
+            | Command::UpdateSession(_)
+            | Command::UpdateBudget { .. }
+            | Command::CreateEdge { .. }
+            | Command::DeleteEdge { .. }
+            | Command::SendHandoff { .. }
+            | Command::AcknowledgeMail { .. }
+            | Command::ResolveApproval { .. }
+            | Command::RequestToolApproval { .. }
+            | Command::DenyTool { .. }
+            | Command::SetCondition { .. }
+            | Command::RecordUsage { .. }
+            | Command::Tick => &self.control,
         };
         let (reply, answer) = oneshot::channel();
         let request = Request {

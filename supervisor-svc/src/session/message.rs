@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::failure::Failure;
 use crate::{
@@ -109,4 +110,6 @@ pub struct Outcome {
     pub status_before: Option<StatusKind>,
     /// The input that it queued.
     pub input: Option<InputNumber>,
+    /// The edge, handoff or approval that it made or decided.
+    pub other: Option<Uuid>,
 }

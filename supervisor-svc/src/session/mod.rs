@@ -5,6 +5,7 @@
 
 mod actor;
 mod batch;
+mod denials;
 mod directory;
 mod dispatch;
 mod effects;
@@ -13,8 +14,10 @@ mod handle;
 mod load;
 mod message;
 mod remembered;
+pub mod tool_calls;
 
 pub use self::{
+    denials::Denials,
     directory::{Context, Directory, NewSession},
     dispatch::digest,
     failure::Failure,

@@ -85,7 +85,7 @@ fn encode(outcome: Outcome) -> Bytes {
         session_id: String::new(),
         thread_id: outcome.thread.map(|id| id.to_string()).unwrap_or_default(),
         status_before: status_before.unwrap_or_default(),
-        other_id: String::new(),
+        other_id: outcome.other.map(|id| id.to_string()).unwrap_or_default(),
         input_number: outcome.input.map(InputNumber::get).unwrap_or_default(),
     }
     .encode_to_vec()
@@ -102,5 +102,6 @@ fn decode(bytes: &Bytes) -> Outcome {
             .checked_sub(1)
             .and_then(|place| StatusKind::ALL.get(place).copied()),
         input: (stored.input_number > 0).then(|| InputNumber::new(stored.input_number)),
+        other: stored.other_id.parse().ok(),
     }
 }

@@ -145,6 +145,7 @@ fn turn_dispatched(dispatched: pb::TurnDispatched) -> Result<ThreadEvent, Decode
         inputs: dispatched.inputs.into_iter().map(InputNumber::new).collect(),
         blocks: blocks?,
         extent: PromptExtent::from_number(dispatched.extent)?,
+        mail_up_to: Sequence::new(dispatched.mail_up_to),
     })
 }
 

@@ -68,12 +68,14 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
             inputs,
             blocks,
             extent,
+            mail_up_to,
         } => Kind::TurnDispatched(pb::TurnDispatched {
             turn: turn.get(),
             generation: generation.get(),
             inputs: inputs.iter().copied().map(InputNumber::get).collect(),
             blocks: blocks.iter().map(block_to_pb).collect(),
             extent: extent.number(),
+            mail_up_to: mail_up_to.get(),
         }),
         ThreadEvent::TurnStarted {
             turn,

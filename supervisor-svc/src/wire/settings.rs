@@ -40,6 +40,7 @@ pub fn settings_to_pb(settings: &Settings) -> pb::Session {
         tool_ceiling: settings.tool_ceiling.as_ref().map(layer_to_proto),
         webhooks: settings.webhooks.iter().map(webhook_to_pb).collect(),
         labels,
+        approve_tools: settings.approve_tools.clone(),
         ..pb::Session::default()
     }
 }
@@ -60,6 +61,7 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         tool_ceiling: session.tool_ceiling.map(layer_from_proto).transpose()?,
         webhooks: stored_webhooks(session.webhooks, private.webhook_secrets)?,
         labels: session.labels.into_iter().collect::<BTreeMap<_, _>>(),
+        approve_tools: session.approve_tools,
     })
 }
 

@@ -96,6 +96,20 @@ pub fn fault(refusal: &Refusal) -> Fault {
                 thread.to_string(),
                 format!("{waiting} inputs wait, at most {MAX_PENDING_INPUTS} may; its next turn reads them"),
             ),
+        Refusal::Missing { what, id } => new(Code::NotFound, Reason::NotFound)
+            .with("kind", what)
+            .with("id", id)
+            .resource(*what, id, &text),
+        Refusal::IllegalState(_) => new(Code::FailedPrecondition, Reason::IllegalTransition),
+        Refusal::NotPermitted(_) => new(Code::PermissionDenied, Reason::NotPermitted),
+        Refusal::LimitExceeded { limit, message } => new(Code::ResourceExhausted, Reason::LimitExceeded)
+            .with("limit", limit)
+            .quota(*limit, message),
+        Refusal::BudgetExhausted { thread, what } => {
+            about_thread(new(Code::ResourceExhausted, Reason::BudgetExhausted), *thread)
+                .with("budget", what)
+                .quota(thread.to_string(), format!("the budget of {what} is spent"))
+        }
         Refusal::AheadOfHead { after, head } => new(Code::OutOfRange, Reason::AheadOfHead)
             .with("after_sequence", after)
             .with("head", head),

@@ -18,7 +18,7 @@ use supervisor_svc::domain::{
         Circumstances, CloseCause, Event, PromptExtent, Recorded, SessionEvent, SettingsChange, Spawned, ThreadEvent,
     },
     evolve::{evolve, open},
-    ids::{Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn},
+    ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn},
     refusal::Refusal,
     session::{CASCADE_DEADLINE, Session},
     settings::{
@@ -272,6 +272,7 @@ impl World {
             role_layers: Vec::new(),
             grant_list: Vec::new(),
             on_limit: OnLimit::Refuse,
+            approval: ApprovalId::from_uuid(self.new_id().as_uuid()),
         }
     }
 
@@ -324,6 +325,7 @@ impl World {
             inputs: thread.pending_inputs.iter().map(|input| input.number).collect(),
             blocks: Vec::new(),
             extent: PromptExtent::Full,
+            mail_up_to: thread.mail.get_max().map_or(Sequence::ZERO, |(sequence, _)| *sequence),
         }
     }
 
@@ -542,6 +544,7 @@ pub fn settings() -> Settings {
         tool_ceiling: None,
         webhooks: Vec::new(),
         labels: BTreeMap::new(),
+        approve_tools: Vec::new(),
     }
 }
 

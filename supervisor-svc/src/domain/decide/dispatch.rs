@@ -36,6 +36,7 @@ pub(super) fn dispatch(session: &Session, dispatch: &Dispatch) -> Vec<Event> {
             inputs: dispatch.inputs.clone(),
             blocks: dispatch.blocks.clone(),
             extent: dispatch.extent,
+            mail_up_to: dispatch.mail_up_to,
         },
     ));
     events

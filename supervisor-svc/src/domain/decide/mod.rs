@@ -1,12 +1,21 @@
 //! Deciding: a command against the present state gives events or a refusal, and nothing else happens.
 
+mod approval;
+mod budget;
 mod close;
+mod condition;
 mod dispatch;
+mod edge;
+mod handoff;
 mod input;
+mod mail;
 mod note;
 mod report;
 mod resume;
+mod settings;
 pub mod spawn;
+pub mod tick;
+mod tool;
 
 use super::{
     command::Command,
@@ -93,6 +102,42 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             message,
         } => Ok(report::refuse_start(session, *thread, *generation, message)),
         Command::FinishClose { thread, forced } => Ok(close::finish(session, *thread, *forced)),
+        Command::UpdateSession(change) => settings::update(session, change),
+        Command::UpdateBudget { caller, target, budget } => budget::update(session, caller, *target, *budget),
+        Command::CreateEdge { caller, edge, approval } => edge::create(session, caller, edge, *approval, now),
+        Command::DeleteEdge { caller, edge } => edge::delete(session, caller, *edge),
+        Command::SendHandoff { caller, handoff } => handoff::send(session, caller, handoff),
+        Command::AcknowledgeMail { caller, target, up_to } => mail::acknowledge(session, caller, *target, *up_to),
+        Command::ResolveApproval {
+            approval,
+            grant,
+            by,
+            reason,
+        } => approval::resolve(session, *approval, *grant, by, reason),
+        Command::RequestToolApproval {
+            thread,
+            approval,
+            subject,
+        } => Ok(tool::request_approval(session, *thread, *approval, subject, now)),
+        Command::DenyTool {
+            thread,
+            tool,
+            reason,
+            count,
+        } => Ok(tool::deny(session, *thread, tool, reason, *count)),
+        Command::SetCondition {
+            thread,
+            generation,
+            kind,
+            active,
+            reason,
+        } => Ok(condition::set(session, *thread, *generation, *kind, *active, reason)),
+        Command::RecordUsage {
+            thread,
+            generation,
+            usage,
+        } => Ok(budget::record_usage(session, *thread, *generation, *usage)),
+        Command::Tick => Ok(tick::pass(session, now)),
     }
 }
 

@@ -1,0 +1,185 @@
+//! May a thread make this tool call? Policy first, then the sandbox, then the mode, then whether an operator must agree.
+//!
+//! This is the decision of who cannot see the disk: what a call would write is told by the runner, which resolves paths,
+//! and a call whose effects are not known counts as able to do everything.
+
+use tool_policy::{Effect, Layer, MatchMode, NativeTools, Policy, PolicyError};
+
+use super::{
+    approval::Approval,
+    event::ApprovalDecision,
+    ids::ApprovalId,
+    session::Session,
+    settings::{Mode, Sandbox},
+    thread::Thread,
+};
+
+/// How many paths a call may name.
+pub const MAX_PATHS: usize = 64;
+
+/// The text for whoever writes elsewhere in PLANNING mode.
+const DOCS_ONLY: &str = "write restricted to docs/ in PLANNING mode";
+
+/// One tool call as its runner describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolCall<'a> {
+    /// The tool's canonical name, or the program's own.
+    pub tool: &'a str,
+    /// The native names of the program that makes it, if they are known.
+    pub native: Option<NativeTools>,
+    /// What it would write, absolute and with links resolved; empty: not known.
+    pub paths: &'a [String],
+    /// Whether the operating system keeps the program from writing where it must not, and from the network.
+    pub confined: bool,
+    /// The id that the approval of this very call has.
+    pub approval: ApprovalId,
+}
+
+/// What is to be done with a tool call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolVerdict {
+    /// It may run.
+    Allowed,
+    /// It may not; why, for the agent.
+    Denied(String),
+    /// An operator must agree first, and nobody was asked yet.
+    NeedsApproval,
+    /// An operator was asked and has not decided yet.
+    Waiting,
+}
+
+/// The policy under which exactly the tools that need no operator are allowed.
+///
+/// # Errors
+/// A pattern that is malformed, or too many of them.
+pub fn approval_gate(patterns: &[String]) -> Result<Policy, PolicyError> {
+    if patterns.is_empty() {
+        return Ok(Policy::unrestricted());
+    }
+    Policy::compile(vec![Layer {
+        origin: String::from("approve_tools"),
+        mode: MatchMode::Glob,
+        allow: Vec::new(),
+        deny: patterns.to_vec(),
+    }])
+}
+
+/// Decides a tool call of an open thread.
+#[must_use]
+pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVerdict {
+    let by_policy = match &call.native {
+        Some(table) => thread.effective.decide_native(table, call.tool),
+        None => thread.effective.decide(call.tool),
+    };
+    if !by_policy.is_allowed() {
+        return ToolVerdict::Denied(by_policy.to_string());
+    }
+    let canonical = call.native.map_or(Some(call.tool), |table| table.canonical(call.tool));
+    let effect = canonical.map_or(Effect::Unknown, Effect::of);
+    let workspace = workspace(session, thread);
+    if let Err(reason) =
+        by_sandbox(thread.sandbox, effect, workspace, call).and_then(|()| by_mode(session, effect, workspace, call))
+    {
+        return ToolVerdict::Denied(reason);
+    }
+    let needs_operator = !session
+        .approval_gate
+        .decide(canonical.unwrap_or(call.tool))
+        .is_allowed();
+    if needs_operator {
+        return by_operator(session.approvals.get(&call.approval).map(AsRef::as_ref));
+    }
+    ToolVerdict::Allowed
+}
+
+fn workspace<'a>(session: &'a Session, thread: &'a Thread) -> &'a str {
+    if thread.spawned.working_directory.is_empty() {
+        &session.settings.cwd
+    } else {
+        &thread.spawned.working_directory
+    }
+}
+
+fn by_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
+    match (sandbox, effect) {
+        (_, Effect::Coordinates | Effect::Reads) | (Sandbox::FullAccess, _) => Ok(()),
+        (Sandbox::ReadOnly, Effect::Network) => Err(String::from("a READ_ONLY thread's tools have no network")),
+        (Sandbox::ReadOnly, _) if call.confined => Ok(()),
+        (Sandbox::ReadOnly, Effect::Writes) => Err(String::from("the thread is READ_ONLY; it may not write")),
+        (Sandbox::ReadOnly, Effect::Executes | Effect::Unknown) => Err(format!(
+            "the thread is READ_ONLY, and nothing keeps \"{}\" from writing on this runner",
+            call.tool
+        )),
+        (Sandbox::WorkspaceWrite, Effect::Writes) if call.paths.iter().any(|path| !is_below(path, workspace)) => {
+            Err(format!("the thread may write in its workspace \"{workspace}\" only"))
+        }
+        (Sandbox::WorkspaceWrite, Effect::Writes | Effect::Executes | Effect::Network | Effect::Unknown) => Ok(()),
+    }
+}
+
+/// PLANNING: the repository is read-only except docs/.
+fn by_mode(session: &Session, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
+    match (session.settings.mode, effect) {
+        (Mode::Implementation, _) | (Mode::Planning, Effect::Coordinates | Effect::Reads | Effect::Network) => Ok(()),
+        (Mode::Planning, Effect::Writes) => {
+            let docs = format!("{}/docs", workspace.trim_end_matches('/'));
+            let only_docs = !call.paths.is_empty() && call.paths.iter().all(|path| is_below(path, &docs));
+            if only_docs {
+                Ok(())
+            } else {
+                Err(String::from(DOCS_ONLY))
+            }
+        }
+        (Mode::Planning, Effect::Executes | Effect::Unknown) if call.confined => Ok(()),
+        (Mode::Planning, Effect::Executes | Effect::Unknown) => Err(format!(
+            "{DOCS_ONLY}, and nothing keeps \"{}\" to that on this runner",
+            call.tool
+        )),
+    }
+}
+
+fn by_operator(approval: Option<&Approval>) -> ToolVerdict {
+    let Some(approval) = approval else {
+        return ToolVerdict::NeedsApproval;
+    };
+    match &approval.verdict {
+        None => ToolVerdict::Waiting,
+        Some(verdict) => match verdict.decision {
+            ApprovalDecision::Granted => ToolVerdict::Allowed,
+            ApprovalDecision::Denied => ToolVerdict::Denied(format!("an operator denied the call: {}", verdict.reason)),
+            ApprovalDecision::Expired => ToolVerdict::Denied(String::from("no operator decided on the call in time")),
+            ApprovalDecision::Moot => ToolVerdict::Denied(String::from("the thread has moved on since it asked")),
+        },
+    }
+}
+
+/// Whether a resolved path is a directory or lies in it. Paths are compared by components, and one that still has `..` in
+/// it was not resolved and lies nowhere.
+fn is_below(path: &str, directory: &str) -> bool {
+    let mut wanted = directory.split('/').filter(|part| !part.is_empty());
+    let mut given = path.split('/').filter(|part| !part.is_empty());
+    let resolved = path.starts_with('/') && !path.split('/').any(|part| part == "..");
+    resolved && !directory.is_empty() && wanted.all(|part| given.next() == Some(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_below;
+
+    #[test]
+    fn a_path_is_below_a_directory_by_its_components() {
+        for (path, directory, below) in [
+            ("/work/docs/a.md", "/work/docs", true),
+            ("/work/docs", "/work/docs/", true),
+            ("/work//docs/a", "/work/docs", true),
+            ("/work/docs2/a", "/work/docs", false),
+            ("/work/docs/../src/a", "/work/docs", false),
+            ("work/docs/a", "/work/docs", false),
+            ("/work", "/work/docs", false),
+            ("/anything", "", false),
+            ("/anything", "/", true),
+        ] {
+            assert_eq!(is_below(path, directory), below, "{path} in {directory}");
+        }
+    }
+}

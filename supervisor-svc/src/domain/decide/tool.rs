@@ -1,0 +1,61 @@
+//! What is recorded about tool calls: those that were refused, and those that wait for an operator. Allowed ones are not.
+
+use crate::domain::{
+    approval::APPROVAL_TIMEOUT,
+    event::{ApprovalKind, ConditionKind, Event, ThreadEvent},
+    ids::{ApprovalId, ThreadId},
+    session::Session,
+    time::UnixMillis,
+};
+
+/// Asks the operators. Nothing if they were asked for this very call before, or the thread is being closed.
+pub(super) fn request_approval(
+    session: &Session,
+    id: ThreadId,
+    approval: ApprovalId,
+    subject: &str,
+    now: UnixMillis,
+) -> Vec<Event> {
+    let Some(thread) = session.thread(id) else {
+        return Vec::new();
+    };
+    if !thread.status.kind().is_active() || session.is_closing(id) || session.approvals.contains_key(&approval) {
+        return Vec::new();
+    }
+    let mut events = vec![Event::Thread(
+        id,
+        ThreadEvent::ApprovalRequested {
+            approval,
+            kind: ApprovalKind::Tool,
+            subject: subject.to_owned(),
+            deadline: now.plus(APPROVAL_TIMEOUT),
+        },
+    )];
+    if !thread.conditions.contains_key(&ConditionKind::AwaitingToolApproval) {
+        events.push(Event::Thread(
+            id,
+            ThreadEvent::ConditionChanged {
+                kind: ConditionKind::AwaitingToolApproval,
+                active: true,
+                reason: subject.to_owned(),
+            },
+        ));
+    }
+    events
+}
+
+/// Writes refusals down, unless the thread is closed or being closed.
+pub(super) fn deny(session: &Session, id: ThreadId, tool: &str, reason: &str, count: u32) -> Vec<Event> {
+    let is_open = session.thread(id).is_some_and(|thread| thread.status.kind().is_open());
+    if !is_open || session.is_closing(id) || count == 0 {
+        return Vec::new();
+    }
+    vec![Event::Thread(
+        id,
+        ThreadEvent::ToolDenied {
+            tool: tool.to_owned(),
+            reason: reason.to_owned(),
+            count,
+        },
+    )]
+}

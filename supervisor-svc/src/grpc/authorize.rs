@@ -1,0 +1,105 @@
+//! AuthorizeTool: stands in front of every tool call of an agent, so an allowed call costs a look at the published state.
+
+use std::time::Duration;
+
+use tonic::{Request, Status};
+use troupe_proto::supervisor::v1 as pb;
+
+use super::{SupervisorService, call::Call, check};
+use crate::{
+    domain::{
+        approval::APPROVAL_TIMEOUT, authority, authorize::MAX_PATHS, ids::ThreadId, refusal::GuardedVerb,
+        session::Session,
+    },
+    session::tool_calls::{self, AskedCall},
+};
+
+/// The largest arguments of a tool call.
+const ARGUMENTS_BYTES: usize = 64 * 1_024;
+/// How much earlier than its caller's deadline a call that waits for an operator answers.
+const ANSWER_MARGIN: Duration = Duration::from_millis(100);
+
+impl SupervisorService {
+    pub(super) async fn authorize(
+        &self,
+        request: Request<pb::AuthorizeToolRequest>,
+    ) -> Result<pb::AuthorizeToolResponse, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        check_call(&request)?;
+        let named = check::optional_id("thread_id", &request.thread_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let target = Self::thread_or_own(&call, &handle, named)?;
+        let state = handle.state();
+        authority::authorize(&state, &call.caller, "AuthorizeTool", target)?;
+        let asked_for = check::span("wait", request.wait)?
+            .unwrap_or_default()
+            .min(APPROVAL_TIMEOUT);
+        let patience = call.deadline.map_or(asked_for, |deadline| {
+            deadline.remaining().saturating_sub(ANSWER_MARGIN).min(asked_for)
+        });
+        let asked = AskedCall {
+            confined: self.confines(&state, target, &request.runner_kind),
+            tool: request.tool,
+            arguments: request.arguments_json,
+            runner_kind: request.runner_kind,
+            paths: request.resolved_paths,
+        };
+        let decided = tool_calls::decide(
+            &self.directory.context().denials,
+            &handle,
+            target,
+            &asked,
+            call.origin(""),
+            async {
+                tokio::select! {
+                    () = tokio::time::sleep(patience) => {}
+                    () = self.draining.cancelled() => {}
+                }
+            },
+        )
+        .await?;
+        Ok(pb::AuthorizeToolResponse {
+            allowed: decided.refused.is_none(),
+            reason: decided.refused.unwrap_or_default(),
+            approval_id: decided.approval.map(|id| id.to_string()).unwrap_or_default(),
+        })
+    }
+
+    /// Whether the thread's runner confines what it executes. Who names no kind gets what all of the runner's kinds do.
+    fn confines(&self, state: &Session, id: ThreadId, kind: &str) -> bool {
+        let runner = state.thread(id).and_then(|thread| thread.runner.as_ref());
+        runner.is_some_and(|runner| {
+            let kind = Some(kind).filter(|kind| !kind.is_empty());
+            self.directory.context().runners.confines(runner, kind)
+        })
+    }
+}
+
+fn check_call(request: &pb::AuthorizeToolRequest) -> Result<(), Status> {
+    if request.tool.is_empty() {
+        return Err(check::bad("tool", "tool is required"));
+    }
+    check::text("tool", &request.tool, check::REASON_BYTES)?;
+    check::text("runner_kind", &request.runner_kind, check::NAME_BYTES)?;
+    if request.arguments_json.len() > ARGUMENTS_BYTES {
+        let text = format!(
+            "arguments_json has {} bytes; at most {ARGUMENTS_BYTES} are allowed",
+            request.arguments_json.len()
+        );
+        return Err(check::bad("arguments_json", text));
+    }
+    if request.resolved_paths.len() > MAX_PATHS {
+        let text = format!(
+            "{} resolved_paths; at most {MAX_PATHS} are allowed",
+            request.resolved_paths.len()
+        );
+        return Err(check::bad("resolved_paths", text));
+    }
+    request
+        .resolved_paths
+        .iter()
+        .try_for_each(|path| check::directory("resolved_paths", path))
+}

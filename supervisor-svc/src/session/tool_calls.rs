@@ -1,0 +1,164 @@
+//! Deciding tool calls for whoever asks: an agent's program, its runner, or an operator. An allowed call touches memory
+//! only; a refused one is recorded beside the answer, and one that needs an operator is recorded before it.
+
+use std::{future::Future, sync::Arc};
+
+use sha2::{Digest as _, Sha256};
+use uuid::Builder;
+
+use super::{denials::Denials, failure::Failure, handle::Handle, message::Origin};
+use crate::domain::{
+    authorize::{self, ToolCall, ToolVerdict},
+    command::Command,
+    content::preview,
+    ids::{ApprovalId, ThreadId},
+    session::Session,
+    thread::Thread,
+};
+
+/// A tool call as it was asked about.
+#[derive(Clone, Debug)]
+pub struct AskedCall {
+    /// The tool's canonical name, or the program's own.
+    pub tool: String,
+    /// Its arguments as JSON.
+    pub arguments: String,
+    /// The kind of runner that executes it; empty: not known.
+    pub runner_kind: String,
+    /// What it would write; empty: not known.
+    pub paths: Vec<String>,
+    /// Whether the runner confines what it executes.
+    pub confined: bool,
+}
+
+/// What was decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// Why not; `None`: it may run.
+    pub refused: Option<String>,
+    /// The approval that it waits for or rests on.
+    pub approval: Option<ApprovalId>,
+}
+
+/// Decides a call. Where an operator must agree, it waits for that until `patience` is over.
+///
+/// # Errors
+/// What recording the request for an approval met.
+pub async fn decide(
+    denials: &Denials,
+    handle: &Handle,
+    id: ThreadId,
+    call: &AskedCall,
+    origin: Origin,
+    patience: impl Future<Output = ()>,
+) -> Result<Decided, Failure> {
+    let state = handle.state();
+    let Some(thread) = state.thread(id) else {
+        return Ok(refused(String::from("the thread is gone"), None));
+    };
+    let approval = approval_of(thread, call);
+    match verdict(&state, thread, call, approval) {
+        ToolVerdict::Allowed if state.approvals.contains_key(&approval) => Ok(allowed(Some(approval))),
+        ToolVerdict::Allowed => Ok(allowed(None)),
+        ToolVerdict::Denied(reason) => {
+            denials.note(handle, id, &call.tool, &reason);
+            Ok(refused(reason, None))
+        }
+        ToolVerdict::NeedsApproval => {
+            let command = Command::RequestToolApproval {
+                thread: id,
+                approval,
+                subject: subject(call),
+            };
+            handle.execute(command, origin, None, Vec::new()).await?;
+            wait(denials, handle, id, call, approval, patience).await
+        }
+        ToolVerdict::Waiting => wait(denials, handle, id, call, approval, patience).await,
+    }
+}
+
+async fn wait(
+    denials: &Denials,
+    handle: &Handle,
+    id: ThreadId,
+    call: &AskedCall,
+    approval: ApprovalId,
+    patience: impl Future<Output = ()>,
+) -> Result<Decided, Failure> {
+    let still_waits = |state: &Session| {
+        state
+            .approvals
+            .get(&approval)
+            .is_some_and(|approval| approval.verdict.is_none())
+    };
+    let mut states = handle.states();
+    let decided: Option<Arc<Session>> = tokio::select! {
+        biased;
+        state = states.wait_for(|state| !still_waits(state)) => Some(Arc::clone(&*state.map_err(|_| Failure::Gone)?)),
+        () = patience => None,
+    };
+    let Some(state) = decided else {
+        return Ok(refused(
+            String::from("the call waits for an operator's approval"),
+            Some(approval),
+        ));
+    };
+    // The whole decision again: policy and mode may have changed while it waited.
+    let verdict = state.thread(id).map(|thread| verdict(&state, thread, call, approval));
+    match verdict {
+        Some(ToolVerdict::Allowed) => Ok(allowed(Some(approval))),
+        Some(ToolVerdict::Denied(reason)) => {
+            denials.note(handle, id, &call.tool, &reason);
+            Ok(refused(reason, Some(approval)))
+        }
+        Some(ToolVerdict::NeedsApproval | ToolVerdict::Waiting) | None => Ok(refused(
+            String::from("the thread has no turn that could use the tool"),
+            None,
+        )),
+    }
+}
+
+fn verdict(state: &Session, thread: &Thread, call: &AskedCall, approval: ApprovalId) -> ToolVerdict {
+    let call = ToolCall {
+        tool: &call.tool,
+        native: tool_policy::NativeTools::of_kind(&call.runner_kind),
+        paths: &call.paths,
+        confined: call.confined,
+        approval,
+    };
+    authorize::decide(state, thread, &call)
+}
+
+/// The approval of a call is named by the call: asking again for the same one within a turn finds it, and it can serve for
+/// no other.
+fn approval_of(thread: &Thread, call: &AskedCall) -> ApprovalId {
+    let mut hash = Sha256::new();
+    hash.update(thread.id.as_uuid().as_bytes());
+    hash.update(thread.generation.get().to_be_bytes());
+    hash.update(thread.turn.number().get().to_be_bytes());
+    for part in [&call.tool, &call.runner_kind, &call.arguments] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.finalize()[..16]);
+    ApprovalId::from_uuid(Builder::from_custom_bytes(bytes).into_uuid())
+}
+
+fn subject(call: &AskedCall) -> String {
+    format!("Tool call: {} {}", call.tool, preview(&call.arguments))
+}
+
+const fn allowed(approval: Option<ApprovalId>) -> Decided {
+    Decided {
+        refused: None,
+        approval,
+    }
+}
+
+const fn refused(reason: String, approval: Option<ApprovalId>) -> Decided {
+    Decided {
+        refused: Some(reason),
+        approval,
+    }
+}

@@ -1,0 +1,188 @@
+//! Tool calls: what policy, sandbox, mode and operators say to each, and what is recorded of it.
+
+use supervisor_svc::domain::{
+    authorize::{ToolCall, ToolVerdict, decide},
+    command::Command,
+    event::{ConditionKind, Event, ThreadEvent},
+    ids::{ApprovalId, ThreadId},
+    settings::{Mode, Sandbox, Settings},
+    status::StatusKind,
+};
+use tool_policy::NativeTools;
+
+use crate::world::{World, client_root, close, deny, operator, settings};
+
+/// A world with one running thread that works in `/project`.
+fn world(mode: Mode, sandbox: Sandbox, approve_tools: &[&str]) -> (World, ThreadId) {
+    let settings = Settings {
+        mode,
+        approve_tools: approve_tools.iter().map(|&pattern| pattern.to_owned()).collect(),
+        ..settings()
+    };
+    let mut root = client_root();
+    root.sandbox = Sandbox::FullAccess;
+    let mut world = World::open(settings, root);
+    let parent = world.root();
+    let mut spawn = world.wanted(parent);
+    spawn.spawned = supervisor_svc::domain::event::Spawned {
+        sandbox,
+        ..spawn.spawned
+    };
+    spawn.role_layers = vec![deny("role", &["list_files"])];
+    let id = world.spawn_as(spawn);
+    world.begin(id);
+    (world, id)
+}
+
+fn approval() -> ApprovalId {
+    "018f3c5a-0000-8000-8000-000000000001".parse().unwrap()
+}
+
+fn call<'a>(tool: &'a str, paths: &'a [String], confined: bool) -> ToolCall<'a> {
+    ToolCall {
+        tool,
+        native: None,
+        paths,
+        confined,
+        approval: approval(),
+    }
+}
+
+#[test]
+fn sandbox_and_mode_say_what_a_call_may_change() {
+    use Mode::{Implementation, Planning};
+    use Sandbox::{FullAccess, ReadOnly, WorkspaceWrite};
+    let (docs, source, outside) = ("/project/docs/a.md", "/project/src/a.rs", "/etc/passwd");
+    for (mode, sandbox, tool, paths, confined, allowed) in [
+        (
+            Implementation,
+            WorkspaceWrite,
+            "apply_patch",
+            &[source][..],
+            false,
+            true,
+        ),
+        (Implementation, WorkspaceWrite, "apply_patch", &[], false, true),
+        (Implementation, WorkspaceWrite, "apply_patch", &[outside], false, false),
+        (
+            Implementation,
+            WorkspaceWrite,
+            "apply_patch",
+            &[source, outside],
+            false,
+            false,
+        ),
+        (Implementation, FullAccess, "apply_patch", &[outside], false, true),
+        (Implementation, WorkspaceWrite, "exec_command", &[], false, true),
+        (Implementation, WorkspaceWrite, "web_search", &[], false, true),
+        (Implementation, WorkspaceWrite, "mcp__a__b", &[], false, true),
+        (Implementation, ReadOnly, "read_file", &[], false, true),
+        (Implementation, ReadOnly, "wait", &[], false, true),
+        (Implementation, ReadOnly, "apply_patch", &[source], false, false),
+        (Implementation, ReadOnly, "apply_patch", &[source], true, true),
+        (Implementation, ReadOnly, "exec_command", &[], false, false),
+        (Implementation, ReadOnly, "exec_command", &[], true, true),
+        (Implementation, ReadOnly, "web_search", &[], true, false),
+        (Implementation, ReadOnly, "mcp__a__b", &[], false, false),
+        (Planning, WorkspaceWrite, "read_file", &[], false, true),
+        (Planning, WorkspaceWrite, "apply_patch", &[docs], false, true),
+        (Planning, WorkspaceWrite, "apply_patch", &[docs, source], false, false),
+        (Planning, WorkspaceWrite, "apply_patch", &[], false, false),
+        (Planning, FullAccess, "apply_patch", &[source], false, false),
+        (Planning, WorkspaceWrite, "exec_command", &[], false, false),
+        (Planning, WorkspaceWrite, "exec_command", &[], true, true),
+        (Planning, WorkspaceWrite, "mcp__a__b", &[], false, false),
+        (Planning, WorkspaceWrite, "web_search", &[], false, true),
+        // Policy comes first, whatever the rest says.
+        (Implementation, FullAccess, "list_files", &[], true, false),
+    ] {
+        let (world, id) = world(mode, sandbox, &[]);
+        let paths: Vec<String> = paths.iter().map(|&path| path.to_owned()).collect();
+        let verdict = decide(&world.session, world.thread(id), &call(tool, &paths, confined));
+        assert_eq!(
+            verdict == ToolVerdict::Allowed,
+            allowed,
+            "{tool} {paths:?} in {mode:?} under {sandbox:?}, confined {confined}: {verdict:?}"
+        );
+    }
+}
+
+#[test]
+fn a_native_name_is_judged_by_what_it_stands_for() {
+    let (world, id) = world(Mode::Planning, Sandbox::WorkspaceWrite, &[]);
+    let decided = |tool| {
+        let call = ToolCall {
+            native: Some(NativeTools::CLAUDE),
+            ..call(tool, &[], false)
+        };
+        decide(&world.session, world.thread(id), &call)
+    };
+    assert_eq!(decided("Read"), ToolVerdict::Allowed);
+    assert_eq!(
+        decided("Edit"),
+        ToolVerdict::Denied(String::from("write restricted to docs/ in PLANNING mode"))
+    );
+    assert!(matches!(decided("Bash"), ToolVerdict::Denied(_)));
+}
+
+#[test]
+fn a_change_of_mode_binds_the_next_call() {
+    let (mut world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &[]);
+    let paths = [String::from("/project/src/a.rs")];
+    let verdict = |world: &World| decide(&world.session, world.thread(id), &call("apply_patch", &paths, false));
+    assert_eq!(verdict(&world), ToolVerdict::Allowed);
+    let change = supervisor_svc::domain::event::SettingsChange {
+        mode: Some(Mode::Planning),
+        ..Default::default()
+    };
+    world.append(Event::Session(supervisor_svc::domain::event::SessionEvent::Updated(
+        Box::new(change),
+    )));
+    assert!(matches!(verdict(&world), ToolVerdict::Denied(_)));
+}
+
+#[test]
+fn a_call_that_needs_an_operator_asks_once_and_waits() {
+    let (mut world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &["exec_*"]);
+    let verdict = |world: &World, tool| decide(&world.session, world.thread(id), &call(tool, &[], false));
+    assert_eq!(verdict(&world, "read_file"), ToolVerdict::Allowed);
+    assert_eq!(verdict(&world, "exec_command"), ToolVerdict::NeedsApproval);
+
+    let ask = Command::RequestToolApproval {
+        thread: id,
+        approval: approval(),
+        subject: String::from("Tool call: exec_command make"),
+    };
+    assert_eq!(world.run(&ask), ["ApprovalRequested", "ConditionChanged"]);
+    assert!(
+        world
+            .thread(id)
+            .conditions
+            .contains_key(&ConditionKind::AwaitingToolApproval)
+    );
+    assert_eq!(verdict(&world, "exec_command"), ToolVerdict::Waiting);
+    assert_eq!(world.run(&ask), Vec::<&str>::new(), "one call asks once");
+    assert_eq!(world.status(id), StatusKind::Running, "it keeps its slot");
+}
+
+#[test]
+fn refusals_are_recorded_while_the_thread_is_open() {
+    let (mut world, id) = world(Mode::Implementation, Sandbox::ReadOnly, &[]);
+    let denied = Command::DenyTool {
+        thread: id,
+        tool: String::from("apply_patch"),
+        reason: String::from("the thread is READ_ONLY; it may not write"),
+        count: 3,
+    };
+    assert_eq!(world.run(&denied), ["ToolDenied"]);
+    assert!(matches!(
+        world.log.last().map(|recorded| &recorded.event),
+        Some(Event::Thread(_, ThreadEvent::ToolDenied { count: 3, .. }))
+    ));
+    world.run(&close(operator(), id));
+    assert_eq!(
+        world.run(&denied),
+        Vec::<&str>::new(),
+        "a fenced thread records only its end"
+    );
+}

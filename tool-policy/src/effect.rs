@@ -1,0 +1,72 @@
+//! What a tool does to the world, as far as sandboxes and modes care.
+
+use crate::canonical::CANONICAL_TOOLS;
+
+/// What a call of a tool can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// Nothing outside the supervisor, which decides for itself.
+    Coordinates,
+    /// Nothing: it reads.
+    Reads,
+    /// Files that its arguments name.
+    Writes,
+    /// Whatever a program can: its arguments do not tell.
+    Executes,
+    /// It reaches the network.
+    Network,
+    /// Not known: the tool is a program's own or an MCP server's.
+    Unknown,
+}
+
+impl Effect {
+    /// What a canonical tool does.
+    #[must_use]
+    pub fn of(canonical: &str) -> Self {
+        match canonical {
+            "exec_command" | "write_stdin" => Self::Executes,
+            "apply_patch" | "write_file" | "delete_file" => Self::Writes,
+            "web_search" => Self::Network,
+            "read_file"
+            | "list_files"
+            | "list_dir"
+            | "grep_files"
+            | "view_image"
+            | "tool_search"
+            | "list_mcp_resources"
+            | "list_mcp_resource_templates" => Self::Reads,
+            "read_mcp_resource" => Self::Unknown,
+            known if CANONICAL_TOOLS.contains(&known) => Self::Coordinates,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_canonical_tool_is_known_for_what_it_does() {
+        for (tool, effect) in [
+            ("spawn_agent", Effect::Coordinates),
+            ("update_plan", Effect::Coordinates),
+            ("request_user_input", Effect::Coordinates),
+            ("exec_command", Effect::Executes),
+            ("write_stdin", Effect::Executes),
+            ("apply_patch", Effect::Writes),
+            ("delete_file", Effect::Writes),
+            ("web_search", Effect::Network),
+            ("read_file", Effect::Reads),
+            ("read_mcp_resource", Effect::Unknown),
+            ("mcp__github__create_issue", Effect::Unknown),
+            ("Frobnicate", Effect::Unknown),
+        ] {
+            assert_eq!(Effect::of(tool), effect, "{tool}");
+        }
+        let unknown = CANONICAL_TOOLS
+            .iter()
+            .filter(|tool| Effect::of(tool) == Effect::Unknown);
+        assert_eq!(unknown.copied().collect::<Vec<_>>(), ["read_mcp_resource"]);
+    }
+}
