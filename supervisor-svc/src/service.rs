@@ -35,7 +35,7 @@ use crate::{
     runner_hub::{LEASE, RunnerGate, RunnerHub},
     session::{Context, Denials, Directory, Failure},
     store::{EventStore, OpenError as StoreError, SqliteStore},
-    watch::{TelemetryBoard, WatchLimits},
+    watch::{TelemetryBoard, WatchLimits, WatchRoute},
 };
 
 /// The file of the log in the data directory.
@@ -220,11 +220,13 @@ impl Supervisor {
         };
         let agents = SupervisorService::new(self.directory.clone(), self.registry.clone(), config, draining.clone());
         let runners = RunnerGate::new(self.directory.clone(), draining);
-        let routes = Routes::new(
-            AgentSupervisorServiceServer::new(agents)
+        let agents = Arc::new(agents);
+        let routes = Routes::new(WatchRoute::new(
+            AgentSupervisorServiceServer::from_arc(Arc::clone(&agents))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
-        )
+            agents,
+        ))
         .add_service(
             ThreadRunnerServiceServer::new(runners)
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)

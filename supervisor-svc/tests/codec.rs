@@ -42,7 +42,7 @@ use supervisor_svc::{
     },
     store::limits::MAX_RECORD_BYTES,
     wire::{
-        DecodeError, EncodeError, Resolution, View, WireEnum as _, decode_record, encode_record,
+        DecodeError, EncodeError, Resolution, Sight, View, WireEnum as _, decode_record, encode_record,
         event::hide_previews,
         event_to_pb,
         parts::{budget_from_request, duration_from_pb, duration_to_pb, time_from_pb, time_to_pb},
@@ -1021,7 +1021,7 @@ fn a_fence_shows_below_it() {
 
     let tree = View {
         tree: true,
-        previews: true,
+        sight: Sight::Previews,
     };
     let top = session.thread(thread(2)).unwrap();
     assert_eq!(

@@ -6,7 +6,7 @@ use prost::Message;
 use sha2::{Digest as _, Sha256};
 use svc_kit::{
     deadline::Deadline,
-    identity::{Principal, ThreadPrincipal, principal_of},
+    identity::{OperatorRole, Principal, ThreadPrincipal, principal_of},
     trace_context::TraceParent,
 };
 use tonic::{Code, Request, Status};
@@ -22,6 +22,7 @@ use crate::{
     },
     session::{Failure, Handle, Origin, Remember},
     store::RequestKey,
+    wire::Sight,
 };
 
 /// The longest request id.
@@ -36,12 +37,24 @@ pub(super) struct Call {
     pub scope: String,
     pub deadline: Option<Deadline>,
     pub trace: TraceParent,
+    /// How much of texts the caller sees.
+    pub sight: Sight,
 }
 
 impl Call {
     /// Reads the circumstances that the layers in front left.
     pub fn of<T>(request: &Request<T>) -> Result<Self, Status> {
         let principal = principal_of(request)?;
+        let sight = match principal {
+            Principal::Operator {
+                role: OperatorRole::Viewer,
+                ..
+            } => Sight::Digests,
+            Principal::Operator { .. }
+            | Principal::Thread(_)
+            | Principal::Runner { .. }
+            | Principal::Service { .. } => Sight::Previews,
+        };
         let (caller, token) = match principal {
             Principal::Operator { name, .. } => (Caller::Operator { name: name.clone() }, None),
             Principal::Thread(thread) => (
@@ -62,6 +75,7 @@ impl Call {
             scope: principal.scope_key(),
             deadline: Deadline::of(request),
             trace: TraceParent::of(request),
+            sight,
         })
     }
 

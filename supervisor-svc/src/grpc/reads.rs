@@ -24,7 +24,7 @@ impl SupervisorService {
             .target(&call, &request.session_id, &request.thread_id, "GetThread")
             .await?;
         Ok(pb::GetThreadResponse {
-            thread: Some(self.show(&handle.state(), target)?),
+            thread: Some(self.show_to(&call, &handle.state(), target)?),
         })
     }
 
@@ -59,7 +59,7 @@ impl SupervisorService {
         let found = list(&state, &listing);
         let view = View {
             tree: request.include_tree,
-            ..View::default()
+            sight: call.sight,
         };
         let (threads, next_page_token) = page.cut(&found, |thread| self.directory.context().show(&state, thread, view));
         Ok(pb::ListActiveAgentsResponse {

@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
+use futures::stream::BoxStream;
 use svc_kit::thread_token::TokenKeys;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
 
-use super::WaitLimits;
-use crate::{domain::settings::Limits, registry::RegistryClient, session::Directory, watch::WatchLimits};
+use super::{WaitLimits, watch};
+use crate::{
+    domain::settings::Limits,
+    registry::RegistryClient,
+    session::Directory,
+    watch::{BeginWatch as _, WatchLimits},
+};
 
 /// What the service is told at its start.
 #[derive(Clone, Debug)]
@@ -56,7 +62,7 @@ type Answer<T> = Result<Response<T>, Status>;
 #[tonic::async_trait]
 impl AgentSupervisorService for SupervisorService {
     type WatchSessionsStream = ReceiverStream<Result<pb::WatchSessionsResponse, Status>>;
-    type WatchThreadsStream = ReceiverStream<Result<pb::WatchThreadsResponse, Status>>;
+    type WatchThreadsStream = BoxStream<'static, Result<pb::WatchThreadsResponse, Status>>;
     type WatchNotificationsStream = ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>;
     type GetContentStream = ReceiverStream<Result<pb::GetContentResponse, Status>>;
 
@@ -188,7 +194,7 @@ impl AgentSupervisorService for SupervisorService {
     }
 
     async fn watch_threads(&self, request: Request<pb::WatchThreadsRequest>) -> Answer<Self::WatchThreadsStream> {
-        self.watch(request).await.map(Response::new)
+        self.begin_watch(request).await.map(watch::decoded).map(Response::new)
     }
 
     async fn watch_notifications(

@@ -221,6 +221,18 @@ impl SupervisorService {
             .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))?;
         Ok(self.directory.context().show(session, thread, View::default()))
     }
+
+    /// As [`Self::show`], as much as the caller may see.
+    pub(super) fn show_to(&self, call: &Call, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
+        let thread = session
+            .thread(id)
+            .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))?;
+        let view = View {
+            sight: call.sight,
+            ..View::default()
+        };
+        Ok(self.directory.context().show(session, thread, view))
+    }
 }
 
 /// The status that a close answers: that from before the call, with its message where the thread had settled.

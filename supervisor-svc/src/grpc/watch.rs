@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use futures::{StreamExt as _, stream::BoxStream};
+use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
@@ -15,17 +17,15 @@ use crate::{
         ids::{Sequence, ThreadId},
         refusal::GuardedVerb,
     },
-    watch::{Position, Scope, ThreadWatch, WatchLimits},
+    watch::{BeginWatch, Messages, Position, Scope, ThreadWatch, WatchLimits},
 };
 
 /// How many messages a watcher may leave unread before it is fed from the log.
 const OUTBOX: usize = 64;
 
-impl SupervisorService {
-    pub(super) async fn watch(
-        &self,
-        request: Request<pb::WatchThreadsRequest>,
-    ) -> Result<ReceiverStream<Result<pb::WatchThreadsResponse, Status>>, Status> {
+#[tonic::async_trait]
+impl BeginWatch for SupervisorService {
+    async fn begin_watch(&self, request: Request<pb::WatchThreadsRequest>) -> Result<Messages, Status> {
         let call = Call::of(&request)?;
         let request = request.into_inner();
         let named: Option<ThreadId> = check::optional_id("thread_id", &request.thread_id)?;
@@ -49,10 +49,11 @@ impl SupervisorService {
         if request.after_sequence.is_some() && !request.log_id.is_empty() && request.log_id != log_id {
             let reason = format!("after_sequence counts in log {}, this is log {log_id}", request.log_id);
             // Room is certain: the channel is new.
-            let _ = outbox.try_send(Ok(pb::WatchThreadsResponse {
+            let reset = pb::WatchThreadsResponse {
                 sequence: 0,
                 message: Some(Message::Reset(pb::Reset { reason })),
-            }));
+            };
+            let _ = outbox.try_send(Ok(reset.encode_to_vec().into()));
             return Ok(ReceiverStream::new(messages));
         }
         let watch = ThreadWatch {
@@ -68,6 +69,7 @@ impl SupervisorService {
                 top,
                 kinds,
                 watcher: call.token,
+                sight: call.sight,
             },
             limits: WatchLimits {
                 lifetime: jittered(self.config.watch.lifetime),
@@ -78,6 +80,18 @@ impl SupervisorService {
         tokio::spawn(watch.run(outbox));
         Ok(ReceiverStream::new(messages))
     }
+}
+
+/// The messages of a watch for callers in this process; over the network they go out as they are, see [`WatchRoute`].
+///
+/// [`WatchRoute`]: crate::watch::WatchRoute
+pub(super) fn decoded(messages: Messages) -> BoxStream<'static, Result<pb::WatchThreadsResponse, Status>> {
+    messages
+        .map(|message| {
+            pb::WatchThreadsResponse::decode(message?)
+                .map_err(|error| Status::internal(format!("a message of a watch is malformed: {error}")))
+        })
+        .boxed()
 }
 
 /// Up to a fifth more, so that streams that began together do not end together.

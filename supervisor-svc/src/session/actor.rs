@@ -196,9 +196,7 @@ impl Actor {
             self.end(&remember.key);
         }
         pending.answer();
-        let commit = Arc::new(Commit {
-            events: std::mem::take(&mut pending.recorded),
-        });
+        let commit = Arc::new(Commit::new(std::mem::take(&mut pending.recorded)));
         // Nobody may be watching.
         let _ = self.feed.send(Arc::clone(&commit));
         self.act_on(&commit.events);

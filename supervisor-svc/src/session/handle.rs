@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::{
@@ -11,6 +12,8 @@ use super::{
 use crate::{
     domain::{command::Command, event::Recorded, ids::SessionId, session::Session},
     store::Content,
+    watch::encoded::EncodedEvents,
+    wire::Sight,
 };
 
 /// How many messages wait for a session at most, per class; a sender beyond that waits.
@@ -24,6 +27,22 @@ pub(super) const FEED: usize = 256;
 pub struct Commit {
     /// The events.
     pub events: Vec<Recorded>,
+    encoded: EncodedEvents,
+}
+
+impl Commit {
+    pub(super) fn new(events: Vec<Recorded>) -> Self {
+        Self {
+            events,
+            encoded: EncodedEvents::default(),
+        }
+    }
+
+    /// The events as watchers are sent them, in the same order.
+    #[must_use]
+    pub fn messages(&self, session: SessionId, sight: Sight) -> &[Bytes] {
+        self.encoded.of(session, &self.events, sight)
+    }
 }
 
 /// A session that is loaded.

@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use prost::Message as _;
 use svc_kit::identity::ThreadPrincipal;
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
@@ -16,6 +18,7 @@ use troupe_proto::{
     supervisor::v1::{self as pb, watch_threads_response::Message},
 };
 
+use super::encoded;
 use crate::{
     domain::{
         actor::Caller,
@@ -26,7 +29,7 @@ use crate::{
     },
     session::{Directory, Failure, Handle},
     store::limits::MAX_PAGE,
-    wire,
+    wire::{self, Sight},
 };
 
 /// How many threads a part of a snapshot has at most.
@@ -68,6 +71,8 @@ pub struct Scope {
     pub kinds: BTreeSet<pb::EventKind>,
     /// The thread that watches, if one does: its stream ends when its token goes stale.
     pub watcher: Option<ThreadPrincipal>,
+    /// How much of texts it shows.
+    pub sight: Sight,
 }
 
 /// A watch about to run.
@@ -86,7 +91,7 @@ pub struct ThreadWatch {
     pub draining: CancellationToken,
 }
 
-type Outbox = mpsc::Sender<Result<pb::WatchThreadsResponse, Status>>;
+type Outbox = mpsc::Sender<Result<Bytes, Status>>;
 
 /// Why a watch ended by itself.
 enum End {
@@ -109,8 +114,7 @@ impl ThreadWatch {
                 let _ = outbox.send(Err(status)).await;
             }
             Err(End::Planned) => {
-                let ending = bookmark(position, true);
-                let _ = outbox.send(Ok(ending)).await;
+                let _ = send(&outbox, &bookmark(position, true)).await;
             }
         }
     }
@@ -148,14 +152,18 @@ impl ThreadWatch {
             tokio::select! {
                 biased;
                 () = self.draining.cancelled() => {
-                    let _ = outbox.send(Ok(bookmark(*position, true))).await;
+                    send(outbox, &bookmark(*position, true)).await?;
                     return Err(End::Failed(draining()));
                 }
                 () = outbox.closed() => return Err(End::Gone),
                 () = sleep_until(ends) => return Err(End::Planned),
                 commit = feed.recv() => {
                     match commit {
-                        Ok(commit) => self.send_events(outbox, &commit.events, position, &mut told).await?,
+                        Ok(commit) => {
+                            let messages = commit.messages(self.handle.id(), self.scope.sight);
+                            self.send_events(outbox, commit.events.iter().zip(messages.iter().cloned()), position, &mut told)
+                                .await?;
+                        }
                         Err(RecvError::Lagged(_)) => self.catch_up(outbox, position).await?,
                         // The actor ended; the client finds the session anew.
                         Err(RecvError::Closed) => return Err(End::Planned),
@@ -167,7 +175,7 @@ impl ThreadWatch {
                     telemetry_at = Instant::now() + TELEMETRY_EVERY;
                 }
                 _ = idle.tick() => {
-                    send(outbox, bookmark(*position, false)).await?;
+                    send(outbox, &bookmark(*position, false)).await?;
                     told = *position;
                 }
             }
@@ -194,22 +202,26 @@ impl ThreadWatch {
             if events.is_empty() {
                 return Ok(());
             }
-            self.send_events(outbox, &events, position, &mut told).await?;
+            let messages = events
+                .iter()
+                .map(|recorded| encoded::event(self.handle.id(), recorded, self.scope.sight));
+            self.send_events(outbox, events.iter().zip(messages), position, &mut told)
+                .await?;
         }
         if told < *position {
-            send(outbox, bookmark(*position, false)).await?;
+            send(outbox, &bookmark(*position, false)).await?;
         }
         Ok(())
     }
 
-    async fn send_events(
+    async fn send_events<'e>(
         &self,
         outbox: &Outbox,
-        events: &[Recorded],
+        events: impl Iterator<Item = (&'e Recorded, Bytes)>,
         position: &mut Sequence,
         told: &mut Sequence,
     ) -> Result<(), End> {
-        for recorded in events {
+        for (recorded, message) in events {
             if recorded.sequence <= *position {
                 continue;
             }
@@ -218,12 +230,7 @@ impl ThreadWatch {
                 continue;
             }
             *told = recorded.sequence;
-            let event = wire::event_to_pb(self.handle.id(), recorded);
-            let message = pb::WatchThreadsResponse {
-                sequence: recorded.sequence.get(),
-                message: Some(Message::Event(event)),
-            };
-            send(outbox, message).await?;
+            outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
         }
         Ok(())
     }
@@ -256,6 +263,10 @@ impl ThreadWatch {
             }
         };
         let context = self.directory.context();
+        let view = wire::View {
+            sight: self.scope.sight,
+            ..wire::View::default()
+        };
         let mut chunk = pb::Snapshot {
             session: Some(wire::thread::session(state)),
             threads: Vec::new(),
@@ -267,21 +278,21 @@ impl ThreadWatch {
             if !include_closed && !thread.status.kind().is_open() {
                 continue;
             }
-            let shown = context.show(state, thread, wire::View::default());
-            let size = prost::Message::encoded_len(&shown);
+            let shown = context.show(state, thread, view);
+            let size = shown.encoded_len();
             if chunk.threads.len() >= CHUNK_THREADS || (bytes + size > CHUNK_BYTES && !chunk.threads.is_empty()) {
                 let next = pb::Snapshot {
                     log_id: chunk.log_id.clone(),
                     ..pb::Snapshot::default()
                 };
-                send(outbox, part(state, std::mem::replace(&mut chunk, next))).await?;
+                send(outbox, &part(state, std::mem::replace(&mut chunk, next))).await?;
                 bytes = 0;
             }
             bytes += size;
             chunk.threads.push(shown);
         }
         chunk.last = true;
-        send(outbox, part(state, chunk)).await
+        send(outbox, &part(state, chunk)).await
     }
 
     async fn send_telemetry(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
@@ -297,7 +308,7 @@ impl ThreadWatch {
                     sequence: 0,
                     message: Some(Message::Telemetry((*values).clone())),
                 };
-                send(outbox, message).await?;
+                send(outbox, &message).await?;
             }
         }
         Ok(())
@@ -332,7 +343,8 @@ async fn news_at(changes: &mut tokio::sync::watch::Receiver<u64>, at: Instant) {
     changes.mark_unchanged();
 }
 
-async fn send(outbox: &Outbox, message: pb::WatchThreadsResponse) -> Result<(), End> {
+async fn send(outbox: &Outbox, message: &pb::WatchThreadsResponse) -> Result<(), End> {
+    let message = Bytes::from(message.encode_to_vec());
     outbox.send(Ok(message)).await.map_err(|_| End::Gone)
 }
 

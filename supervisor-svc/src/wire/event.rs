@@ -17,6 +17,16 @@ use crate::domain::{
 
 pub use super::event_in::event_from_pb;
 
+/// How much of texts a client sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sight {
+    /// Their beginnings too.
+    #[default]
+    Previews,
+    /// Digests and sizes only.
+    Digests,
+}
+
 /// An event as watchers see it.
 #[must_use]
 pub fn event_to_pb(session: SessionId, recorded: &Recorded) -> pb::Event {

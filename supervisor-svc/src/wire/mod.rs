@@ -24,7 +24,7 @@ pub mod thread;
 pub use self::{
     enums::WireEnum,
     error::{DecodeError, EncodeError, UnknownValue},
-    event::{event_from_pb, event_to_pb},
+    event::{Sight, event_from_pb, event_to_pb},
     record::{decode_record, encode_record},
     resolved::Resolution,
     thread::View,

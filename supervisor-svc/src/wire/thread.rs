@@ -3,6 +3,7 @@
 use troupe_proto::supervisor::v1 as pb;
 
 use super::{
+    Sight,
     enums::WireEnum as _,
     parts::{
         budget_to_pb, duration_to_pb, limits_to_pb, settled_to_pb, source_to_pb, text_or_empty, time_to_pb, usage_to_pb,
@@ -22,21 +23,12 @@ use crate::domain::{
 };
 
 /// How much of a thread a client is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Its children's ids too.
     pub tree: bool,
-    /// The beginnings of texts; without, digests only.
-    pub previews: bool,
-}
-
-impl Default for View {
-    fn default() -> Self {
-        Self {
-            tree: false,
-            previews: true,
-        }
-    }
+    /// How much of texts.
+    pub sight: Sight,
 }
 
 /// A thread of that session. What its runner says at every moment is added by [`add_telemetry`], and NO_RUNNER by who
@@ -45,7 +37,7 @@ impl Default for View {
 pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
     let spawned = &thread.spawned;
     let mut status = status(&thread.status, thread.since);
-    if let Some(content) = status.content.as_mut().filter(|_| !view.previews) {
+    if let Some(content) = status.content.as_mut().filter(|_| view.sight == Sight::Digests) {
         content.preview.clear();
     }
     let child_thread_ids = if view.tree {

@@ -1,0 +1,86 @@
+//! Messages of a watch in the form in which they are sent. What many watchers get is encoded once and shared.
+
+use std::sync::OnceLock;
+
+use bytes::{BufMut as _, Bytes};
+use prost::Message as _;
+use tonic::{
+    Status,
+    codec::{BufferSettings, Codec, EncodeBuf, Encoder},
+};
+use tonic_prost::{ProstCodec, ProstDecoder};
+use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
+
+use crate::{
+    domain::{event::Recorded, ids::SessionId},
+    wire::{self, Sight},
+};
+
+/// The events of one append as messages, encoded when the first watcher wants them.
+#[derive(Debug, Default)]
+pub struct EncodedEvents {
+    previews: OnceLock<Vec<Bytes>>,
+    digests: OnceLock<Vec<Bytes>>,
+}
+
+impl EncodedEvents {
+    /// The messages, one for each of `events`, which must be the same at every call.
+    pub fn of(&self, session: SessionId, events: &[Recorded], sight: Sight) -> &[Bytes] {
+        let encoded = match sight {
+            Sight::Previews => &self.previews,
+            Sight::Digests => &self.digests,
+        };
+        encoded.get_or_init(|| {
+            let one = |recorded: &Recorded| event(session, recorded, sight);
+            events.iter().map(one).collect()
+        })
+    }
+}
+
+/// An event as a message.
+#[must_use]
+pub fn event(session: SessionId, recorded: &Recorded, sight: Sight) -> Bytes {
+    let mut event = wire::event_to_pb(session, recorded);
+    match sight {
+        Sight::Previews => {}
+        Sight::Digests => wire::event::hide_previews(&mut event),
+    }
+    let message = pb::WatchThreadsResponse {
+        sequence: recorded.sequence.get(),
+        message: Some(Message::Event(event)),
+    };
+    message.encode_to_vec().into()
+}
+
+/// Takes requests for watches and sends messages that are encoded already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EncodedCodec;
+
+impl Codec for EncodedCodec {
+    type Encode = Bytes;
+    type Decode = pb::WatchThreadsRequest;
+    type Encoder = AsItIs;
+    type Decoder = ProstDecoder<pb::WatchThreadsRequest>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        AsItIs
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<pb::WatchThreadsResponse, pb::WatchThreadsRequest>::raw_decoder(BufferSettings::default())
+    }
+}
+
+/// Encodes nothing more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AsItIs;
+
+impl Encoder for AsItIs {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(message);
+        Ok(())
+    }
+}
