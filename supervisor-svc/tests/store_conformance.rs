@@ -12,9 +12,9 @@ use supervisor_svc::{
         time::UnixMillis,
     },
     store::{
-        AppendError, Batch, Content, Created, CreationKey, CursorKey, Due, EventStore, Head, Invalid, MemoryStore,
-        NewRecord, OpenError, ReadError, Refusal, RequestKey, RequestRecord, Side, Snapshot, SqliteStore, StoredRecord,
-        WriteError, limits,
+        AppendError, Batch, Content, Created, CreationKey, CursorKey, Due, EventStore, Head, Invalid, Mark, MarkKind,
+        MemoryStore, NewRecord, OpenError, ReadError, Refusal, RequestKey, RequestRecord, SessionEntry, Side, Snapshot,
+        SqliteStore, StoredRecord, WriteError, limits,
     },
 };
 use uuid::Uuid;
@@ -53,6 +53,7 @@ fn batch(session: SessionId, expected: u64, count: u64) -> Batch {
         epoch: epoch(),
         records: records.collect(),
         contents: Vec::new(),
+        marks: Vec::new(),
         new_threads: Vec::new(),
         requests: Vec::new(),
         due: None,
@@ -109,6 +110,8 @@ async fn reads_in_order_what_was_appended(store: Store) {
     let head = Head {
         sequence: Sequence::new(5),
         epoch: epoch(),
+        oldest: Sequence::ZERO,
+        content_bytes: 0,
     };
     assert_eq!(store.head(session(1)).await, Ok(Some(head)));
 }
@@ -560,6 +563,127 @@ async fn cursors_are_set_and_removed(store: Store) {
     );
 }
 
+/// Marks some records of a batch.
+fn marking(mut batch: Batch, marks: &[(MarkKind, u128, u64)]) -> Batch {
+    let mark = |&(kind, about, sequence): &(MarkKind, u128, u64)| Mark {
+        kind,
+        sequence: Sequence::new(sequence),
+        thread: thread(about),
+    };
+    batch.marks = marks.iter().map(mark).collect();
+    batch
+}
+
+async fn marked(store: &Store, kind: MarkKind, about: Option<u128>, after: u64, limit: usize) -> Vec<u64> {
+    let found = store
+        .marked(session(1), kind, about.map(thread), Sequence::new(after), limit)
+        .await
+        .unwrap();
+    found.iter().map(|record| record.sequence.get()).collect()
+}
+
+async fn marked_records_are_found_by_what_they_are(store: Store) {
+    let marks = [
+        (MarkKind::Prompt, 1, 2),
+        (MarkKind::Prompt, 2, 3),
+        (MarkKind::Mail, 1, 4),
+    ];
+    let first = marking(batch(session(1), 0, 5), &marks);
+    assert_eq!(store.create(None, first).await, Ok(Created::New));
+    let second = marking(batch(session(1), 5, 1), &[(MarkKind::Prompt, 1, 6)]);
+    store.append(second).await.unwrap();
+
+    assert_eq!(marked(&store, MarkKind::Prompt, None, 0, 10).await, [2, 3, 6]);
+    assert_eq!(marked(&store, MarkKind::Prompt, Some(1), 0, 10).await, [2, 6]);
+    assert_eq!(marked(&store, MarkKind::Prompt, Some(1), 2, 10).await, [6]);
+    assert_eq!(marked(&store, MarkKind::Prompt, None, 0, 1).await, [2]);
+    assert_eq!(marked(&store, MarkKind::Artifact, None, 0, 10).await, [0_u64; 0]);
+    let found = store
+        .marked(session(1), MarkKind::Mail, None, Sequence::ZERO, 10)
+        .await
+        .unwrap();
+    assert_eq!(found, stored(session(1), 4)[3..]);
+}
+
+async fn a_log_is_compacted_as_far_as_its_snapshot_goes(store: Store) {
+    let first = marking(batch(session(1), 0, 8), &[(MarkKind::Prompt, 1, 2)]);
+    assert_eq!(store.create(None, first).await, Ok(Created::New));
+    let too_far = Invalid::CompactedTooFar {
+        until: Sequence::new(5),
+        snapshot: Sequence::ZERO,
+    };
+    let refused = store.compact(session(1), Sequence::new(5)).await;
+    assert_eq!(refused, Err(WriteError::Invalid(too_far)));
+
+    let snapshot = Snapshot {
+        sequence: Sequence::new(5),
+        bytes: Bytes::from_static(b"state"),
+    };
+    store.put_snapshot(session(1), snapshot).await.unwrap();
+    assert_eq!(
+        store.compact(session(1), Sequence::new(5)).await,
+        Ok(4),
+        "the marked one stays"
+    );
+    assert_eq!(store.compact(session(1), Sequence::new(5)).await, Ok(0));
+    assert_eq!(
+        store.read(session(1), Sequence::new(4), 10).await,
+        Err(ReadError::Compacted {
+            session: session(1),
+            oldest: Sequence::new(5),
+            head: Sequence::new(8),
+        })
+    );
+    let rest = store.read(session(1), Sequence::new(5), 10).await.unwrap();
+    assert_eq!(rest, stored(session(1), 8)[5..]);
+    assert_eq!(marked(&store, MarkKind::Prompt, None, 0, 10).await, [2]);
+    let head = store.head(session(1)).await.unwrap().unwrap();
+    assert_eq!((head.oldest, head.sequence), (Sequence::new(5), Sequence::new(8)));
+    store.append(batch(session(1), 8, 1)).await.unwrap();
+}
+
+async fn contents_count_once(store: Store) {
+    let content = |byte: u8, text: &'static str| Content {
+        digest: digest(byte),
+        bytes: Bytes::from_static(text.as_bytes()),
+    };
+    let mut first = batch(session(1), 0, 1);
+    first.contents = vec![content(1, "abc"), content(1, "abc")];
+    assert_eq!(store.create(None, first).await, Ok(Created::New));
+    let mut second = batch(session(1), 1, 1);
+    second.contents = vec![content(1, "abc"), content(2, "de")];
+    store.append(second).await.unwrap();
+    assert_eq!(store.head(session(1)).await.unwrap().unwrap().content_bytes, 5);
+}
+
+async fn a_summary_counts_for_its_record_only(store: Store) {
+    created(&store, session(1), 2).await;
+    created(&store, session(2), 1).await;
+    let summary = Bytes::from_static(b"two records");
+    store
+        .put_summary(session(1), Sequence::new(2), summary.clone())
+        .await
+        .unwrap();
+    let entry = |number, head, summary: Option<&Bytes>| SessionEntry {
+        session: session(number),
+        head: Sequence::new(head),
+        summary: summary.cloned(),
+    };
+    assert_eq!(
+        store.summaries(None, 10).await,
+        Ok(vec![entry(2, 1, None), entry(1, 2, Some(&summary))])
+    );
+    assert_eq!(
+        store.summaries(Some(session(2)), 10).await,
+        Ok(vec![entry(1, 2, Some(&summary))])
+    );
+    assert_eq!(store.summaries(None, 1).await, Ok(vec![entry(2, 1, None)]));
+    store.append(batch(session(1), 2, 1)).await.unwrap();
+    assert_eq!(store.summaries(Some(session(2)), 10).await, Ok(vec![entry(1, 3, None)]));
+    let absent = store.put_summary(session(9), Sequence::new(1), summary).await;
+    assert_eq!(absent, Err(WriteError::NotFound { session: session(9) }));
+}
+
 async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
     let cursor = |number| CursorKey {
         session: Some(session(number)),
@@ -726,6 +850,10 @@ conformance!(
     the_newest_snapshot_is_kept,
     cursors_are_set_and_removed,
     deleting_a_session_leaves_nothing_of_it,
+    marked_records_are_found_by_what_they_are,
+    a_log_is_compacted_as_far_as_its_snapshot_goes,
+    contents_count_once,
+    a_summary_counts_for_its_record_only,
     many_writers_keep_every_sessions_order,
     a_closed_store_refuses_writes,
     two_logs_have_two_ids,
@@ -782,6 +910,8 @@ mod file {
         let head = Head {
             sequence: Sequence::new(3),
             epoch: Epoch::new(2),
+            oldest: Sequence::ZERO,
+            content_bytes: content.len() as u64,
         };
         assert_eq!(store.head(session(1)).await, Ok(Some(head)));
         assert_eq!(store.content(session(1), digest(1)).await, Ok(Some(content)));

@@ -156,6 +156,14 @@ pub enum Refusal {
         /// `tokens`, `turns` or `wall_time`.
         what: &'static str,
     },
+    /// What follows the position of a watch is not in the log any more.
+    #[error("the events up to {oldest} are compacted; watch from {oldest}, or without after_sequence for a snapshot")]
+    HistoryCompacted {
+        /// The first position that a watch can go on from.
+        oldest: Sequence,
+        /// The newest event.
+        head: Sequence,
+    },
     /// The position of a watch is ahead of the log.
     #[error("after_sequence {after} is ahead of the newest event {head}; watch from {head} or without after_sequence")]
     AheadOfHead {

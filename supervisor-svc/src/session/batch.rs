@@ -54,6 +54,7 @@ pub(super) struct Draft {
     recorded: Vec<Recorded>,
     encoded: Vec<store::NewRecord>,
     contents: Vec<store::Content>,
+    marks: Vec<store::Mark>,
     new_threads: Vec<ThreadId>,
     remembered: Vec<(Remember, Outcome)>,
     answers: Vec<Answer>,
@@ -79,6 +80,7 @@ impl Draft {
             recorded: Vec::new(),
             encoded: Vec::new(),
             contents: Vec::new(),
+            marks: Vec::new(),
             new_threads: Vec::new(),
             remembered: Vec::new(),
             answers: Vec::new(),
@@ -123,7 +125,12 @@ impl Draft {
         let outcome = self.outcome_of(command);
         let mut events = decide::decide(&self.working, command, self.now)?;
         let recorded = !events.is_empty();
-        let undo = (self.working.clone(), self.recorded.len(), self.new_threads.len());
+        let undo = (
+            self.working.clone(),
+            self.recorded.len(),
+            self.new_threads.len(),
+            self.marks.len(),
+        );
         while !events.is_empty() {
             for event in events {
                 if let Err(error) = self.record(event, origin) {
@@ -131,6 +138,7 @@ impl Draft {
                     self.recorded.truncate(undo.1);
                     self.encoded.truncate(undo.1);
                     self.new_threads.truncate(undo.2);
+                    self.marks.truncate(undo.3);
                     return Err(error.into());
                 }
             }
@@ -167,6 +175,7 @@ impl Draft {
         if let Event::Thread(id, ThreadEvent::Spawned(_)) = &recorded.event {
             self.new_threads.push(*id);
         }
+        self.marks.extend(mark(&recorded));
         self.encoded.push(store::NewRecord {
             sequence: recorded.sequence,
             bytes,
@@ -238,6 +247,7 @@ impl Draft {
             epoch,
             records: self.encoded,
             contents: self.contents,
+            marks: self.marks,
             new_threads: self.new_threads,
             requests,
             due,
@@ -251,6 +261,21 @@ impl Draft {
         };
         Some((batch, pending))
     }
+}
+
+/// What a record must be found as without reading the log.
+fn mark(recorded: &Recorded) -> Option<store::Mark> {
+    let (kind, thread) = match &recorded.event {
+        Event::Thread(id, ThreadEvent::TurnDispatched { .. }) => (store::MarkKind::Prompt, *id),
+        Event::Thread(id, ThreadEvent::ArtifactRecorded { .. }) => (store::MarkKind::Artifact, *id),
+        Event::Thread(_, ThreadEvent::HandoffSent(handoff)) => (store::MarkKind::Mail, handoff.to),
+        Event::Session(_) | Event::Thread(..) => return None,
+    };
+    Some(store::Mark {
+        kind,
+        sequence: recorded.sequence,
+        thread,
+    })
 }
 
 impl Pending {

@@ -294,6 +294,7 @@ fn first_batch(new: &NewSession, epoch: Epoch) -> Result<(Session, store::Batch)
         epoch,
         records,
         contents: new.contents.clone(),
+        marks: Vec::new(),
         new_threads,
         requests: Vec::new(),
         due: session.is_at_work().then_some(DUE_AT_ONCE),

@@ -50,8 +50,9 @@ impl From<AppendError> for Failure {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         match error {
+            ReadError::Compacted { oldest, head, .. } => Self::Refused(Refusal::HistoryCompacted { oldest, head }),
             ReadError::Corrupt { .. } | ReadError::CorruptSide { .. } => Self::Corrupt(error.to_string()),
-            other => Self::StoreUnavailable(other.to_string()),
+            ReadError::Engine(_) => Self::StoreUnavailable(error.to_string()),
         }
     }
 }

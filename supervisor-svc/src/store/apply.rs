@@ -8,11 +8,11 @@ use super::{
     checksum,
     error::{AppendError, Invalid, WriteError},
     group::Failure,
-    limits::MAX_FORGOTTEN,
+    limits::{MAX_COMPACTED, MAX_FORGOTTEN},
     query::{self, blob, cursor_session, integer, millis},
 };
 use crate::domain::{
-    ids::{Epoch, SessionId},
+    ids::{Epoch, Sequence, SessionId},
     time::UnixMillis,
 };
 
@@ -79,12 +79,22 @@ fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendErr
         let crc = checksum::numbered(batch.session, record.sequence, &record.bytes);
         insert.execute(params![session, integer(record.sequence.get()), crc, &record.bytes[..]])?;
     }
+    let mut insert =
+        connection.prepare_cached("INSERT INTO marks (session, kind, sequence, thread) VALUES (?1, ?2, ?3, ?4)")?;
+    for mark in &batch.marks {
+        let thread = blob(mark.thread.as_uuid());
+        insert.execute(params![session, mark.kind as i64, integer(mark.sequence.get()), thread])?;
+    }
     let mut insert = connection.prepare_cached(
         "INSERT INTO contents (session, digest, crc, bytes) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
     )?;
+    let mut new_bytes = 0_u64;
     for content in &batch.contents {
         let crc = checksum::content(batch.session, content.digest, &content.bytes);
-        insert.execute(params![session, content.digest.as_bytes(), crc, &content.bytes[..]])?;
+        let rows = insert.execute(params![session, content.digest.as_bytes(), crc, &content.bytes[..]])?;
+        if rows > 0 {
+            new_bytes = new_bytes.saturating_add(content.bytes.len() as u64);
+        }
     }
     let mut insert = connection.prepare_cached(
         "INSERT OR REPLACE INTO requests (session, scope, request_id, hash, outcome, expires, crc) \
@@ -103,11 +113,14 @@ fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendErr
         ])?;
     }
     connection
-        .prepare_cached("UPDATE sessions SET head = ?2, due = ?3 WHERE session = ?1")?
+        .prepare_cached(
+            "UPDATE sessions SET head = ?2, due = ?3, content_bytes = content_bytes + ?4 WHERE session = ?1",
+        )?
         .execute(params![
             session,
             integer(batch.head_after().get()),
-            batch.due.map(millis)
+            batch.due.map(millis),
+            integer(new_bytes)
         ])?;
     Ok(())
 }
@@ -165,6 +178,49 @@ pub(super) fn put_snapshot(
     Ok(())
 }
 
+/// Removes records that the snapshot includes, but for the marked ones.
+pub(super) fn compact(
+    connection: &Connection,
+    session: SessionId,
+    until: Sequence,
+) -> Result<u64, Failure<WriteError>> {
+    existing(connection, session)?;
+    let snapshot = connection
+        .prepare_cached("SELECT coalesce(max(sequence), 0) FROM snapshots WHERE session = ?1")?
+        .query_row(params![blob(session.as_uuid())], |row| query::sequence_at(row, 0))?;
+    if until > snapshot {
+        let invalid = Invalid::CompactedTooFar { until, snapshot };
+        return Err(Failure::Rejected(WriteError::Invalid(invalid)));
+    }
+    let (session, until) = (blob(session.as_uuid()), integer(until.get()));
+    connection
+        .prepare_cached("UPDATE sessions SET oldest = max(oldest, ?2) WHERE session = ?1")?
+        .execute(params![session, until])?;
+    let most = i64::try_from(MAX_COMPACTED).unwrap_or(i64::MAX);
+    let removed = connection
+        .prepare_cached(
+            "DELETE FROM records WHERE session = ?1 AND sequence IN ( \
+             SELECT sequence FROM records WHERE session = ?1 AND sequence <= ?2 AND NOT EXISTS ( \
+             SELECT 1 FROM marks WHERE marks.session = ?1 AND marks.sequence = records.sequence) LIMIT ?3)",
+        )?
+        .execute(params![session, until, most])?;
+    Ok(removed as u64)
+}
+
+/// Keeps a summary.
+pub(super) fn put_summary(
+    connection: &Connection,
+    session: SessionId,
+    sequence: Sequence,
+    bytes: &Bytes,
+) -> Result<(), Failure<WriteError>> {
+    existing(connection, session)?;
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO summaries (session, sequence, bytes) VALUES (?1, ?2, ?3)")?
+        .execute(params![blob(session.as_uuid()), integer(sequence.get()), &bytes[..]])?;
+    Ok(())
+}
+
 /// Sets or removes a cursor.
 pub(super) fn put_cursor(
     connection: &Connection,
@@ -187,7 +243,9 @@ pub(super) fn put_cursor(
 
 /// Removes a session and all that is its own. Answers whether there was one.
 pub(super) fn delete_session(connection: &Connection, session: SessionId) -> Result<bool, Failure<WriteError>> {
-    const BELONGINGS: [&str; 7] = [
+    const BELONGINGS: [&str; 9] = [
+        "DELETE FROM marks WHERE session = ?1",
+        "DELETE FROM summaries WHERE session = ?1",
         "DELETE FROM records WHERE session = ?1",
         "DELETE FROM contents WHERE session = ?1",
         "DELETE FROM threads WHERE session = ?1",

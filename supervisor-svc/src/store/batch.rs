@@ -6,7 +6,7 @@ use super::{
     error::Invalid,
     limits::{
         MAX_BATCH_BYTES, MAX_BATCH_ITEMS, MAX_CONTENT_BYTES, MAX_CURSOR_BYTES, MAX_KEY_BYTES, MAX_OUTCOME_BYTES,
-        MAX_RECORD_BYTES, MAX_SNAPSHOT_BYTES,
+        MAX_RECORD_BYTES, MAX_SNAPSHOT_BYTES, MAX_SUMMARY_BYTES,
     },
 };
 use crate::domain::{
@@ -33,6 +33,28 @@ pub struct Content {
     pub digest: Digest,
     /// The content.
     pub bytes: Bytes,
+}
+
+/// Says of a record of the same batch what it is, so that it is found by that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// What it is.
+    pub kind: MarkKind,
+    /// The record.
+    pub sequence: Sequence,
+    /// The thread that it is about.
+    pub thread: ThreadId,
+}
+
+/// What a marked record is. The numbers are stored: they never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MarkKind {
+    /// A prompt that the thread was sent.
+    Prompt = 1,
+    /// Something that the thread made.
+    Artifact = 2,
+    /// A letter to the thread.
+    Mail = 3,
 }
 
 /// What makes a request unique in its session.
@@ -83,6 +105,8 @@ pub struct Batch {
     pub records: Vec<NewRecord>,
     /// Contents that the records refer to and the session may not have yet.
     pub contents: Vec<Content>,
+    /// Which of the records are found without reading the log, and stay when it is compacted.
+    pub marks: Vec<Mark>,
     /// Threads that the records begin.
     pub new_threads: Vec<ThreadId>,
     /// Requests that these records answer.
@@ -115,6 +139,7 @@ impl Batch {
     pub(super) fn check(&self) -> Result<(), Invalid> {
         at_most_items("records", self.records.len())?;
         at_most_items("contents", self.contents.len())?;
+        at_most_items("marks", self.marks.len())?;
         at_most_items("new_threads", self.new_threads.len())?;
         at_most_items("requests", self.requests.len())?;
         let mut before = self.expected;
@@ -167,6 +192,14 @@ impl Batch {
 /// [`Invalid::TooLarge`].
 pub(super) fn check_snapshot(snapshot: &Snapshot) -> Result<(), Invalid> {
     at_most_bytes("snapshot", snapshot.bytes.len(), MAX_SNAPSHOT_BYTES)
+}
+
+/// Checks a summary's size.
+///
+/// # Errors
+/// [`Invalid::TooLarge`].
+pub(super) fn check_summary(bytes: &Bytes) -> Result<(), Invalid> {
+    at_most_bytes("summary", bytes.len(), MAX_SUMMARY_BYTES)
 }
 
 /// Checks a cursor's size.
@@ -254,6 +287,21 @@ pub struct Head {
     pub sequence: Sequence,
     /// The present epoch.
     pub epoch: Epoch,
+    /// Everything up to this record is compacted: reading begins after it or later. [`Sequence::ZERO`]: nothing is.
+    pub oldest: Sequence,
+    /// The bytes of the session's contents, each counted once.
+    pub content_bytes: u64,
+}
+
+/// A session in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionEntry {
+    /// Which.
+    pub session: SessionId,
+    /// The number of its last record.
+    pub head: Sequence,
+    /// The summary that was kept of that very record, if one was.
+    pub summary: Option<Bytes>,
 }
 
 /// A session's state after a record, opaque to the store. It is derived and can always be made anew.

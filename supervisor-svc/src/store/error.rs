@@ -75,6 +75,14 @@ pub enum Invalid {
         /// The thread.
         thread: ThreadId,
     },
+    /// A log was to be compacted further than its snapshot goes.
+    #[error("the log can't be compacted up to {until}: its snapshot goes to {snapshot}")]
+    CompactedTooFar {
+        /// Up to where it was to be compacted.
+        until: Sequence,
+        /// The snapshot's last record; zero if there is none.
+        snapshot: Sequence,
+    },
     /// A snapshot includes records that the log doesn't have.
     #[error("a snapshot of record {sequence} is ahead of the head {head}")]
     SnapshotAhead {
@@ -188,6 +196,16 @@ pub enum ReadError {
         session: SessionId,
         /// The record.
         sequence: Sequence,
+    },
+    /// The records that follow the position were compacted away.
+    #[error("session {session} is compacted up to record {oldest}")]
+    Compacted {
+        /// The session.
+        session: SessionId,
+        /// The last record that is gone: reading after it works.
+        oldest: Sequence,
+        /// The newest record.
+        head: Sequence,
     },
     /// Something beside the records doesn't match its checksum.
     #[error("session {session}: its {side} is corrupt")]

@@ -29,6 +29,12 @@ pub const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;
 /// The most that a list returns at once.
 pub const MAX_PAGE: usize = 1024;
 
+/// The largest summary of a session.
+pub const MAX_SUMMARY_BYTES: usize = 64 * 1024;
+
+/// How many records one call of `compact` removes at most, so that it holds the writer only briefly.
+pub const MAX_COMPACTED: usize = 4096;
+
 /// The most that one call of `forget_requests` forgets of each kind, so that it holds the writer only briefly.
 pub const MAX_FORGOTTEN: usize = 4096;
 

@@ -1,7 +1,7 @@
 //! The engine without a disk, for tests: the same answers, and nothing survives it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::Bound,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -13,11 +13,11 @@ use uuid::Uuid;
 use super::{
     EventStore,
     batch::{
-        Batch, Created, Creation, CreationKey, CursorKey, Due, Head, RequestKey, RequestRecord, Snapshot, StoredRecord,
-        check_cursor, check_snapshot,
+        Batch, Created, Creation, CreationKey, CursorKey, Due, Head, Mark, MarkKind, RequestKey, RequestRecord,
+        SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
     error::{AppendError, Invalid, ReadError, Refusal, WriteError},
-    limits::{MAX_FORGOTTEN, MAX_PAGE},
+    limits::{MAX_COMPACTED, MAX_FORGOTTEN, MAX_PAGE},
 };
 use crate::domain::{
     ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
@@ -44,20 +44,49 @@ struct State {
 struct Log {
     epoch: Epoch,
     due: Option<UnixMillis>,
-    /// In the order of their numbers, from 1.
-    records: Vec<StoredRecord>,
+    head: Sequence,
+    oldest: Sequence,
+    records: BTreeMap<Sequence, Bytes>,
+    marks: BTreeSet<Mark>,
     contents: BTreeMap<Digest, Bytes>,
     requests: BTreeMap<RequestKey, RequestRecord>,
     snapshot: Option<Snapshot>,
+    summary: Option<(Sequence, Bytes)>,
 }
 
 impl Log {
     fn head(&self) -> Head {
-        let sequence = self.records.last().map_or(Sequence::ZERO, |record| record.sequence);
         Head {
-            sequence,
+            sequence: self.head,
             epoch: self.epoch,
+            oldest: self.oldest,
+            content_bytes: self.contents.values().map(|bytes| bytes.len() as u64).sum(),
         }
+    }
+
+    fn compact(&mut self, until: Sequence) -> Result<u64, Invalid> {
+        let snapshot = self.snapshot.as_ref().map_or(Sequence::ZERO, |kept| kept.sequence);
+        if until > snapshot {
+            return Err(Invalid::CompactedTooFar { until, snapshot });
+        }
+        self.oldest = self.oldest.max(until);
+        let marked: BTreeSet<Sequence> = self.marks.iter().map(|mark| mark.sequence).collect();
+        let gone: Vec<Sequence> = self
+            .records
+            .range(..=until)
+            .map(|(sequence, _)| *sequence)
+            .filter(|sequence| !marked.contains(sequence))
+            .take(MAX_COMPACTED)
+            .collect();
+        for sequence in &gone {
+            self.records.remove(sequence);
+        }
+        Ok(gone.len() as u64)
+    }
+
+    fn stored(&self, sequence: Sequence) -> Option<StoredRecord> {
+        let bytes = self.records.get(&sequence)?.clone();
+        Some(StoredRecord { sequence, bytes })
     }
 }
 
@@ -113,10 +142,14 @@ impl State {
         let log = Log {
             epoch: batch.epoch,
             due: None,
-            records: Vec::new(),
+            head: Sequence::ZERO,
+            oldest: Sequence::ZERO,
+            records: BTreeMap::new(),
+            marks: BTreeSet::new(),
             contents: BTreeMap::new(),
             requests: BTreeMap::new(),
             snapshot: None,
+            summary: None,
         };
         write(self.sessions.entry(session).or_insert(log), &mut self.threads, batch);
         if let (Some(key), Some(id)) = (key, id) {
@@ -215,11 +248,11 @@ impl State {
 
 fn write(log: &mut Log, threads: &mut BTreeMap<ThreadId, SessionId>, batch: Batch) {
     threads.extend(batch.new_threads.iter().map(|&thread| (thread, batch.session)));
+    log.head = batch.head_after();
     let records = batch.records.into_iter();
-    log.records.extend(records.map(|record| StoredRecord {
-        sequence: record.sequence,
-        bytes: record.bytes,
-    }));
+    log.records
+        .extend(records.map(|record| (record.sequence, record.bytes)));
+    log.marks.extend(batch.marks);
     for content in batch.contents {
         log.contents.entry(content.digest).or_insert(content.bytes);
     }
@@ -286,6 +319,23 @@ impl EventStore for MemoryStore {
         })
     }
 
+    fn compact(&self, session: SessionId, until: Sequence) -> BoxFuture<'_, Result<u64, WriteError>> {
+        Box::pin(async move { Ok(self.open_state()?.log(session)?.compact(until)?) })
+    }
+
+    fn put_summary(
+        &self,
+        session: SessionId,
+        sequence: Sequence,
+        bytes: Bytes,
+    ) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            check_summary(&bytes)?;
+            self.open_state()?.log(session)?.summary = Some((sequence, bytes));
+            Ok(())
+        })
+    }
+
     fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             check_cursor(&key, value.as_ref())?;
@@ -320,14 +370,41 @@ impl EventStore for MemoryStore {
             let Some(log) = state.sessions.get(&session) else {
                 return Ok(Vec::new());
             };
-            let skipped = usize::try_from(after.get()).unwrap_or(usize::MAX);
-            Ok(log
-                .records
-                .iter()
-                .skip(skipped)
-                .take(limit.min(MAX_PAGE))
-                .cloned()
+            if after < log.oldest {
+                return Err(ReadError::Compacted {
+                    session,
+                    oldest: log.oldest,
+                    head: log.head,
+                });
+            }
+            let page = log.records.range(after_key(Some(after))).take(limit.min(MAX_PAGE));
+            Ok(page
+                .map(|(&sequence, bytes)| StoredRecord {
+                    sequence,
+                    bytes: bytes.clone(),
+                })
                 .collect())
+        })
+    }
+
+    fn marked(
+        &self,
+        session: SessionId,
+        kind: MarkKind,
+        thread: Option<ThreadId>,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+        Box::pin(async move {
+            let state = self.state();
+            let Some(log) = state.sessions.get(&session) else {
+                return Ok(Vec::new());
+            };
+            let wanted = |mark: &&Mark| {
+                mark.kind == kind && mark.sequence > after && thread.is_none_or(|thread| mark.thread == thread)
+            };
+            let marks = log.marks.iter().filter(wanted).take(limit.min(MAX_PAGE));
+            Ok(marks.filter_map(|mark| log.stored(mark.sequence)).collect())
         })
     }
 
@@ -384,6 +461,30 @@ impl EventStore for MemoryStore {
             let state = self.state();
             let page = state.sessions.range(after_key(after)).take(limit.min(MAX_PAGE));
             Ok(page.map(|(&session, _)| session).collect())
+        })
+    }
+
+    fn summaries(
+        &self,
+        before: Option<SessionId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>> {
+        Box::pin(async move {
+            let state = self.state();
+            let upper = before.map_or(Bound::Unbounded, Bound::Excluded);
+            let page = state.sessions.range((Bound::Unbounded, upper)).rev();
+            Ok(page
+                .take(limit.min(MAX_PAGE))
+                .map(|(&session, log)| SessionEntry {
+                    session,
+                    head: log.head,
+                    summary: log
+                        .summary
+                        .as_ref()
+                        .filter(|(sequence, _)| *sequence == log.head)
+                        .map(|(_, bytes)| bytes.clone()),
+                })
+                .collect())
         })
     }
 

@@ -30,8 +30,8 @@ use uuid::Uuid;
 
 pub use self::{
     batch::{
-        Batch, Content, Created, Creation, CreationKey, CursorKey, Due, Head, NewRecord, RequestHash, RequestKey,
-        RequestRecord, Snapshot, StoredRecord,
+        Batch, Content, Created, Creation, CreationKey, CursorKey, Due, Head, Mark, MarkKind, NewRecord, RequestHash,
+        RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
     error::{AppendError, Invalid, OpenError, ReadError, Refusal, Side, WriteError},
     memory::MemoryStore,
@@ -78,6 +78,25 @@ pub trait EventStore: Send + Sync + 'static {
     /// ahead of the head.
     fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>>;
 
+    /// Removes records up to and including `until`, at most [`limits::MAX_COMPACTED`]; marked ones stay. Answers how many;
+    /// call again while it isn't zero. Reading after an earlier position answers [`ReadError::Compacted`] from the first
+    /// call on.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if its snapshot doesn't include `until`.
+    fn compact(&self, session: SessionId, until: Sequence) -> BoxFuture<'_, Result<u64, WriteError>>;
+
+    /// Keeps a session's summary, as of that record, in the place of the one before.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if the summary is too large.
+    fn put_summary(
+        &self,
+        session: SessionId,
+        sequence: Sequence,
+        bytes: Bytes,
+    ) -> BoxFuture<'_, Result<(), WriteError>>;
+
     /// Sets a cursor, or removes it with `None`.
     ///
     /// # Errors
@@ -113,10 +132,23 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ReadError::Corrupt`] names the first record that is missing or doesn't match its checksum; nothing of the page
-    /// is returned then.
+    /// is returned then. [`ReadError::Compacted`] if records after `after` are gone for good.
     fn read(
         &self,
         session: SessionId,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>>;
+
+    /// The marked records of a session, of one thread if it is given, in order after `after`.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`] names the first that doesn't match its checksum.
+    fn marked(
+        &self,
+        session: SessionId,
+        kind: MarkKind,
+        thread: Option<ThreadId>,
         after: Sequence,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>>;
@@ -167,6 +199,13 @@ pub trait EventStore: Send + Sync + 'static {
     /// # Errors
     /// [`ReadError::Engine`].
     fn sessions(&self, after: Option<SessionId>, limit: usize) -> BoxFuture<'_, Result<Vec<SessionId>, ReadError>>;
+
+    /// The sessions, newest id first, before `before`.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn summaries(&self, before: Option<SessionId>, limit: usize)
+    -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>>;
 
     /// The sessions that must be awake at `time`: those due at it or before, in the order of [`Due`], after `after`.
     ///

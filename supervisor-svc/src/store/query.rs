@@ -5,7 +5,9 @@ use rusqlite::{Connection, Error as SqlError, OptionalExtension as _, Row, param
 use uuid::Uuid;
 
 use super::{
-    batch::{Creation, CursorKey, Due, Head, RequestKey, RequestRecord, Snapshot, StoredRecord},
+    batch::{
+        Creation, CursorKey, Due, Head, MarkKind, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
+    },
     checksum,
     error::{ReadError, Side},
     limits::MAX_PAGE,
@@ -51,7 +53,7 @@ fn number_at(row: &Row<'_>, column: usize) -> Result<u64, SqlError> {
     u64::try_from(number).map_err(|_| SqlError::IntegralValueOutOfRange(column, number))
 }
 
-fn sequence_at(row: &Row<'_>, column: usize) -> Result<Sequence, SqlError> {
+pub(super) fn sequence_at(row: &Row<'_>, column: usize) -> Result<Sequence, SqlError> {
     number_at(row, column).map(Sequence::new)
 }
 
@@ -71,11 +73,13 @@ fn bytes_at(row: &Row<'_>, column: usize) -> Result<Bytes, SqlError> {
 /// Where a session ends.
 pub(super) fn head(connection: &Connection, session: SessionId) -> Result<Option<Head>, SqlError> {
     connection
-        .prepare_cached("SELECT head, epoch FROM sessions WHERE session = ?1")?
+        .prepare_cached("SELECT head, epoch, oldest, content_bytes FROM sessions WHERE session = ?1")?
         .query_row(params![blob(session.as_uuid())], |row| {
             Ok(Head {
                 sequence: sequence_at(row, 0)?,
                 epoch: Epoch::new(number_at(row, 1)?),
+                oldest: sequence_at(row, 2)?,
+                content_bytes: number_at(row, 3)?,
             })
         })
         .optional()
@@ -114,6 +118,13 @@ pub(super) fn records(
     let Some(head) = head(&transaction, session)? else {
         return Ok(Vec::new());
     };
+    if after < head.oldest {
+        return Err(ReadError::Compacted {
+            session,
+            oldest: head.oldest,
+            head: head.sequence,
+        });
+    }
     let waiting = usize::try_from(head.sequence.get().saturating_sub(after.get())).unwrap_or(usize::MAX);
     let wanted = waiting.min(limit).min(MAX_PAGE);
     let mut records = Vec::with_capacity(wanted);
@@ -143,6 +154,50 @@ pub(super) fn records(
     } else {
         Ok(records)
     }
+}
+
+/// A page of marked records.
+pub(super) fn marked(
+    connection: &Connection,
+    session: SessionId,
+    kind: MarkKind,
+    thread: Option<ThreadId>,
+    after: Sequence,
+    limit: usize,
+) -> Result<Vec<StoredRecord>, ReadError> {
+    let sql = match thread {
+        Some(_) => {
+            "SELECT records.sequence, crc, bytes FROM marks JOIN records USING (session, sequence) \
+             WHERE marks.session = ?1 AND kind = ?2 AND marks.sequence > ?3 AND thread = ?5 \
+             ORDER BY marks.sequence LIMIT ?4"
+        }
+        None => {
+            "SELECT records.sequence, crc, bytes FROM marks JOIN records USING (session, sequence) \
+             WHERE marks.session = ?1 AND kind = ?2 AND marks.sequence > ?3 AND ?5 IS NULL \
+             ORDER BY marks.sequence LIMIT ?4"
+        }
+    };
+    let thread = thread.map(|thread| blob(thread.as_uuid()));
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(
+        params![
+            blob(session.as_uuid()),
+            kind as i64,
+            integer(after.get()),
+            page(limit),
+            thread
+        ],
+        |row| Ok((sequence_at(row, 0)?, row.get::<_, u32>(1)?, bytes_at(row, 2)?)),
+    )?;
+    rows.map(|row| {
+        let (sequence, crc, bytes) = row?;
+        if crc == checksum::numbered(session, sequence, &bytes) {
+            Ok(StoredRecord { sequence, bytes })
+        } else {
+            Err(ReadError::Corrupt { session, sequence })
+        }
+    })
+    .collect()
 }
 
 /// A content.
@@ -268,6 +323,28 @@ pub(super) fn sessions(
         connection.prepare_cached("SELECT session FROM sessions WHERE session > ?1 ORDER BY session LIMIT ?2")?;
     let rows = statement.query_map(params![after, page(limit)], |row| session_at(row, 0))?;
     rows.map(|session| session.map_err(ReadError::from)).collect()
+}
+
+/// A page of sessions with what is known of each without loading it.
+pub(super) fn summaries(
+    connection: &Connection,
+    before: Option<SessionId>,
+    limit: usize,
+) -> Result<Vec<SessionEntry>, ReadError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT sessions.session, head, bytes FROM sessions \
+         LEFT JOIN summaries ON summaries.session = sessions.session AND sequence = head \
+         WHERE ?1 IS NULL OR sessions.session < ?1 ORDER BY sessions.session DESC LIMIT ?2",
+    )?;
+    let before = before.map(|session| blob(session.as_uuid()));
+    let rows = statement.query_map(params![before, page(limit)], |row| {
+        Ok(SessionEntry {
+            session: session_at(row, 0)?,
+            head: sequence_at(row, 1)?,
+            summary: row.get::<_, Option<Vec<u8>>>(2)?.map(Bytes::from),
+        })
+    })?;
+    rows.map(|entry| entry.map_err(ReadError::from)).collect()
 }
 
 /// A page of sessions that are due.

@@ -11,7 +11,8 @@ use super::{
 };
 
 /// The migrations in order: the first makes version 1 of an empty file. A released one never changes.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     CREATE TABLE meta (
         key TEXT NOT NULL PRIMARY KEY,
         value BLOB NOT NULL
@@ -83,7 +84,31 @@ const MIGRATIONS: [&str; 1] = ["
         value BLOB NOT NULL,
         PRIMARY KEY (session, name)
     ) STRICT, WITHOUT ROWID;
-"];
+",
+    "
+    CREATE TABLE marks (
+        session BLOB NOT NULL,
+        kind INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,
+        thread BLOB NOT NULL,
+        PRIMARY KEY (session, kind, sequence)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX marks_thread ON marks (session, kind, thread, sequence);
+    CREATE INDEX marks_record ON marks (session, sequence);
+
+    CREATE TABLE summaries (
+        session BLOB NOT NULL PRIMARY KEY,
+        sequence INTEGER NOT NULL,
+        bytes BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+
+    ALTER TABLE sessions ADD COLUMN oldest INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN content_bytes INTEGER NOT NULL DEFAULT 0;
+    UPDATE sessions SET content_bytes = coalesce(
+        (SELECT sum(length(bytes)) FROM contents WHERE contents.session = sessions.session), 0
+    );
+",
+];
 
 /// The `synchronous` level that flushes the log at every commit.
 const SYNCHRONOUS_FULL: i64 = 2;

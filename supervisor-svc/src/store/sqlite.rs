@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::{
     EventStore, apply,
     batch::{
-        Batch, Created, Creation, CreationKey, CursorKey, Due, Head, RequestKey, RequestRecord, Snapshot, StoredRecord,
-        check_cursor, check_snapshot,
+        Batch, Created, Creation, CreationKey, CursorKey, Due, Head, MarkKind, RequestKey, RequestRecord, SessionEntry,
+        Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
     error::{AppendError, OpenError, ReadError, WriteError},
     query,
@@ -94,6 +94,26 @@ impl EventStore for SqliteStore {
         })
     }
 
+    fn compact(&self, session: SessionId, until: Sequence) -> BoxFuture<'_, Result<u64, WriteError>> {
+        Box::pin(self.writer.submit(0, move |connection: &Connection| {
+            apply::compact(connection, session, until)
+        }))
+    }
+
+    fn put_summary(
+        &self,
+        session: SessionId,
+        sequence: Sequence,
+        bytes: Bytes,
+    ) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            check_summary(&bytes)?;
+            let weight = bytes.len();
+            let work = move |connection: &Connection| apply::put_summary(connection, session, sequence, &bytes);
+            self.writer.submit(weight, work).await
+        })
+    }
+
     fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             check_cursor(&key, value.as_ref())?;
@@ -135,6 +155,20 @@ impl EventStore for SqliteStore {
         Box::pin(
             self.readers
                 .run(move |connection| query::records(connection, session, after, limit)),
+        )
+    }
+
+    fn marked(
+        &self,
+        session: SessionId,
+        kind: MarkKind,
+        thread: Option<ThreadId>,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::marked(connection, session, kind, thread, after, limit)),
         )
     }
 
@@ -186,6 +220,17 @@ impl EventStore for SqliteStore {
         Box::pin(
             self.readers
                 .run(move |connection| query::sessions(connection, after, limit)),
+        )
+    }
+
+    fn summaries(
+        &self,
+        before: Option<SessionId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::summaries(connection, before, limit)),
         )
     }
 

@@ -110,6 +110,9 @@ pub fn fault(refusal: &Refusal) -> Fault {
                 .with("budget", what)
                 .quota(thread.to_string(), format!("the budget of {what} is spent"))
         }
+        Refusal::HistoryCompacted { oldest, head } => new(Code::OutOfRange, Reason::HistoryCompacted)
+            .with("oldest", oldest)
+            .with("head", head),
         Refusal::AheadOfHead { after, head } => new(Code::OutOfRange, Reason::AheadOfHead)
             .with("after_sequence", after)
             .with("head", head),
