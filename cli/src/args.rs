@@ -49,6 +49,18 @@ pub(crate) enum Output {
     Sarif,
 }
 
+/// When the templates around the working directory are uploaded to the registry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UploadWorkspace {
+    /// Where the registry's address is not this machine's.
+    #[default]
+    Auto,
+    /// Wherever it is.
+    Always,
+    /// Never: it reads its own disk.
+    Never,
+}
+
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Everywhere")]
@@ -74,6 +86,24 @@ pub(crate) struct Global {
         value_name = "URL"
     )]
     pub(crate) registry: String,
+    /// Upload the templates around the working directory, for a registry that does not see this disk
+    ///
+    /// The templates of the project and of your home are sent to the registry once, are named by their content, and
+    /// stand for the directory in every question about it; a session that is opened keeps them. Without this flag that
+    /// happens where the registry's address is not this machine's. Give it for a registry behind a tunnel or in a
+    /// container: `troupe agents --upload-workspace`.
+    #[arg(
+        long,
+        global = true,
+        env = "TROUPE_UPLOAD_WORKSPACE",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t,
+        default_missing_value = "always",
+        value_name = "WHEN"
+    )]
+    pub(crate) upload_workspace: UploadWorkspace,
     /// Who you are; without it, `operator.token` in the data directory
     #[arg(
         long,
@@ -131,6 +161,25 @@ mod tests {
     #[test]
     fn the_definitions_hold_together() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_workspace_is_uploaded_by_need_unless_told_otherwise() {
+        let when = |arguments: &[&str]| {
+            let line = ["troupe", "agents"].iter().chain(arguments);
+            Cli::try_parse_from(line).map(|cli| cli.global.upload_workspace)
+        };
+        assert!(matches!(when(&[]), Ok(UploadWorkspace::Auto)));
+        // What follows is the role, not when to upload.
+        assert!(matches!(
+            when(&["--upload-workspace", "worker"]),
+            Ok(UploadWorkspace::Always)
+        ));
+        assert!(matches!(
+            when(&["--upload-workspace=never"]),
+            Ok(UploadWorkspace::Never)
+        ));
+        assert!(when(&["--upload-workspace=sometimes"]).is_err());
     }
 
     #[test]

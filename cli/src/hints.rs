@@ -12,7 +12,9 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         Reason::TemplateInvalid => "correct the template; `troupe lint` shows every finding with its line",
         Reason::InvalidAgentName => "`troupe agents show TYPE` lists the personas of a role",
         Reason::DigestMismatch => "the template changed; `troupe resolve TYPE` shows the present digest",
-        Reason::CwdNotFound => "name a directory that exists on the machine of the registry",
+        Reason::CwdNotFound => {
+            "name a directory that exists on the machine of the registry, or upload its templates: `--upload-workspace`"
+        }
         Reason::CwdOutsideRoots => {
             "start the pair with `--workspace-root DIR` for a directory above it (TROUPE_WORKSPACE_ROOTS)"
         }
@@ -22,6 +24,7 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::ThreadLimit => "wait for a slot with `--queue`, or free one: `troupe ps`, then `troupe close ID`",
         Reason::OpenLimit | Reason::LimitExceeded => "close what is no longer needed: `troupe ps`, `troupe close ID`",
+        Reason::BudgetExhausted => "raise the budget with UpdateThreadBudget, or let the work end here",
         Reason::ToolDenied | Reason::SpawnNotAllowed => {
             "the role's allow_list, deny_list or spawn_list decides: `troupe agents show TYPE`"
         }

@@ -26,6 +26,7 @@ mod time;
 mod token;
 mod ui;
 mod waiting;
+mod workspace;
 
 use std::{env, process::ExitCode};
 

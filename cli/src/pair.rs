@@ -48,6 +48,8 @@ pub(crate) struct PairOptions {
     pub(crate) import: Vec<registry_svc::ForeignFormat>,
     /// The catalogue of models.
     pub(crate) models: Option<PathBuf>,
+    /// What templates may say.
+    pub(crate) templates: registry_svc::TemplateOptions,
     /// Defaults and maxima for sessions.
     pub(crate) limits: supervisor_svc::domain::settings::Limits,
     /// Whether the user's templates are seeded.
@@ -248,6 +250,9 @@ fn serve_registry(
         seed: options.seed,
         models: options.models.clone(),
         import: options.import.clone(),
+        project_templates: options.templates.project_templates(),
+        allowed_endpoints: options.templates.allowed_endpoints.clone(),
+        auto_route: options.templates.auto_route,
         ..registry_svc::Config::default()
     })
     .map_err(failure)?;

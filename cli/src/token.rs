@@ -129,7 +129,7 @@ impl Token {
 }
 
 /// Whether a host's name means this machine.
-fn is_this_machine(host: &str) -> bool {
+pub(crate) fn is_this_machine(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(svc_kit::listen::is_loopback)
 }
@@ -138,13 +138,14 @@ fn is_this_machine(host: &str) -> bool {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::args::Output;
+    use crate::args::{Output, UploadWorkspace};
 
     fn global(token: Option<&str>, data_dir: Option<&Path>) -> Global {
         Global {
             output: Output::Text,
             supervisor: String::new(),
             registry: String::new(),
+            upload_workspace: UploadWorkspace::Auto,
             token: token.map(|text| text.parse().unwrap()),
             data_dir: data_dir.map(Path::to_owned),
         }

@@ -402,6 +402,67 @@ fn the_pair_serves_the_commands() {
 }
 
 #[test]
+fn templates_that_the_registry_cannot_see_are_uploaded() {
+    let up = Up::start();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let roles = elsewhere.path().join(".codex/.agents");
+    fs::create_dir(elsewhere.path().join(".git")).unwrap();
+    fs::create_dir_all(&roles).unwrap();
+    fs::write(
+        roles.join("clerk.md"),
+        "---\ndescription: Files things.\n---\nYou file.\n",
+    )
+    .unwrap();
+    let cwd = elsewhere.path().to_str().unwrap();
+
+    let (code, refused) = up.json(&["agents", "clerk", "--cwd", cwd]);
+    assert_eq!(
+        (code, &refused["error"]["reason"]),
+        (Some(3), &Value::from("CWD_OUTSIDE_ROOTS"))
+    );
+    let (code, listed) = up.json(&["agents", "clerk", "--cwd", cwd, "--upload-workspace"]);
+    assert_eq!(code, Some(0), "{listed}");
+    assert_eq!(
+        listed["agents"][0]["source"]["path"],
+        "project:.codex/.agents/clerk.md"
+    );
+    let (code, resolved) = up.json(&["resolve", "clerk", "--cwd", cwd, "--upload-workspace=always"]);
+    assert_eq!(
+        (code, &resolved["resolved"]["instructions"]),
+        (Some(0), &Value::from("You file."))
+    );
+
+    // Another file makes another bundle, which the registry does not hold yet when the session is opened.
+    fs::write(
+        roles.join("scribe.md"),
+        "---\ndescription: Writes things.\n---\nYou write.\n",
+    )
+    .unwrap();
+    let (code, spawned) = up.json(&[
+        "spawn",
+        "scribe",
+        "-m",
+        "Say that you are done.",
+        "--cwd",
+        cwd,
+        "--upload-workspace",
+        "--wait",
+    ]);
+    assert_eq!(code, Some(0), "{spawned}");
+    assert_eq!(spawned["status"]["kind"], "COMPLETED");
+    // The session has its templates; nobody has to say again where they come from.
+    let session = spawned["session_id"].as_str().unwrap();
+    let (code, again) = up.json(&["spawn", "clerk", "-m", "Rest.", "--session", session]);
+    assert_eq!(code, Some(0), "{again}");
+    let (code, unknown) = up.json(&["spawn", "nobody", "-m", "Rest.", "--session", session]);
+    assert_eq!(
+        (code, &unknown["error"]["reason"]),
+        (Some(1), &Value::from("TEMPLATE_NOT_FOUND"))
+    );
+    assert_eq!(up.stop(), Some(0));
+}
+
+#[test]
 fn a_depth_refusal_is_exit_code_3() {
     let up = Up::start();
     let (_, child) = up.json(&["spawn", "orchestrator", "-m", "Rest.", "--wait"]);

@@ -75,3 +75,6 @@ pub const FILE_DESCRIPTOR_SET_WITH_COMMENTS: &[u8] =
 
 /// The largest message that a client or server of this API accepts, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// The same for the messages that carry a workspace bundle, in bytes: 16 MiB of files with 2,000 paths of 4,096 bytes.
+pub const MAX_WORKSPACE_MESSAGE_BYTES: usize = 32 * 1024 * 1024;

@@ -7,8 +7,8 @@ use svc_kit::auth::{
 
 /// Reads: operators, and the supervisor on behalf of threads.
 const READS: &[Caller] = &[Admin, Viewer, Service];
-/// What changes something.
-const WRITES: &[Caller] = &[Admin, Service];
+/// Whole bundles: who may bring one may read it back.
+const BUNDLES: &[Caller] = &[Admin, Service];
 
 macro_rules! rows {
     ($($method:literal => $who:expr,)+) => {
@@ -24,7 +24,8 @@ rows! {
     "ListAgents" => READS,
     "ResolveSpawn" => READS,
     "RouteAgent" => READS,
-    "PutWorkspace" => WRITES,
+    "PutWorkspace" => BUNDLES,
+    "GetWorkspace" => BUNDLES,
     "ListDiagnostics" => READS,
     "WatchAgents" => READS,
     "DescribeSpawnTool" => READS,

@@ -8,6 +8,7 @@
 mod authority;
 pub mod domain;
 mod grpc;
+mod options;
 mod serve;
 mod source;
 
@@ -20,7 +21,12 @@ pub use crate::{
     authority::AUTHORITY,
     domain::{foreign::ForeignFormat, rules::ProjectTemplates},
     grpc::{server::RegistryServer, watch::WatchBounds},
-    source::{bundle::BundleBounds, seed::SeedReport},
+    options::TemplateOptions,
+    source::{
+        bundle::{BundleBounds, Upload},
+        gather::{Gathered, gather},
+        seed::SeedReport,
+    },
 };
 use crate::{
     domain::{error::RegistryError, models::ModelCatalogue, rules::Rules},

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Parser;
-use registry_svc::{Config, ForeignFormat, ProjectTemplates, Registry};
+use registry_svc::{Config, ForeignFormat, Registry, TemplateOptions};
 use serde_json::json;
 use svc_kit::{
     auth::{Authenticator, Trust},
@@ -38,15 +38,9 @@ struct Options {
     /// Read the agents of another program too: claude, opencode, copilot, gemini or codex; repeatable, first wins.
     #[arg(long, env = "TROUPE_IMPORT", value_delimiter = ',', value_parser = foreign_format)]
     import: Vec<ForeignFormat>,
-    /// Leave the templates and footers of projects alone.
-    #[arg(long, env = "TROUPE_NO_PROJECT_TEMPLATES")]
-    no_project_templates: bool,
-    /// An endpoint that a project's template may choose; repeatable.
-    #[arg(long = "allowed-endpoint", env = "TROUPE_ALLOWED_ENDPOINTS", value_delimiter = ',')]
-    allowed_endpoints: Vec<String>,
-    /// Let RouteAgent route texts that name no agent, by names and keywords.
-    #[arg(long, env = "TROUPE_AUTO_ROUTE")]
-    auto_route: bool,
+    /// What templates may say.
+    #[command(flatten)]
+    templates: TemplateOptions,
     /// Leave the user's templates alone.
     #[arg(long)]
     no_seed: bool,
@@ -116,13 +110,9 @@ async fn run(options: Options) -> anyhow::Result<()> {
         seed: !options.no_seed,
         models: options.models,
         import: options.import,
-        project_templates: if options.no_project_templates {
-            ProjectTemplates::Off
-        } else {
-            ProjectTemplates::Trusted
-        },
-        allowed_endpoints: options.allowed_endpoints,
-        auto_route: options.auto_route,
+        project_templates: options.templates.project_templates(),
+        allowed_endpoints: options.templates.allowed_endpoints,
+        auto_route: options.templates.auto_route,
         ..Config::default()
     };
     let registry = tokio::task::spawn_blocking(move || Registry::open(config)).await??;

@@ -1,4 +1,4 @@
-//! PutWorkspace on a real port, and the calls that read from a bundle instead of the disk.
+//! PutWorkspace and GetWorkspace on a real port, and the calls that read from a bundle instead of the disk.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[allow(dead_code, reason = "the other suites use the rest of it")]
@@ -8,11 +8,12 @@ use registry_svc::BundleBounds;
 use support::{Site, assert_fault};
 use tonic::{Code, Status};
 use troupe_proto::{
+    MAX_WORKSPACE_MESSAGE_BYTES,
     common::v1::Scope,
     reason::Reason,
     registry::v1::{
-        DescribeSpawnToolRequest, ListAgentsRequest, ListDiagnosticsRequest, PutWorkspaceRequest, ResolveSpawnRequest,
-        RouteAgentRequest, WatchAgentsRequest, WorkspaceFile,
+        DescribeSpawnToolRequest, GetWorkspaceRequest, ListAgentsRequest, ListDiagnosticsRequest, PutWorkspaceRequest,
+        ResolveSpawnRequest, RouteAgentRequest, WatchAgentsRequest, WorkspaceFile,
     },
 };
 
@@ -36,6 +37,14 @@ async fn put(site: &Site, files: Vec<WorkspaceFile>) -> Result<String, Status> {
     };
     let answer = site.client().put_workspace(request).await?;
     Ok(answer.into_inner().workspace_digest)
+}
+
+async fn get(site: &Site, digest: &str) -> Result<Vec<WorkspaceFile>, Status> {
+    let request = GetWorkspaceRequest {
+        workspace_digest: digest.to_owned(),
+    };
+    let mut client = site.client().max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
+    Ok(client.get_workspace(request).await?.into_inner().files)
 }
 
 /// A spawn that reads from a bundle; its directory exists on the runner's machine only.
@@ -196,6 +205,7 @@ async fn what_is_not_held_is_unknown_to_every_read() {
         let errors = [
             site.resolve(spawn(digest, "a")).await.unwrap_err(),
             site.list(listed(digest)).await.unwrap_err(),
+            get(&site, digest).await.unwrap_err(),
             client
                 .list_diagnostics(ListDiagnosticsRequest {
                     workspace_digest: workspace_digest.clone(),
@@ -232,6 +242,38 @@ async fn what_is_not_held_is_unknown_to_every_read() {
     }
     assert_eq!(put(&site, vec![role("a", "x")]).await.unwrap(), gone);
     assert!(site.resolve(spawn(&gone, "a")).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_was_uploaded_can_be_read_back_and_uploaded_again() {
+    let site = Site::new().await;
+    let (user, near) = (
+        file(Scope::User, ".codex/.agents/mine.md", "mine"),
+        file(Scope::Project, "a/.codex/.agents/near.md", "\u{feff}near\r\n"),
+    );
+    let digest = put(&site, vec![user.clone(), near.clone(), role("clerk", "x")])
+        .await
+        .unwrap();
+    let files = get(&site, &digest).await.unwrap();
+    assert_eq!(files, [role("clerk", "x"), near, user]);
+    assert_eq!(put(&Site::new().await, files).await.unwrap(), digest);
+}
+
+#[tokio::test]
+async fn a_bundle_that_is_read_back_is_in_use() {
+    let site = Site::with(|config| {
+        config.bundles = BundleBounds {
+            count: 2,
+            ..BundleBounds::default()
+        };
+    })
+    .await;
+    let read = put(&site, vec![role("a", "x")]).await.unwrap();
+    let forgotten = put(&site, vec![role("b", "x")]).await.unwrap();
+    get(&site, &read).await.unwrap();
+    put(&site, vec![role("c", "x")]).await.unwrap();
+    assert!(get(&site, &read).await.is_ok());
+    assert!(get(&site, &forgotten).await.is_err());
 }
 
 #[tokio::test]
@@ -299,4 +341,7 @@ async fn a_bundle_of_the_largest_size_fits() {
     let digest = put(&site, files).await.unwrap();
     let resolved = site.resolve(spawn(&digest, "r7")).await.unwrap();
     assert_eq!(resolved.instructions.len(), text.len());
+    let files = get(&site, &digest).await.unwrap();
+    assert_eq!(files.len(), 16);
+    assert_eq!(put(&site, files).await.unwrap(), digest);
 }

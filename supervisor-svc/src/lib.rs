@@ -16,6 +16,7 @@ pub mod session;
 pub mod store;
 pub mod watch;
 pub mod wire;
+pub mod workspace;
 
 pub use self::{
     authority::AUTHORITY,

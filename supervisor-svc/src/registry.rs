@@ -1,12 +1,20 @@
 //! The supervisor's way to the registry, asked on every spawn and for what may be spawned. All of these are pure reads,
-//! so they are retried where the connection, not the registry, failed.
+//! or can be repeated like one, so they are retried where the connection, not the registry, failed.
+//!
+//! A registry forgets the bundles that clients upload: when it restarts, or when others need their room. A session
+//! keeps its own, so where one of its questions meets a registry without it, the bundle is uploaded and the question
+//! asked again, here and nowhere else ([`RegistryClient::with_workspace`]).
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use svc_kit::{
     deadline::{self, Deadline},
     secret::SecretToken,
     trace_context::{self, TraceParent},
+};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    time::timeout,
 };
 use tonic::{
     Code, Request, Response, Status,
@@ -14,18 +22,24 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 use troupe_proto::{
-    MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES,
     common::v1::ResolvedSpawn,
     fault::{Fault, reason_of},
     reason::Reason,
     registry::v1::{
-        Agent, DescribeSpawnToolRequest, ListAgentsRequest, ResolveSpawnRequest, ToolDescription,
+        Agent, DescribeSpawnToolRequest, GetWorkspaceRequest, ListAgentsRequest, PutWorkspaceRequest,
+        ResolveSpawnRequest, ToolDescription, WorkspaceFile,
         agent_registry_service_client::AgentRegistryServiceClient,
     },
 };
 
+use crate::workspace::KeptWorkspace;
+
 /// How long an answer may take, whatever the caller would wait.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a bundle may be on its way, and how long one waits until others are not.
+const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long connecting may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -45,6 +59,10 @@ pub struct RegistryClient {
     client: Client,
     token: Option<SecretToken>,
     url: String,
+    /// One bundle is on its way at a time: what they need of memory is bounded, and after a restart of the registry the
+    /// questions of one session upload its bundle once.
+    transfers: Arc<Mutex<()>>,
+    kept: Option<KeptWorkspace>,
 }
 
 /// Why there is no answer.
@@ -52,8 +70,8 @@ pub struct RegistryClient {
 pub enum Unresolved {
     /// The registry answered: this question is wrong. The status is passed on.
     Verdict(Status),
-    /// Nothing is known about the question: the registry is away or overloaded, or does not hold the session's
-    /// workspace any more. The latter (WORKSPACE_UNKNOWN) is passed on, since whoever uploaded it can do so again.
+    /// Nothing is known about the question: the registry is away or overloaded, or does not hold a workspace that the
+    /// supervisor does not keep. The latter (WORKSPACE_UNKNOWN) is passed on, since whoever has it can upload it.
     Away(Status),
 }
 
@@ -84,7 +102,36 @@ impl RegistryClient {
             client,
             token,
             url: url.to_owned(),
+            transfers: Arc::default(),
+            kept: None,
         })
+    }
+
+    /// The same registry for the questions of a session that keeps this bundle. It is uploaded again where the registry
+    /// does not hold it, and nobody who asks hears of that.
+    #[must_use]
+    pub fn with_workspace(&self, kept: Option<KeptWorkspace>) -> Self {
+        Self { kept, ..self.clone() }
+    }
+
+    /// The files of a bundle that the registry holds.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn workspace(
+        &self,
+        workspace_digest: String,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Vec<WorkspaceFile>, Unresolved> {
+        let _turn = self.turn(deadline).await?;
+        let question = GetWorkspaceRequest { workspace_digest };
+        let get = |client: Client, request: Request<GetWorkspaceRequest>| async move {
+            let mut client = client.max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
+            client.get_workspace(request).await
+        };
+        let answer = self.attempt(&question, TRANSFER_WITHIN, deadline, trace, &get).await;
+        answer.map(|answer| answer.files).map_err(|status| self.judge(status))
     }
 
     /// What a spawn would get.
@@ -171,17 +218,116 @@ impl RegistryClient {
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let attempt = || call(self.client.clone(), self.request(question.clone(), deadline, trace));
+        let answer = self.attempt(question, ANSWER_WITHIN, deadline, trace, &call).await;
+        match (answer, &self.kept) {
+            (Err(status), Some(kept)) if is_unknown_workspace(&status) => {
+                // Rare, and large.
+                Box::pin(self.bring_back_and_ask(kept, question, deadline, trace, &call)).await
+            }
+            (answer, _) => answer.map_err(|status| self.judge(status)),
+        }
+    }
+
+    async fn bring_back_and_ask<Q, A, F, R>(
+        &self,
+        kept: &KeptWorkspace,
+        question: &Q,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: &F,
+    ) -> Result<A, Unresolved>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let _turn = self.turn(deadline).await?;
+        // Whoever had the turn before may have brought the same bundle back.
+        match self.attempt(question, ANSWER_WITHIN, deadline, trace, call).await {
+            Err(status) if is_unknown_workspace(&status) => {}
+            answer => return answer.map_err(|status| self.judge(status)),
+        }
+        self.bring_back(kept, deadline, trace).await?;
+        let answer = self.attempt(question, ANSWER_WITHIN, deadline, trace, call).await;
+        answer.map_err(|status| {
+            // Lost again already: the caller can do nothing about it but try again.
+            if is_unknown_workspace(&status) {
+                self.away(&status)
+            } else {
+                self.judge(status)
+            }
+        })
+    }
+
+    async fn bring_back(
+        &self,
+        kept: &KeptWorkspace,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<(), Unresolved> {
+        let bundle = kept.read().await.map_err(|failure| Unresolved::Away(failure.into()))?;
+        let put = |client: Client, request: Request<PutWorkspaceRequest>| async move {
+            let mut client = client.max_encoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
+            client.put_workspace(request).await
+        };
+        // Whatever the registry has against it, it is no verdict on the question.
+        let answer = self
+            .attempt(&bundle, TRANSFER_WITHIN, deadline, trace, &put)
+            .await
+            .map_err(|status| self.away(&status))?;
+        let (expected, actual) = (kept.workspace_digest(), answer.workspace_digest);
+        if actual.eq_ignore_ascii_case(expected) {
+            tracing::info!(url = self.url, workspace = expected, "a session's workspace was uploaded again");
+            return Ok(());
+        }
+        let text = format!(
+            "the registry at {} names the session's workspace {actual}, not {expected} as before; upload it and open a \
+             new session",
+            self.url
+        );
+        let fault = Fault::new(Code::FailedPrecondition, Reason::WorkspaceUnknown, text)
+            .with("workspace_digest", expected)
+            .with("actual", actual);
+        Err(Unresolved::Away(fault.into()))
+    }
+
+    /// Waits until no other bundle is on its way.
+    async fn turn(&self, deadline: Option<Deadline>) -> Result<MutexGuard<'_, ()>, Unresolved> {
+        timeout(deadline::within(deadline, TRANSFER_WITHIN), self.transfers.lock())
+            .await
+            .map_err(|_| self.away(&Status::deadline_exceeded("other workspaces are being transferred")))
+    }
+
+    /// Asks once, and once more where the connection was lost.
+    async fn attempt<Q, A, F, R>(
+        &self,
+        question: &Q,
+        within: Duration,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: &F,
+    ) -> Result<A, Status>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let attempt = || {
+            call(
+                self.client.clone(),
+                self.request(question.clone(), within, deadline, trace),
+            )
+        };
         let answer = match attempt().await {
             Err(status) if lost_in_transport(&status) => attempt().await,
             other => other,
         };
-        answer.map(Response::into_inner).map_err(|status| self.judge(status))
+        answer.map(Response::into_inner)
     }
 
-    fn request<Q>(&self, question: Q, deadline: Option<Deadline>, trace: &TraceParent) -> Request<Q> {
+    fn request<Q>(&self, question: Q, within: Duration, deadline: Option<Deadline>, trace: &TraceParent) -> Request<Q> {
         let mut request = Request::new(question);
-        deadline::limit(&mut request, deadline, ANSWER_WITHIN);
+        deadline::limit(&mut request, deadline, within);
         trace_context::inject(request.metadata_mut(), trace);
         if let Some(token) = &self.token
             && let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.expose()))
@@ -215,20 +361,26 @@ impl RegistryClient {
             | Code::Internal
             | Code::Unavailable
             | Code::DataLoss
-            | Code::Unauthenticated => {
-                tracing::warn!(url = self.url, %status, "the registry did not answer");
-                let text = format!(
-                    "the registry at {} is not available ({}); nothing was done, try again",
-                    self.url,
-                    status.message()
-                );
-                let fault = Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text)
-                    .with("registry_code", status.code() as i32)
-                    .retry_after(RETRY_AFTER);
-                Unresolved::Away(fault.into())
-            }
+            | Code::Unauthenticated => self.away(&status),
         }
     }
+
+    fn away(&self, status: &Status) -> Unresolved {
+        tracing::warn!(url = self.url, %status, "the registry did not answer");
+        let text = format!(
+            "the registry at {} is not available ({}); nothing was done, try again",
+            self.url,
+            status.message()
+        );
+        let fault = Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text)
+            .with("registry_code", status.code() as i32)
+            .retry_after(RETRY_AFTER);
+        Unresolved::Away(fault.into())
+    }
+}
+
+fn is_unknown_workspace(status: &Status) -> bool {
+    reason_of(status) == Some(Reason::WorkspaceUnknown)
 }
 
 /// A connection that went away under the call: after GOAWAY tonic answers the first call with CANCELLED.
@@ -266,7 +418,7 @@ mod tests {
                 fault(Code::PermissionDenied, Reason::NotPermitted),
                 (false, Code::Unavailable, Some(Reason::RegistryUnavailable)),
             ),
-            // The client uploads the workspace again; a record of a failed spawn would be a lie.
+            // Whoever has the workspace uploads it; a record of a failed spawn would be a lie.
             (
                 fault(Code::FailedPrecondition, Reason::WorkspaceUnknown),
                 (false, Code::FailedPrecondition, Some(Reason::WorkspaceUnknown)),

@@ -246,7 +246,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             mode(),
             orchestration(),
         ),
-        (any::<bool>(), prompt_log, restart, inheritance),
+        (any::<bool>(), prompt_log, restart, inheritance, option::of(content())),
         (
             option::of(raw_layer()),
             vec(webhook(), 0..3),
@@ -257,6 +257,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         .prop_map(|(first, second, third)| Settings {
             cwd: first.0,
             workspace_digest: first.1,
+            workspace: second.4,
             limits: first.2,
             slot_release: first.3,
             budget: first.4,
@@ -913,6 +914,7 @@ fn some_settings() -> Settings {
     Settings {
         cwd: "/project".to_owned(),
         workspace_digest: String::new(),
+        workspace: None,
         limits: Limits::default(),
         slot_release: SlotRelease::default(),
         budget: Budget::default(),

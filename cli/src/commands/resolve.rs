@@ -13,6 +13,7 @@ use crate::{
     error::{Error, Result},
     json, names, sanitize,
     ui::{self, Cell, Table, style},
+    workspace::Workspace,
 };
 
 const AFTER_HELP: &str = "\
@@ -20,6 +21,7 @@ Examples:
   troupe resolve explorer
   troupe resolve reviewer --agent-name strict --model gpt-5.2 --prompt
   troupe resolve --graph planner --mode planning
+  troupe resolve worker --registry http://10.0.0.7:50051
   troupe resolve worker --inherit-model gpt-5.2-codex --inherit-sandbox read-only --output json";
 
 /// The arguments of `resolve`.
@@ -113,7 +115,17 @@ impl From<SessionMode> for Mode {
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let with_prompt = args.prompt;
     let request = request(args)?;
-    let answer = context.registry().await?.resolve_spawn(request).await?.into_inner();
+    let mut workspace = Workspace::around(&request.cwd, context)?;
+    let mut registry = context.registry().await?;
+    let answer = workspace
+        .ask(context, async |workspace_digest: String| {
+            let request = ResolveSpawnRequest {
+                workspace_digest,
+                ..request.clone()
+            };
+            registry.resolve_spawn(request).await
+        })
+        .await?;
     let resolved = answer
         .resolved
         .ok_or_else(|| Error::failure("the registry answered nothing"))?;

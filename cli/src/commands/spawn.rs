@@ -16,12 +16,14 @@ use crate::{
     ids, json, message, names, sanitize, time,
     ui::{self, Line, style},
     waiting,
+    workspace::Workspace,
 };
 
 const AFTER_HELP: &str = "\
 Examples:
   troupe spawn explorer -m 'Where is the main function?' --wait
   troupe spawn reviewer --agent-name strict -m 'Review the last commit' --session 0000aa01
+  troupe spawn worker -m 'Fix the build' --supervisor http://10.0.0.7:50052 --registry http://10.0.0.7:50051
   git diff | troupe spawn bug-hunter -m - --queue";
 
 /// The arguments of `spawn`.
@@ -112,12 +114,19 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 async fn open_session(supervisor: &mut Supervisor, cwd: Option<PathBuf>, context: &Context) -> Result<String> {
-    let request = CreateSessionRequest {
-        request_id: client::request_id(),
-        cwd: directory_text(cwd)?,
-        ..CreateSessionRequest::default()
-    };
-    let answer = supervisor.create_session(Request::new(request)).await?.into_inner();
+    let cwd = directory_text(cwd)?;
+    let mut workspace = Workspace::around(&cwd, context)?;
+    let answer = workspace
+        .ask(context, async |workspace_digest: String| {
+            let request = CreateSessionRequest {
+                request_id: client::request_id(),
+                cwd: cwd.clone(),
+                workspace_digest,
+                ..CreateSessionRequest::default()
+            };
+            supervisor.create_session(Request::new(request)).await
+        })
+        .await?;
     let session = answer
         .session
         .ok_or_else(|| Error::failure("the supervisor answered no session"))?;

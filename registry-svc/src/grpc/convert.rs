@@ -145,14 +145,17 @@ fn block(block: Block) -> common::PromptBlock {
     }
 }
 
-fn source(source: Source) -> common::TemplateSource {
-    let scope = match source.scope {
+pub(super) const fn scope(scope: Scope) -> common::Scope {
+    match scope {
         Scope::Project => common::Scope::Project,
         Scope::User => common::Scope::User,
         Scope::System => common::Scope::System,
-    };
+    }
+}
+
+fn source(source: Source) -> common::TemplateSource {
     common::TemplateSource {
-        scope: scope.into(),
+        scope: scope(source.scope).into(),
         dialect: dialect(source.dialect).into(),
         path: source.path,
         digest: source.digest.map(|digest| digest.to_string()).unwrap_or_default(),

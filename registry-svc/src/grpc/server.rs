@@ -1,5 +1,5 @@
-//! The service as it is served. Messages have one bound for all methods but PutWorkspace, which has one of its own; as
-//! a bundle is in memory before anybody can look at it, only a few are taken at once.
+//! The service as it is served. Messages have one bound for all methods but those that carry a bundle, which have one
+//! of their own; as a bundle is in memory before anybody can look at it, only a few are taken or read at once.
 
 use std::{
     convert::Infallible,
@@ -17,7 +17,7 @@ use tonic::{
     server::NamedService,
 };
 use troupe_proto::{
-    MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES,
     fault::Fault,
     reason::Reason,
     registry::v1::agent_registry_service_server::{AgentRegistryServiceServer, SERVICE_NAME},
@@ -25,20 +25,21 @@ use troupe_proto::{
 
 use crate::{Parts, grpc::service::RegistryService};
 
-/// The one method with a bound of its own.
-const PUT_WORKSPACE: &str = "/troupe.registry.v1.AgentRegistryService/PutWorkspace";
-/// Room for 16 MiB of files with 2,000 long paths.
-const MAX_UPLOAD_BYTES: usize = 32 * 1024 * 1024;
-/// How many uploads are taken at once.
-const MAX_UPLOADS: usize = 4;
-/// How long an upload may take.
-const UPLOAD_WITHIN: Duration = Duration::from_secs(60);
+/// The methods that carry a bundle.
+const OF_BUNDLES: &[&str] = &[
+    "/troupe.registry.v1.AgentRegistryService/PutWorkspace",
+    "/troupe.registry.v1.AgentRegistryService/GetWorkspace",
+];
+/// How many of their calls are taken at once.
+const MAX_TRANSFERS: usize = 4;
+/// How long one may take.
+const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 
 /// The service, ready to be added to a server. Made by [`crate::Registry::service`].
 #[derive(Clone, Debug)]
 pub struct RegistryServer {
     calls: AgentRegistryServiceServer<RegistryService>,
-    uploads: AgentRegistryServiceServer<RegistryService>,
+    bundles: AgentRegistryServiceServer<RegistryService>,
     room: Arc<Semaphore>,
 }
 
@@ -48,12 +49,12 @@ impl RegistryServer {
         let server = |limit| {
             AgentRegistryServiceServer::from_arc(Arc::clone(&service))
                 .max_decoding_message_size(limit)
-                .max_encoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(limit)
         };
         Self {
             calls: server(MAX_MESSAGE_BYTES),
-            uploads: server(MAX_UPLOAD_BYTES),
-            room: Arc::new(Semaphore::new(MAX_UPLOADS)),
+            bundles: server(MAX_WORKSPACE_MESSAGE_BYTES),
+            room: Arc::new(Semaphore::new(MAX_TRANSFERS)),
         }
     }
 }
@@ -72,16 +73,16 @@ impl Service<http::Request<Body>> for RegistryServer {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        if request.uri().path() != PUT_WORKSPACE {
+        if !OF_BUNDLES.contains(&request.uri().path()) {
             return self.calls.call(request);
         }
         let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
             return Box::pin(async { Ok(busy().into_http()) });
         };
-        let upload = self.uploads.call(request);
+        let transfer = self.bundles.call(request);
         Box::pin(async move {
             let _room = room;
-            match timeout(UPLOAD_WITHIN, upload).await {
+            match timeout(TRANSFER_WITHIN, transfer).await {
                 Ok(answer) => answer,
                 Err(_) => Ok(slow().into_http()),
             }
@@ -90,14 +91,15 @@ impl Service<http::Request<Body>> for RegistryServer {
 }
 
 fn busy() -> Status {
-    let text = format!("{MAX_UPLOADS} workspaces are being uploaded, which is the limit; try again in a moment");
+    let text =
+        format!("{MAX_TRANSFERS} workspaces are being uploaded or read, which is the limit; try again in a moment");
     Fault::new(Code::ResourceExhausted, Reason::Overloaded, text)
-        .with("max", MAX_UPLOADS)
+        .with("max", MAX_TRANSFERS)
         .retry_after(Duration::from_secs(1))
         .into()
 }
 
 fn slow() -> Status {
-    let text = format!("the upload took more than {} s", UPLOAD_WITHIN.as_secs());
+    let text = format!("the transfer took more than {} s", TRANSFER_WITHIN.as_secs());
     Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, text).into()
 }

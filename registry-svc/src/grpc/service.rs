@@ -6,9 +6,10 @@ use svc_kit::identity::Principal;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use troupe_proto::registry::v1::{
-    DescribeSpawnToolRequest, DescribeSpawnToolResponse, ListAgentsRequest, ListAgentsResponse, ListDiagnosticsRequest,
-    ListDiagnosticsResponse, PutWorkspaceRequest, PutWorkspaceResponse, ResolveSpawnRequest, ResolveSpawnResponse,
-    RouteAgentRequest, RouteAgentResponse, WatchAgentsRequest, agent_registry_service_server::AgentRegistryService,
+    DescribeSpawnToolRequest, DescribeSpawnToolResponse, GetWorkspaceRequest, GetWorkspaceResponse, ListAgentsRequest,
+    ListAgentsResponse, ListDiagnosticsRequest, ListDiagnosticsResponse, PutWorkspaceRequest, PutWorkspaceResponse,
+    ResolveSpawnRequest, ResolveSpawnResponse, RouteAgentRequest, RouteAgentResponse, WatchAgentsRequest,
+    agent_registry_service_server::AgentRegistryService,
 };
 
 use crate::{
@@ -90,6 +91,14 @@ impl AgentRegistryService for RegistryService {
         let caller = caller.map(Principal::scope_key).unwrap_or_default();
         let request = request.into_inner();
         self.blocking(move |parts| workspace::put(parts, caller, request)).await
+    }
+
+    async fn get_workspace(
+        &self,
+        request: Request<GetWorkspaceRequest>,
+    ) -> Result<Response<GetWorkspaceResponse>, Status> {
+        let request = request.into_inner();
+        self.blocking(move |parts| workspace::get(parts, request)).await
     }
 
     async fn watch_agents(

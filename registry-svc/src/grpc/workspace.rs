@@ -1,10 +1,17 @@
-//! PutWorkspace.
+//! PutWorkspace and GetWorkspace.
 
 use std::time::Instant;
 
-use troupe_proto::registry::v1::{PutWorkspaceRequest, PutWorkspaceResponse, WorkspaceFile};
+use troupe_proto::registry::v1::{
+    GetWorkspaceRequest, GetWorkspaceResponse, PutWorkspaceRequest, PutWorkspaceResponse, WorkspaceFile,
+};
 
-use crate::{Parts, domain::error::RegistryError, grpc::bounds, source::bundle::Upload};
+use crate::{
+    Parts,
+    domain::error::RegistryError,
+    grpc::{bounds, convert},
+    source::bundle::Upload,
+};
 
 /// `caller` scopes request ids.
 pub(super) fn put(
@@ -21,10 +28,28 @@ pub(super) fn put(
     })
 }
 
+pub(super) fn get(parts: &Parts, request: GetWorkspaceRequest) -> Result<GetWorkspaceResponse, RegistryError> {
+    let digest = bounds::text("workspace_digest", request.workspace_digest, bounds::NAME_BYTES)?;
+    let files = parts.bundles.files(&digest, Instant::now())?;
+    Ok(GetWorkspaceResponse {
+        files: files.iter().cloned().map(WorkspaceFile::from).collect(),
+    })
+}
+
 fn upload(file: WorkspaceFile) -> Result<Upload, RegistryError> {
     Ok(Upload {
         scope: bounds::scope(file.scope)?,
         path: file.path,
         content: file.content.into(),
     })
+}
+
+impl From<Upload> for WorkspaceFile {
+    fn from(file: Upload) -> Self {
+        Self {
+            scope: convert::scope(file.scope).into(),
+            path: file.path,
+            content: file.content.into(),
+        }
+    }
 }

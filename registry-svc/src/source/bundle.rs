@@ -5,8 +5,8 @@
 //! `content`, the SHA-256 of its bytes in hexadecimal digits; every name and text goes in after its length as eight
 //! bytes, the highest first ([`DigestBuilder`]).
 //!
-//! What is kept is the catalogue that the files make, not the files. The bound on all bundles counts the bytes that
-//! were uploaded; over it the ones that were not used for longest go.
+//! What is kept is the catalogue that the files make and, to be read back, the files. The bound on all bundles counts
+//! the bytes that were uploaded; over it the ones that were not used for longest go.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -78,13 +78,13 @@ pub(crate) enum Workspace {
 
 /// A file of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Upload {
+pub struct Upload {
     /// Project or user.
-    pub(crate) scope: Scope,
+    pub scope: Scope,
     /// Its path, relative to the project's root or to the home.
-    pub(crate) path: String,
+    pub path: String,
     /// Its bytes.
-    pub(crate) content: Vec<u8>,
+    pub content: Vec<u8>,
 }
 
 /// The bundles that are held.
@@ -106,6 +106,7 @@ struct Held {
 
 #[derive(Debug)]
 struct Kept {
+    files: Arc<[Upload]>,
     view: View,
     bytes: usize,
     used: Instant,
@@ -152,7 +153,7 @@ impl Bundles {
         let view = bundle.view(sources);
         let mut held = self.lock();
         held.make_room(bytes, self.bounds);
-        held.keep(digest.clone(), view, bytes, now);
+        held.keep(digest.clone(), bundle.files.into(), view, bytes, now);
         held.answered(call, &digest);
         Ok(digest)
     }
@@ -163,10 +164,23 @@ impl Bundles {
     ///
     /// [`RegistryError::WorkspaceUnknown`] if it is not held, or not any more.
     pub(crate) fn view(&self, digest: &str, now: Instant) -> Result<View, RegistryError> {
+        self.used(digest, now, |kept| kept.view.clone())
+    }
+
+    /// The files of a bundle, in order of scope and path. It counts as use.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::view`].
+    pub(crate) fn files(&self, digest: &str, now: Instant) -> Result<Arc<[Upload]>, RegistryError> {
+        self.used(digest, now, |kept| Arc::clone(&kept.files))
+    }
+
+    fn used<T>(&self, digest: &str, now: Instant, what: impl FnOnce(&Kept) -> T) -> Result<T, RegistryError> {
         let known = Digest::parse(digest).and_then(|digest| {
             let mut held = self.lock();
             held.expire(now, self.bounds.idle);
-            held.touch(&digest, now)
+            held.touch(&digest, now).map(what)
         });
         known.ok_or_else(|| RegistryError::WorkspaceUnknown {
             digest: digest.to_owned(),
@@ -207,9 +221,10 @@ impl Held {
         }
     }
 
-    fn keep(&mut self, digest: Digest, view: View, bytes: usize, now: Instant) {
+    fn keep(&mut self, digest: Digest, files: Arc<[Upload]>, view: View, bytes: usize, now: Instant) {
         self.uses += 1;
         let kept = Kept {
+            files,
             view,
             bytes,
             used: now,
@@ -227,12 +242,12 @@ impl Held {
         }
     }
 
-    fn touch(&mut self, digest: &Digest, now: Instant) -> Option<View> {
+    fn touch(&mut self, digest: &Digest, now: Instant) -> Option<&Kept> {
         let kept = self.bundles.get_mut(digest)?;
         self.uses += 1;
         kept.order = self.uses;
         kept.used = now;
-        Some(kept.view.clone())
+        Some(kept)
     }
 
     fn same_call(&self, key: &str, digest: &Digest, id: &str) -> Result<(), RegistryError> {
@@ -255,6 +270,16 @@ impl Held {
         }
         self.calls.push_back((key, digest.clone()));
     }
+}
+
+/// What a bundle of these files is named, and the files in its order.
+///
+/// # Errors
+///
+/// As for [`Bundles::put`].
+pub(super) fn named(files: Vec<Upload>) -> Result<(Digest, Vec<Upload>), RegistryError> {
+    let bundle = Bundle::check(files)?;
+    Ok((bundle.digest(), bundle.files))
 }
 
 /// A bundle whose files were checked, in order of scope and path.
@@ -404,13 +429,14 @@ fn take_footer(path: &Path, content: &[u8], footer: &mut Option<Arc<str>>, notes
 }
 
 fn place_of(scope: Scope, base: &str, place: &str, family: Family) -> Place {
+    let at = path_of(scope, base, place);
     let directory = TemplateDirectory {
-        path: path_of(scope, base, place),
+        path: at.clone(),
         scope,
         // There is nothing that a link could leave.
         wall: PathBuf::new(),
     };
-    Place { directory, family }
+    Place { at, directory, family }
 }
 
 /// The path as findings and answers show it: `project:a/.codex/.agents`.
@@ -683,6 +709,22 @@ mod tests {
         assert!(at(almost) && at(almost * 2));
         assert!(!at(almost * 2 + idle));
         assert_eq!(bundles.lock().bytes, 0);
+    }
+
+    #[test]
+    fn files_come_back_in_order_and_reading_them_is_use() {
+        let bundles = Bundles::new(BundleBounds::default());
+        let idle = BundleBounds::default().idle;
+        let start = Instant::now();
+        let files = vec![role("b", "y"), upload(Scope::User, ".codex/.agents/a.md", "z"), role("a", "x")];
+        let digest = bundles.put(files.clone(), None, &sources(), start).unwrap();
+        let read = |time| bundles.files(digest.as_str(), start + time);
+        let almost = idle - Duration::from_secs(1);
+        let found = read(almost).unwrap();
+        assert_eq!(found.to_vec(), [&files[2], &files[0], &files[1]].map(Clone::clone));
+        assert_eq!(Bundle::check(found.to_vec()).unwrap().digest(), digest);
+        assert!(read(almost * 2).is_ok());
+        assert!(read(almost * 2 + idle).is_err());
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub(crate) struct TemplateDirectory {
 /// A directory, and what it is read as. One directory may be several places: Codex keeps its own roles beside profiles.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
+    /// The directory as it was looked for, before links are followed.
+    pub(crate) at: PathBuf,
     /// The directory.
     pub(crate) directory: TemplateDirectory,
     /// What it holds.
@@ -151,12 +153,17 @@ fn in_order(level: &mut Level) {
     level.files.sort_by_key(|file| file.dialect);
 }
 
-fn stem(family: Family, file_name: &OsStr) -> Option<String> {
+/// The stem of a file's name; `None` if such a file is no template.
+pub(super) fn stem(family: Family, file_name: &OsStr) -> Option<String> {
     family.stem(&file_name.to_string_lossy()).map(str::to_owned)
 }
 
 /// The names of the files that may be templates, sorted.
-fn list(directory: &Path) -> Result<Vec<OsString>, String> {
+///
+/// # Errors
+///
+/// Why none of them is used, in words for their owner.
+pub(super) fn list(directory: &Path) -> Result<Vec<OsString>, String> {
     let unreadable = |error: io::Error| format!("the directory cannot be read: {error}");
     let mut names = Vec::new();
     for (count, entry) in fs::read_dir(directory).map_err(unreadable)?.enumerate() {
@@ -209,7 +216,8 @@ pub(crate) fn parse(name: &TemplateName, text: &str) -> Parsed {
     }
 }
 
-fn note(path: &Path, dialect: Option<Dialect>, finding: Finding) -> Diagnostic {
+/// A finding about a file or a directory.
+pub(super) fn note(path: &Path, dialect: Option<Dialect>, finding: Finding) -> Diagnostic {
     Diagnostic {
         path: path.display().to_string(),
         dialect,
@@ -230,7 +238,8 @@ mod tests {
             scope: Scope::Project,
             wall: base.to_owned(),
         };
-        Directories::default().level(&Place { directory, family }).unwrap()
+        let at = base.to_owned();
+        Directories::default().level(&Place { at, directory, family }).unwrap()
     }
 
     #[test]
@@ -261,6 +270,7 @@ mod tests {
         let base = fs::canonicalize(guard.path()).unwrap();
         fs::write(base.join("a.md"), PROFILE).unwrap();
         let place = Place {
+            at: base.clone(),
             directory: TemplateDirectory {
                 path: base.clone(),
                 scope: Scope::Project,

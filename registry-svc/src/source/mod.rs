@@ -9,6 +9,7 @@ mod directory;
 mod embedded;
 pub(crate) mod follow;
 mod footer;
+pub(crate) mod gather;
 mod read;
 pub(crate) mod seed;
 mod stamp;
@@ -262,10 +263,11 @@ fn once(places: Vec<Place>) -> Vec<Place> {
 /// The places of a family below a directory that exist.
 fn at(base: &Path, wall: &Path, scope: Scope, family: Family) -> Vec<Place> {
     let place = |place: &&str| {
-        let path = fs::canonicalize(base.join(place)).ok()?;
+        let at = base.join(place);
+        let path = fs::canonicalize(&at).ok()?;
         let wall = wall.to_owned();
         let directory = TemplateDirectory { path, scope, wall };
-        Some(Place { directory, family })
+        Some(Place { at, directory, family })
     };
     family.places(scope).iter().filter_map(place).collect()
 }

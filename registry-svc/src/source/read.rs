@@ -35,6 +35,11 @@ pub(crate) enum Refused {
 
 /// Reads a text file that, once links are followed, lies under `wall`, which is canonical.
 pub(crate) fn text(path: &Path, wall: &Path) -> Result<String, Refused> {
+    decode(bytes(path, wall)?)
+}
+
+/// As [`text`], whatever is in the file.
+pub(crate) fn bytes(path: &Path, wall: &Path) -> Result<Vec<u8>, Refused> {
     let path = fs::canonicalize(path)?;
     if !path.starts_with(wall) {
         return Err(Refused::OutsideWall);
@@ -45,14 +50,14 @@ pub(crate) fn text(path: &Path, wall: &Path) -> Result<String, Refused> {
     check(&file.metadata()?)?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    decode(bytes)
+    // It may have grown since it was checked.
+    check_size(bytes.len() as u64)?;
+    Ok(bytes)
 }
 
 /// The text that these bytes are.
 pub(crate) fn decode(bytes: Vec<u8>) -> Result<String, Refused> {
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(Refused::TooLarge);
-    }
+    check_size(bytes.len() as u64)?;
     if let Some(position) = bytes.iter().position(|byte| *byte == 0) {
         return Err(Refused::Nul(position));
     }
@@ -63,7 +68,11 @@ fn check(metadata: &fs::Metadata) -> Result<(), Refused> {
     if !metadata.is_file() {
         return Err(Refused::NotAFile);
     }
-    if metadata.len() > MAX_FILE_BYTES {
+    check_size(metadata.len())
+}
+
+fn check_size(bytes: u64) -> Result<(), Refused> {
+    if bytes > MAX_FILE_BYTES {
         return Err(Refused::TooLarge);
     }
     Ok(())

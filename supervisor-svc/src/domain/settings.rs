@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tool_policy::{Inheritance, Layer};
 
+use super::content::ContentRef;
+
 /// How much an agent may change; ordered from strict to loose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sandbox {
@@ -278,6 +280,9 @@ pub struct Settings {
     pub cwd: String,
     /// The bundle that stands for its templates; empty: none.
     pub workspace_digest: String,
+    /// The bundle itself, kept with the session so that a registry that lost it can be given it again; `None`: there is
+    /// none.
+    pub workspace: Option<ContentRef>,
     /// Bounds of the tree.
     pub limits: Limits,
     /// What frees a slot.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use prost::Message as _;
+use prost::Message;
 use tonic::Status;
 use tool_policy::{Layer, Policy};
 use troupe_proto::common::v1 as common;
@@ -121,8 +121,9 @@ impl Resolved {
     }
 }
 
-fn content_of(answer: &common::ResolvedSpawn) -> (ContentRef, Content) {
-    let bytes = Bytes::from(answer.encode_to_vec());
+/// A message as content without a preview.
+pub(super) fn content_of(message: &impl Message) -> (ContentRef, Content) {
+    let bytes = Bytes::from(message.encode_to_vec());
     let reference = ContentRef {
         digest: digest(&bytes),
         size: bytes.len() as u64,

@@ -4,13 +4,25 @@ use std::{sync::Arc, time::Duration};
 
 use tonic::{Request, Status};
 use tool_policy::{Policy, Rights};
-use troupe_proto::{registry::v1::ResolveSpawnRequest, supervisor::v1 as pb};
+use troupe_proto::{
+    registry::v1::{PutWorkspaceRequest, ResolveSpawnRequest},
+    supervisor::v1 as pb,
+};
 
-use super::{SupervisorService, call::Call, check, page::Page, resolved::Resolved, unbuilt};
+use super::{
+    SupervisorService,
+    call::Call,
+    check,
+    page::Page,
+    resolved::{Resolved, content_of},
+    spawn::{Unspawnable, resolve},
+    unbuilt,
+};
 use crate::{
     clock,
     domain::{
         command::Command,
+        content::ContentRef,
         event::{CloseCause, Event, SessionEvent, Spawned, ThreadEvent},
         ids::SessionId,
         refusal::{GuardedVerb, Refusal},
@@ -18,9 +30,11 @@ use crate::{
         settings::{Budget, Limits, Sandbox, Settings, WakePolicy},
         status::StatusKind,
     },
+    registry::{RegistryClient, Unresolved},
     session::{Failure, Handle, NewSession},
-    store::{CreationKey, limits::MAX_PAGE},
+    store::{Content, CreationKey, limits::MAX_PAGE},
     wire::{self, WireEnum as _},
+    workspace::KeptWorkspace,
 };
 
 /// How long CreateSession's request id is remembered.
@@ -49,7 +63,7 @@ impl SupervisorService {
             return Ok(self.opened(&call, &handle));
         }
         check_new(&request)?;
-        let settings = self.settings(&request)?;
+        let mut settings = self.settings(&request)?;
         let ceiling = settings
             .tool_ceiling
             .clone()
@@ -58,7 +72,12 @@ impl SupervisorService {
             .map_err(Refusal::from)?
             .unwrap_or_else(Policy::unrestricted);
         let sandbox = check::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
-        let (root, contents) = self.root(&call, &mut request, &ceiling, sandbox).await?;
+        let (root, mut contents) = self.root(&call, &mut request, &ceiling, sandbox).await?;
+        if !request.workspace_digest.is_empty() {
+            let (reference, bundle) = self.bundle(&call, request.workspace_digest).await?;
+            settings.workspace = Some(reference);
+            contents.push(bundle);
+        }
 
         let root_id = clock::new_thread_id();
         let new = NewSession {
@@ -73,6 +92,25 @@ impl SupervisorService {
         };
         let handle = self.directory.create(new).await?;
         Ok(self.opened(&call, &handle))
+    }
+
+    /// The bundle of a new session, to be kept with it: the registry may forget it at any time.
+    async fn bundle(&self, call: &Call, workspace_digest: String) -> Result<(ContentRef, Content), Status> {
+        let files = self
+            .registry
+            .workspace(workspace_digest, call.deadline, &call.trace)
+            .await
+            .map_err(Unresolved::into_status)?;
+        Ok(content_of(&PutWorkspaceRequest {
+            files,
+            ..PutWorkspaceRequest::default()
+        }))
+    }
+
+    /// The registry for the questions of a session, which may be about its bundle.
+    pub(super) fn registry_for(&self, session: &Session) -> RegistryClient {
+        let kept = KeptWorkspace::of(session, &self.directory.context().store);
+        self.registry.with_workspace(kept)
     }
 
     /// The answer of CreateSession, the same for a retry.
@@ -93,7 +131,7 @@ impl SupervisorService {
         request: &mut pb::CreateSessionRequest,
         ceiling: &Policy,
         sandbox: Sandbox,
-    ) -> Result<(Spawned, Vec<crate::store::Content>), Status> {
+    ) -> Result<(Spawned, Vec<Content>), Status> {
         let mut contents = Vec::new();
         let input = if check::has_input(request.message.as_ref(), &request.items) {
             let items = std::mem::take(&mut request.items);
@@ -124,10 +162,9 @@ impl SupervisorService {
                 }),
                 ..ResolveSpawnRequest::default()
             };
-            resolved = self
-                .resolve(call, question)
+            resolved = resolve(&self.registry, call, question)
                 .await
-                .map_err(super::spawn::Unspawnable::into_status)?;
+                .map_err(Unspawnable::into_status)?;
             contents.extend(resolved.content.take());
         } else {
             resolved.fields.model.clone_from(&request.model);
@@ -175,6 +212,7 @@ impl SupervisorService {
         Ok(Settings {
             cwd: request.cwd.clone(),
             workspace_digest: request.workspace_digest.clone(),
+            workspace: None,
             limits: self.limits(request.limits.unwrap_or_default())?,
             slot_release: check::choice("slot_release", request.slot_release)?,
             budget: Budget::default(),

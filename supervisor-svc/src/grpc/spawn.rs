@@ -21,7 +21,7 @@ use crate::{
         settings::{ClosePolicy, EdgeManagement, OnLimit},
         thread::Thread,
     },
-    registry::Unresolved,
+    registry::{RegistryClient, Unresolved},
     session::{Begun, Done, Handle, InFlight},
     store::Content,
     wire::{View, WireEnum as _},
@@ -90,7 +90,7 @@ impl SupervisorService {
         let parent = admit(&state, &wanted)?;
 
         let question = question(&state, parent, &request);
-        let mut resolved = match self.resolve(&call, question).await {
+        let mut resolved = match resolve(&self.registry_for(&state), &call, question).await {
             Ok(resolved) => resolved,
             Err(Unspawnable::Unknown(status)) => return Err(status),
             Err(Unspawnable::Verdict(status)) => {
@@ -107,19 +107,6 @@ impl SupervisorService {
         let command = Command::Spawn(Box::new(commit(&call, &request, parent, resolved, input)?));
         let done = in_flight.execute(command, call.origin(&request_id), contents).await?;
         self.answer(&call, &handle, &done, return_token, warnings)
-    }
-
-    /// Asks the registry, and keeps its whole answer as content.
-    pub(super) async fn resolve(&self, call: &Call, question: ResolveSpawnRequest) -> Result<Resolved, Unspawnable> {
-        let answer = self
-            .registry
-            .resolve(question, call.deadline, &call.trace)
-            .await
-            .map_err(|unresolved| match unresolved {
-                Unresolved::Verdict(status) => Unspawnable::Verdict(status),
-                Unresolved::Away(status) => Unspawnable::Unknown(status),
-            })?;
-        Resolved::new(answer).map_err(Unspawnable::Unknown)
     }
 
     fn answer(
@@ -149,6 +136,22 @@ impl SupervisorService {
             warnings,
         })
     }
+}
+
+/// Asks the registry, and keeps its whole answer as content.
+pub(super) async fn resolve(
+    registry: &RegistryClient,
+    call: &Call,
+    question: ResolveSpawnRequest,
+) -> Result<Resolved, Unspawnable> {
+    let answer = registry
+        .resolve(question, call.deadline, &call.trace)
+        .await
+        .map_err(|unresolved| match unresolved {
+            Unresolved::Verdict(status) => Unspawnable::Verdict(status),
+            Unresolved::Away(status) => Unspawnable::Unknown(status),
+        })?;
+    Resolved::new(answer).map_err(Unspawnable::Unknown)
 }
 
 /// The role as the gate compares it: trimmed and lower-cased, `default` where none is named.

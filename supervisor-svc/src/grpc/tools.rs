@@ -39,7 +39,7 @@ impl SupervisorService {
             agent_types: thread.spawned.spawn_list.iter().take(MAX_ROLES).cloned().collect(),
         };
         let described = self
-            .registry
+            .registry_for(&state)
             .tools(question, call.deadline, &call.trace)
             .await
             .map_err(Unresolved::into_status)?;
@@ -70,7 +70,7 @@ impl SupervisorService {
         if limits::may_spawn(&state, &thread) {
             let (cwd, workspace) = (directory_of(&state, &thread), state.settings.workspace_digest.clone());
             agents = self
-                .registry
+                .registry_for(&state)
                 .agents(cwd, workspace, call.deadline, &call.trace)
                 .await
                 .map_err(Unresolved::into_status)?;

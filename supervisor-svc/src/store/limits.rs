@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The largest record. What is larger is content, beside the event.
 pub const MAX_RECORD_BYTES: usize = 16 * 1024;
 
-/// The largest content.
-pub const MAX_CONTENT_BYTES: usize = 8 * 1024 * 1024;
+/// The largest content: a workspace bundle of 16 MiB of files with 2,000 paths of 4,096 bytes.
+pub const MAX_CONTENT_BYTES: usize = 24 * 1024 * 1024;
 
 /// The largest outcome of a remembered request.
 pub const MAX_OUTCOME_BYTES: usize = 64 * 1024;
@@ -23,8 +23,8 @@ pub const MAX_SNAPSHOT_BYTES: usize = 64 * 1024 * 1024;
 /// The most of one kind (records, contents, threads, requests) that a batch carries.
 pub const MAX_BATCH_ITEMS: usize = 1024;
 
-/// The most bytes that a batch carries, all kinds together.
-pub const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;
+/// The most bytes that a batch carries, all kinds together: the largest content beside a batch that is full without it.
+pub const MAX_BATCH_BYTES: usize = 40 * 1024 * 1024;
 
 /// The most that a list returns at once.
 pub const MAX_PAGE: usize = 1024;
@@ -62,4 +62,5 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Prepared statements kept per connection: more than there are different ones.
 pub(super) const STATEMENT_CACHE: usize = 64;
 
+const _: () = assert!(MAX_CONTENT_BYTES <= MAX_BATCH_BYTES);
 const _: () = assert!(MAX_BATCH_BYTES <= MAX_QUEUE_BYTES && MAX_SNAPSHOT_BYTES <= MAX_QUEUE_BYTES);

@@ -7,7 +7,7 @@ use troupe_proto::{
 };
 
 use super::{
-    parts::{empty_message, text_or_empty, time_to_pb, zero_bounds},
+    parts::{content_to_pb, empty_message, text_or_empty, time_to_pb, zero_bounds},
     settings::secrets,
 };
 use crate::domain::{
@@ -48,11 +48,12 @@ pub(super) fn event_to_store(event: &Event) -> pb::Event {
     }
 }
 
-/// What a record keeps beside the event: secrets, and what the message cannot tell.
+/// What a record keeps beside the event: secrets, what only the service itself needs, and what the message cannot tell.
 pub(super) fn private(event: &Event) -> Private {
     match event {
         Event::Session(SessionEvent::Opened(settings)) => Private {
             webhook_secrets: secrets(&settings.webhooks),
+            workspace: settings.workspace.as_ref().map(content_to_pb),
             ..zero_bounds(settings.budget)
         },
         Event::Session(SessionEvent::Updated(change)) => Private {

@@ -1,5 +1,5 @@
-//! A session's settings, and changes to them. Secrets of webhooks never stand in these messages: a record keeps them in
-//! its private part, in the order of the webhooks.
+//! A session's settings, and changes to them. Secrets of webhooks never stand in these messages, nor does the content of
+//! an uploaded workspace: a record keeps them in its private part, the secrets in the order of the webhooks.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use troupe_proto::{store::v1::Private, supervisor::v1 as pb};
 use super::{
     enums::WireEnum as _,
     error::{DecodeError, malformed, required},
-    parts::{budget_to_pb, limits_to_pb, stored_budget, stored_limits},
+    parts::{budget_to_pb, content_from_pb, limits_to_pb, stored_budget, stored_limits},
     policy::{layer_from_proto, layer_to_proto},
 };
 use crate::domain::{
@@ -59,6 +59,7 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         restart_policy: RestartPolicy::from_number(session.restart_policy)?,
         policy_inheritance: Inheritance::from_number(session.policy_inheritance)?,
         tool_ceiling: session.tool_ceiling.map(layer_from_proto).transpose()?,
+        workspace: private.workspace.map(content_from_pb).transpose()?,
         webhooks: stored_webhooks(session.webhooks, private.webhook_secrets)?,
         labels: session.labels.into_iter().collect::<BTreeMap<_, _>>(),
         approve_tools: session.approve_tools,

@@ -532,6 +532,7 @@ pub fn settings() -> Settings {
     Settings {
         cwd: String::from("/project"),
         workspace_digest: String::new(),
+        workspace: None,
         limits: Limits::default(),
         slot_release: SlotRelease::default(),
         budget: Budget::default(),

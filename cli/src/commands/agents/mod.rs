@@ -17,6 +17,7 @@ use crate::{
     error::Result,
     json, sanitize,
     ui::style,
+    workspace::Workspace,
 };
 
 const AFTER_HELP: &str = "\
@@ -24,6 +25,7 @@ Examples:
   troupe agents
   troupe agents explorer --expanded
   troupe agents show reviewer
+  troupe agents --registry http://10.0.0.7:50051
   troupe agents new auditor --persona strict --persona fast --read-only
   troupe agents --output json | jq -r '.agents[].agent_type'";
 
@@ -113,6 +115,7 @@ async fn fetch(cwd: Option<PathBuf>, agent_type: Option<String>, graph: bool, co
     } else {
         Namespace::AgentType
     };
+    let mut workspace = Workspace::around(&cwd, context)?;
     let mut registry = context.registry().await?;
     let mut answer = Answer {
         agents: Vec::new(),
@@ -130,7 +133,15 @@ async fn fetch(cwd: Option<PathBuf>, agent_type: Option<String>, graph: bool, co
             page_token,
             ..ListAgentsRequest::default()
         };
-        let page = registry.list_agents(request).await?.into_inner();
+        let page = workspace
+            .ask(context, async |workspace_digest: String| {
+                let request = ListAgentsRequest {
+                    workspace_digest,
+                    ..request.clone()
+                };
+                registry.list_agents(request).await
+            })
+            .await?;
         answer.agents.extend(page.agents);
         answer.diagnostics.extend(page.diagnostics);
         if page.next_page_token.is_empty() {

@@ -7,6 +7,7 @@ mod stage;
 
 use std::{fs, path::Path};
 
+use registry_svc::TemplateOptions;
 use serde_json::json;
 use supervisor_svc::domain::settings::Limits;
 use svc_kit::shutdown::Shutdown;
@@ -97,6 +98,7 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
         workspace_roots: vec![directory.to_owned()],
         models: None,
         import: Vec::new(),
+        templates: TemplateOptions::default(),
         limits: Limits::default(),
         seed: true,
         runner: true,

@@ -5,6 +5,7 @@ mod settings;
 use std::path::PathBuf;
 
 use clap::ArgMatches;
+use registry_svc::TemplateOptions;
 use serde_json::{Value, json};
 use svc_kit::{paths, shutdown::Shutdown};
 
@@ -56,6 +57,9 @@ pub(crate) struct Args {
     /// A catalogue of models [default: none; every model is taken as it is]
     #[arg(long, env = "TROUPE_MODELS", value_name = "FILE")]
     models: Option<PathBuf>,
+    /// What templates may say
+    #[command(flatten)]
+    templates: TemplateOptions,
     /// The deepest thread, the root being 0 [default: 2]
     #[arg(long, env = "TROUPE_MAX_DEPTH", value_name = "NUMBER")]
     max_depth: Option<u32>,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::{ArgMatches, parser::ValueSource};
-use registry_svc::ForeignFormat;
+use registry_svc::{ForeignFormat, TemplateOptions};
 use serde_json::{Value, json};
 use serde_yaml::Value as Yaml;
 use supervisor_svc::domain::settings::Limits;
@@ -32,6 +32,9 @@ const NAMES: &[&str] = &[
     "workspace_roots",
     "import",
     "models",
+    "no_project_templates",
+    "allowed_endpoints",
+    "auto_route",
     "max_depth",
     "max_threads",
     "max_open_threads",
@@ -100,6 +103,15 @@ impl Settings {
             models: layers
                 .optional("models", args.models.map(Directory))?
                 .map(|path| path.0),
+            templates: TemplateOptions {
+                no_project_templates: layers.plain(
+                    "no_project_templates",
+                    given(args.templates.no_project_templates),
+                    false,
+                )?,
+                allowed_endpoints: layers.list("allowed_endpoints", args.templates.allowed_endpoints)?,
+                auto_route: layers.plain("auto_route", given(args.templates.auto_route), false)?,
+            },
             limits: Limits {
                 max_depth: layers.plain("max_depth", args.max_depth, 2)?,
                 max_threads: layers.plain("max_threads", args.max_threads, 12)?,
@@ -293,6 +305,7 @@ fn from_yaml<T: FromStr>(name: &str, yaml: &Yaml) -> Result<T> {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use clap::{CommandFactory as _, FromArgMatches as _};
+    use registry_svc::ProjectTemplates;
 
     use super::*;
     use crate::args::{Cli, Command};
@@ -341,6 +354,26 @@ mod tests {
             settings.to_json()["settings"]["max_depth"],
             json!({"value": "5", "origin": "flag"})
         );
+    }
+
+    #[test]
+    fn what_templates_may_say_is_passed_on() {
+        let templates = gather(&[]).unwrap().options.templates;
+        assert_eq!(templates.project_templates(), ProjectTemplates::Trusted);
+        assert!(templates.allowed_endpoints.is_empty() && !templates.auto_route);
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("troupe.yaml");
+        fs::write(
+            &path,
+            "allowed_endpoints:\n  - https://a.example\n  - https://b.example\nauto_route: true\n",
+        )
+        .unwrap();
+        let line = ["--no-project-templates", "--config", path.to_str().unwrap()];
+        let templates = gather(&line).unwrap().options.templates;
+        assert_eq!(templates.project_templates(), ProjectTemplates::Off);
+        assert_eq!(templates.allowed_endpoints, ["https://a.example", "https://b.example"]);
+        assert!(templates.auto_route);
     }
 
     #[test]

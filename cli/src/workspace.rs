@@ -1,0 +1,161 @@
+//! The templates around a working directory, for a registry that does not see this disk: gathered as one that does
+//! would read them, named by their content, and uploaded when the registry says that it does not hold them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use registry_svc::domain::diagnostic::Diagnostic;
+use tonic::{Request, Response, Status};
+use troupe_proto::{
+    fault,
+    reason::Reason,
+    registry::v1::{PutWorkspaceRequest, WorkspaceFile},
+};
+
+use crate::{
+    args::{Global, UploadWorkspace},
+    client::{self, Target},
+    context::Context,
+    error::{Error, Result},
+    places, sanitize, token,
+    ui::style,
+};
+
+/// What calls about a working directory name beside it.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    /// Empty where the registry reads the directory itself.
+    digest: String,
+    /// The bundle of that digest; `None` where there is none.
+    files: Option<Vec<WorkspaceFile>>,
+}
+
+impl Workspace {
+    /// What stands for the templates around `cwd`, which is absolute. Reads them, and sends nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// A directory that does not exist, or templates that are too many for one bundle.
+    pub(crate) fn around(cwd: &str, context: &Context) -> Result<Self> {
+        if !is_uploaded(&context.global)? {
+            return Ok(Self {
+                digest: String::new(),
+                files: None,
+            });
+        }
+        // Without a home there is still a project.
+        let home = places::home(None).ok();
+        let gathered = registry_svc::gather(cwd, &top(cwd, home.as_deref()), home.as_deref())
+            .map_err(|error| Error::failure(format!("cannot upload the templates: {error}")))?;
+        for finding in &gathered.findings {
+            context.ui.note(warning(finding));
+        }
+        Ok(Self {
+            digest: gathered.digest.to_string(),
+            files: Some(gathered.files.into_iter().map(WorkspaceFile::from).collect()),
+        })
+    }
+
+    /// Makes a call that names the digest it is given. Where the registry does not hold that bundle it is uploaded, and
+    /// the call made once more.
+    pub(crate) async fn ask<T>(
+        &mut self,
+        context: &Context,
+        mut call: impl AsyncFnMut(String) -> std::result::Result<Response<T>, Status>,
+    ) -> Result<T> {
+        let answer = call(self.digest.clone()).await;
+        match (answer, &self.files) {
+            (Err(status), Some(files)) if fault::reason_of(&status) == Some(Reason::WorkspaceUnknown) => {
+                // Its own name for the bundle counts: it may be of another release than we are.
+                self.digest = upload(files.clone(), context).await?;
+                Ok(call(self.digest.clone()).await?.into_inner())
+            }
+            (answer, _) => Ok(answer?.into_inner()),
+        }
+    }
+}
+
+/// Whether the registry is one that has to be sent the templates.
+fn is_uploaded(global: &Global) -> Result<bool> {
+    Ok(match global.upload_workspace {
+        UploadWorkspace::Auto => !token::is_this_machine(Target::parse("registry", &global.registry)?.host()),
+        UploadWorkspace::Always => true,
+        UploadWorkspace::Never => false,
+    })
+}
+
+/// The topmost directory of the project around a directory, which is also what its links may not leave.
+fn top(cwd: &str, home: Option<&Path>) -> PathBuf {
+    let canonical = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let start = canonical(Path::new(cwd));
+    let home = home.map(canonical);
+    places::project(&start, home.as_deref()).pop().unwrap_or(start)
+}
+
+async fn upload(files: Vec<WorkspaceFile>, context: &Context) -> Result<String> {
+    let request = PutWorkspaceRequest {
+        files,
+        request_id: client::request_id(),
+    };
+    let answer = context.registry().await?.put_workspace(Request::new(request)).await?;
+    Ok(answer.into_inner().workspace_digest)
+}
+
+fn warning(diagnostic: &Diagnostic) -> String {
+    format!(
+        "{} {}: {}",
+        style::paint(style::WARN, "warning:"),
+        sanitize::line(&diagnostic.path),
+        sanitize::line(&diagnostic.finding.message)
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+    use crate::args::Output;
+
+    fn global(registry: &str, upload_workspace: UploadWorkspace) -> Global {
+        Global {
+            output: Output::Text,
+            supervisor: String::new(),
+            registry: registry.to_owned(),
+            upload_workspace,
+            token: None,
+            data_dir: None,
+        }
+    }
+
+    #[test]
+    fn only_another_machine_is_sent_the_templates_by_itself() {
+        for (registry, when, expected) in [
+            ("http://127.0.0.1:50051", UploadWorkspace::Auto, false),
+            ("localhost:50051", UploadWorkspace::Auto, false),
+            ("http://[::1]:50051", UploadWorkspace::Auto, false),
+            ("http://registry.example.com:50051", UploadWorkspace::Auto, true),
+            ("http://10.0.0.7:50051", UploadWorkspace::Auto, true),
+            ("http://10.0.0.7:50051", UploadWorkspace::Never, false),
+            ("http://127.0.0.1:50051", UploadWorkspace::Always, true),
+        ] {
+            let uploaded = is_uploaded(&global(registry, when)).unwrap();
+            assert_eq!(uploaded, expected, "{registry} {when:?}");
+        }
+        assert!(is_uploaded(&global("ftp://x", UploadWorkspace::Auto)).is_err());
+    }
+
+    #[test]
+    fn a_project_ends_at_its_repository_and_otherwise_at_the_home() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(directory.path()).unwrap();
+        fs::create_dir_all(base.join("home/repo/.git")).unwrap();
+        fs::create_dir_all(base.join("home/repo/a")).unwrap();
+        fs::create_dir_all(base.join("home/plain/a")).unwrap();
+        let home = base.join("home");
+        let top = |cwd: &str| top(base.join(cwd).to_str().unwrap(), Some(&home));
+        assert_eq!(top("home/repo/a"), base.join("home/repo"));
+        assert_eq!(top("home/plain/a"), home);
+    }
+}

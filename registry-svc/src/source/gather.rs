@@ -1,0 +1,325 @@
+//! Gathers the template files around a working directory, for a registry on another machine: what the walk of a
+//! registry on this one would read, as a bundle.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    slice,
+};
+
+use crate::{
+    domain::{
+        diagnostic::{Diagnostic, Finding},
+        digest::Digest,
+        error::RegistryError,
+        family::Family,
+        foreign::ForeignFormat,
+        template::Scope,
+    },
+    source::{
+        bundle::{self, Upload},
+        directory::{self, Place, TemplateDirectory},
+        footer, places, read,
+        walk::{self, Project},
+    },
+};
+
+/// What is uploaded in the place of a template that cannot be read: no text, so that its name stays taken by one that
+/// nobody can spawn, as with a registry that reads the disk. Left out, it would open the way to what it hides.
+const UNREADABLE: &[u8] = b"\0";
+
+/// The template files of a project and a user, as PutWorkspace takes them.
+#[derive(Clone, Debug)]
+pub struct Gathered {
+    /// The files, in order of scope and path.
+    pub files: Vec<Upload>,
+    /// What a registry of this release names the bundle.
+    pub digest: Digest,
+    /// What is not uploaded as it is on disk, and why.
+    pub findings: Vec<Diagnostic>,
+}
+
+/// Gathers the templates and footers that apply to `cwd`: those of the project between it and `root`, and those of
+/// `home`. What of other programs' agents the registry imports only it knows, so all of them come along. Blocks on the
+/// disk.
+///
+/// # Errors
+///
+/// A `cwd` that is relative, does not exist, or does not lie in `root`; more files or bytes than a bundle may have.
+pub fn gather(cwd: &str, root: &Path, home: Option<&Path>) -> Result<Gathered, RegistryError> {
+    let root = fs::canonicalize(root).map_err(|_| RegistryError::CwdNotFound { cwd: cwd.to_owned() })?;
+    let project = walk::project(cwd, &[root])?;
+    let home = home.and_then(|home| fs::canonicalize(home).ok());
+    let mut draft = Draft::default();
+    // Each format as if it were the only one that is imported: a link may make one directory of two, of which the first
+    // one counts that the registry asks for.
+    for format in ForeignFormat::ALL {
+        for place in places(Some(&project), home.as_deref(), slice::from_ref(format)) {
+            let base = match place.directory.scope {
+                Scope::Project => Some(project.repository()),
+                Scope::User | Scope::System => home.as_deref(),
+            };
+            if let Some(within) = base.and_then(|base| place.at.strip_prefix(base).ok()) {
+                draft.directory(&place, within);
+            }
+        }
+    }
+    draft.footers(&project, home.as_deref());
+    draft.finish()
+}
+
+/// A bundle in the making.
+#[derive(Debug, Default)]
+struct Draft {
+    seen: BTreeSet<(PathBuf, Family)>,
+    files: BTreeMap<(Scope, String), Vec<u8>>,
+    findings: Vec<Diagnostic>,
+}
+
+impl Draft {
+    /// Takes the templates of a place. `within` is where it lies in the project or the home.
+    fn directory(&mut self, place: &Place, within: &Path) {
+        let TemplateDirectory { path, wall, .. } = &place.directory;
+        if !path.is_dir() || !self.seen.insert((place.at.clone(), place.family)) {
+            return;
+        }
+        if !path.starts_with(wall) {
+            return self.note(path, &read::Refused::OutsideWall.to_string());
+        }
+        match directory::list(path) {
+            Ok(names) => {
+                for name in names {
+                    if directory::stem(place.family, &name).is_some() {
+                        self.template(place, within, &name);
+                    }
+                }
+            }
+            Err(why) => self.note(path, &why),
+        }
+    }
+
+    fn template(&mut self, place: &Place, within: &Path, name: &OsStr) {
+        let TemplateDirectory { path, scope, wall } = &place.directory;
+        let path = path.join(name);
+        match fs::metadata(&path) {
+            // Never meant as a template.
+            Ok(metadata) if metadata.is_dir() => return,
+            // Gone since the directory was read.
+            Err(_) if fs::symlink_metadata(&path).is_err() => return,
+            // A link to nothing is among them; reading says so.
+            Ok(_) | Err(_) => {}
+        }
+        let content = match read::bytes(&path, wall) {
+            Ok(content) => content,
+            Err(refused) => {
+                self.note(&path, &format!("uploaded as a template that cannot be used: {refused}"));
+                UNREADABLE.to_vec()
+            }
+        };
+        self.files.insert((*scope, uploaded(&within.join(name))), content);
+    }
+
+    /// Takes every footer that can be read. The nearest one wins, and one that cannot be read hides none.
+    fn footers(&mut self, project: &Project, home: Option<&Path>) {
+        let of_project = project
+            .directories
+            .iter()
+            .map(|base| (Scope::Project, base.as_path(), project.repository(), project.wall.as_path()));
+        for (scope, base, top, wall) in of_project.chain(home.map(|home| (Scope::User, home, home, home))) {
+            let path = base.join(footer::DIRECTORY).join(footer::FILE);
+            let Ok(within) = path.strip_prefix(top) else { continue };
+            if fs::metadata(&path).is_err() {
+                continue;
+            }
+            match read::bytes(&path, wall) {
+                Ok(content) => {
+                    self.files.insert((scope, uploaded(within)), content);
+                }
+                Err(refused) => self.findings.push(footer::note(&path, &refused.to_string())),
+            }
+        }
+    }
+
+    fn note(&mut self, path: &Path, why: &str) {
+        let finding = directory::note(path, None, Finding::error(None, why));
+        // Profiles and Codex's own agents share a directory.
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
+    }
+
+    fn finish(self) -> Result<Gathered, RegistryError> {
+        let upload = |((scope, path), content)| Upload { scope, path, content };
+        let (digest, files) = bundle::named(self.files.into_iter().map(upload).collect())?;
+        Ok(Gathered {
+            files,
+            digest,
+            findings: self.findings,
+        })
+    }
+}
+
+/// The path as a bundle has it. What is not UTF-8 in it is replaced, as it is in a template's name.
+fn uploaded(within: &Path) -> String {
+    within.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::symlink, time::Instant};
+
+    use super::*;
+    use crate::{
+        domain::catalog::Entry,
+        source::{
+            Choice, Sources, View,
+            bundle::{BundleBounds, Bundles},
+        },
+    };
+
+    const ROLE: &str = "---\ndescription: d\n---\nrole";
+    const CLAUDE: &str = "---\nname: theirs\ndescription: d\n---\nclaude";
+
+    struct Tree {
+        _guard: tempfile::TempDir,
+        base: PathBuf,
+    }
+
+    impl Tree {
+        fn new() -> Self {
+            let guard = tempfile::tempdir().unwrap();
+            let base = fs::canonicalize(guard.path()).unwrap();
+            for directory in ["home", "repo/.git", "repo/a", "outside"] {
+                fs::create_dir_all(base.join(directory)).unwrap();
+            }
+            Self { _guard: guard, base }
+        }
+
+        fn write(&self, path: &str, text: &str) -> PathBuf {
+            let path = self.base.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            path
+        }
+
+        fn cwd(&self) -> String {
+            self.base.join("repo/a").display().to_string()
+        }
+
+        fn gather(&self) -> Gathered {
+            let home = self.base.join("home");
+            gather(&self.cwd(), &self.base.join("repo"), Some(&home)).unwrap()
+        }
+
+        fn paths(&self) -> Vec<String> {
+            let path = |file: Upload| format!("{}:{}", file.scope, file.path);
+            self.gather().files.into_iter().map(path).collect()
+        }
+
+        fn sources(&self, choice: Choice) -> Sources {
+            Sources::open_with(Some(self.base.join("home")), &[self.base.join("repo")], choice).unwrap()
+        }
+    }
+
+    /// What of a view does not depend on where its files lie: who has which name, and the footer.
+    fn essence(view: &View) -> Vec<String> {
+        let of = |entry: &Entry| {
+            let file = &entry.file;
+            let hidden = entry.shadowed.len();
+            format!("{} of {}: {:?}, hides {hidden}", file.name, file.scope, file.digest)
+        };
+        let all = view.catalog.agent_types().chain(view.catalog.role_templates());
+        all.map(of).chain([view.footer.to_string()]).collect()
+    }
+
+    #[test]
+    fn a_registry_that_reads_the_bundle_sees_what_one_that_reads_the_disk_sees() {
+        let tree = Tree::new();
+        tree.write("repo/.codex/.agents/clerk.md", ROLE);
+        tree.write("repo/a/.codex/.agents/clerk.md", "---\ndescription: near\n---\nx");
+        tree.write("repo/.codex/agents/helper.md", "---\nname: helper\n---\nx");
+        tree.write("repo/docs/templates/Pilot.md", "You steer.");
+        tree.write("repo/.claude/agents/t.md", CLAUDE);
+        tree.write("repo/.codex/collab/codex_system_footer.md", "The project's footer.");
+        tree.write("home/.codex/.agents/clerk.md", ROLE);
+        tree.write("home/.codex/.agents/mine.md", ROLE);
+        // Too large, so it can be used nowhere, and hides the embedded one everywhere.
+        tree.write("repo/.codex/.agents/worker.md", &"x".repeat(2 * 1024 * 1024));
+        fs::create_dir(tree.base.join("repo/.gemini")).unwrap();
+        let gemini = tree.base.join("repo/.gemini/agents");
+        symlink(tree.base.join("repo/.claude/agents"), gemini).unwrap();
+        for import in [None, Some(ForeignFormat::ClaudeCode), Some(ForeignFormat::Gemini)] {
+            let choice = Choice {
+                import: import.into_iter().collect(),
+                ..Choice::default()
+            };
+            let sources = tree.sources(choice);
+            let bundles = Bundles::new(BundleBounds::default());
+            let gathered = tree.gather();
+            let now = Instant::now();
+            let digest = bundles.put(gathered.files, None, &sources, now).unwrap();
+            assert_eq!(digest, gathered.digest);
+            let uploaded = bundles.view(digest.as_str(), now).unwrap();
+            let disk = sources.view(Some(&tree.cwd())).unwrap();
+            assert_eq!(essence(&uploaded), essence(&disk));
+        }
+    }
+
+    #[test]
+    fn only_templates_and_footers_of_the_project_and_the_home_come_along() {
+        let tree = Tree::new();
+        tree.write(".codex/.agents/above.md", ROLE);
+        tree.write("repo/src/main.rs", "fn main() {}");
+        tree.write("repo/.codex/.agents/README.md", "for people");
+        tree.write("repo/.codex/.agents/run.sh", "rm");
+        tree.write("repo/a/docs/templates/not-at-the-root.md", "x");
+        tree.write("repo/b/.codex/.agents/beside.md", ROLE);
+        tree.write("repo/.codex/.agents/clerk.md", ROLE);
+        tree.write("home/.codex/collab/codex_system_footer.md", "x");
+        assert_eq!(
+            tree.paths(),
+            ["project:.codex/.agents/clerk.md", "user:.codex/collab/codex_system_footer.md"]
+        );
+        assert!(tree.gather().findings.is_empty());
+    }
+
+    #[test]
+    fn a_link_out_of_the_project_brings_nothing_along() {
+        let tree = Tree::new();
+        let secret = tree.write("outside/secret", "secret");
+        tree.write("outside/agents/hidden.md", ROLE);
+        fs::create_dir_all(tree.base.join("repo/.codex/.agents")).unwrap();
+        symlink(secret, tree.base.join("repo/.codex/.agents/worker.md")).unwrap();
+        symlink(tree.base.join("outside/agents"), tree.base.join("repo/.codex/agents")).unwrap();
+        let gathered = tree.gather();
+        assert_eq!(gathered.files.len(), 1);
+        assert_eq!(gathered.files[0].path, ".codex/.agents/worker.md");
+        assert_eq!(gathered.files[0].content, UNREADABLE);
+        let found: Vec<_> = gathered.findings.iter().map(|found| &found.finding.message).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found.iter().all(|message| message.contains("by a link")), "{found:?}");
+    }
+
+    #[test]
+    fn a_home_is_never_a_project_too() {
+        let tree = Tree::new();
+        tree.write("home/.codex/.agents/mine.md", ROLE);
+        fs::create_dir_all(tree.base.join("home/work")).unwrap();
+        let (cwd, home) = (tree.base.join("home/work"), tree.base.join("home"));
+        let gathered = gather(cwd.to_str().unwrap(), &home, Some(&home)).unwrap();
+        assert_eq!(gathered.files.len(), 1);
+        assert_eq!(gathered.files[0].scope, Scope::User);
+    }
+
+    #[test]
+    fn a_working_directory_that_is_none_is_refused() {
+        let tree = Tree::new();
+        let at = |cwd: &str| gather(cwd, &tree.base.join("repo"), None).map(|gathered| gathered.digest);
+        let missing = tree.base.join("repo/none").display().to_string();
+        assert_eq!(at(&missing), Err(RegistryError::CwdNotFound { cwd: missing.clone() }));
+        let relative = "repo".to_owned();
+        assert_eq!(at(&relative), Err(RegistryError::CwdRelative { cwd: relative.clone() }));
+    }
+}
