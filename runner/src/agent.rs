@@ -1,6 +1,11 @@
 //! What the runner asks of every kind of agent program. A kind translates; it decides nothing about threads.
 
-use std::{future::Future, path::PathBuf, pin::Pin, time::Duration};
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 use troupe_proto::{
@@ -11,7 +16,8 @@ use troupe_proto::{
 use crate::{
     outbox::Attempt,
     prompt::GivenTurn,
-    tools::{ToolAnswer, ToolCall},
+    tool_line::ToolCall,
+    tools::ToolAnswer,
     usage::Tokens,
 };
 
@@ -61,6 +67,13 @@ pub(crate) struct Casting {
     pub(crate) working_directory: Option<PathBuf>,
     /// A directory of the thread's own; it exists.
     pub(crate) scratch: PathBuf,
+}
+
+impl Casting {
+    /// Where the agent and its tools work.
+    pub(crate) fn directory(&self) -> &Path {
+        self.working_directory.as_deref().unwrap_or(&self.scratch)
+    }
 }
 
 /// Why no program could be started for a thread.

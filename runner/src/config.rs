@@ -127,6 +127,8 @@ pub struct Timing {
     pub interrupt_grace: Duration,
     /// How long a program may take to end where the supervisor does not say. Default 5 s.
     pub stop_grace: Duration,
+    /// How long a command may take that an agent has the runner run. Default 10 min.
+    pub command_limit: Duration,
 }
 
 impl Default for Timing {
@@ -134,6 +136,7 @@ impl Default for Timing {
         Self {
             interrupt_grace: Duration::from_secs(2),
             stop_grace: Duration::from_secs(5),
+            command_limit: Duration::from_secs(10 * 60),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Executes threads for the supervisor: attaches to it, starts an agent program for each thread that it is given, hands
-//! the program its turns, carries its tool calls to the supervisor and reports what became of it.
+//! the program its turns, executes its tool calls (by asking the supervisor, or in the thread's directory if the
+//! supervisor allows it) and reports what became of it.
 //!
 //! ```text
 //! runner -> link (the stream) -> stage (who is held, what is owed) -> thread (one task each) -> agent (one per kind)
-//!                                  '-> outbox (reports until they are durable)                    '-> process
+//!                                  |-> outbox (reports until they are durable)     |               '-> process
+//!                                  '-> questions (until they are decided)          '-> tools, workspace
 //! ```
 //!
 //! The stage is owned by one task, so nothing here needs a lock to stay in order. Threads outlive streams: when the
@@ -15,19 +17,23 @@ mod backoff;
 mod bearer;
 mod config;
 mod env;
+mod group;
 mod input;
 mod link;
 mod meter;
 mod outbox;
 mod process;
 mod prompt;
+mod questions;
 mod runner;
 pub mod sample_agent;
 mod stage;
 mod text;
 mod thread;
+pub mod tool_line;
 mod tools;
 mod usage;
+mod workspace;
 
 pub use config::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, Timing};
 use tokio_util::sync::CancellationToken;

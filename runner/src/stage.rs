@@ -24,6 +24,7 @@ use crate::{
     env::{is_plain_id, scratch_of},
     outbox::{Attempt, Numbered, Outbox},
     process::ProcessKind,
+    questions::Questions,
     thread::{self, Command, News, Shutdown, ThreadHandle, ThreadStart},
     tools::Toolbox,
 };
@@ -53,6 +54,7 @@ pub(crate) struct Stage {
     /// Attempts that nobody wants any more and whose programs are being stopped, with what fires when they are gone.
     leaving: BTreeMap<Attempt, CancellationToken>,
     outbox: Outbox<Kind>,
+    questions: Questions,
     /// Acknowledgements and refusals: of this stream, void with it, and as many as there were commands.
     control: VecDeque<Message>,
     /// Telemetry and output.
@@ -90,6 +92,7 @@ impl Stage {
             threads: BTreeMap::new(),
             leaving: BTreeMap::new(),
             outbox: Outbox::new(),
+            questions: Questions::default(),
             control: VecDeque::new(),
             fleeting: VecDeque::new(),
         }
@@ -137,10 +140,14 @@ impl Stage {
             }
         }
         self.outbox.rewind();
+        self.questions.rewind();
     }
 
     pub(crate) fn has_outgoing(&self) -> bool {
-        !self.control.is_empty() || !self.fleeting.is_empty() || self.outbox.has_unsent()
+        !self.control.is_empty()
+            || !self.fleeting.is_empty()
+            || self.outbox.has_unsent()
+            || self.questions.has_unsent()
     }
 
     /// The next message for the supervisor.
@@ -149,6 +156,7 @@ impl Stage {
             .control
             .pop_front()
             .or_else(|| self.outbox.next_unsent().map(report))
+            .or_else(|| self.questions.next_unsent().map(Message::ToolRequest))
             .or_else(|| self.fleeting.pop_front())?;
         Some(AttachRequest { message: Some(message) })
     }
@@ -168,8 +176,9 @@ impl Stage {
             Some(Said::Interrupt(interrupt)) => self.interrupt(interrupt),
             Some(Said::Shutdown(shutdown)) => self.shut_down(shutdown),
             Some(Said::GoAway(go_away)) => return Flow::GoAway(go_away.reason),
-            // This kind of program asks for no decisions; a message of a newer release is passed over.
-            Some(Said::Welcome(_) | Said::ToolDecision(_)) | None => debug!("a message without a meaning here"),
+            Some(Said::ToolDecision(decision)) => self.questions.decide(decision),
+            // A message of a newer release is passed over.
+            Some(Said::Welcome(_)) | None => debug!("a message without a meaning here"),
         }
         Flow::Stay
     }
@@ -367,6 +376,7 @@ impl Stage {
             News::Report(kind) => {
                 self.outbox.record(attempt, kind);
             }
+            News::Question(question) => self.questions.ask(question),
             News::Telemetry(telemetry) => self.show(Message::Telemetry(telemetry)),
             News::Output(text) => self.show(Message::Output(ThreadOutput {
                 thread_id: attempt.thread_id.clone(),

@@ -436,6 +436,7 @@ async fn a_tool_may_run_if_the_threads_policy_has_it() {
             generation,
             tool: tool.to_owned(),
             arguments_json: String::from("{}"),
+            ..ToolRequest::default()
         };
         runner.say(ToSupervisor::ToolRequest(question.clone())).await;
         let decision = runner

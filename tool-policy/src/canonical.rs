@@ -112,6 +112,9 @@ impl NativeTools {
         ],
     );
 
+    /// Programs that speak the runner's own line protocol.
+    pub const PROCESS: Self = Self::new("process", &[("command", "exec_command")]);
+
     /// A table of one's own: pairs of native and canonical name.
     #[must_use]
     pub const fn new(kind: &'static str, table: &'static [(&'static str, &'static str)]) -> Self {
@@ -121,7 +124,7 @@ impl NativeTools {
     /// The table of that kind of runner, if it is one of ours.
     #[must_use]
     pub fn of_kind(kind: &str) -> Option<Self> {
-        [Self::CLAUDE, Self::CODEX].into_iter().find(|tools| tools.kind == kind)
+        [Self::CLAUDE, Self::CODEX, Self::PROCESS].into_iter().find(|tools| tools.kind == kind)
     }
 
     /// The kind of runner.
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn tables_name_each_tool_once_and_lead_to_canonical_ones() {
-        for tools in [NativeTools::CLAUDE, NativeTools::CODEX] {
+        for tools in [NativeTools::CLAUDE, NativeTools::CODEX, NativeTools::PROCESS] {
             let mut seen = HashSet::new();
             for (native, canonical) in tools.pairs() {
                 assert!(

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     process::{self, ChildStderr, ChildStdin, ChildStdout, Command},
@@ -26,6 +26,7 @@ use super::lines::{BoundedLines, Line};
 use crate::{
     agent::{Deaf, StopOrder, Stopped},
     config::ProcessProgram,
+    group::{Group, describe},
 };
 
 /// The longest line that is read, in bytes.
@@ -197,41 +198,6 @@ async fn ended(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
     })
 }
 
-/// The process group of a child. Its id is good for signals until the child has been reaped.
-#[derive(Clone, Debug)]
-struct Group {
-    leader: Pid,
-    reaped: CancellationToken,
-}
-
-impl Group {
-    fn of(child: &process::Child) -> Option<Self> {
-        let leader = Pid::from_raw(i32::try_from(child.id()?).ok()?)?;
-        Some(Self {
-            leader,
-            reaped: CancellationToken::new(),
-        })
-    }
-
-    fn signal(&self, signal: Signal) {
-        if !self.reaped.is_cancelled() {
-            self.send(signal);
-        }
-    }
-
-    fn send(&self, signal: Signal) {
-        // The only failure is that nobody is left in the group.
-        let _ = kill_process_group(self.leader, signal);
-    }
-
-    /// The leader is gone: whoever it left behind goes too. Directly after reaping, since its id is free from then on
-    /// unless somebody is left.
-    fn leader_reaped(&self) {
-        self.send(Signal::KILL);
-        self.reaped.cancel();
-    }
-}
-
 /// Owns the process until it is reaped.
 struct Watcher {
     child: process::Child,
@@ -283,19 +249,6 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.group.signal(Signal::KILL);
-    }
-}
-
-fn describe(status: &io::Result<ExitStatus>) -> String {
-    use std::os::unix::process::ExitStatusExt as _;
-
-    match status {
-        Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => format!("exit status {code}"),
-            (None, Some(signal)) => format!("signal {signal}"),
-            (None, None) => status.to_string(),
-        },
-        Err(error) => format!("exit status unknown: {error}"),
     }
 }
 

@@ -40,7 +40,7 @@ impl ProcessKind {
 
     async fn start_program(&self, casting: &Casting) -> Result<Box<dyn Agent>, StartFailure> {
         check_policy(self.program.enforces, casting.resolved.sandbox(), &casting.tool_policy)?;
-        let directory = casting.working_directory.as_deref().unwrap_or(&casting.scratch);
+        let directory = casting.directory();
         check_directory(directory).await?;
         let environment = environment(casting, |name| std::env::var_os(name));
         let child = Child::start(&self.program, directory, environment)

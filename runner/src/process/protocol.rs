@@ -1,7 +1,7 @@
 //! The line protocol, which `docs/process-protocol.md` describes: what lines mean. Pure.
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use troupe_proto::{
     common::v1::BlockKind,
     supervisor::v1::{Input, PlanStep, PromptExtent, ToolUse, plan_step},
@@ -12,7 +12,8 @@ use crate::{
     input,
     prompt::{GivenTurn, join},
     text::{cut, one_line},
-    tools::{ToolAnswer, ToolCall},
+    tool_line,
+    tools::ToolAnswer,
     usage::Tokens,
 };
 
@@ -94,35 +95,13 @@ pub(super) fn parse(line: &str) -> AgentEvent {
 }
 
 fn parse_object(line: &str) -> Option<AgentEvent> {
-    if !line.trim_start().starts_with('{') {
-        return None;
-    }
-    let mut object: Map<String, Value> = serde_json::from_str(line).ok()?;
-    match object.remove("tool_call").or_else(|| object.remove("toolCall")) {
-        Some(call) => parse_call(call).map(AgentEvent::ToolCalled),
+    let mut object = tool_line::object(line)?;
+    match tool_line::take_call(&mut object) {
+        Some(call) => Some(AgentEvent::ToolCalled(call)),
         None => serde_json::from_value(Value::Object(object))
             .ok()
             .map(Spoken::into_event),
     }
-}
-
-fn parse_call(call: Value) -> Option<ToolCall> {
-    #[derive(Deserialize)]
-    struct Call {
-        #[serde(default)]
-        id: String,
-        name: String,
-        #[serde(default, alias = "params")]
-        args: Map<String, Value>,
-    }
-
-    let Call { id, name, args } = serde_json::from_value(call).ok()?;
-    let name = name.trim();
-    (!name.is_empty()).then(|| ToolCall {
-        id: id.trim().to_owned(),
-        name: name.to_owned(),
-        args,
-    })
 }
 
 /// What a program says with a `type`.
@@ -361,10 +340,10 @@ mod tests {
     }
 
     #[test]
-    fn a_call_may_lack_its_id_and_its_arguments() {
+    fn calls_are_calls_whatever_else_the_object_says() {
         for line in [
-            r#"{"tool_call":{"id":" c1 ","name":" wait ","args":{"ids":[]}}}"#,
-            r#"  {"toolCall":{"id":"c1","name":"wait","params":{"ids":[]}}}"#,
+            r#"{"tool_call":{"id":"c1","name":"wait","args":{"ids":[]}}}"#,
+            r#"  {"type":"output","text":"hi","toolCall":{"id":"c1","name":"wait","args":{"ids":[]}}}"#,
         ] {
             let AgentEvent::ToolCalled(call) = parse(line) else {
                 panic!("{line} is a call");
@@ -372,8 +351,6 @@ mod tests {
             assert_eq!((call.id.as_str(), call.name.as_str()), ("c1", "wait"));
             assert_eq!(Value::Object(call.args), json!({"ids": []}));
         }
-        let bare = parse(r#"{"tool_call":{"name":"list_agents"}}"#);
-        assert!(matches!(bare, AgentEvent::ToolCalled(call) if call.id.is_empty() && call.args.is_empty()));
     }
 
     #[test]
@@ -389,6 +366,7 @@ mod tests {
             r#"{"type":"turn_end","outcome":"great"}"#,
             r#"{"tool_call":{"name":" "}}"#,
             r#"{"tool_call":"spawn_agent"}"#,
+            r#"{"name":"wait","args":{}}"#,
             r#"here you are: {"tool_call":{"name":"wait"}}"#,
         ] {
             assert_eq!(parse(line), AgentEvent::Output(line.to_owned()));

@@ -1,6 +1,7 @@
 //! One thread: a task that owns its program. It takes commands from the stage and tells it what became of them; it
 //! never waits for the supervisor, so a thread goes on while the runner is cut off.
 
+mod gate;
 mod task;
 
 use std::{sync::Arc, time::Duration};
@@ -17,6 +18,7 @@ use crate::{
     agent::{AgentKind, Casting, StartFailure},
     config::Timing,
     outbox::Attempt,
+    questions::Question,
     tools::Toolbox,
 };
 
@@ -52,6 +54,8 @@ pub(crate) struct Shutdown {
 pub(crate) enum News {
     /// A change of state.
     Report(Kind),
+    /// May it use a tool?
+    Question(Question),
     /// The latest values.
     Telemetry(Telemetry),
     /// Output for people.

@@ -7,13 +7,10 @@ use troupe_proto::supervisor::v1::{
     SendInputResponse, SpawnAgentResponse, SpawnableAgent, Status, StatusKind, Thread, WaitAgentsResponse,
 };
 
-/// `{"agent_id": ...}`, with the place in the queue and warnings where there are any.
-pub(super) fn spawned(answer: SpawnAgentResponse) -> Value {
+/// The id of the thread under `key`, with the place in the queue and warnings where there are any.
+pub(super) fn spawned(key: &str, answer: SpawnAgentResponse) -> Value {
     let mut value = Map::new();
-    value.insert(
-        "agent_id".to_owned(),
-        answer.thread.unwrap_or_default().thread_id.into(),
-    );
+    value.insert(key.to_owned(), answer.thread.unwrap_or_default().thread_id.into());
     if answer.queue_position > 0 {
         value.insert("queue_position".to_owned(), answer.queue_position.into());
     }
@@ -219,6 +216,9 @@ mod tests {
             queue_position: 2,
             ..Default::default()
         };
-        assert_eq!(spawned(answer), json!({"agent_id": "t", "queue_position": 2}));
+        assert_eq!(
+            spawned("agent_id", answer),
+            json!({"agent_id": "t", "queue_position": 2})
+        );
     }
 }

@@ -156,20 +156,24 @@ pub(super) struct SetThreadNote {
     pub(super) note: String,
 }
 
-/// As seed 5 spells it.
-#[derive(Debug, Deserialize)]
+/// In the spelling of graph templates.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct CreateEdge {
     from: String,
     to: String,
     bidirectional: Option<bool>,
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
     label: String,
 }
 
 impl CreateEdge {
     pub(super) fn into_request(self, request_id: String) -> Result<CreateEdgeRequest, ToolFailure> {
+        let (from, to) = (self.from.trim(), self.to.trim());
+        if from.is_empty() || to.is_empty() {
+            return Err(ToolFailure::bad_arguments("create_edge requires from and to node ids"));
+        }
         let kind = match self.kind.as_str() {
             "" => EdgeKind::Unspecified,
             "handoff" => EdgeKind::Handoff,
@@ -182,8 +186,8 @@ impl CreateEdge {
         };
         Ok(CreateEdgeRequest {
             request_id,
-            from_thread_id: self.from,
-            to_thread_id: self.to,
+            from_thread_id: from.to_owned(),
+            to_thread_id: to.to_owned(),
             one_way: self.bidirectional == Some(false),
             kind: kind.into(),
             label: self.label,
@@ -192,18 +196,19 @@ impl CreateEdge {
     }
 }
 
-/// As seed 5 spells it.
-#[derive(Debug, Deserialize)]
+/// In the spelling of graph templates.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct SendHandoff {
+    #[serde(alias = "toNodeId")]
     to: String,
+    #[serde(alias = "summary")]
     message: String,
     structured: Option<Value>,
-    #[serde(default)]
     artifacts: Vec<Artifact>,
     status: Option<HandoffStatus>,
-    #[serde(default)]
     response: Expected,
-    #[serde(default, alias = "contextRef")]
+    #[serde(alias = "contextRef")]
     context_ref: String,
 }
 
@@ -232,6 +237,10 @@ struct Expected {
 
 impl SendHandoff {
     pub(super) fn into_request(self, request_id: String) -> Result<SendHandoffRequest, ToolFailure> {
+        let (to, message) = (self.to.trim(), self.message.trim());
+        if to.is_empty() || message.is_empty() {
+            return Err(ToolFailure::bad_arguments("send_handoff requires to and message"));
+        }
         let expectation = match self.response.expectation.as_str() {
             "" => ResponseExpectation::Unspecified,
             "none" => ResponseExpectation::None,
@@ -248,8 +257,8 @@ impl SendHandoff {
             .map_or((None, String::new()), |status| (Some(status.ok), status.reason));
         Ok(SendHandoffRequest {
             request_id,
-            to_thread_id: self.to,
-            message: self.message,
+            to_thread_id: to.to_owned(),
+            message: message.to_owned(),
             structured_json: self.structured.map(|value| value.to_string()).unwrap_or_default(),
             artifacts: self
                 .artifacts
@@ -345,6 +354,23 @@ mod tests {
                 .one_way
         );
         assert!(edge(json!({"from": "a", "to": "b", "type": "friendship"})).is_err());
+    }
+
+    #[test]
+    fn what_an_edge_and_a_handoff_need() {
+        for args in [json!({}), json!({"from": "a"}), json!({"from": "a", "to": " "})] {
+            let edge: CreateEdge = serde_json::from_value(args).unwrap();
+            let failure = edge.into_request(String::new()).unwrap_err();
+            assert_eq!(failure.to_json()["error"], "create_edge requires from and to node ids");
+        }
+        for args in [json!({}), json!({"to": "a"}), json!({"toNodeId": "a", "message": " "})] {
+            let handoff: SendHandoff = serde_json::from_value(args).unwrap();
+            let failure = handoff.into_request(String::new()).unwrap_err();
+            assert_eq!(failure.to_json()["error"], "send_handoff requires to and message");
+        }
+        let legacy: SendHandoff = serde_json::from_value(json!({"toNodeId": " a ", "summary": "done"})).unwrap();
+        let request = legacy.into_request(String::new()).unwrap();
+        assert_eq!((request.to_thread_id.as_str(), request.message.as_str()), ("a", "done"));
     }
 
     #[test]

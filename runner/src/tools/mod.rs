@@ -3,11 +3,12 @@
 
 mod answers;
 mod args;
+mod node;
 
 use std::{future::Future, time::Duration};
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Response, Status, transport::Channel};
 use troupe_proto::{
@@ -16,12 +17,13 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         CloseAgentRequest, ListActiveAgentsRequest, ListSpawnableAgentsRequest, ResumeAgentRequest,
-        SetThreadNoteRequest, WaitAgentsRequest, agent_supervisor_service_client::AgentSupervisorServiceClient,
+        SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, WaitAgentsRequest,
+        agent_supervisor_service_client::AgentSupervisorServiceClient,
     },
 };
 use uuid::Uuid;
 
-use crate::{backoff::Backoff, bearer::Bearer};
+use crate::{backoff::Backoff, bearer::Bearer, text::one_line, tool_line::ToolCall};
 
 /// How long an ordinary call may take, retries included.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -31,17 +33,10 @@ const WAIT_MARGIN: Duration = Duration::from_secs(15);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// How many pages of a list an agent is given.
 const MAX_PAGES: usize = 10;
+/// How much of the name of an unknown tool is repeated, in characters.
+const MAX_NAME_CHARS: usize = 128;
 
 type Client = AgentSupervisorServiceClient<Channel>;
-
-/// A tool call of an agent.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ToolCall {
-    /// The id that the agent gave it; empty: none.
-    pub(crate) id: String,
-    pub(crate) name: String,
-    pub(crate) args: Map<String, Value>,
-}
 
 /// What a tool call comes to.
 pub(crate) type ToolAnswer = Result<Value, ToolFailure>;
@@ -52,6 +47,8 @@ pub(crate) struct ToolFailure {
     text: String,
     /// The stable reason, where there is one.
     reason: Option<Reason>,
+    /// What the tool wrote before it failed; empty: nothing.
+    output: String,
 }
 
 impl ToolFailure {
@@ -59,11 +56,26 @@ impl ToolFailure {
         Self {
             text: text.into(),
             reason: Some(reason),
+            output: String::new(),
         }
     }
 
+    /// Something on the runner's machine went wrong, for which the API has no reason.
+    pub(crate) fn local(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            reason: None,
+            output: String::new(),
+        }
+    }
+
+    pub(crate) fn with_output(mut self, output: String) -> Self {
+        self.output = output;
+        self
+    }
+
     pub(crate) fn unsupported(tool: &str) -> Self {
-        Self::bad_arguments(format!("unsupported tool: {tool}"))
+        Self::bad_arguments(format!("unsupported tool: {}", one_line(tool, MAX_NAME_CHARS)))
     }
 
     pub(crate) fn bad_arguments(text: impl Into<String>) -> Self {
@@ -71,10 +83,14 @@ impl ToolFailure {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        match self.reason {
-            Some(reason) => json!({"error": self.text, "reason": reason.as_str()}),
-            None => json!({"error": self.text}),
+        let mut value = json!({"error": self.text});
+        if let Some(reason) = self.reason {
+            value["reason"] = reason.as_str().into();
         }
+        if !self.output.is_empty() {
+            value["output"] = self.output.as_str().into();
+        }
+        value
     }
 }
 
@@ -88,6 +104,7 @@ impl From<Status> for ToolFailure {
         Self {
             text: text.to_owned(),
             reason: reason_of(&status),
+            output: String::new(),
         }
     }
 }
@@ -117,6 +134,7 @@ impl Toolbox {
         let args = Value::Object(call.args);
         match call.name.as_str() {
             "spawn_agent" => self.spawn_agent(read(args)?).await,
+            "spawn_node" => self.spawn_node(read(args)?).await,
             "list_agents" => self.list_agents(read(args)?).await,
             "list_active_agents" => self.list_active_agents(read(args)?).await,
             "send_input" => self.send_input(read(args)?).await,
@@ -131,13 +149,20 @@ impl Toolbox {
     }
 
     async fn spawn_agent(&self, args: args::SpawnAgent) -> ToolAnswer {
-        let request = args.into_request(request_id());
-        let answer = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.spawn_agent(request).await
-            })
-            .await?;
-        Ok(answers::spawned(answer))
+        let answer = self.spawn(args.into_request(request_id())).await?;
+        Ok(answers::spawned("agent_id", answer))
+    }
+
+    async fn spawn_node(&self, args: node::SpawnNode) -> ToolAnswer {
+        let answer = self.spawn(args.into_request(request_id())?).await?;
+        Ok(answers::spawned("nodeId", answer))
+    }
+
+    async fn spawn(&self, request: SpawnAgentRequest) -> Result<SpawnAgentResponse, ToolFailure> {
+        self.send(&request, CALL_LIMIT, |mut client, request| async move {
+            client.spawn_agent(request).await
+        })
+        .await
     }
 
     async fn list_agents(&self, args: args::ListAgents) -> ToolAnswer {
@@ -341,8 +366,10 @@ mod tests {
             ToolFailure::from(status).to_json(),
             json!({"error": text, "reason": "TOOL_DENIED"})
         );
-        let foreign = ToolFailure::from(Status::internal("lost")).to_json();
-        assert_eq!(foreign, json!({"error": "lost"}));
+        let foreign = ToolFailure::from(Status::internal("lost"));
+        assert_eq!(foreign.to_json(), json!({"error": "lost"}));
+        let told = foreign.with_output("so far".to_owned());
+        assert_eq!(told.to_json(), json!({"error": "lost", "output": "so far"}));
     }
 
     #[test]

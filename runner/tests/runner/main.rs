@@ -8,3 +8,4 @@ mod stopping;
 mod supervisor;
 mod tools;
 mod turns;
+mod workspace;

@@ -33,7 +33,9 @@ async fn tool_calls_go_to_the_supervisor_with_the_threads_token() {
             "\n",
             r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"worker","message":"work"}}}"#,
             "\n",
-            r#"{"tool_call":{"name":"command","args":{"cmd":"ls"}}}"#,
+            r#"{"tool_call":{"name":"compile","args":{}}}"#,
+            "\n",
+            r#"{"tool_call":{"name":"spawn_node","args":{"label":"Docs Agent"}}}"#,
         )))
         .await;
     supervisor.turn_started().await;
@@ -43,7 +45,8 @@ async fn tool_calls_go_to_the_supervisor_with_the_threads_token() {
         ended.message,
         "spawned explorer 0190a5a4…\n\
          spawn_agent refused: agent_type \"worker\" may not be spawned\n\
-         command refused: unsupported tool: command"
+         compile refused: unsupported tool: compile\n\
+         spawn_node refused: spawn_node requires label, roleTemplate (or role), and provider"
     );
     stage.shut_down().await.unwrap();
 }

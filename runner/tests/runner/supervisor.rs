@@ -17,7 +17,8 @@ use troupe_proto::{
     supervisor::v1::{
         AttachRequest, AttachResponse, ClosePolicy, DeliverInput, HeldThreadVerdict, Input, InputItem, InterruptTurn,
         PromptExtent, ReportAck, RunnerHello, RunnerReport, RunnerWelcome, RunningInput, ShutdownThread, StartRefused,
-        StartThread, ThreadOutput, ThreadStoppedReport, Turn, TurnEndedReport, attach_request, attach_response,
+        StartThread, ThreadOutput, ThreadStoppedReport, ToolDecision, ToolRequest, Turn, TurnEndedReport,
+        attach_request, attach_response,
         deliver_input::Delivery,
         input_item::Item,
         runner_report::Kind,
@@ -103,6 +104,7 @@ impl Stage {
             // Long: only the test that waits for its end shortens it.
             interrupt_grace: Duration::from_secs(3600),
             stop_grace: Duration::from_millis(400),
+            ..Timing::default()
         };
         change(&mut config);
         let stop = CancellationToken::new();
@@ -282,6 +284,25 @@ impl Attached {
             Some(Kind::Stopped(stopped)) => stopped,
             other => panic!("the thread stops, not {other:?}"),
         }
+    }
+
+    /// The next question whether a tool may run.
+    pub(crate) async fn question(&mut self) -> ToolRequest {
+        self.until("a question", |message| match message {
+            attach_request::Message::ToolRequest(request) => Some(request),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Answers a question: an empty reason allows the tool.
+    pub(crate) async fn decide(&self, question: &ToolRequest, reason: &str) {
+        self.say(attach_response::Message::ToolDecision(ToolDecision {
+            request_id: question.request_id.clone(),
+            allowed: reason.is_empty(),
+            reason: reason.to_owned(),
+        }))
+        .await;
     }
 
     pub(crate) async fn refused(&mut self) -> StartRefused {

@@ -3,23 +3,13 @@
 use sha2::Digest as _;
 use tokio::time::Instant;
 use tracing::debug;
-use troupe_proto::{
-    reason::Reason,
-    supervisor::v1::{Telemetry, ToolUse},
-};
+use troupe_proto::supervisor::v1::Telemetry;
 
 use super::ThreadTask;
 use crate::{
     agent::{AgentEvent, Ending},
-    text::one_line,
     thread::News,
-    tools::{ToolAnswer, ToolCall, ToolFailure},
 };
-
-/// How many tool calls of one thread run at once.
-const MAX_CALLS: usize = 32;
-/// How much of the name of a called tool is shown, in characters.
-const MAX_TOOL_NAME_CHARS: usize = 128;
 
 impl ThreadTask {
     pub(super) async fn hear(&mut self, event: AgentEvent) {
@@ -49,42 +39,6 @@ impl ThreadTask {
                 self.program_gone();
                 self.end_turn(Ending::Errored, complaint).await;
             }
-        }
-    }
-
-    fn call(&mut self, mut call: ToolCall) {
-        if call.id.is_empty() {
-            self.minted_ids += 1;
-            call.id = format!("call-{}", self.minted_ids);
-        }
-        let refusal = if self.turn.is_none() {
-            Some(ToolFailure::new(Reason::IllegalTransition, "no turn is running"))
-        } else if self.calls.len() >= MAX_CALLS {
-            let text = format!("too many tool calls at once (max {MAX_CALLS})");
-            Some(ToolFailure::new(Reason::LimitExceeded, text))
-        } else {
-            None
-        };
-        if let Some(refusal) = refusal {
-            self.answer(&call.id, &Err(refusal));
-            return;
-        }
-        let used = ToolUse {
-            name: one_line(&call.name, MAX_TOOL_NAME_CHARS),
-            detail: String::new(),
-        };
-        self.meter.show(|shown| shown.last_tool = Some(used));
-        let toolbox = self.toolbox.clone();
-        self.calls.spawn(async move {
-            let id = call.id.clone();
-            (id, toolbox.call(call).await)
-        });
-    }
-
-    pub(super) fn answer(&mut self, id: &str, answer: &ToolAnswer) {
-        if let Some(agent) = &mut self.agent {
-            // A program that does not listen is found out at its next turn.
-            let _ = agent.answer_tool(id, answer);
         }
     }
 

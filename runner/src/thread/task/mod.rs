@@ -1,5 +1,6 @@
 //! The task of one thread: it waits for one thing at a time and deals with it.
 
+mod calls;
 mod events;
 mod farewell;
 mod turns;
@@ -16,15 +17,19 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use troupe_proto::supervisor::v1::{StartRefusal, Turn};
 
-use self::farewell::remove_scratch;
+use self::{
+    calls::{Hands, Order},
+    farewell::remove_scratch,
+};
 use super::{Command, News, Shutdown, ThreadStart, Voice};
 use crate::{
     agent::{Agent, AgentEvent, AgentKind, Casting, StartFailure},
     config::Timing,
     meter::Meter,
     prompt::PromptMemory,
-    tools::{ToolAnswer, Toolbox},
+    tools::ToolAnswer,
     usage::UsageMeter,
+    workspace::Workspace,
 };
 
 /// A thread and its program.
@@ -35,7 +40,7 @@ pub(super) struct ThreadTask {
     abandoned: CancellationToken,
     kind: Arc<dyn AgentKind>,
     casting: Casting,
-    toolbox: Toolbox,
+    hands: Hands,
     timing: Timing,
     predecessor: Option<CancellationToken>,
     first_turn: Option<Turn>,
@@ -57,6 +62,7 @@ pub(super) struct ThreadTask {
     last_input: u32,
     /// Tool calls of the running turn, with the ids that the program knows them by.
     calls: JoinSet<(String, ToolAnswer)>,
+    order: Order,
     minted_ids: u64,
     /// The thread is to stop when its turn has ended, or at that time.
     finishing: Option<Finishing>,
@@ -111,13 +117,18 @@ impl ThreadTask {
         commands: mpsc::Receiver<Command>,
         abandoned: CancellationToken,
     ) -> Self {
+        let hands = Hands {
+            toolbox: start.toolbox,
+            workspace: Arc::new(Workspace::of(&start.casting, start.timing.command_limit)),
+            voice: voice.clone(),
+        };
         Self {
             voice,
             commands,
             abandoned,
             kind: start.kind,
             casting: start.casting,
-            toolbox: start.toolbox,
+            hands,
             timing: start.timing,
             predecessor: start.predecessor,
             first_turn: start.first_turn,
@@ -131,6 +142,7 @@ impl ThreadTask {
             last_turn: 0,
             last_input: 0,
             calls: JoinSet::new(),
+            order: Order::default(),
             minted_ids: 0,
             finishing: None,
         }
@@ -150,6 +162,8 @@ impl ThreadTask {
                 }
                 let farewell = self.play().await;
                 self.leave(farewell).await;
+                // Of a thread that was abandoned within its turn.
+                self.calls.shutdown().await;
             }
             Err(failure) => self.voice.tell(News::Refused(failure)).await,
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
-use tokio::{task::JoinSet, time::Instant};
+use tokio::time::Instant;
 use troupe_proto::supervisor::v1::{
     ClosePolicy, InputDeliveredReport, PromptReport, RunningInput, Turn, TurnEndedReport, TurnOutcome,
     TurnStartedReport, runner_report::Kind,
@@ -154,7 +154,7 @@ impl ThreadTask {
             return;
         };
         // A turn that is over asks for nothing any more.
-        self.calls = JoinSet::new();
+        self.calls.shutdown().await;
         let outcome = match ending {
             _ if turn.pressure.is_some() => TurnOutcome::Interrupted,
             Ending::Completed => TurnOutcome::Completed,

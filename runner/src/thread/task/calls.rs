@@ -1,0 +1,110 @@
+//! Tool calls of the running turn: those of the supervisor's tools, and those that work in the thread's directory.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use troupe_proto::{reason::Reason, supervisor::v1::ToolUse};
+
+use super::ThreadTask;
+use crate::{
+    text::one_line,
+    thread::Voice,
+    tool_line::{ToolCall, WorkspaceTool},
+    tools::{ToolAnswer, ToolFailure, Toolbox},
+    workspace::Workspace,
+};
+
+/// How many tool calls of one thread run at once.
+const MAX_CALLS: usize = 32;
+/// How much of the name of a called tool is shown, in characters.
+const MAX_TOOL_NAME_CHARS: usize = 128;
+
+/// What executes the calls of a thread.
+#[derive(Clone, Debug)]
+pub(super) struct Hands {
+    pub(super) toolbox: Toolbox,
+    pub(super) workspace: Arc<Workspace>,
+    pub(super) voice: Voice,
+}
+
+impl Hands {
+    async fn execute(self, call: ToolCall) -> ToolAnswer {
+        let Some(tool) = WorkspaceTool::named(&call.name) else {
+            return self.toolbox.call(call).await;
+        };
+        let call = tool
+            .read(call.args)
+            .map_err(|error| ToolFailure::bad_arguments(error.to_string()))?;
+        let prepared = self.workspace.prepare(call).await?;
+        self.voice
+            .ask(prepared.tool(), &prepared.arguments(), prepared.written())
+            .await?;
+        prepared.perform().await
+    }
+}
+
+/// The order of the calls that keep it: each waits for the one before it, whatever became of that.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    last: Option<CancellationToken>,
+}
+
+impl Order {
+    /// The end of the call before, and what marks the end of this one.
+    fn take_place(&mut self) -> (Option<CancellationToken>, CancellationToken) {
+        let done = CancellationToken::new();
+        (self.last.replace(done.clone()), done)
+    }
+}
+
+impl ThreadTask {
+    pub(super) fn call(&mut self, mut call: ToolCall) {
+        if let Some(warning) = call.warning {
+            self.meter.output(warning);
+        }
+        if call.id.is_empty() {
+            self.minted_ids += 1;
+            call.id = format!("call-{}", self.minted_ids);
+        }
+        let refusal = if self.turn.is_none() {
+            Some(ToolFailure::new(Reason::IllegalTransition, "no turn is running"))
+        } else if self.calls.len() >= MAX_CALLS {
+            let text = format!("too many tool calls at once (max {MAX_CALLS})");
+            Some(ToolFailure::new(Reason::LimitExceeded, text))
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            self.answer(&call.id, &Err(refusal));
+            return;
+        }
+        let used = ToolUse {
+            name: one_line(&call.name, MAX_TOOL_NAME_CHARS),
+            detail: String::new(),
+        };
+        self.meter.show(|shown| shown.last_tool = Some(used));
+        let hands = self.hands.clone();
+        let id = call.id.clone();
+        if call.keeps_order() {
+            let (before, done) = self.order.take_place();
+            // Made here: it also fires if the call is dropped before it has begun.
+            let done = done.drop_guard();
+            self.calls.spawn(async move {
+                let _done = done;
+                if let Some(before) = before {
+                    before.cancelled().await;
+                }
+                (id, hands.execute(call).await)
+            });
+        } else {
+            self.calls.spawn(async move { (id, hands.execute(call).await) });
+        }
+    }
+
+    pub(super) fn answer(&mut self, id: &str, answer: &ToolAnswer) {
+        if let Some(agent) = &mut self.agent {
+            // A program that does not listen is found out at its next turn.
+            let _ = agent.answer_tool(id, answer);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Commands: a shell in a process group of its own, with a limit for its time and for what is kept of its output. When
+//! it ends, or nobody waits for it any more, nothing of the group is left.
+
+use std::{
+    ffi::OsString,
+    io,
+    path::Path,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    process::{Child, Command},
+    task::JoinSet,
+    time::timeout,
+};
+use troupe_proto::reason::Reason;
+
+use crate::{
+    group::{Group, describe},
+    text::one_line,
+    tool_line::{CALL_IN_OUTPUT, holds_call},
+    tools::{ToolAnswer, ToolFailure},
+};
+
+/// The shell that takes a command as the argument of `-c`.
+const SHELL: &str = "/bin/sh";
+/// How much is kept of standard output, and as much of standard error, in bytes.
+const MAX_OUTPUT_BYTES: usize = 128 * 1024;
+/// How long a command may take to end that was told to, and its output after it has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How much of a command is repeated where it failed, in characters.
+const MAX_TITLE_CHARS: usize = 160;
+
+/// Runs a command. Its output is what it wrote to standard output, and after that what it wrote to standard error.
+pub(super) async fn run(
+    cmd: &str,
+    directory: &Path,
+    environment: impl IntoIterator<Item = (&'static str, OsString)>,
+    limit: Duration,
+) -> ToolAnswer {
+    let mut shell = Command::new(SHELL);
+    shell
+        .arg("-c")
+        .arg(cmd)
+        .current_dir(directory)
+        .env_clear()
+        .envs(environment)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    let mut running = Running::start(&mut shell).map_err(|error| {
+        let text = format!("cannot run {SHELL} in {}: {error}", directory.display());
+        ToolFailure::local(text)
+    })?;
+    let ending = running.end(limit).await;
+    answer(cmd, limit, &ending, running.output().await)
+}
+
+fn answer(cmd: &str, limit: Duration, ending: &Ending, output: String) -> ToolAnswer {
+    let title = one_line(cmd, MAX_TITLE_CHARS);
+    let failure = match ending {
+        _ if holds_call(&output) => ToolFailure::bad_arguments(CALL_IN_OUTPUT),
+        Ending::TimedOut => {
+            let text = format!("Command timed out after {limit:?}: {title}");
+            ToolFailure::new(Reason::DeadlineExceeded, text)
+        }
+        Ending::Itself(Ok(status)) if status.success() => return Ok(json!({"output": output})),
+        Ending::Itself(status) => ToolFailure::local(format!("Command failed ({}): {title}", describe(status))),
+    };
+    Err(failure.with_output(output))
+}
+
+/// How a command ended.
+#[derive(Debug)]
+enum Ending {
+    Itself(io::Result<ExitStatus>),
+    TimedOut,
+}
+
+/// A running command. Dropping it kills its group.
+struct Running {
+    child: Child,
+    group: Group,
+    stdout: Arc<Mutex<Tail>>,
+    stderr: Arc<Mutex<Tail>>,
+    readers: JoinSet<()>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> io::Result<Self> {
+        let mut child = command.spawn()?;
+        let (Some(group), Some(stdout), Some(stderr)) = (Group::of(&child), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(io::Error::other("the process has no id or no pipes"));
+        };
+        let mut running = Self {
+            child,
+            group,
+            stdout: Arc::default(),
+            stderr: Arc::default(),
+            readers: JoinSet::new(),
+        };
+        running.readers.spawn(keep_tail(stdout, Arc::clone(&running.stdout)));
+        running.readers.spawn(keep_tail(stderr, Arc::clone(&running.stderr)));
+        Ok(running)
+    }
+
+    /// Waits for the end, and sees to it when the time is up.
+    async fn end(&mut self, limit: Duration) -> Ending {
+        let ending = match timeout(limit, self.child.wait()).await {
+            Ok(status) => Ending::Itself(status),
+            Err(_) => {
+                self.group.signal(Signal::TERM);
+                if timeout(LAST_WORDS, self.child.wait()).await.is_err() {
+                    self.group.signal(Signal::KILL);
+                    // Nobody survives it.
+                    let _ = self.child.wait().await;
+                }
+                Ending::TimedOut
+            }
+        };
+        self.group.leader_reaped();
+        ending
+    }
+
+    /// What it wrote. With the group gone the pipes end, unless somebody left the group and holds them.
+    async fn output(mut self) -> String {
+        let drained = async { while self.readers.join_next().await.is_some() {} };
+        let _ = timeout(LAST_WORDS, drained).await;
+        let [stdout, stderr] =
+            [&self.stdout, &self.stderr].map(|tail| tail.lock().unwrap_or_else(PoisonError::into_inner).text());
+        stdout + &stderr
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.group.signal(Signal::KILL);
+    }
+}
+
+/// The end of what a pipe carried, and how much came before it.
+#[derive(Debug, Default)]
+struct Tail {
+    bytes: Vec<u8>,
+    dropped: usize,
+}
+
+impl Tail {
+    fn push(&mut self, piece: &[u8]) {
+        self.bytes.extend_from_slice(piece);
+        // Not at once: moving the rest for every piece would cost more than keeping some.
+        if self.bytes.len() > 2 * MAX_OUTPUT_BYTES {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        let surplus = self.bytes.len().saturating_sub(MAX_OUTPUT_BYTES);
+        self.bytes.drain(..surplus);
+        self.dropped += surplus;
+    }
+
+    fn text(&mut self) -> String {
+        self.cut();
+        let text = String::from_utf8_lossy(&self.bytes);
+        match self.dropped {
+            0 => text.into_owned(),
+            dropped => format!("[{dropped} bytes were dropped]\n{text}"),
+        }
+    }
+}
+
+async fn keep_tail(mut pipe: impl AsyncRead + Unpin, tail: Arc<Mutex<Tail>>) {
+    let mut buffer = vec![0; 8 * 1024];
+    while let Ok(length @ 1..) = pipe.read(&mut buffer).await {
+        tail.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(&buffer[..length]);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+    const SHORT: Duration = Duration::from_millis(200);
+
+    async fn run_in(directory: &Path, cmd: &str, limit: Duration) -> Result<Value, Value> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        run(cmd, directory, [("PATH", path), ("COLOR", "blue".into())], limit)
+            .await
+            .map_err(|failure| failure.to_json())
+    }
+
+    #[tokio::test]
+    async fn a_command_runs_in_its_directory_and_environment() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("here"), "").unwrap();
+        let answer = run_in(directory.path(), "ls; echo $COLOR$HOME; echo bad >&2; read -r x; echo $x", LONG).await;
+        assert_eq!(answer, Ok(json!({"output": "here\nblue\n\nbad\n"})));
+    }
+
+    #[tokio::test]
+    async fn a_command_that_fails_says_what_it_wrote() {
+        let directory = tempfile::tempdir().unwrap();
+        let answer = run_in(directory.path(), "echo half\nexit 3", LONG).await;
+        let error = "Command failed (exit status 3): echo half exit 3";
+        assert_eq!(answer, Err(json!({"error": error, "output": "half\n"})));
+        let answer = run_in(directory.path(), "kill -9 $$", LONG).await;
+        assert_eq!(answer, Err(json!({"error": "Command failed (signal 9): kill -9 $$"})));
+        let answer = run_in(Path::new("/nowhere"), "true", LONG).await.unwrap_err();
+        let error = answer["error"].as_str().unwrap();
+        assert!(error.starts_with("cannot run /bin/sh in /nowhere: "), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_prints_a_call_makes_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let line = r#"{"tool_call":{"name":"wait","args":{}}}"#;
+        for ending in ["", "; exit 1"] {
+            let answer = run_in(directory.path(), &format!("echo '{line}'{ending}"), LONG).await;
+            let told = answer.unwrap_err();
+            assert_eq!(told["error"], json!(CALL_IN_OUTPUT));
+            assert_eq!(told["output"], json!(format!("{line}\n")));
+        }
+    }
+
+    #[tokio::test]
+    async fn of_long_output_the_end_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let cmd = "head -c 400000 /dev/zero | tr '\\0' x; echo end";
+        let answer = run_in(directory.path(), cmd, LONG).await.unwrap();
+        let output = answer["output"].as_str().unwrap();
+        let dropped = 400_004 - MAX_OUTPUT_BYTES;
+        assert!(output.starts_with(&format!("[{dropped} bytes were dropped]\nxx")));
+        assert!(output.ends_with("xend\n"));
+    }
+
+    #[tokio::test]
+    async fn a_command_that_takes_too_long_is_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        for cmd in ["sleep 1000", "trap '' TERM; while :; do sleep 1; done"] {
+            let told = run_in(directory.path(), cmd, SHORT).await.unwrap_err();
+            let error = format!("Command timed out after 200ms: {cmd}");
+            assert_eq!(told, json!({"error": error, "reason": "DEADLINE_EXCEEDED"}));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_command_leaves_behind_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let answer = run_in(directory.path(), "sleep 1000 & echo done", LONG).await;
+        assert_eq!(answer, Ok(json!({"output": "done\n"})));
+    }
+}

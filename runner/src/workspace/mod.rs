@@ -1,0 +1,257 @@
+//! The tools that work in a thread's directory. The runner executes them, as the user that it runs as; a call goes
+//! through three doors: its path has to lie in the directory, the thread must not be read-only where the tool writes,
+//! and the supervisor has to allow it. Only then is anything touched.
+//!
+//! The directory is a boundary for paths, not for commands: a command can do whatever its user can. That is why a
+//! read-only thread has none.
+
+mod command;
+mod files;
+mod place;
+
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+use troupe_proto::{common::v1::Sandbox, reason::Reason};
+
+use self::place::{Ending, Place, failure};
+use crate::{
+    agent::Casting,
+    env::environment,
+    tool_line::{WorkspaceCall, WorkspaceTool},
+    tools::{ToolAnswer, ToolFailure},
+};
+
+/// Where the tools of one thread work.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    root: PathBuf,
+    access: Access,
+    /// Of commands: that of the thread's program.
+    environment: Vec<(&'static str, OsString)>,
+    command_limit: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
+impl Workspace {
+    /// The workspace of a thread, whose commands may take that long.
+    pub(crate) fn of(casting: &Casting, command_limit: Duration) -> Self {
+        Self {
+            root: casting.directory().to_owned(),
+            access: match casting.resolved.sandbox() {
+                Sandbox::ReadOnly => Access::Read,
+                Sandbox::Unspecified | Sandbox::WorkspaceWrite | Sandbox::FullAccess => Access::Write,
+            },
+            environment: environment(casting, |name| std::env::var_os(name)),
+            command_limit,
+        }
+    }
+
+    /// Finds out what a call is about and whether the workspace allows it. Nothing is changed yet.
+    pub(crate) async fn prepare(self: &Arc<Self>, call: WorkspaceCall) -> Result<Prepared, ToolFailure> {
+        let workspace = Arc::clone(self);
+        blocking(move || {
+            let ending = match call.tool() {
+                WorkspaceTool::DeleteFile => Ending::Itself,
+                WorkspaceTool::Command
+                | WorkspaceTool::ReadFile
+                | WorkspaceTool::WriteFile
+                | WorkspaceTool::ListFiles => Ending::Followed,
+            };
+            let place = Place::find(&workspace.root, call.path(), ending)?;
+            workspace.permit(call.tool(), &place)?;
+            Ok(Prepared {
+                workspace,
+                call,
+                place,
+            })
+        })
+        .await
+    }
+
+    fn permit(&self, tool: WorkspaceTool, place: &Place) -> Result<(), ToolFailure> {
+        let text = match (self.access, tool) {
+            (Access::Write, _) | (Access::Read, WorkspaceTool::ReadFile | WorkspaceTool::ListFiles) => return Ok(()),
+            (Access::Read, WorkspaceTool::Command) => "runCommands capability is disabled",
+            (Access::Read, WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile) if place.is_in_docs() => {
+                "writeDocs capability is disabled"
+            }
+            (Access::Read, WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile) => "writeCode capability is disabled",
+        };
+        Err(ToolFailure::new(Reason::ToolDenied, text))
+    }
+}
+
+/// A call that the workspace allows.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    workspace: Arc<Workspace>,
+    call: WorkspaceCall,
+    place: Place,
+}
+
+impl Prepared {
+    /// The tool as its program names it.
+    pub(crate) const fn tool(&self) -> &'static str {
+        self.call.tool().name()
+    }
+
+    /// What it would write, from the workspace as the supervisor knows it; links inside are resolved.
+    pub(crate) fn written(&self) -> Vec<String> {
+        match &self.call {
+            WorkspaceCall::WriteFile { .. } | WorkspaceCall::DeleteFile { .. } => {
+                let path = self.workspace.root.join(self.place.inside());
+                vec![path.to_string_lossy().into_owned()]
+            }
+            WorkspaceCall::Command { .. } | WorkspaceCall::ReadFile { .. } | WorkspaceCall::ListFiles { .. } => Vec::new(),
+        }
+    }
+
+    /// What the supervisor is told of the call: where it really leads, as a path from the workspace, and not the text
+    /// that is written, only its size.
+    pub(crate) fn arguments(&self) -> Value {
+        let path = self.place.inside();
+        match &self.call {
+            WorkspaceCall::Command { cmd, .. } => json!({"cmd": cmd, "cwd": path}),
+            WorkspaceCall::ReadFile { .. } | WorkspaceCall::ListFiles { .. } | WorkspaceCall::DeleteFile { .. } => {
+                json!({"path": path})
+            }
+            WorkspaceCall::WriteFile { content, .. } => json!({"path": path, "bytes": content.len()}),
+        }
+    }
+
+    /// Does it. Dropped meanwhile, a command is killed; a file is finished.
+    pub(crate) async fn perform(self) -> ToolAnswer {
+        let Self { workspace, call, place } = self;
+        match call {
+            WorkspaceCall::Command { cmd, .. } => {
+                let environment = workspace.environment.iter().cloned();
+                command::run(&cmd, &place.path(), environment, workspace.command_limit).await
+            }
+            WorkspaceCall::ReadFile { path } => {
+                blocking(move || files::read(&place).map_err(|error| failure(&path, &error))).await
+            }
+            WorkspaceCall::WriteFile { path, content } => {
+                blocking(move || {
+                    files::write(&place, &content).map_err(|error| failure(&path, &error))?;
+                    Ok(json!({"output": format!("wrote {path}")}))
+                })
+                .await
+            }
+            WorkspaceCall::ListFiles { path } => {
+                blocking(move || files::list(&place).map_err(|error| failure(&path, &error))).await
+            }
+            WorkspaceCall::DeleteFile { path } => {
+                blocking(move || {
+                    files::delete(&place).map_err(|error| failure(&path, &error))?;
+                    Ok(json!({"output": format!("deleted {path}")}))
+                })
+                .await
+            }
+        }
+    }
+}
+
+/// Runs what waits for a disk apart from everything else.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ToolFailure> + Send + 'static,
+) -> Result<T, ToolFailure> {
+    spawn_blocking(work)
+        .await
+        .unwrap_or_else(|defect| Err(ToolFailure::local(format!("the runner failed at it: {defect}"))))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use troupe_proto::common::v1::{ResolvedSpawn, ToolPolicy};
+
+    use super::*;
+    use crate::outbox::Attempt;
+
+    fn workspace(directory: &tempfile::TempDir, sandbox: Sandbox) -> Arc<Workspace> {
+        let casting = Casting {
+            attempt: Attempt::new("t", 1),
+            session_id: "s".to_owned(),
+            depth: 1,
+            resolved: ResolvedSpawn {
+                sandbox: sandbox.into(),
+                ..Default::default()
+            },
+            tool_policy: ToolPolicy::default(),
+            working_directory: Some(directory.path().to_owned()),
+            scratch: "/nowhere".into(),
+        };
+        Arc::new(Workspace::of(&casting, Duration::from_secs(3600)))
+    }
+
+    fn calls() -> [WorkspaceCall; 6] {
+        let path = || "docs/a".to_owned();
+        [
+            WorkspaceCall::ReadFile { path: path() },
+            WorkspaceCall::ListFiles { path: ".".to_owned() },
+            WorkspaceCall::Command {
+                cmd: "ls".to_owned(),
+                cwd: ".".to_owned(),
+            },
+            WorkspaceCall::WriteFile {
+                path: path(),
+                content: "é".to_owned(),
+            },
+            WorkspaceCall::DeleteFile { path: path() },
+            WorkspaceCall::DeleteFile { path: "a".to_owned() },
+        ]
+    }
+
+    #[tokio::test]
+    async fn the_supervisor_is_asked_by_canonical_names_and_real_paths() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("real")).unwrap();
+        std::os::unix::fs::symlink("real", directory.path().join("docs")).unwrap();
+        let workspace = workspace(&directory, Sandbox::WorkspaceWrite);
+        let mut asked = Vec::new();
+        for call in calls() {
+            let prepared = workspace.prepare(call).await.unwrap();
+            asked.push((prepared.tool(), prepared.arguments()));
+        }
+        assert_eq!(
+            asked,
+            [
+                ("read_file", json!({"path": "real/a"})),
+                ("list_files", json!({"path": "."})),
+                ("command", json!({"cmd": "ls", "cwd": "."})),
+                ("write_file", json!({"path": "real/a", "bytes": 2})),
+                ("delete_file", json!({"path": "real/a"})),
+                ("delete_file", json!({"path": "a"})),
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_read_only_thread_only_reads() {
+        let directory = tempfile::tempdir().unwrap();
+        let workspace = workspace(&directory, Sandbox::ReadOnly);
+        let mut refused = Vec::new();
+        for call in calls() {
+            let failure = workspace.prepare(call).await.err();
+            refused.push(failure.map(|told| told.to_json()["error"].clone()));
+        }
+        assert_eq!(
+            refused,
+            [
+                None,
+                None,
+                Some(json!("runCommands capability is disabled")),
+                Some(json!("writeDocs capability is disabled")),
+                Some(json!("writeDocs capability is disabled")),
+                Some(json!("writeCode capability is disabled")),
+            ]
+        );
+    }
+}

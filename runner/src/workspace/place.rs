@@ -1,0 +1,309 @@
+//! Places in a workspace: what an agent calls a path becomes a real one inside, or is refused.
+//!
+//! First every link is followed, and what that comes to has to lie in the workspace. Then the place is opened name by
+//! name from the workspace's root, and no name may be a link: whoever puts one there meanwhile gets an error. So what
+//! is opened is what was found, and the supervisor decided on it.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{Mode, OFlags, mkdirat, open, openat},
+    io::Errno,
+};
+use troupe_proto::reason::Reason;
+
+use crate::tools::ToolFailure;
+
+/// How a directory is opened on the way.
+pub(super) const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+/// How a file is opened, beside what is wanted of it. A pipe must not make the runner wait.
+const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+/// The modes of what is made; the umask takes its part.
+const NEW_DIRECTORY: Mode = Mode::from_raw_mode(0o777);
+const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
+/// Where a planning thread may write.
+const DOCS: &str = "docs";
+
+/// What a path means that ends in a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// What the link leads to.
+    Followed,
+    /// The link.
+    Itself,
+}
+
+/// What is done about directories that are missing on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    Fail,
+    Make,
+}
+
+/// A place in a workspace; there need not be anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The workspace, without links.
+    root: PathBuf,
+    /// The way from there: names alone, none of them a link when it was looked at. Empty: the root itself.
+    inside: PathBuf,
+}
+
+impl Place {
+    /// The place that a path names, from the workspace's root or absolute.
+    pub(super) fn find(workspace: &Path, asked: &str, ending: Ending) -> Result<Self, ToolFailure> {
+        let root = workspace.canonicalize().map_err(|error| failure(".", &error))?;
+        let path = root.join(asked);
+        let real = match (ending, path.parent(), path.file_name()) {
+            (Ending::Itself, Some(parent), Some(name)) => follow(parent).map(|parent| parent.join(name)),
+            (Ending::Itself | Ending::Followed, _, _) => follow(&path),
+        };
+        let real = real.map_err(|error| failure(asked, &error))?;
+        match real.strip_prefix(&root) {
+            Ok(inside) => Ok(Self {
+                inside: inside.to_owned(),
+                root,
+            }),
+            Err(_) => Err(escapes(asked)),
+        }
+    }
+
+    /// The way from the root, for people and for the supervisor; `.`: the root itself.
+    pub(super) fn inside(&self) -> String {
+        if self.inside.as_os_str().is_empty() {
+            ".".to_owned()
+        } else {
+            self.inside.to_string_lossy().into_owned()
+        }
+    }
+
+    pub(super) fn is_in_docs(&self) -> bool {
+        self.inside.starts_with(DOCS)
+    }
+
+    /// The whole path, for those who can only be given one.
+    pub(super) fn path(&self) -> PathBuf {
+        self.root.join(&self.inside)
+    }
+
+    pub(super) fn open_directory(&self) -> io::Result<OwnedFd> {
+        self.walk(&self.inside, Missing::Fail)
+    }
+
+    /// Opens a regular file and nothing else.
+    pub(super) fn open_file(&self, wanted: OFlags, missing: Missing) -> io::Result<File> {
+        let (directory, name) = self.entry(missing)?;
+        let file = File::from(openat(&directory, name, wanted | FILE, NEW_FILE)?);
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(io::Error::other("it is not a regular file"))
+        }
+    }
+
+    /// The directory that the place is in, and its name there.
+    pub(super) fn entry(&self, missing: Missing) -> io::Result<(OwnedFd, &Path)> {
+        match (self.inside.parent(), self.inside.file_name()) {
+            (Some(parent), Some(name)) => Ok((self.walk(parent, missing)?, Path::new(name))),
+            (_, None) | (None, _) => Err(io::ErrorKind::IsADirectory.into()),
+        }
+    }
+
+    fn walk(&self, way: &Path, missing: Missing) -> io::Result<OwnedFd> {
+        let mut directory = open(&self.root, DIRECTORY, Mode::empty())?;
+        for name in way {
+            let next = match openat(&directory, name, DIRECTORY, Mode::empty()) {
+                Err(Errno::NOENT) if missing == Missing::Make => {
+                    match mkdirat(&directory, name, NEW_DIRECTORY) {
+                        // Somebody else may have made it.
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                    openat(&directory, name, DIRECTORY, Mode::empty())
+                }
+                opened => opened,
+            };
+            directory = next?;
+        }
+        Ok(directory)
+    }
+}
+
+/// Where a path leads. Names at its end that do not exist are kept as they are.
+fn follow(path: &Path) -> io::Result<PathBuf> {
+    let mut known = path;
+    let mut missing = Vec::new();
+    loop {
+        match known.canonicalize() {
+            Ok(real) => return Ok(missing.iter().rev().fold(real, |real, name| real.join(name))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match (known.parent(), known.file_name()) {
+                (Some(parent), Some(name)) => {
+                    missing.push(name);
+                    known = parent;
+                }
+                // `..` after what does not exist leads nowhere.
+                (_, None) | (None, _) => return Err(error),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn escapes(asked: &str) -> ToolFailure {
+    ToolFailure::new(Reason::ToolDenied, format!("Path escapes repo root: {asked}"))
+}
+
+/// What to say of a path with which something went wrong. A link that is met while a place is opened was put there to
+/// lead elsewhere, or leads to nothing.
+pub(super) fn failure(asked: &str, error: &io::Error) -> ToolFailure {
+    if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
+        return escapes(asked);
+    }
+    let text = format!("{asked}: {error}");
+    if error.kind() == io::ErrorKind::NotFound {
+        ToolFailure::new(Reason::NotFound, text)
+    } else {
+        ToolFailure::local(text)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink, process::Command};
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A directory with a workspace `ws` (`a`, `docs/b`), something beside it that is nobody's business, and links.
+    fn stage() -> tempfile::TempDir {
+        let outer = tempfile::tempdir().unwrap();
+        let at = |name: &str| outer.path().join(name);
+        fs::create_dir_all(at("ws/docs")).unwrap();
+        fs::create_dir(at("ws-secret")).unwrap();
+        for file in ["ws/a", "ws/docs/b", "ws-secret/key"] {
+            fs::write(at(file), file).unwrap();
+        }
+        for (target, link) in [
+            ("../ws-secret", "ws/out"),
+            ("../ws-secret/key", "ws/key"),
+            ("../ws-secret/new", "ws/dangling"),
+            ("docs", "ws/manual"),
+            ("a", "ws/same"),
+            ("loop", "ws/loop"),
+        ] {
+            symlink(target, at(link)).unwrap();
+        }
+        symlink("ws", at("nickname")).unwrap();
+        outer
+    }
+
+    fn find(outer: &tempfile::TempDir, asked: &str, ending: Ending) -> Result<String, String> {
+        Place::find(&outer.path().join("ws"), asked, ending)
+            .map(|place| place.inside())
+            .map_err(|failure| failure.to_json()["error"].as_str().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn paths_inside_are_found_without_links_and_dots() {
+        let outer = stage();
+        for (asked, expected) in [
+            (".", "."),
+            ("", "."),
+            ("a", "a"),
+            ("./docs/../a", "a"),
+            ("docs//b", "docs/b"),
+            ("manual/b", "docs/b"),
+            ("manual/new/c", "docs/new/c"),
+            ("same", "a"),
+            ("new/c", "new/c"),
+            ("../ws/a", "a"),
+        ] {
+            assert_eq!(find(&outer, asked, Ending::Followed).as_deref(), Ok(expected), "{asked}");
+        }
+        for absolute in ["ws/a", "nickname/a"] {
+            let asked = outer.path().join(absolute);
+            assert_eq!(find(&outer, asked.to_str().unwrap(), Ending::Followed).as_deref(), Ok("a"));
+        }
+        assert_eq!(find(&outer, "manual/same", Ending::Itself).as_deref(), Ok("docs/same"));
+    }
+
+    #[test]
+    fn a_link_is_itself_where_that_is_asked_for() {
+        let outer = stage();
+        for link in ["same", "key", "out", "dangling"] {
+            assert_eq!(find(&outer, link, Ending::Itself).as_deref(), Ok(link));
+        }
+        let through = find(&outer, "out/key", Ending::Itself);
+        assert_eq!(through, Err("Path escapes repo root: out/key".to_owned()));
+    }
+
+    #[test]
+    fn paths_outside_are_refused() {
+        let outer = stage();
+        let absolute = outer.path().join("ws-secret/key");
+        for asked in [
+            "..",
+            "../ws-secret/key",
+            "../no-such-file",
+            "docs/../../ws-secret",
+            "/etc/passwd",
+            "/",
+            absolute.to_str().unwrap(),
+            "out",
+            "out/key",
+            "out/new",
+            "key",
+            "manual/../../ws-secret/key",
+        ] {
+            let expected = Err(format!("Path escapes repo root: {asked}"));
+            assert_eq!(find(&outer, asked, Ending::Followed), expected);
+        }
+        assert!(find(&outer, "missing/../../ws-secret/key", Ending::Followed).is_err());
+        assert!(find(&outer, "a/b", Ending::Followed).is_err(), "a is no directory");
+        assert!(find(&outer, "a\0b", Ending::Followed).is_err());
+    }
+
+    #[test]
+    fn links_are_not_followed_when_a_place_is_opened() {
+        let outer = stage();
+        let place = |inside: &str| Place {
+            root: outer.path().canonicalize().unwrap().join("ws"),
+            inside: inside.into(),
+        };
+        // As if the links had been put there after the places were found.
+        for inside in ["key", "dangling", "same", "loop"] {
+            for wanted in [OFlags::RDONLY, OFlags::WRONLY | OFlags::CREATE] {
+                let error = place(inside).open_file(wanted, Missing::Make).unwrap_err();
+                let told = failure(inside, &error).to_json();
+                assert_eq!(told["error"], json!(format!("Path escapes repo root: {inside}")));
+            }
+        }
+        for inside in ["out/key", "out/new", "manual/b"] {
+            assert!(place(inside).open_file(OFlags::RDONLY, Missing::Make).is_err(), "{inside}");
+        }
+        assert!(place("out").open_directory().is_err());
+        assert!(!outer.path().join("ws-secret/new").exists());
+    }
+
+    #[test]
+    fn only_regular_files_are_files() {
+        let outer = stage();
+        let workspace = outer.path().join("ws");
+        let made = Command::new("mkfifo").arg(workspace.join("pipe")).status().unwrap();
+        assert!(made.success());
+        for asked in [".", "docs", "pipe"] {
+            let place = Place::find(&workspace, asked, Ending::Followed).unwrap();
+            assert!(place.open_file(OFlags::RDONLY, Missing::Fail).is_err(), "{asked}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The tools that work in a thread's directory: what the supervisor is asked, and what comes of its answer.
+
+use std::{
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use troupe_proto::{
+    common::v1::{ResolvedSpawn, Sandbox},
+    supervisor::v1::{HeldThreadVerdict, StartThread, TurnOutcome},
+};
+use troupe_runner::RunnerConfig;
+
+use crate::{
+    program::all_gone,
+    supervisor::{Attached, Stage, THREAD, start},
+};
+
+/// A program that says these lines, writes as many answers to `$DIR/answers`, and ends its turn.
+fn program(lines: &[&str]) -> String {
+    let mut script = "read -r turn\n".to_owned();
+    for line in lines {
+        assert!(!line.contains('\''), "{line} can be quoted");
+        script += &format!("printf '%s\\n' '{line}'\n");
+    }
+    for _ in lines {
+        script += "IFS= read -r line; printf '%s\\n' \"$line\" >> $DIR/answers\n";
+    }
+    script + "echo '{\"type\":\"turn_end\",\"outcome\":\"completed\"}'\nread -r line\n"
+}
+
+/// A runner whose programs work in the directory `ws`.
+async fn stage(script: &str, change: impl FnOnce(&mut RunnerConfig)) -> Stage {
+    let stage = Stage::with(script, change).await;
+    std::fs::create_dir(workspace(&stage)).unwrap();
+    stage
+}
+
+fn workspace(stage: &Stage) -> PathBuf {
+    stage.directory.path().join("ws")
+}
+
+fn start_in(stage: &Stage) -> StartThread {
+    StartThread {
+        working_directory: workspace(stage).to_str().unwrap().to_owned(),
+        ..start()
+    }
+}
+
+/// Allows the next question, which has to be this one.
+async fn allow(supervisor: &mut Attached, tool: &str, arguments_json: &str) {
+    let question = supervisor.question().await;
+    assert_eq!((question.tool.as_str(), question.arguments_json.as_str()), (tool, arguments_json));
+    assert_eq!((question.thread_id.as_str(), question.generation), (THREAD, 1));
+    supervisor.decide(&question, "").await;
+}
+
+#[tokio::test]
+async fn what_is_allowed_is_done_in_the_order_of_the_lines() {
+    let stage = stage(
+        &program(&[
+            r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"docs/a.txt","content":"one two"}}}"#,
+            r#"{"tool_call":{"id":"2","name":"command","args":{"cmd":"wc -w < a.txt | tr -d \" \"","cwd":"docs"}}}"#,
+            r#"{"toolCall":{"id":"3","name":"list_files","args":{}}}"#,
+            r#"{"tool_call":{"id":"4","name":"read_file","params":{"path":"docs/a.txt"}}}"#,
+            r#"{"tool_call":{"name":"delete_file","args":{"path":"docs/a.txt"}}}"#,
+        ]),
+        |_| {},
+    )
+    .await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    allow(&mut supervisor, "write_file", r#"{"bytes":7,"path":"docs/a.txt"}"#).await;
+    let cmd = r#"{"cmd":"wc -w < a.txt | tr -d \" \"","cwd":"docs"}"#;
+    allow(&mut supervisor, "command", cmd).await;
+    allow(&mut supervisor, "list_files", r#"{"path":"."}"#).await;
+    allow(&mut supervisor, "read_file", r#"{"path":"docs/a.txt"}"#).await;
+    allow(&mut supervisor, "delete_file", r#"{"path":"docs/a.txt"}"#).await;
+    supervisor.turn_ended().await;
+    let answers = stage.file("answers");
+    let mut answers: Vec<_> = answers.lines().collect();
+    answers.sort_unstable();
+    let expected = [
+        r#"{"id":"1","ok":true,"result":{"output":"wrote docs/a.txt"},"type":"tool_result"}"#,
+        r#"{"id":"2","ok":true,"result":{"output":"2\n"},"type":"tool_result"}"#,
+        r#"{"id":"3","ok":true,"result":{"entries":[{"name":"docs","type":"dir"}]},"type":"tool_result"}"#,
+        r#"{"id":"4","ok":true,"result":{"output":"one two"},"type":"tool_result"}"#,
+        r#"{"id":"call-1","ok":true,"result":{"output":"deleted docs/a.txt"},"type":"tool_result"}"#,
+    ];
+    assert_eq!(answers, expected);
+    assert!(!workspace(&stage).join("docs/a.txt").exists());
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_supervisor_refuses_is_not_done() {
+    let stage = stage(
+        &program(&[r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"src/a","content":"x"}}}"#]),
+        |_| {},
+    )
+    .await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    let question = supervisor.question().await;
+    supervisor
+        .decide(&question, "write restricted to docs/ in PLANNING mode")
+        .await;
+    supervisor.turn_ended().await;
+    let error = r#""error":"write restricted to docs/ in PLANNING mode","reason":"TOOL_DENIED""#;
+    assert!(stage.file("answers").contains(error), "{}", stage.file("answers"));
+    assert!(!workspace(&stage).join("src").exists());
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_without_a_question() {
+    let lines = [
+        r#"{"tool_call":{"name":"read_file","args":{"path":"../secret"}}}"#,
+        r#"{"tool_call":{"name":"read_file","args":{"path":"/etc/passwd"}}}"#,
+        r#"{"tool_call":{"name":"read_file","args":{"path":"link"}}}"#,
+        r#"{"tool_call":{"name":"write_file","args":{"path":"out/new","content":"x"}}}"#,
+        r#"{"tool_call":{"name":"command","args":{"cmd":"ls","cwd":"out"}}}"#,
+        r#"{"tool_call":{"name":"list_files","args":{"path":".."}}}"#,
+        r#"{"tool_call":{"name":"delete_file","args":{"path":"out/secret"}}}"#,
+        r#"{"tool_call":{"name":"command","args":{}}}"#,
+        r#"{"tool_call":{"name":"apply_patch","args":{}}}"#,
+    ];
+    let stage = stage(&program(&lines), |_| {}).await;
+    std::fs::write(stage.directory.path().join("secret"), "").unwrap();
+    symlink("../secret", workspace(&stage).join("link")).unwrap();
+    symlink("..", workspace(&stage).join("out")).unwrap();
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    // Nobody answers a question here, so one that is asked keeps the turn from ending.
+    supervisor.turn_started().await;
+    supervisor.turn_ended().await;
+    let answers = stage.file("answers");
+    for text in [
+        "Path escapes repo root: ../secret",
+        "Path escapes repo root: /etc/passwd",
+        "Path escapes repo root: link",
+        "Path escapes repo root: out/new",
+        "Path escapes repo root: out\"",
+        "Path escapes repo root: ..\"",
+        "Path escapes repo root: out/secret",
+        "command tool requires cmd",
+        "unsupported tool: apply_patch",
+    ] {
+        assert!(answers.contains(text), "{text} is in {answers}");
+    }
+    assert!(stage.directory.path().join("secret").exists());
+    assert!(!stage.directory.path().join("new").exists());
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_only_thread_is_refused_what_writes() {
+    let stage = stage(
+        &program(&[
+            r#"{"tool_call":{"name":"write_file","args":{"path":"a","content":"x"}}}"#,
+            r#"{"tool_call":{"name":"delete_file","args":{"path":"docs/a"}}}"#,
+            r#"{"tool_call":{"name":"command","args":{"cmd":"touch a"}}}"#,
+            r#"{"tool_call":{"name":"list_files","args":{}}}"#,
+        ]),
+        |config| config.process.enforces.read_only = true,
+    )
+    .await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    let mut read_only = start_in(&stage);
+    read_only.resolved = Some(ResolvedSpawn {
+        sandbox: Sandbox::ReadOnly.into(),
+        ..Default::default()
+    });
+    supervisor.start(read_only).await;
+    allow(&mut supervisor, "list_files", r#"{"path":"."}"#).await;
+    supervisor.turn_ended().await;
+    let answers = stage.file("answers");
+    for text in [
+        "writeCode capability is disabled",
+        "writeDocs capability is disabled",
+        "runCommands capability is disabled",
+        r#""result":{"entries":[]}"#,
+    ] {
+        assert!(answers.contains(text), "{text} is in {answers}");
+    }
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_command_does_not_outlive_its_turn() {
+    let line = r#"{"tool_call":{"name":"command","args":{"cmd":"echo $$ > pid; while :; do sleep 1; done"}}}"#;
+    let script = format!(
+        "read -r turn\nprintf '%s\\n' '{line}'\nuntil [ -s pid ]; do sleep 0.01; done\n\
+         echo '{{\"type\":\"turn_end\",\"outcome\":\"completed\"}}'\nread -r line\n"
+    );
+    let stage = stage(&script, |_| {}).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    let question = supervisor.question().await;
+    supervisor.decide(&question, "").await;
+    supervisor.turn_ended().await;
+    let pid = read(&workspace(&stage).join("pid"));
+    assert!(!pid.is_empty());
+    all_gone(&[pid]).await;
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_command_has_a_limit() {
+    let stage = stage(
+        &program(&[r#"{"tool_call":{"name":"command","args":{"cmd":"sleep 1000"}}}"#]),
+        |config| config.timing.command_limit = Duration::from_millis(200),
+    )
+    .await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    allow(&mut supervisor, "command", r#"{"cmd":"sleep 1000","cwd":"."}"#).await;
+    supervisor.turn_ended().await;
+    let answer = stage.file("answers");
+    assert!(answer.contains("Command timed out after 200ms: sleep 1000"), "{answer}");
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn arguments_under_the_other_name_are_understood_and_remarked_on() {
+    let script = r#"
+        read -r turn
+        echo '{"tool_call":{"name":"list_files","params":{"path":".."}}}'
+        IFS= read -r line; printf '%s\n' "$line" >> $DIR/answers
+        read -r line
+        echo '{"type":"turn_end","outcome":"completed"}'
+        read -r line
+    "#;
+    let stage = stage(script, |_| {}).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    supervisor.turn_started().await;
+    supervisor.output("tool_call JSON used params; prefer args").await;
+    supervisor.give_input(2, 1, "go on").await;
+    assert_eq!(supervisor.acknowledged_report().await.report_sequence, 2);
+    supervisor.turn_ended().await;
+    assert!(stage.file("answers").contains("Path escapes repo root: .."));
+    stage.shut_down().await.unwrap();
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+#[tokio::test]
+async fn a_question_is_asked_again_on_the_next_stream() {
+    let stage = stage(
+        &program(&[r#"{"tool_call":{"name":"write_file","args":{"path":"a","content":"x"}}}"#]),
+        |_| {},
+    )
+    .await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    let question = supervisor.question().await;
+    drop(supervisor);
+
+    let verdict = HeldThreadVerdict {
+        thread_id: THREAD.to_owned(),
+        go_on: true,
+        applied_report_sequence: 1,
+    };
+    let mut supervisor = stage.attached(vec![verdict]).await;
+    assert_eq!(supervisor.question().await, question);
+    supervisor.decide(&question, "").await;
+    assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
+    assert_eq!(read(&workspace(&stage).join("a")), "x");
+    stage.shut_down().await.unwrap();
+}
