@@ -422,10 +422,7 @@ fn templates_that_the_registry_cannot_see_are_uploaded() {
     );
     let (code, listed) = up.json(&["agents", "clerk", "--cwd", cwd, "--upload-workspace"]);
     assert_eq!(code, Some(0), "{listed}");
-    assert_eq!(
-        listed["agents"][0]["source"]["path"],
-        "project:.codex/.agents/clerk.md"
-    );
+    assert_eq!(listed["agents"][0]["source"]["path"], "project:.codex/.agents/clerk.md");
     let (code, resolved) = up.json(&["resolve", "clerk", "--cwd", cwd, "--upload-workspace=always"]);
     assert_eq!(
         (code, &resolved["resolved"]["instructions"]),

@@ -30,6 +30,7 @@ pub use crate::{
 };
 use crate::{
     domain::{error::RegistryError, models::ModelCatalogue, rules::Rules},
+    grpc::answers::Answers,
     source::{
         Choice, Sources, View,
         bundle::{Bundles, Workspace},
@@ -103,6 +104,7 @@ pub(crate) struct Parts {
     pub(crate) sources: Sources,
     pub(crate) models: ModelCatalogue,
     pub(crate) bundles: Bundles,
+    pub(crate) answers: Answers,
     pub(crate) auto_route: bool,
     pub(crate) watch: WatchBounds,
     pub(crate) watchers: Arc<Semaphore>,
@@ -116,6 +118,14 @@ impl Parts {
         match workspace {
             Workspace::Disk(cwd) => self.sources.view(cwd.as_deref()),
             Workspace::Bundle(digest) => self.bundles.view(digest, Instant::now()),
+        }
+    }
+
+    /// The same, if it can be told without the disk. Never blocks.
+    pub(crate) fn vouched_view(&self, workspace: &Workspace) -> Option<View> {
+        match workspace {
+            Workspace::Disk(cwd) => self.sources.vouched(cwd.as_deref()),
+            Workspace::Bundle(digest) => self.bundles.view(digest, Instant::now()).ok(),
         }
     }
 }
@@ -149,6 +159,7 @@ impl Registry {
                 sources,
                 models,
                 bundles: Bundles::new(config.bundles),
+                answers: Answers::default(),
                 auto_route: config.auto_route,
                 watchers: Arc::new(Semaphore::new(config.watch.streams.min(Semaphore::MAX_PERMITS))),
                 watch: config.watch,

@@ -13,13 +13,7 @@ use troupe_proto::{
     supervisor::v1::{Input, PlanStep, RunnerKind, StartRefusal, ToolUse},
 };
 
-use crate::{
-    outbox::Attempt,
-    prompt::GivenTurn,
-    tool_line::ToolCall,
-    tools::ToolAnswer,
-    usage::Tokens,
-};
+use crate::{outbox::Attempt, prompt::GivenTurn, tool_line::ToolCall, tools::ToolAnswer, usage::Tokens};
 
 /// A future that a trait object answers.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -144,10 +144,7 @@ impl Stage {
     }
 
     pub(crate) fn has_outgoing(&self) -> bool {
-        !self.control.is_empty()
-            || !self.fleeting.is_empty()
-            || self.outbox.has_unsent()
-            || self.questions.has_unsent()
+        !self.control.is_empty() || !self.fleeting.is_empty() || self.outbox.has_unsent() || self.questions.has_unsent()
     }
 
     /// The next message for the supervisor.

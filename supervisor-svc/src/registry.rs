@@ -28,8 +28,7 @@ use troupe_proto::{
     reason::Reason,
     registry::v1::{
         Agent, DescribeSpawnToolRequest, GetWorkspaceRequest, ListAgentsRequest, PutWorkspaceRequest,
-        ResolveSpawnRequest, ToolDescription, WorkspaceFile,
-        agent_registry_service_client::AgentRegistryServiceClient,
+        ResolveSpawnRequest, ToolDescription, WorkspaceFile, agent_registry_service_client::AgentRegistryServiceClient,
     },
 };
 
@@ -277,7 +276,11 @@ impl RegistryClient {
             .map_err(|status| self.away(&status))?;
         let (expected, actual) = (kept.workspace_digest(), answer.workspace_digest);
         if actual.eq_ignore_ascii_case(expected) {
-            tracing::info!(url = self.url, workspace = expected, "a session's workspace was uploaded again");
+            tracing::info!(
+                url = self.url,
+                workspace = expected,
+                "a session's workspace was uploaded again"
+            );
             return Ok(());
         }
         let text = format!(

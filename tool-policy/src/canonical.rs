@@ -124,7 +124,9 @@ impl NativeTools {
     /// The table of that kind of runner, if it is one of ours.
     #[must_use]
     pub fn of_kind(kind: &str) -> Option<Self> {
-        [Self::CLAUDE, Self::CODEX, Self::PROCESS].into_iter().find(|tools| tools.kind == kind)
+        [Self::CLAUDE, Self::CODEX, Self::PROCESS]
+            .into_iter()
+            .find(|tools| tools.kind == kind)
     }
 
     /// The kind of runner.

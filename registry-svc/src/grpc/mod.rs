@@ -1,6 +1,7 @@
 //! The service on the wire: bounds of requests, translation, errors. It decides nothing.
 
 mod agents;
+pub(crate) mod answers;
 mod bounds;
 mod convert;
 mod describe;

@@ -35,8 +35,8 @@ impl RegistryService {
         Self { parts, draining }
     }
 
-    /// Runs a call on a blocking thread, always: even a warm one asks the disk for the state of its files, and a slow
-    /// disk (a network mount) must stall its own callers only.
+    /// Runs a call on a blocking thread: it may have to look at the disk, and a slow disk (a network mount) must stall
+    /// its own callers only.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Parts) -> Result<T, RegistryError> + Send + 'static,
@@ -67,6 +67,9 @@ impl AgentRegistryService for RegistryService {
         request: Request<ResolveSpawnRequest>,
     ) -> Result<Response<ResolveSpawnResponse>, Status> {
         let request = request.into_inner();
+        if let Some(answer) = spawn::known(&self.parts, &request) {
+            return Ok(Response::new(answer));
+        }
         self.blocking(move |parts| spawn::resolve(parts, request)).await
     }
 

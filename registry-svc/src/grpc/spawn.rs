@@ -12,7 +12,15 @@ use crate::{
     grpc::{agents::graph_name, bounds, convert},
 };
 
+/// The answer, if it was given before and nothing changed since. Never blocks.
+pub(super) fn known(parts: &Parts, request: &ResolveSpawnRequest) -> Option<ResolveSpawnResponse> {
+    let workspace = bounds::workspace(request.cwd.clone(), request.workspace_digest.clone()).ok()?;
+    let view = parts.vouched_view(&workspace)?;
+    parts.answers.get(request, &view)
+}
+
 pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<ResolveSpawnResponse, RegistryError> {
+    let question = request.clone();
     let agent_name = bounds::non_blank("agent_name", &request.agent_name, bounds::NAME_BYTES)?;
     let effort = request
         .reasoning_effort
@@ -43,9 +51,11 @@ pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<Res
             footer: &view.footer,
         },
     )?;
-    Ok(ResolveSpawnResponse {
+    let response = ResolveSpawnResponse {
         resolved: Some(convert::resolved(resolved)),
-    })
+    };
+    parts.answers.keep(question, &view, &response);
+    Ok(response)
 }
 
 fn wanted(agent_type: Option<String>, role_template: Option<String>) -> Result<Wanted, RegistryError> {

@@ -716,7 +716,11 @@ mod tests {
         let bundles = Bundles::new(BundleBounds::default());
         let idle = BundleBounds::default().idle;
         let start = Instant::now();
-        let files = vec![role("b", "y"), upload(Scope::User, ".codex/.agents/a.md", "z"), role("a", "x")];
+        let files = vec![
+            role("b", "y"),
+            upload(Scope::User, ".codex/.agents/a.md", "z"),
+            role("a", "x"),
+        ];
         let digest = bundles.put(files.clone(), None, &sources(), start).unwrap();
         let read = |time| bundles.files(digest.as_str(), start + time);
         let almost = idle - Duration::from_secs(1);

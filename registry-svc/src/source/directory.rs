@@ -1,7 +1,7 @@
 //! Reads the template files of one directory.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -20,8 +20,10 @@ use crate::{
     },
     source::{
         cache::StampedCache,
+        pledged::PledgedCache,
         read::{self, Refused},
         stamp::Stamp,
+        witness::Look,
     },
 };
 
@@ -58,8 +60,16 @@ type Claim = Result<Arc<TemplateFile>, Diagnostic>;
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
     rules: Rules,
-    listings: StampedCache<Result<Vec<OsString>, String>>,
+    levels: PledgedCache<(PathBuf, Family), Level>,
+    listings: StampedCache<Result<Vec<Listed>, String>>,
     files: StampedCache<Claim>,
+}
+
+/// A file in a listing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Listed {
+    pub(super) name: OsString,
+    is_link: bool,
 }
 
 impl Directories {
@@ -72,10 +82,30 @@ impl Directories {
         }
     }
 
-    /// What a directory contributes now; `None` if it is not there.
+    /// What a directory contributes now; `None` if it is not there. Where nothing changed nothing is looked at.
     #[must_use]
-    pub(crate) fn level(&self, place: &Place) -> Option<Level> {
+    pub(crate) fn level(&self, place: &Place, look: &mut Look<'_>) -> Option<Level> {
+        let key = (place.directory.path.clone(), place.family);
+        if let Some(kept) = self.levels.get(&key)
+            && look.relies_on(&kept.pledge)
+        {
+            return Some(kept.value.clone());
+        }
+        let mut part = look.part();
+        let level = self.read(place, &mut part)?;
+        match part.done() {
+            Some(pledge) => {
+                look.include(&pledge);
+                self.levels.keep(key, level.clone(), pledge);
+            }
+            None => look.doubt(),
+        }
+        Some(level)
+    }
+
+    fn read(&self, place: &Place, look: &mut Look<'_>) -> Option<Level> {
         let directory = &place.directory;
+        look.directory(&directory.path);
         let metadata = fs::metadata(&directory.path).ok().filter(fs::Metadata::is_dir)?;
         let mut level = Level::default();
         if !directory.path.starts_with(&directory.wall) {
@@ -90,9 +120,9 @@ impl Directories {
             .listings
             .get(&directory.path, Stamp::of(&metadata), || list(&directory.path));
         match &*listing {
-            Ok(names) => {
-                for name in names {
-                    self.add(place, name, &mut level);
+            Ok(files) => {
+                for file in files {
+                    self.add(place, file, look, &mut level);
                 }
                 in_order(&mut level);
             }
@@ -119,16 +149,16 @@ impl Directories {
         level
     }
 
-    fn add(&self, place: &Place, file_name: &OsStr, level: &mut Level) {
-        let Some(stem) = stem(place.family, file_name) else {
+    fn add(&self, place: &Place, file: &Listed, look: &mut Look<'_>, level: &mut Level) {
+        let Some(stem) = stem(place.family, file) else {
             return;
         };
-        let path = place.directory.path.join(file_name);
+        let path = place.directory.path.join(&file.name);
         let load = || {
             let text = read::text(&path, &place.directory.wall);
             load(place.family, &place.directory, &stem, &path, text, &self.rules)
         };
-        match fs::metadata(&path) {
+        match read::metadata(&path, file.is_link, look) {
             // Never meant as a template.
             Ok(metadata) if metadata.is_dir() => {}
             Ok(metadata) => take(&self.files.get(&path, Stamp::of(&metadata), load), level),
@@ -154,31 +184,34 @@ fn in_order(level: &mut Level) {
 }
 
 /// The stem of a file's name; `None` if such a file is no template.
-pub(super) fn stem(family: Family, file_name: &OsStr) -> Option<String> {
-    family.stem(&file_name.to_string_lossy()).map(str::to_owned)
+pub(super) fn stem(family: Family, file: &Listed) -> Option<String> {
+    family.stem(&file.name.to_string_lossy()).map(str::to_owned)
 }
 
-/// The names of the files that may be templates, sorted.
+/// The files that may be templates, sorted by name.
 ///
 /// # Errors
 ///
 /// Why none of them is used, in words for their owner.
-pub(super) fn list(directory: &Path) -> Result<Vec<OsString>, String> {
+pub(super) fn list(directory: &Path) -> Result<Vec<Listed>, String> {
     let unreadable = |error: io::Error| format!("the directory cannot be read: {error}");
-    let mut names = Vec::new();
+    let mut files = Vec::new();
     for (count, entry) in fs::read_dir(directory).map_err(unreadable)?.enumerate() {
         if count >= MAX_ENTRIES {
             return Err(format!(
                 "the directory has over {MAX_ENTRIES} entries; none of its templates is used"
             ));
         }
-        let name = entry.map_err(unreadable)?.file_name();
+        let entry = entry.map_err(unreadable)?;
+        let name = entry.file_name();
         if is_candidate(Path::new(&name)) {
-            names.push(name);
+            // One that is gone again is found to be so later.
+            let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            files.push(Listed { name, is_link });
         }
     }
-    names.sort();
-    Ok(names)
+    files.sort();
+    Ok(files)
 }
 
 /// Whether a name is worth keeping in a listing: it ends as that of some family's templates.
@@ -228,7 +261,7 @@ pub(super) fn note(path: &Path, dialect: Option<Dialect>, finding: Finding) -> D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::foreign::ForeignFormat;
+    use crate::{domain::foreign::ForeignFormat, source::witness::Witness};
 
     const PROFILE: &str = "---\nagent_type: both\ndescription: d\nmodel: m\ncolor: red\n---\nx";
 
@@ -238,8 +271,10 @@ mod tests {
             scope: Scope::Project,
             wall: base.to_owned(),
         };
+        let witness = Witness::default();
         let at = base.to_owned();
-        Directories::default().level(&Place { at, directory, family }).unwrap()
+        let place = Place { at, directory, family };
+        Directories::default().level(&place, &mut witness.look()).unwrap()
     }
 
     #[test]
@@ -278,8 +313,17 @@ mod tests {
             },
             family: Family::Agents,
         };
-        let directories = Directories::default();
-        let read = || directories.level(&place).unwrap().files.remove(0);
-        assert!(Arc::ptr_eq(&read(), &read()));
+        let (directories, witness) = (Directories::default(), Witness::default());
+        let read = || {
+            let level = directories.level(&place, &mut witness.look());
+            level.unwrap().files.remove(0)
+        };
+        let before = read();
+        assert!(Arc::ptr_eq(&before, &read()));
+        fs::write(place.directory.path.join("b.md"), "---\nname: c\n---\nx").unwrap();
+        assert!(
+            Arc::ptr_eq(&before, &read()),
+            "the same also where the directory is looked at again"
+        );
     }
 }

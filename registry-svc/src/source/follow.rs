@@ -7,21 +7,15 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use crate::{
-    domain::{error::RegistryError, family::Family, rules::ProjectTemplates, template::Scope},
-    source::{Sources, families, footer, walk},
-};
+use crate::{domain::error::RegistryError, source::places::Places};
 
-/// How many directories one follower has watched; what lies beyond is found by looking again.
-const MAX_DIRECTORIES: usize = 1_024;
 /// How often a follower turns to directories that come into being while it turns.
 const MAX_TURNS: usize = 8;
 /// How many events a follower may leave unheard; beyond that it looks again in any case.
@@ -128,85 +122,6 @@ fn paths_of(event: notify::Result<Event>) -> Option<Paths> {
     }
 }
 
-/// Where changes count.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places {
-    /// Directories to watch.
-    watched: BTreeSet<PathBuf>,
-    /// A change of the path itself counts.
-    exact: BTreeSet<PathBuf>,
-    /// A change of anything in the directory counts.
-    whole: BTreeSet<PathBuf>,
-}
-
-impl Places {
-    /// Adds a place of templates and the way to it.
-    fn add(&mut self, base: &Path, relative: &str) {
-        let mut path = base.to_owned();
-        let mut rest = Path::new(relative).components();
-        // Links are followed, so that each directory has one name here and events name it alike.
-        while let Ok(real) = fs::canonicalize(&path)
-            && real.is_dir()
-        {
-            if self.watched.len() < MAX_DIRECTORIES {
-                self.watched.insert(real.clone());
-            }
-            self.exact.insert(real.clone());
-            let Some(name) = rest.next() else {
-                self.whole.insert(real);
-                return;
-            };
-            path = real.join(name);
-            self.exact.insert(path.clone());
-        }
-    }
-
-    fn concern(&self, paths: &[PathBuf]) -> bool {
-        let one = |path: &PathBuf| self.exact.contains(path) || self.whole.iter().any(|place| path.starts_with(place));
-        paths.is_empty() || paths.iter().any(one)
-    }
-}
-
-impl Sources {
-    /// Where a change may change what applies to a working directory.
-    ///
-    /// # Errors
-    ///
-    /// A bad working directory; see [`walk::project`].
-    pub(crate) fn places(&self, cwd: Option<&str>) -> Result<Places, RegistryError> {
-        let mut places = Places::default();
-        if let Some(cwd) = cwd {
-            let project = walk::project(cwd, &self.roots)?;
-            for directory in &project.directories {
-                // It ends the walk.
-                places.exact.insert(directory.join(".git"));
-            }
-            match self.project_templates {
-                ProjectTemplates::Off => {}
-                ProjectTemplates::Trusted => {
-                    for directory in &project.directories {
-                        self.add_places(&mut places, directory, Scope::Project);
-                    }
-                    for place in Family::Graph.places(Scope::Project) {
-                        places.add(project.repository(), place);
-                    }
-                }
-            }
-        }
-        if let Some(home) = &self.home {
-            self.add_places(&mut places, home, Scope::User);
-        }
-        Ok(places)
-    }
-
-    fn add_places(&self, places: &mut Places, base: &Path, scope: Scope) {
-        for place in families(&self.import).iter().flat_map(|family| family.places(scope)) {
-            places.add(base, place);
-        }
-        places.add(base, footer::DIRECTORY);
-    }
-}
-
 /// One who waits for changes at some places.
 #[derive(Debug)]
 pub(crate) struct Follower {
@@ -247,7 +162,7 @@ impl Follower {
 
     fn turn_to(&mut self, places: Places) {
         self.heard = self.heard.resubscribe();
-        self.bell.exchange(&self.places.watched, &places.watched);
+        self.bell.exchange(self.places.watched(), places.watched());
         self.places = places;
     }
 
@@ -266,39 +181,16 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.bell.exchange(&self.places.watched, &BTreeSet::new());
+        self.bell.exchange(self.places.watched(), &BTreeSet::new());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
-
-    #[test]
-    fn a_place_that_is_not_there_is_waited_for_on_the_way() {
-        let guard = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(guard.path()).unwrap();
-        fs::create_dir(base.join(".codex")).unwrap();
-        let mut places = Places::default();
-        places.add(&base, ".codex/.agents");
-        assert_eq!(places.watched, BTreeSet::from([base.clone(), base.join(".codex")]));
-        for (path, counts) in [
-            (".codex", true),
-            (".codex/.agents", true),
-            (".codex/config.toml", false),
-            ("src", false),
-            ("src/.codex", false),
-        ] {
-            assert_eq!(places.concern(&[base.join(path)]), counts, "{path}");
-        }
-        assert!(places.concern(&[]));
-
-        fs::create_dir(base.join(".codex/.agents")).unwrap();
-        let mut places = Places::default();
-        places.add(&base, ".codex/.agents");
-        assert!(places.concern(&[base.join(".codex/.agents/worker.md")]));
-        assert_eq!(places.watched.len(), 3);
-    }
+    use crate::source::places::Lookout as _;
 
     #[test]
     fn directories_are_watched_as_long_as_anybody_follows() {
@@ -308,7 +200,7 @@ mod tests {
         let watched = || bell.lock().directories.len();
         let at_base = || {
             let mut places = Places::default();
-            places.add(&base, "");
+            places.place(&base, "");
             places
         };
         let mut one = Follower::new(&bell);

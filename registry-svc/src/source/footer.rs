@@ -4,7 +4,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use crate::{
     domain::diagnostic::{Diagnostic, Finding},
-    source::{cache::StampedCache, read, stamp::Stamp, walk::Project},
+    source::{cache::StampedCache, read, stamp::Stamp, walk::Project, witness::Look},
 };
 
 /// Where footers lie in a project and in a home.
@@ -22,7 +22,12 @@ impl Footers {
     /// The first footer that can be read, and findings about those before it that cannot. A blank one counts: it means
     /// that there is to be none.
     #[must_use]
-    pub(crate) fn find(&self, project: Option<&Project>, home: Option<&Path>) -> (Option<Arc<str>>, Vec<Diagnostic>) {
+    pub(crate) fn find(
+        &self,
+        project: Option<&Project>,
+        home: Option<&Path>,
+        look: &mut Look<'_>,
+    ) -> (Option<Arc<str>>, Vec<Diagnostic>) {
         let of_project = project.into_iter().flat_map(|project| {
             let wall = project.wall.as_path();
             project
@@ -33,7 +38,7 @@ impl Footers {
         let mut notes = Vec::new();
         for (base, wall) in of_project.chain(home.map(|home| (home, home))) {
             let path = base.join(DIRECTORY).join(FILE);
-            match self.read(&path, wall) {
+            match self.read(&path, wall, look) {
                 Some(Ok(text)) => return (Some(text), notes),
                 Some(Err(why)) => notes.push(note(&path, &why)),
                 None => {}
@@ -42,8 +47,9 @@ impl Footers {
         (None, notes)
     }
 
-    fn read(&self, path: &Path, wall: &Path) -> Option<Result<Arc<str>, String>> {
-        let metadata = fs::metadata(path).ok()?;
+    fn read(&self, path: &Path, wall: &Path, look: &mut Look<'_>) -> Option<Result<Arc<str>, String>> {
+        let is_link = fs::symlink_metadata(path).ok()?.is_symlink();
+        let metadata = read::metadata(path, is_link, look).ok()?;
         let footer = self.files.get(path, Stamp::of(&metadata), || {
             read::text(path, wall)
                 .map(|text| clean(&text))
@@ -73,6 +79,7 @@ pub(crate) fn note(path: &Path, why: &str) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::witness::Witness;
 
     fn write(base: &Path, text: &[u8]) {
         fs::create_dir_all(base.join(DIRECTORY)).unwrap();
@@ -91,9 +98,9 @@ mod tests {
             directories: vec![near.clone(), root.clone()],
             wall: root.clone(),
         };
-        let footers = Footers::default();
+        let (footers, witness) = (Footers::default(), Witness::default());
         let find = || {
-            let (text, notes) = footers.find(Some(&project), Some(&home));
+            let (text, notes) = footers.find(Some(&project), Some(&home), &mut witness.look());
             (text.as_deref().map(str::to_owned), notes.len())
         };
         assert_eq!(find(), (None, 0));

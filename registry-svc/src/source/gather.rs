@@ -21,7 +21,9 @@ use crate::{
     source::{
         bundle::{self, Upload},
         directory::{self, Place, TemplateDirectory},
-        footer, places, read,
+        footer, places,
+        places::Nobody,
+        read,
         walk::{self, Project},
     },
 };
@@ -50,7 +52,7 @@ pub struct Gathered {
 /// A `cwd` that is relative, does not exist, or does not lie in `root`; more files or bytes than a bundle may have.
 pub fn gather(cwd: &str, root: &Path, home: Option<&Path>) -> Result<Gathered, RegistryError> {
     let root = fs::canonicalize(root).map_err(|_| RegistryError::CwdNotFound { cwd: cwd.to_owned() })?;
-    let project = walk::project(cwd, &[root])?;
+    let project = walk::project(cwd, &[root], &mut Nobody)?;
     let home = home.and_then(|home| fs::canonicalize(home).ok());
     let mut draft = Draft::default();
     // Each format as if it were the only one that is imported: a link may make one directory of two, of which the first
@@ -89,10 +91,10 @@ impl Draft {
             return self.note(path, &read::Refused::OutsideWall.to_string());
         }
         match directory::list(path) {
-            Ok(names) => {
-                for name in names {
-                    if directory::stem(place.family, &name).is_some() {
-                        self.template(place, within, &name);
+            Ok(files) => {
+                for file in files {
+                    if directory::stem(place.family, &file).is_some() {
+                        self.template(place, within, &file.name);
                     }
                 }
             }
@@ -123,10 +125,14 @@ impl Draft {
 
     /// Takes every footer that can be read. The nearest one wins, and one that cannot be read hides none.
     fn footers(&mut self, project: &Project, home: Option<&Path>) {
-        let of_project = project
-            .directories
-            .iter()
-            .map(|base| (Scope::Project, base.as_path(), project.repository(), project.wall.as_path()));
+        let of_project = project.directories.iter().map(|base| {
+            (
+                Scope::Project,
+                base.as_path(),
+                project.repository(),
+                project.wall.as_path(),
+            )
+        });
         for (scope, base, top, wall) in of_project.chain(home.map(|home| (Scope::User, home, home, home))) {
             let path = base.join(footer::DIRECTORY).join(footer::FILE);
             let Ok(within) = path.strip_prefix(top) else { continue };
@@ -280,7 +286,10 @@ mod tests {
         tree.write("home/.codex/collab/codex_system_footer.md", "x");
         assert_eq!(
             tree.paths(),
-            ["project:.codex/.agents/clerk.md", "user:.codex/collab/codex_system_footer.md"]
+            [
+                "project:.codex/.agents/clerk.md",
+                "user:.codex/collab/codex_system_footer.md"
+            ]
         );
         assert!(tree.gather().findings.is_empty());
     }

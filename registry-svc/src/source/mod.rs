@@ -1,7 +1,9 @@
 //! Where templates come from: directories of the project and the user, and the binary. The only part that reads files.
 //!
-//! Everything here blocks; `grpc/` calls it from blocking threads. A call on a warm cache costs one `stat` for each
-//! directory and file that applies and reads no content.
+//! A change on disk is served by the very next call. While the [`witness`] vouches that there is none, a call costs no
+//! look at the disk at all ([`Sources::vouched`], which never blocks). Otherwise it looks ([`Sources::view`], for
+//! blocking threads): where something changed, or nobody vouches, each directory and file costs one `stat`; content is
+//! read only of files that changed.
 
 pub(crate) mod bundle;
 mod cache;
@@ -10,10 +12,13 @@ mod embedded;
 pub(crate) mod follow;
 mod footer;
 pub(crate) mod gather;
+mod places;
+mod pledged;
 mod read;
 pub(crate) mod seed;
 mod stamp;
 mod walk;
+mod witness;
 
 use std::{
     collections::HashMap,
@@ -37,8 +42,11 @@ use crate::{
     source::{
         directory::{Directories, Place, TemplateDirectory},
         footer::Footers,
+        places::Whereabouts,
+        pledged::PledgedCache,
         seed::SeedReport,
         walk::Project,
+        witness::{Look, Witness},
     },
 };
 
@@ -81,6 +89,9 @@ pub(crate) struct Sources {
     directories: Directories,
     footers: Footers,
     catalogs: ArcSwap<HashMap<Vec<PathBuf>, Arc<Snapshot>>>,
+    /// By working directory, as calls name it.
+    views: PledgedCache<Option<String>, View>,
+    witness: Witness,
 }
 
 /// A catalogue and the levels that it was built from.
@@ -123,6 +134,8 @@ impl Sources {
             directories: Directories::new(choice.rules),
             footers: Footers::default(),
             catalogs: ArcSwap::default(),
+            views: PledgedCache::default(),
+            witness: Witness::default(),
         })
     }
 
@@ -143,31 +156,43 @@ impl Sources {
         &self.texts
     }
 
-    /// What applies to a working directory, as the disk is now. No directory: no project scope.
+    /// What applies to a working directory, as the disk is now, if the witness can tell without a look at it. Never
+    /// blocks.
+    #[must_use]
+    pub(crate) fn vouched(&self, cwd: Option<&str>) -> Option<View> {
+        let kept = self.views.get(&cwd.map(str::to_owned))?;
+        self.witness.vouches(&kept.pledge).then(|| kept.value.clone())
+    }
+
+    /// What applies to a working directory, as the disk is now. No directory: no project scope. Blocks on the disk.
     ///
     /// # Errors
     ///
     /// A bad working directory; see [`walk::project`].
     pub(crate) fn view(&self, cwd: Option<&str>) -> Result<View, RegistryError> {
-        let project = cwd.map(|cwd| walk::project(cwd, &self.roots)).transpose()?;
-        // A bad working directory is refused in any case.
-        let project = project.filter(|_| match self.project_templates {
-            ProjectTemplates::Trusted => true,
-            ProjectTemplates::Off => false,
-        });
-        // Resolved anew for each call: the home, or a link on the way to it, may come into being later.
-        let home = self.home.as_deref().and_then(|home| fs::canonicalize(home).ok());
+        if let Some(view) = self.vouched(cwd) {
+            return Ok(view);
+        }
+        let mut look = self.witness.look();
+        let view = self.look(cwd, &mut look)?;
+        if let Some(pledge) = look.done() {
+            self.views.keep(cwd.map(str::to_owned), view.clone(), pledge);
+        }
+        Ok(view)
+    }
 
+    fn look(&self, cwd: Option<&str>, look: &mut Look<'_>) -> Result<View, RegistryError> {
+        let Whereabouts { project, home } = self.whereabouts(cwd, look)?;
         let mut key = Vec::new();
         let mut levels = Vec::new();
         for place in places(project.as_ref(), home.as_deref(), &self.import) {
-            if let Some(level) = self.directories.level(&place) {
+            if let Some(level) = self.directories.level(&place, look) {
                 key.push(place.directory.path);
                 levels.push(level);
             }
         }
         levels.extend(self.embedded.iter().cloned());
-        let (footer, notes) = self.footers.find(project.as_ref(), home.as_deref());
+        let (footer, notes) = self.footers.find(project.as_ref(), home.as_deref(), look);
         levels.push(Level {
             files: Vec::new(),
             notes,

@@ -1,10 +1,13 @@
 //! Reads one file of a scope, within bounds and behind the scope's wall.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Metadata},
     io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::Path,
 };
+
+use crate::source::witness::Look;
 
 /// The largest template or footer, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -31,6 +34,19 @@ pub(crate) enum Refused {
     /// The system does not let us.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
+}
+
+/// What the system says about a file in a directory that is looked at, links followed. The look is told where a link
+/// leads, and of a file with several names: it changes through the others unseen.
+pub(crate) fn metadata(path: &Path, is_link: bool, look: &mut Look<'_>) -> io::Result<Metadata> {
+    if is_link {
+        look.link(path);
+    }
+    let metadata = fs::metadata(path)?;
+    if metadata.is_file() && metadata.nlink() > 1 {
+        look.doubt();
+    }
+    Ok(metadata)
 }
 
 /// Reads a text file that, once links are followed, lies under `wall`, which is canonical.
@@ -64,7 +80,7 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<String, Refused> {
     String::from_utf8(bytes).map_err(|error| Refused::NotUtf8(error.utf8_error().valid_up_to()))
 }
 
-fn check(metadata: &fs::Metadata) -> Result<(), Refused> {
+fn check(metadata: &Metadata) -> Result<(), Refused> {
     if !metadata.is_file() {
         return Err(Refused::NotAFile);
     }

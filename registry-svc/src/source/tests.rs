@@ -214,3 +214,57 @@ fn an_endpoint_of_a_project_needs_leave_and_a_users_none() {
     };
     assert_eq!(endpoint(allowed).as_deref(), Some("https://e"));
 }
+
+#[cfg(target_os = "linux")]
+mod vouched {
+    use super::*;
+
+    /// Looks, and asks at once whether another look is needed. Tried several times: no pledge holds for long, and the
+    /// machine may be busy.
+    fn looked(sources: &Sources, cwd: Option<&str>) -> Option<(View, View)> {
+        (0..10).find_map(|_| Some((sources.view(cwd).unwrap(), sources.vouched(cwd)?)))
+    }
+
+    #[test]
+    fn what_did_not_change_needs_no_look() {
+        let tree = Tree::new();
+        tree.write("repo/.codex/agents/a.md", SUBAGENT);
+        tree.write("home/.codex/collab/codex_system_footer.md", "User footer.");
+        let sources = tree.sources(Choice::default());
+        let cwd = tree.base.join("root/repo/a").display().to_string();
+        for cwd in [Some(cwd.as_str()), None] {
+            assert!(sources.vouched(cwd).is_none(), "nobody looked yet");
+            let (looked, vouched) = looked(&sources, cwd).unwrap();
+            assert!(Arc::ptr_eq(&looked.catalog, &vouched.catalog));
+            assert!(Arc::ptr_eq(&looked.footer, &vouched.footer));
+        }
+        tree.write("repo/.codex/agents/a.md", SUBAGENT);
+        assert!(sources.vouched(Some(&cwd)).is_none());
+    }
+
+    #[test]
+    fn nobody_vouches_for_a_file_with_two_names() {
+        let tree = Tree::new();
+        tree.write("home/.codex/agents/a.md", SUBAGENT);
+        let sources = tree.sources(Choice::default());
+        assert!(looked(&sources, None).is_some());
+        let at = |path: &str| tree.base.join("root").join(path);
+        fs::hard_link(at("home/.codex/agents/a.md"), at("twin.md")).unwrap();
+        tree.write("home/.codex/agents/b.md", ROLE);
+        assert!(looked(&sources, None).is_none());
+    }
+
+    #[test]
+    fn a_working_directory_that_is_gone_is_not_vouched_for() {
+        let tree = Tree::new();
+        let sources = tree.sources(Choice::default());
+        let path = tree.base.join("root/repo/a");
+        let cwd = path.to_str();
+        assert!(looked(&sources, cwd).is_some());
+        fs::remove_dir(&path).unwrap();
+        assert!(sources.vouched(cwd).is_none());
+        assert!(matches!(sources.view(cwd), Err(RegistryError::CwdNotFound { .. })));
+        fs::create_dir(&path).unwrap();
+        assert!(looked(&sources, cwd).is_some());
+    }
+}

@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::domain::error::RegistryError;
+use crate::{domain::error::RegistryError, source::places::Lookout};
+
+/// What marks the root of a repository.
+const REPOSITORY: &str = ".git";
 
 /// The directories of a project. Not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,16 +28,17 @@ impl Project {
 }
 
 /// The project of a working directory: it and each parent up to the one that has `.git`, which may be a file, but never
-/// past the workspace root.
+/// past the workspace root. `lookout` is told of all that decides it.
 ///
 /// # Errors
 ///
 /// [`RegistryError::CwdRelative`], [`RegistryError::CwdNotFound`]; [`RegistryError::CwdOutsideRoots`], judged after
 /// links are followed.
-pub(crate) fn project(cwd: &str, roots: &[PathBuf]) -> Result<Project, RegistryError> {
+pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) -> Result<Project, RegistryError> {
     if !Path::new(cwd).is_absolute() {
         return Err(RegistryError::CwdRelative { cwd: cwd.to_owned() });
     }
+    lookout.way(Path::new(cwd));
     let start = fs::canonicalize(cwd).ok().filter(|path| path.is_dir());
     let Some(start) = start else {
         return Err(RegistryError::CwdNotFound { cwd: cwd.to_owned() });
@@ -50,7 +54,8 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf]) -> Result<Project, RegistryE
     let mut directories = Vec::new();
     for directory in start.ancestors() {
         directories.push(directory.to_owned());
-        let is_repository = fs::symlink_metadata(directory.join(".git")).is_ok();
+        lookout.name(directory, REPOSITORY);
+        let is_repository = fs::symlink_metadata(directory.join(REPOSITORY)).is_ok();
         if is_repository || directory == root {
             break;
         }
@@ -66,6 +71,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::source::places::Places;
 
     struct Tree {
         _guard: tempfile::TempDir,
@@ -83,7 +89,7 @@ mod tests {
 
         fn walk(&self, cwd: &str) -> Result<Vec<String>, RegistryError> {
             let roots = [self.base.join("root")];
-            let project = project(self.base.join(cwd).to_str().unwrap(), &roots)?;
+            let project = project(self.base.join(cwd).to_str().unwrap(), &roots, &mut Places::default())?;
             let relative = |path: &PathBuf| path.strip_prefix(&self.base).unwrap().display().to_string();
             Ok(project.directories.iter().map(relative).collect())
         }
@@ -120,7 +126,7 @@ mod tests {
         fs::write(tree.base.join("root/file"), "").unwrap();
         symlink(tree.base.join("outside"), tree.base.join("root/link")).unwrap();
         assert!(matches!(
-            project("relative", &[]),
+            project("relative", &[], &mut Places::default()),
             Err(RegistryError::CwdRelative { .. })
         ));
         for cwd in ["root/none", "root/file", "none"] {

@@ -56,7 +56,11 @@ pub fn holds_call(output: &str) -> bool {
     output.lines().filter_map(object).any(|object| {
         let wrapped = WRAPPERS.iter().find_map(|wrapper| object.get(*wrapper)?.as_object());
         let call = wrapped.unwrap_or(&object);
-        let is_text = |key: &&str| call.get(*key).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+        let is_text = |key: &&str| {
+            call.get(*key)
+                .and_then(Value::as_str)
+                .is_some_and(|text| !text.is_empty())
+        };
         let is_object = |key: &&str| call.get(*key).is_some_and(Value::is_object);
         ["name", "tool"].iter().any(is_text) && ["args", "params"].iter().any(is_object)
     })
@@ -152,7 +156,12 @@ mod tests {
                 "list_agents",
                 &bare,
             ),
-            (r#"{"tool_call":{"id":"1","name":"no_such_tool"}}"#, "1", "no_such_tool", &bare),
+            (
+                r#"{"tool_call":{"id":"1","name":"no_such_tool"}}"#,
+                "1",
+                "no_such_tool",
+                &bare,
+            ),
         ] {
             let call = parse(line);
             let expected = ToolCall {

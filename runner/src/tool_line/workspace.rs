@@ -194,7 +194,11 @@ mod tests {
                     cwd: here(),
                 },
             ),
-            ("read_file", json!({"path": "a/b"}), WorkspaceCall::ReadFile { path: path() }),
+            (
+                "read_file",
+                json!({"path": "a/b"}),
+                WorkspaceCall::ReadFile { path: path() },
+            ),
             (
                 "write_file",
                 json!({"path": "a/b", "content": ""}),
@@ -204,8 +208,16 @@ mod tests {
                 },
             ),
             ("list_files", json!({}), WorkspaceCall::ListFiles { path: here() }),
-            ("list_files", json!({"path": "a/b"}), WorkspaceCall::ListFiles { path: path() }),
-            ("delete_file", json!({"path": "a/b"}), WorkspaceCall::DeleteFile { path: path() }),
+            (
+                "list_files",
+                json!({"path": "a/b"}),
+                WorkspaceCall::ListFiles { path: path() },
+            ),
+            (
+                "delete_file",
+                json!({"path": "a/b"}),
+                WorkspaceCall::DeleteFile { path: path() },
+            ),
         ] {
             assert_eq!(read(name, &args), Ok(expected), "{name} {args}");
         }
@@ -219,8 +231,16 @@ mod tests {
             ("command", json!({"cmd": ["ls"]}), "command tool requires cmd"),
             ("read_file", json!({"file": "a"}), "read_file requires path"),
             ("read_file", json!({"path": null}), "read_file requires path"),
-            ("write_file", json!({"path": "a"}), "write_file requires path and content"),
-            ("write_file", json!({"content": "a"}), "write_file requires path and content"),
+            (
+                "write_file",
+                json!({"path": "a"}),
+                "write_file requires path and content",
+            ),
+            (
+                "write_file",
+                json!({"content": "a"}),
+                "write_file requires path and content",
+            ),
             (
                 "write_file",
                 json!({"path": "a", "content": {"a": 1}}),

@@ -182,8 +182,14 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(request.request_id, "r");
-        assert_eq!((request.label.as_str(), request.alias.as_str()), ("Docs Agent", "docs-agent"));
-        assert_eq!((request.role_template.as_str(), request.provider.as_str()), ("planner", "claude"));
+        assert_eq!(
+            (request.label.as_str(), request.alias.as_str()),
+            ("Docs Agent", "docs-agent")
+        );
+        assert_eq!(
+            (request.role_template.as_str(), request.provider.as_str()),
+            ("planner", "claude")
+        );
         assert_eq!(texts(&request), ["Summarize docs/.", r#"{"depth":2}"#]);
         assert_eq!(request.edge_management(), EdgeManagement::Self_);
         assert_eq!((request.message, request.permissions), (None, None));
@@ -216,9 +222,19 @@ mod tests {
             Ok::<_, Value>(request.permissions.unwrap_or_default().deny_list)
         };
         assert_eq!(denied(json!({"runCommands": false})).unwrap(), COMMAND_TOOLS);
-        assert_eq!(denied(json!({"writeCode": false, "writeDocs": false})).unwrap(), WRITE_TOOLS);
-        assert_eq!(denied(json!({"delegateOnly": true, "writeCode": false})).unwrap().len(), 5);
-        assert!(denied(json!({"writeCode": true, "delegateOnly": false})).unwrap().is_empty());
+        assert_eq!(
+            denied(json!({"writeCode": false, "writeDocs": false})).unwrap(),
+            WRITE_TOOLS
+        );
+        assert_eq!(
+            denied(json!({"delegateOnly": true, "writeCode": false})).unwrap().len(),
+            5
+        );
+        assert!(
+            denied(json!({"writeCode": true, "delegateOnly": false}))
+                .unwrap()
+                .is_empty()
+        );
         assert!(denied(json!({"writeCode": false})).is_err());
         assert!(denied(json!({"edgeManagement": "ALL"})).is_err());
         assert!(node(json!({"permissions": {"cliPermissionsMode": "gated"}})).is_err());

@@ -210,7 +210,12 @@ mod tests {
     async fn a_command_runs_in_its_directory_and_environment() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("here"), "").unwrap();
-        let answer = run_in(directory.path(), "ls; echo $COLOR$HOME; echo bad >&2; read -r x; echo $x", LONG).await;
+        let answer = run_in(
+            directory.path(),
+            "ls; echo $COLOR$HOME; echo bad >&2; read -r x; echo $x",
+            LONG,
+        )
+        .await;
         assert_eq!(answer, Ok(json!({"output": "here\nblue\n\nbad\n"})));
     }
 

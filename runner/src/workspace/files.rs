@@ -120,7 +120,10 @@ mod tests {
         assert!(read(&place).is_ok());
         write(&place, &"x".repeat(size + 7)).unwrap();
         let error = read(&place).unwrap_err().to_string();
-        assert!(error.starts_with("it has 1048583 bytes; at most 1048576 are read"), "{error}");
+        assert!(
+            error.starts_with("it has 1048583 bytes; at most 1048576 are read"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -162,7 +165,10 @@ mod tests {
         assert!(workspace.path().join("link").symlink_metadata().is_err());
         assert!(workspace.path().join("a").exists());
         delete(&find(&workspace, "no/such/file", Ending::Itself)).unwrap();
-        assert!(delete(&find(&workspace, ".", Ending::Itself)).is_err(), "the workspace stays");
+        assert!(
+            delete(&find(&workspace, ".", Ending::Itself)).is_err(),
+            "the workspace stays"
+        );
     }
 
     #[test]

@@ -66,11 +66,7 @@ impl Workspace {
             };
             let place = Place::find(&workspace.root, call.path(), ending)?;
             workspace.permit(call.tool(), &place)?;
-            Ok(Prepared {
-                workspace,
-                call,
-                place,
-            })
+            Ok(Prepared { workspace, call, place })
         })
         .await
     }
@@ -109,7 +105,9 @@ impl Prepared {
                 let path = self.workspace.root.join(self.place.inside());
                 vec![path.to_string_lossy().into_owned()]
             }
-            WorkspaceCall::Command { .. } | WorkspaceCall::ReadFile { .. } | WorkspaceCall::ListFiles { .. } => Vec::new(),
+            WorkspaceCall::Command { .. } | WorkspaceCall::ReadFile { .. } | WorkspaceCall::ListFiles { .. } => {
+                Vec::new()
+            }
         }
     }
 

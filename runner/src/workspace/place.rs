@@ -228,11 +228,18 @@ mod tests {
             ("new/c", "new/c"),
             ("../ws/a", "a"),
         ] {
-            assert_eq!(find(&outer, asked, Ending::Followed).as_deref(), Ok(expected), "{asked}");
+            assert_eq!(
+                find(&outer, asked, Ending::Followed).as_deref(),
+                Ok(expected),
+                "{asked}"
+            );
         }
         for absolute in ["ws/a", "nickname/a"] {
             let asked = outer.path().join(absolute);
-            assert_eq!(find(&outer, asked.to_str().unwrap(), Ending::Followed).as_deref(), Ok("a"));
+            assert_eq!(
+                find(&outer, asked.to_str().unwrap(), Ending::Followed).as_deref(),
+                Ok("a")
+            );
         }
         assert_eq!(find(&outer, "manual/same", Ending::Itself).as_deref(), Ok("docs/same"));
     }
@@ -289,7 +296,10 @@ mod tests {
             }
         }
         for inside in ["out/key", "out/new", "manual/b"] {
-            assert!(place(inside).open_file(OFlags::RDONLY, Missing::Make).is_err(), "{inside}");
+            assert!(
+                place(inside).open_file(OFlags::RDONLY, Missing::Make).is_err(),
+                "{inside}"
+            );
         }
         assert!(place("out").open_directory().is_err());
         assert!(!outer.path().join("ws-secret/new").exists());

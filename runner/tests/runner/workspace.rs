@@ -51,7 +51,10 @@ fn start_in(stage: &Stage) -> StartThread {
 /// Allows the next question, which has to be this one.
 async fn allow(supervisor: &mut Attached, tool: &str, arguments_json: &str) {
     let question = supervisor.question().await;
-    assert_eq!((question.tool.as_str(), question.arguments_json.as_str()), (tool, arguments_json));
+    assert_eq!(
+        (question.tool.as_str(), question.arguments_json.as_str()),
+        (tool, arguments_json)
+    );
     assert_eq!((question.thread_id.as_str(), question.generation), (THREAD, 1));
     supervisor.decide(&question, "").await;
 }

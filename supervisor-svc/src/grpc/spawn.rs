@@ -144,13 +144,14 @@ pub(super) async fn resolve(
     call: &Call,
     question: ResolveSpawnRequest,
 ) -> Result<Resolved, Unspawnable> {
-    let answer = registry
-        .resolve(question, call.deadline, &call.trace)
-        .await
-        .map_err(|unresolved| match unresolved {
-            Unresolved::Verdict(status) => Unspawnable::Verdict(status),
-            Unresolved::Away(status) => Unspawnable::Unknown(status),
-        })?;
+    let answer =
+        registry
+            .resolve(question, call.deadline, &call.trace)
+            .await
+            .map_err(|unresolved| match unresolved {
+                Unresolved::Verdict(status) => Unspawnable::Verdict(status),
+                Unresolved::Away(status) => Unspawnable::Unknown(status),
+            })?;
     Resolved::new(answer).map_err(Unspawnable::Unknown)
 }
 

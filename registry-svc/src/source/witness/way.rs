@@ -1,0 +1,107 @@
+//! Follows a path as the system does, one name after the other.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+/// As many links as the system itself follows in one path.
+const MAX_LINKS: usize = 40;
+
+/// What a path names, seen from a canonical directory: its canonical path, or `None` if nothing is there. `passes` is
+/// told of each directory, by its canonical path, with the name that is looked for in it, before it is.
+pub(super) fn follow(from: &Path, path: &Path, passes: &mut impl FnMut(&Path, &OsStr)) -> Option<PathBuf> {
+    let mut real = from.to_owned();
+    let mut ahead = Vec::new();
+    let mut links = 0;
+    push(&mut ahead, path);
+    while let Some(step) = ahead.pop() {
+        match Path::new(&step).components().next() {
+            Some(Component::RootDir) => real = PathBuf::from("/"),
+            Some(Component::ParentDir) => {
+                real.pop();
+            }
+            Some(Component::CurDir | Component::Prefix(_)) | None => {}
+            Some(Component::Normal(name)) => {
+                passes(&real, name);
+                let next = real.join(name);
+                let metadata = fs::symlink_metadata(&next).ok()?;
+                if metadata.is_symlink() {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return None;
+                    }
+                    push(&mut ahead, &fs::read_link(&next).ok()?);
+                } else if metadata.is_dir() || ahead.is_empty() {
+                    real = next;
+                } else {
+                    return None;
+                }
+            }
+        }
+    }
+    Some(real)
+}
+
+/// Puts a path before all that is ahead.
+fn push(ahead: &mut Vec<OsString>, path: &Path) {
+    let steps = path.components().rev();
+    ahead.extend(steps.map(|step| step.as_os_str().to_owned()));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Where a path leads, and what is passed on the way, relative to a directory.
+    fn passed(base: &Path, path: &str) -> (Option<PathBuf>, Vec<PathBuf>) {
+        let relative = |path: &Path| path.strip_prefix(base).unwrap().to_owned();
+        let mut steps = Vec::new();
+        let end = follow(base, Path::new(path), &mut |directory: &Path, name: &OsStr| {
+            steps.push(relative(&directory.join(name)));
+        });
+        (end.as_deref().map(relative), steps)
+    }
+
+    #[test]
+    fn every_link_on_the_way_is_passed_and_so_is_what_is_missing() {
+        let guard = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(guard.path()).unwrap();
+        fs::create_dir_all(base.join("a/b")).unwrap();
+        fs::write(base.join("a/file"), "").unwrap();
+        symlink("b/../file", base.join("a/link")).unwrap();
+        symlink("a", base.join("directory")).unwrap();
+        symlink("round", base.join("round")).unwrap();
+        for (path, end, steps) in [
+            ("a/b", Some("a/b"), &["a", "a/b"][..]),
+            (
+                "directory/link",
+                Some("a/file"),
+                &["directory", "a", "a/link", "a/b", "a/file"][..],
+            ),
+            ("a/none/more", None, &["a", "a/none"][..]),
+            ("a/file/more", None, &["a", "a/file"][..]),
+        ] {
+            let (found, passed) = passed(&base, path);
+            assert_eq!(found.as_deref(), end.map(Path::new), "{path}");
+            assert_eq!(passed, steps.iter().map(PathBuf::from).collect::<Vec<_>>(), "{path}");
+        }
+        assert_eq!(passed(&base, "round").0, None);
+    }
+
+    #[test]
+    fn an_absolute_link_begins_at_the_root() {
+        let guard = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(guard.path()).unwrap();
+        symlink(&base, base.join("link")).unwrap();
+        let mut first = Vec::new();
+        let end = follow(&base, Path::new("link"), &mut |directory: &Path, _: &OsStr| {
+            first.push(directory.to_owned());
+        });
+        assert_eq!(end.as_ref(), Some(&base));
+        assert_eq!(first[..2], [base, PathBuf::from("/")]);
+    }
+}

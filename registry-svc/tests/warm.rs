@@ -1,0 +1,285 @@
+//! A change on disk is served by the very next call, however often calls and changes take turns.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[allow(dead_code, reason = "the other suites use the rest of it")]
+mod support;
+
+use std::{fmt::Display, fs, os::unix::fs::symlink};
+
+use support::Site;
+use tokio::task::JoinSet;
+use troupe_proto::{fault::reason_of, reason::Reason, registry::v1::ResolveSpawnRequest};
+
+/// How many changes each test makes.
+const ROUNDS: usize = 200;
+/// The role that changes, in the repository.
+const ROLE: &str = "repo/.codex/.agents/who.md";
+
+/// The instructions of the role that is called `who`, or why there are none.
+type Served = Result<String, Option<Reason>>;
+
+fn plain(prompt: impl Display) -> String {
+    format!("---\ndescription: d\n---\n{prompt}\n")
+}
+
+fn missing() -> Served {
+    Err(Some(Reason::TemplateNotFound))
+}
+
+async fn served(site: &Site, cwd: &str) -> Served {
+    let request = ResolveSpawnRequest {
+        cwd: site.base.join(cwd).display().to_string(),
+        ..site.spawn("who")
+    };
+    match site.resolve(request).await {
+        Ok(resolved) => Ok(resolved.instructions.trim().to_owned()),
+        Err(status) => Err(reason_of(&status)),
+    }
+}
+
+/// Changes and calls take turns. `change` is told the number of the round and answers what has to be served after it.
+async fn take_turns(cwd: &str, prepare: impl FnOnce(&Site), change: impl Fn(&Site, usize) -> Served) {
+    let site = Site::new().await;
+    prepare(&site);
+    for round in 0..ROUNDS {
+        let expected = change(&site, round);
+        assert_eq!(served(&site, cwd).await, expected, "round {round}");
+        assert_eq!(served(&site, cwd).await, expected, "round {round}, nothing changed");
+    }
+}
+
+/// Two things that take turns.
+fn one_of<T>(round: usize, even: T, odd: T) -> T {
+    if round.is_multiple_of(2) { even } else { odd }
+}
+
+/// A repository with a role of its own name.
+fn repository(site: &Site, path: &str, prompt: &str) {
+    for directory in [".git", "a"] {
+        fs::create_dir_all(site.base.join(path).join(directory)).unwrap();
+    }
+    site.write(&format!("{path}/.codex/.agents/who.md"), &plain(prompt));
+}
+
+fn rename(site: &Site, from: &str, to: &str) {
+    fs::rename(site.base.join(from), site.base.join(to)).unwrap();
+}
+
+/// Makes a link, or leads it elsewhere, at one stroke.
+fn lead(site: &Site, link: &str, target: &str) {
+    let fresh = format!("{link}.new");
+    symlink(target, site.base.join(&fresh)).unwrap();
+    rename(site, &fresh, link);
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_in_place() {
+    let change = |site: &Site, round: usize| {
+        site.write(ROLE, &plain(round));
+        Ok(round.to_string())
+    };
+    take_turns("repo/a", |_| {}, change).await;
+}
+
+#[tokio::test]
+async fn a_file_that_another_is_renamed_over() {
+    let change = |site: &Site, round: usize| {
+        site.write("repo/.codex/fresh", &plain(round));
+        rename(site, "repo/.codex/fresh", ROLE);
+        Ok(round.to_string())
+    };
+    take_turns("repo/a", |site| drop(site.write(ROLE, &plain("x"))), change).await;
+}
+
+#[tokio::test]
+async fn a_file_that_comes_and_goes() {
+    let change = |site: &Site, round: usize| {
+        let path = site.base.join(ROLE);
+        if path.exists() {
+            fs::remove_file(path).unwrap();
+            return missing();
+        }
+        site.write(ROLE, &plain(round));
+        Ok(round.to_string())
+    };
+    take_turns("repo/a", |_| {}, change).await;
+}
+
+#[tokio::test]
+async fn a_place_that_comes_and_goes() {
+    let change = |site: &Site, round: usize| {
+        let place = site.base.join("repo/a/.codex");
+        if place.exists() {
+            fs::remove_dir_all(place).unwrap();
+            return Ok("far".to_owned());
+        }
+        site.write("repo/a/.codex/.agents/who.md", &plain(round));
+        Ok(round.to_string())
+    };
+    take_turns("repo/a", |site| drop(site.write(ROLE, &plain("far"))), change).await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_repository() {
+    let change = |site: &Site, _: usize| {
+        let git = site.base.join("repo/.git");
+        if git.exists() {
+            fs::remove_dir(git).unwrap();
+            return Ok("root".to_owned());
+        }
+        fs::create_dir(git).unwrap();
+        missing()
+    };
+    let prepare = |site: &Site| drop(site.write(".codex/.agents/who.md", &plain("root")));
+    take_turns("repo/a", prepare, change).await;
+}
+
+#[tokio::test]
+async fn a_directory_above_the_repository_that_is_renamed() {
+    let prepare = |site: &Site| {
+        repository(site, "one/repo", "one");
+        repository(site, "two/repo", "two");
+    };
+    let change = |site: &Site, round: usize| {
+        let (now, before) = one_of(round, ("one", "two"), ("two", "one"));
+        if site.base.join("up").exists() {
+            rename(site, "up", before);
+        }
+        rename(site, now, "up");
+        Ok(now.to_owned())
+    };
+    take_turns("up/repo/a", prepare, change).await;
+}
+
+#[tokio::test]
+async fn a_working_directory_that_comes_and_goes() {
+    let change = |site: &Site, _: usize| {
+        let cwd = site.base.join("repo/a");
+        if cwd.exists() {
+            fs::remove_dir(cwd).unwrap();
+            return Err(Some(Reason::CwdNotFound));
+        }
+        fs::create_dir(cwd).unwrap();
+        Ok("x".to_owned())
+    };
+    take_turns("repo/a", |site| drop(site.write(ROLE, &plain("x"))), change).await;
+}
+
+#[tokio::test]
+async fn a_link_to_the_working_directory() {
+    let prepare = |site: &Site| {
+        repository(site, "one", "one");
+        repository(site, "two", "two");
+    };
+    let change = |site: &Site, round: usize| {
+        let now = one_of(round, "one", "two");
+        lead(site, "link", now);
+        Ok(now.to_owned())
+    };
+    take_turns("link/a", prepare, change).await;
+}
+
+#[tokio::test]
+async fn a_link_to_the_place() {
+    let prepare = |site: &Site| {
+        site.write("repo/one/who.md", &plain("one"));
+        site.write("repo/two/who.md", &plain("two"));
+        fs::create_dir(site.base.join("repo/.codex")).unwrap();
+    };
+    let change = |site: &Site, round: usize| {
+        let (now, target) = one_of(round, ("one", "../one"), ("two", "../two"));
+        lead(site, "repo/.codex/.agents", target);
+        Ok(now.to_owned())
+    };
+    take_turns("repo/a", prepare, change).await;
+}
+
+#[tokio::test]
+async fn a_config_map_that_is_swapped() {
+    let prepare = |site: &Site| {
+        site.write("repo/.codex/.agents/..one/who.md", &plain("one"));
+        site.write("repo/.codex/.agents/..two/who.md", &plain("two"));
+        lead(site, ROLE, "..data/who.md");
+    };
+    let change = |site: &Site, round: usize| {
+        let (now, target) = one_of(round, ("one", "..one"), ("two", "..two"));
+        lead(site, "repo/.codex/.agents/..data", target);
+        Ok(now.to_owned())
+    };
+    take_turns("repo/a", prepare, change).await;
+}
+
+#[tokio::test]
+async fn the_target_of_a_users_link() {
+    let prepare = |site: &Site| {
+        fs::create_dir_all(site.base.join("home/.codex/.agents")).unwrap();
+        lead(site, "home/.codex/.agents/who.md", "../../elsewhere/who.md");
+    };
+    let change = |site: &Site, round: usize| {
+        site.write("home/elsewhere/who.md", &plain(round));
+        Ok(round.to_string())
+    };
+    take_turns("repo/a", prepare, change).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_by_its_other_name() {
+    let prepare = |site: &Site| {
+        let path = site.write(ROLE, &plain("x"));
+        fs::hard_link(path, site.base.join("twin.md")).unwrap();
+    };
+    let change = |site: &Site, round: usize| {
+        site.write("twin.md", &plain(round));
+        Ok(round.to_string())
+    };
+    take_turns("repo/a", prepare, change).await;
+}
+
+#[tokio::test]
+async fn a_home_that_comes_late_and_goes() {
+    let prepare = |site: &Site| {
+        site.write("home/.codex/.agents/who.md", &plain("home"));
+        rename(site, "home", "away");
+    };
+    let change = |site: &Site, round: usize| {
+        let (from, to) = one_of(round, ("away", "home"), ("home", "away"));
+        rename(site, from, to);
+        one_of(round, Ok("home".to_owned()), missing())
+    };
+    take_turns("repo/a", prepare, change).await;
+}
+
+#[tokio::test]
+async fn a_footer() {
+    let site = Site::new().await;
+    for round in 0..ROUNDS {
+        let footer = format!("This is footer {round}.");
+        site.write("repo/.codex/collab/codex_system_footer.md", &footer);
+        let resolved = site.resolve(site.spawn("worker")).await.unwrap();
+        assert!(
+            resolved.blocks.iter().any(|block| block.text.contains(&footer)),
+            "{footer}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_call_hides_a_change_from_another() {
+    let site = Site::new().await;
+    site.write(ROLE, &plain("x"));
+    let mut others: JoinSet<()> = JoinSet::new();
+    for _ in 0..3 {
+        let (mut client, request) = (site.client(), site.spawn("who"));
+        others.spawn(async move {
+            loop {
+                // Half of the file may be written.
+                let _ = client.resolve_spawn(request.clone()).await;
+            }
+        });
+    }
+    for round in 0..ROUNDS {
+        site.write(ROLE, &plain(round));
+        assert_eq!(served(&site, "repo/a").await, Ok(round.to_string()));
+    }
+    others.shutdown().await;
+}
