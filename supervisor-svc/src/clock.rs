@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 use crate::domain::{
-    ids::{ApprovalId, SessionId, ThreadId},
+    ids::{ApprovalId, EdgeId, HandoffId, SessionId, ThreadId},
     time::UnixMillis,
 };
 
@@ -32,4 +32,16 @@ pub fn new_thread_id() -> ThreadId {
 #[must_use]
 pub fn new_approval_id() -> ApprovalId {
     ApprovalId::from_uuid(Uuid::now_v7())
+}
+
+/// A new edge's id.
+#[must_use]
+pub fn new_edge_id() -> EdgeId {
+    EdgeId::from_uuid(Uuid::now_v7())
+}
+
+/// A new handoff's id.
+#[must_use]
+pub fn new_handoff_id() -> HandoffId {
+    HandoffId::from_uuid(Uuid::now_v7())
 }

@@ -600,11 +600,14 @@ fn approval_event() -> impl Strategy<Value = ThreadEvent> {
         Just(ApprovalDecision::Moot),
     ];
     prop_oneof![
-        (uuid(), kind, text(), time()).prop_map(|(id, kind, subject, deadline)| ThreadEvent::ApprovalRequested {
-            approval: ApprovalId::from_uuid(id),
-            kind,
-            subject,
-            deadline,
+        (uuid(), kind, text(), time(), option::of(edge())).prop_map(|(id, kind, subject, deadline, edge)| {
+            ThreadEvent::ApprovalRequested {
+                approval: ApprovalId::from_uuid(id),
+                kind,
+                subject,
+                deadline,
+                edge,
+            }
         }),
         (uuid(), decision, actor(), text()).prop_map(|(id, decision, by, reason)| ThreadEvent::ApprovalResolved {
             approval: ApprovalId::from_uuid(id),

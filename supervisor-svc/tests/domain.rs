@@ -6,6 +6,8 @@
 mod close;
 #[path = "domain/control.rs"]
 mod control;
+#[path = "domain/graph.rs"]
+mod graph;
 #[path = "domain/laws.rs"]
 mod laws;
 #[path = "domain/model.rs"]

@@ -15,14 +15,13 @@ use troupe_proto::{
     },
     supervisor::v1::{
         AcknowledgeMailboxRequest, AttachRequest, AuthorizeToolRequest, CloseAgentRequest, CloseSessionRequest,
-        CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest,
-        GetContentRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest, GetThreadRequest, InputItem,
-        InterruptAgentRequest, Limits, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest,
-        ListEdgesRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest,
-        ResolveApprovalRequest, ResumeAgentRequest, RunnerHello, SendHandoffRequest, SendInputRequest,
-        SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest, ToolCeiling, UpdateSessionRequest,
-        UpdateThreadBudgetRequest, WaitAgentsRequest, WatchNotificationsRequest, WatchSessionsRequest,
-        WatchThreadsRequest, attach_request::Message, input_item::Item,
+        CreateSessionRequest, DeleteSessionRequest, DescribeToolsRequest, GetContentRequest, GetPromptRequest,
+        GetQuotaRequest, GetSessionRequest, GetThreadRequest, InputItem, InterruptAgentRequest, Limits,
+        ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListMailboxRequest, ListPromptsRequest,
+        ListSessionsRequest, ListSpawnableAgentsRequest, ResolveApprovalRequest, ResumeAgentRequest, RunnerHello,
+        SendInputRequest, SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest, ToolCeiling,
+        UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest, WatchNotificationsRequest,
+        WatchSessionsRequest, WatchThreadsRequest, attach_request::Message, input_item::Item,
     },
 };
 use troupe_tests::{
@@ -559,10 +558,6 @@ async fn what_is_not_built_says_so() {
         update_session UpdateSessionRequest "UpdateSession";
         delete_session DeleteSessionRequest "DeleteSession";
         update_thread_budget UpdateThreadBudgetRequest "UpdateThreadBudget";
-        create_edge CreateEdgeRequest "CreateEdge";
-        delete_edge DeleteEdgeRequest "DeleteEdge";
-        list_edges ListEdgesRequest "ListEdges";
-        send_handoff SendHandoffRequest "SendHandoff";
         list_mailbox ListMailboxRequest "ListMailbox";
         acknowledge_mailbox AcknowledgeMailboxRequest "AcknowledgeMailbox";
         list_approvals ListApprovalsRequest "ListApprovals";

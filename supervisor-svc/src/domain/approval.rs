@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     actor::Actor,
-    event::{ApprovalDecision, ApprovalKind},
+    event::{ApprovalDecision, ApprovalKind, Edge},
     ids::{ApprovalId, Sequence, ThreadId},
     time::UnixMillis,
 };
@@ -32,6 +32,8 @@ pub struct Approval {
     pub requested: UnixMillis,
     /// When it is denied by itself.
     pub deadline: UnixMillis,
+    /// The edge that is created when it is granted, where it is about one.
+    pub edge: Option<Edge>,
     /// How it was decided; `None` while it waits.
     pub verdict: Option<Verdict>,
 }

@@ -230,7 +230,7 @@ pub enum ThreadEvent {
     },
     /// It is open again.
     Resumed(Box<Resumed>),
-    /// An edge from it exists.
+    /// An edge from it exists, until it is deleted or either end is closed.
     EdgeCreated(Edge),
     /// An edge from it is gone.
     EdgeDeleted(EdgeId),
@@ -248,6 +248,8 @@ pub enum ThreadEvent {
         subject: String,
         /// When it is denied by itself.
         deadline: UnixMillis,
+        /// The edge that is created when it is granted, where it is about one.
+        edge: Option<Edge>,
     },
     /// It was decided.
     ApprovalResolved {

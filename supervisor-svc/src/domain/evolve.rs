@@ -10,7 +10,7 @@ use imbl::Vector;
 use super::{
     approval::{Approval, MAX_DECIDED, Verdict},
     event::{Event, Recorded, SessionEvent, Spawned, ThreadEvent},
-    ids::{Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId},
+    ids::{EdgeId, Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId},
     mail::{Body, Letter},
     session::Session,
     settings::Usage,
@@ -44,7 +44,7 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
         },
         Event::Thread(id, ThreadEvent::Spawned(spawned)) => spawn(session, *id, spawned, recorded),
         Event::Thread(id, event) => {
-            graph(session, event);
+            graph(session, *id, event);
             approvals(session, *id, event, recorded);
             if let Some(thread) = session.thread(*id).cloned() {
                 let mut thread = Arc::unwrap_or_clone(thread);
@@ -63,11 +63,17 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
     }
 }
 
-fn graph(session: &mut Session, event: &ThreadEvent) {
+/// Created edges. They end with either of their threads: a closed one has none, and being opened again brings none back.
+fn graph(session: &mut Session, id: ThreadId, event: &ThreadEvent) {
     if let ThreadEvent::EdgeCreated(edge) = event {
-        session.edges.insert(edge.id, Arc::new(edge.clone()));
+        session.connect(edge);
     } else if let ThreadEvent::EdgeDeleted(edge) = event {
-        session.edges.remove(edge);
+        session.disconnect(*edge);
+    } else if let ThreadEvent::Closed { .. } = event {
+        let ended: Vec<EdgeId> = session.created_edges_of(id).map(|edge| edge.id).collect();
+        for edge in ended {
+            session.disconnect(edge);
+        }
     }
 }
 
@@ -77,6 +83,7 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
         kind,
         subject,
         deadline,
+        edge,
     } = event
     {
         let requested = Approval {
@@ -87,6 +94,7 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
             sequence: recorded.sequence,
             requested: recorded.time,
             deadline: *deadline,
+            edge: edge.clone(),
             verdict: None,
         };
         session.approvals.insert(*approval, Arc::new(requested));

@@ -15,6 +15,7 @@ pub mod decide;
 pub mod effect;
 pub mod event;
 pub mod evolve;
+pub mod graph;
 pub mod ids;
 pub mod input;
 pub mod limits;

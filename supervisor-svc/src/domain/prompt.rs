@@ -1,8 +1,34 @@
 //! The task block: what an agent is told about its work and its surroundings. The other blocks come from the registry.
 
-use std::fmt::Write as _;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::Arc,
+};
 
-use super::{session::Session, settings::Mode, thread::Thread};
+use super::{
+    content::ContentRef,
+    event::{Edge, EdgeKind, Expectation, Handoff},
+    graph,
+    ids::{Sequence, ThreadId},
+    mail::{Body, Letter},
+    session::Session,
+    settings::{EdgeManagement, Mode},
+    status::{Settled, Status},
+    thread::Thread,
+};
+
+/// How many threads and how many edges a task lists at most; it says how many more there are.
+const MAX_LISTED: usize = 200;
+
+/// How much of one text of a handoff a task shows, in bytes; it says how to get at the rest.
+pub const MAX_TEXT_BYTES: usize = 16 * 1_024;
+
+/// How much mail a task shows, in bytes as [`bytes_of`] estimates them. No letter is larger, so one is always shown.
+const MAX_MAIL_BYTES: u64 = 256 * 1_024;
+
+/// What a letter takes beside its texts, in bytes.
+const LETTER_BYTES: u64 = 512;
 
 /// What a spawn said about the work beside its input.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,9 +39,41 @@ pub struct Assignment<'a> {
     pub definition_of_done: &'a str,
 }
 
-/// The task block of a thread's next turn. `messages` are the undelivered inputs as texts, oldest first.
+/// What was sent to the thread, as texts: the state only refers to them.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// The undelivered inputs, oldest first.
+    pub messages: &'a [String],
+    /// What the handoffs of [`shown_mail`] say, by their letters. One that is missing is shown by its preview.
+    pub handoffs: &'a BTreeMap<Sequence, HandoffText>,
+}
+
+/// What a handoff says; of each text at most the first [`MAX_TEXT_BYTES`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HandoffText {
+    /// Its message.
+    pub message: String,
+    /// Its JSON value; empty: none.
+    pub structured: String,
+}
+
+/// The mail that the next task shows: the oldest letters, as many as have room. The others wait for the task after it.
 #[must_use]
-pub fn task_block(session: &Session, thread: &Thread, assignment: Assignment<'_>, messages: &[String]) -> String {
+pub fn shown_mail(thread: &Thread) -> Vec<&Arc<Letter>> {
+    let mut room = MAX_MAIL_BYTES;
+    let fits = |letter: &&Arc<Letter>| match room.checked_sub(bytes_of(letter)) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    };
+    thread.mail.values().take_while(fits).collect()
+}
+
+/// The task block of a thread's next turn.
+#[must_use]
+pub fn task_block(session: &Session, thread: &Thread, assignment: Assignment<'_>, incoming: Incoming<'_>) -> String {
     let mut text = String::from("# Task\n");
     section(&mut text, "Objective", &lines(assignment.objective));
     section(&mut text, "Definition of done", &lines(assignment.definition_of_done));
@@ -25,11 +83,11 @@ pub fn task_block(session: &Session, thread: &Thread, assignment: Assignment<'_>
     };
     section(&mut text, "Mode", &[mode.to_owned()]);
     let edges = match thread.spawned.edge_management {
-        super::settings::EdgeManagement::None => "none",
-        super::settings::EdgeManagement::SelfOnly => "self",
-        super::settings::EdgeManagement::All => "all",
+        EdgeManagement::None => "none",
+        EdgeManagement::SelfOnly => "self",
+        EdgeManagement::All => "all",
     };
-    section(&mut text, "Edge management", &[edges.to_owned()]);
+    section(&mut text, "Edge management", &[format!("edgeManagement={edges}")]);
     let workspace = if thread.spawned.working_directory.is_empty() {
         &session.settings.cwd
     } else {
@@ -37,8 +95,9 @@ pub fn task_block(session: &Session, thread: &Thread, assignment: Assignment<'_>
     };
     section(&mut text, "Workspace", &lines(workspace));
     section(&mut text, "Known threads", &known_threads(session, thread));
-    section(&mut text, "Known edges", &known_edges(session));
-    section(&mut text, "Messages", messages);
+    section(&mut text, "Known edges", &known_edges(session, thread));
+    section(&mut text, "Messages", incoming.messages);
+    section(&mut text, "Handoffs", &mail(session, thread, incoming.handoffs));
     text.truncate(text.trim_end().len());
     text
 }
@@ -63,46 +122,170 @@ fn section(text: &mut String, title: &str, entries: &[String]) {
     }
 }
 
-/// The parent, the children and the thread itself: whom it can name. The whole tree would grow every prompt with the session.
+// ---- surroundings ----
+
+/// Whom it can name: itself, its parent, whoever it has an edge with, and everything below it where it manages all
+/// edges. The nearest come first where not all have room; the whole tree would grow every prompt with the session.
 fn known_threads(session: &Session, thread: &Thread) -> Vec<String> {
-    let mut known: Vec<String> = thread
-        .spawned
-        .parent
+    let edges = graph::edges_of(session, thread.id);
+    let neighbours = edges.iter().flat_map(|edge| [edge.from, edge.to]);
+    let below = match thread.spawned.edge_management {
+        EdgeManagement::None | EdgeManagement::SelfOnly => Vec::new(),
+        EdgeManagement::All => session.subtree(thread.id),
+    };
+    let ids = [thread.id]
         .into_iter()
-        .chain([thread.id])
-        .chain(thread.children.iter().copied())
+        .chain(thread.spawned.parent)
+        .chain(neighbours)
+        .chain(below.into_iter().map(|below| below.id));
+    let mut seen = BTreeSet::new();
+    let known: Vec<&Arc<Thread>> = ids
+        .filter(|id| seen.insert(*id))
         .filter_map(|id| session.thread(id))
         .filter(|known| known.status.kind().is_open())
-        .map(|known| {
-            let alias = if known.spawned.alias.is_empty() {
-                "-"
-            } else {
-                &known.spawned.alias
-            };
-            format!(
-                "{} ({}) alias={} role={} status={}{}",
-                known.display_name(),
-                known.id,
-                alias,
-                known.spawned.agent_type,
-                known.status.kind(),
-                if known.id == thread.id { " (you)" } else { "" },
-            )
-        })
         .collect();
-    known.sort();
-    known
+    let shown = known.iter().take(MAX_LISTED).map(|known| {
+        let you = if known.id == thread.id { " (you)" } else { "" };
+        format!("{}{you}", described(known))
+    });
+    listed(shown.collect(), known.len())
 }
 
-fn known_edges(session: &Session) -> Vec<String> {
-    let mut known: Vec<String> = session
-        .edges
-        .values()
-        .map(|edge| {
-            let arrow = if edge.bidirectional { "<->" } else { "->" };
-            format!("{} {arrow} {} {}", edge.from, edge.to, edge.label)
+fn described(thread: &Thread) -> String {
+    let spawned = &thread.spawned;
+    let label = if spawned.label.is_empty() {
+        thread.display_name()
+    } else {
+        spawned.label.clone()
+    };
+    let alias = if spawned.alias.is_empty() { "-" } else { &spawned.alias };
+    let (id, role, status) = (thread.id, &spawned.agent_type, thread.status.kind());
+    format!("{label} ({id}) alias={alias} role={role} status={status}")
+}
+
+/// The edges that it ends in, and those below it where it manages all.
+fn known_edges(session: &Session, thread: &Thread) -> Vec<String> {
+    let edges = match thread.spawned.edge_management {
+        EdgeManagement::None | EdgeManagement::SelfOnly => graph::edges_of(session, thread.id),
+        EdgeManagement::All => graph::edges_within(session, thread.id),
+    };
+    let shown = edges.iter().take(MAX_LISTED).map(|edge| arrow(edge));
+    listed(shown.collect(), edges.len())
+}
+
+fn arrow(edge: &Edge) -> String {
+    let arrow = if edge.bidirectional { "<->" } else { "->" };
+    let kind = match edge.kind {
+        EdgeKind::Handoff => "handoff",
+        EdgeKind::Report => "report",
+    };
+    let label = if edge.label.is_empty() {
+        String::new()
+    } else {
+        format!(" label={}", edge.label)
+    };
+    format!("{} {arrow} {} type={kind}{label}", edge.from, edge.to)
+}
+
+/// Entries in order, and how many more there are than those.
+fn listed(mut entries: Vec<String>, total: usize) -> Vec<String> {
+    entries.sort();
+    let more = total - entries.len();
+    if more > 0 {
+        entries.push(format!("... and {more} more"));
+    }
+    entries
+}
+
+// ---- mail ----
+
+fn bytes_of(letter: &Letter) -> u64 {
+    let shown = |content: &ContentRef| content.size.min(MAX_TEXT_BYTES as u64);
+    let texts = match &letter.body {
+        Body::Handoff(handoff) => {
+            let artifacts = handoff.artifacts.iter();
+            let references: usize = artifacts.map(|(kind, reference)| kind.len() + reference.len()).sum();
+            shown(&handoff.message) + handoff.structured.as_ref().map_or(0, shown) + references as u64
+        }
+        Body::Settled { status, .. } => last_word(status).len() as u64,
+    };
+    LETTER_BYTES + texts
+}
+
+/// The letters of [`shown_mail`], oldest first.
+fn mail(session: &Session, thread: &Thread, texts: &BTreeMap<Sequence, HandoffText>) -> Vec<String> {
+    let shown = shown_mail(thread);
+    let mut entries: Vec<String> = shown
+        .iter()
+        .map(|letter| match &letter.body {
+            Body::Handoff(sent) => handoff(session, sent, texts.get(&letter.sequence)),
+            Body::Settled { child, status } => {
+                let word = last_word(status);
+                let colon = if word.is_empty() { "" } else { ": " };
+                format!("{} is {}{colon}{word}", named(session, *child), status.kind())
+            }
         })
         .collect();
-    known.sort();
-    known
+    let more = thread.mail.len() - shown.len();
+    if more > 0 {
+        entries.push(format!("... and {more} more, which come with your next task"));
+    }
+    entries
+}
+
+fn handoff(session: &Session, handoff: &Handoff, text: Option<&HandoffText>) -> String {
+    let mut entry = format!("from {}", named(session, handoff.from));
+    if let Some((ok, reason)) = &handoff.verdict {
+        entry.push_str(if *ok { "; ok" } else { "; not ok" });
+        if !reason.is_empty() {
+            let _ = write!(entry, ": {reason}");
+        }
+    }
+    let expected = match handoff.expectation {
+        Expectation::None => "none",
+        Expectation::Optional => "optional",
+        Expectation::Required => "required",
+    };
+    let _ = write!(entry, "; response={expected}");
+    if let Some(reply_to) = handoff.reply_to {
+        let _ = write!(entry, " to {}", named(session, reply_to));
+    }
+    if !handoff.context_ref.is_empty() {
+        let _ = write!(entry, "; context={}", handoff.context_ref);
+    }
+    let message = text.map_or(&handoff.message.preview, |text| &text.message);
+    let _ = write!(entry, "\n{}", whole_or_cut(message, &handoff.message));
+    if let Some(content) = &handoff.structured {
+        let structured = text.map_or(&content.preview, |text| &text.structured);
+        let _ = write!(entry, "\nstructured: {}", whole_or_cut(structured, content));
+    }
+    for (kind, reference) in &handoff.artifacts {
+        let _ = write!(entry, "\nartifact: {kind} {reference}");
+    }
+    entry
+}
+
+/// A text, and where it is cut, what it is cut from.
+fn whole_or_cut(text: &str, content: &ContentRef) -> String {
+    if text.len() as u64 >= content.size {
+        text.to_owned()
+    } else {
+        format!("{text}\n[cut; all {} bytes are content {}]", content.size, content.digest)
+    }
+}
+
+fn last_word(status: &Status) -> &str {
+    match status {
+        Status::Settled(Settled::Completed { message, .. }) => message.as_deref().unwrap_or_default(),
+        Status::Settled(Settled::Errored { message, .. }) => message,
+        Status::Settled(Settled::Interrupted { reason }) | Status::Shutdown { reason, .. } => reason,
+        Status::Queued | Status::AwaitingApproval | Status::PendingInit | Status::Running => "",
+    }
+}
+
+fn named(session: &Session, id: ThreadId) -> String {
+    match session.thread(id) {
+        Some(thread) => format!("{} ({id})", thread.display_name()),
+        None => id.to_string(),
+    }
 }

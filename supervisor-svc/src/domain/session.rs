@@ -2,7 +2,8 @@
 //! published state cost what differs between them.
 //!
 //! Invariant: the indices (`holding`, `queue`, `starting`, `order`, `aliases`, `open`) are functions of `threads`;
-//! `Session::put` is the only place that changes either.
+//! `Session::put` is the only place that changes either. `edges_at` is a function of `edges`; `Session::connect` and
+//! `Session::disconnect` alone change them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,11 +42,12 @@ pub struct Session {
     pub updated: UnixMillis,
     /// The sequence of its last event.
     pub sequence: Sequence,
-    /// The edges that were created. One between each parent and child is there without an event.
+    /// The edges that were created, all between open threads. One between each parent and child is there without an event.
     pub edges: OrdMap<EdgeId, Arc<Edge>>,
     /// What waits for an operator, and what was decided lately.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
     pub(super) root: Option<ThreadId>,
+    edges_at: OrdMap<ThreadId, OrdSet<EdgeId>>,
     threads: OrdMap<ThreadId, Arc<Thread>>,
     order: OrdMap<Sequence, ThreadId>,
     holding: OrdSet<ThreadId>,
@@ -79,6 +81,7 @@ impl Session {
             edges: OrdMap::new(),
             approvals: OrdMap::new(),
             root: None,
+            edges_at: OrdMap::new(),
             threads: OrdMap::new(),
             order: OrdMap::new(),
             holding: OrdSet::new(),
@@ -203,6 +206,12 @@ impl Session {
         found
     }
 
+    /// The created edges that end in a thread, in the order of their ids.
+    pub fn created_edges_of(&self, id: ThreadId) -> impl Iterator<Item = &Arc<Edge>> {
+        let ids = self.edges_at.get(&id).into_iter().flatten();
+        ids.filter_map(|id| self.edges.get(id))
+    }
+
     /// What all threads spent, closed ones included.
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -216,6 +225,29 @@ impl Session {
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         !self.holding.is_empty() || !self.starting.is_empty() || !self.queue.is_empty() || !self.fences.is_empty()
+    }
+
+    /// Takes up an edge.
+    pub(super) fn connect(&mut self, edge: &Edge) {
+        for end in [edge.from, edge.to] {
+            self.edges_at.entry(end).or_default().insert(edge.id);
+        }
+        self.edges.insert(edge.id, Arc::new(edge.clone()));
+    }
+
+    /// Drops an edge.
+    pub(super) fn disconnect(&mut self, id: EdgeId) {
+        let Some(edge) = self.edges.remove(&id) else {
+            return;
+        };
+        for end in [edge.from, edge.to] {
+            if let Some(edges) = self.edges_at.get_mut(&end) {
+                edges.remove(&id);
+                if edges.is_empty() {
+                    self.edges_at.remove(&end);
+                }
+            }
+        }
     }
 
     /// Replaces a thread and keeps the indices in step.

@@ -89,6 +89,16 @@ pub(super) fn optional_id<T: FromStr>(field: &'static str, value: &str) -> Resul
     }
 }
 
+/// The name of a thread, its id or its alias, that must be there.
+pub(super) fn thread_name<'a>(field: &'static str, value: &'a str) -> Result<&'a str, Status> {
+    text(field, value, ALIAS_BYTES)?;
+    let name = value.trim();
+    if name.is_empty() {
+        return Err(bad(field, format!("{field} is required; give an id or an alias")));
+    }
+    Ok(name)
+}
+
 /// A value of an enumeration; UNSPECIFIED is the default that the API documents.
 pub(super) fn choice<E: WireEnum>(field: &'static str, number: i32) -> Result<E, Status> {
     E::from_number(number).map_err(|unknown| bad(field, format!("{field}: {unknown}")))

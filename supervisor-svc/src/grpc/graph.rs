@@ -1,24 +1,294 @@
 //! Edges and handoffs.
 
+use bytes::Bytes;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, unbuilt};
+use super::{SupervisorService, call::Call, check, page::Page};
+use crate::{
+    clock,
+    domain::{
+        authority,
+        command::Command,
+        content::{ContentRef, preview},
+        event::{Edge, Handoff},
+        graph,
+        ids::{EdgeId, HandoffId, ThreadId},
+        refusal::{GuardedVerb, Refusal},
+        session::Session,
+    },
+    session::{Done, digest},
+    store::Content,
+    wire::parts::{edge_to_pb, handoff_to_pb},
+};
+
+/// The longest text of a handoff: its message, and its JSON value.
+const TEXT_BYTES: usize = 1_024 * 1_024;
+/// The most artifacts of a handoff.
+const ARTIFACTS: usize = 64;
+/// The longest reference: to an artifact, and to what a handoff is about.
+const REFERENCE_BYTES: usize = 1_024;
+/// The most bytes that the types and references of all artifacts of a handoff have: they stand in one record.
+const ARTIFACTS_BYTES: usize = 8 * 1_024;
 
 impl SupervisorService {
-    pub(super) async fn connect(&self, _: Request<pb::CreateEdgeRequest>) -> Result<pb::CreateEdgeResponse, Status> {
-        Err(unbuilt::method("CreateEdge"))
+    pub(super) async fn connect(
+        &self,
+        request: Request<pb::CreateEdgeRequest>,
+    ) -> Result<pb::CreateEdgeResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let request_id = std::mem::take(&mut request.request_id);
+        let ends = [
+            check::thread_name("from_thread_id", &request.from_thread_id)?,
+            check::thread_name("to_thread_id", &request.to_thread_id)?,
+        ];
+        let by_id: Option<ThreadId> = ends.iter().find_map(|name| name.parse().ok());
+        let handle = self
+            .session_for(&call, &request.session_id, by_id, GuardedVerb::Act)
+            .await?;
+        let state = handle.state();
+        let [from, to] = ends.map(|name| end(&state, &call, name));
+        let (from, to) = (from?, to?);
+        let remember = call.remember("CreateEdge", &request_id, &request)?;
+        check::text("label", &request.label, check::NAME_BYTES)?;
+        let edge = Edge {
+            id: clock::new_edge_id(),
+            from,
+            to,
+            bidirectional: !request.one_way,
+            kind: check::choice("kind", request.kind)?,
+            label: request.label.trim().to_owned(),
+        };
+        let command = Command::CreateEdge {
+            caller: call.caller.clone(),
+            edge: edge.clone(),
+            approval: clock::new_approval_id(),
+        };
+        let done = handle
+            .execute(command, call.origin(&request_id), remember, Vec::new())
+            .await?;
+        Ok(connected(&done, edge))
     }
 
-    pub(super) async fn disconnect(&self, _: Request<pb::DeleteEdgeRequest>) -> Result<pb::DeleteEdgeResponse, Status> {
-        Err(unbuilt::method("DeleteEdge"))
+    pub(super) async fn disconnect(
+        &self,
+        request: Request<pb::DeleteEdgeRequest>,
+    ) -> Result<pb::DeleteEdgeResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let request_id = std::mem::take(&mut request.request_id);
+        let edge: EdgeId = check::id("edge_id", &request.edge_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, None, GuardedVerb::Act)
+            .await?;
+        // A retry finds the edge gone, so only what the caller is can be checked before it is recognised.
+        if let Some(own) = call.caller.thread() {
+            authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own)?;
+        }
+        let remember = call.remember("DeleteEdge", &request_id, &request)?;
+        let command = Command::DeleteEdge {
+            caller: call.caller.clone(),
+            edge,
+        };
+        handle
+            .execute(command, call.origin(&request_id), remember, Vec::new())
+            .await?;
+        Ok(pb::DeleteEdgeResponse {})
     }
 
-    pub(super) async fn edges(&self, _: Request<pb::ListEdgesRequest>) -> Result<pb::ListEdgesResponse, Status> {
-        Err(unbuilt::method("ListEdges"))
+    pub(super) async fn edges(&self, request: Request<pb::ListEdgesRequest>) -> Result<pb::ListEdgesResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
+        request.page_size = 0;
+        let page = Page::of(size, &token, &request, &call.scope)?;
+        let named = check::optional_id("thread_id", &request.thread_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let around = Self::thread_or_own(&call, &handle, named)?;
+        let state = handle.state();
+        authority::authorize(&state, &call.caller, "ListEdges", around)?;
+        let found = match named {
+            Some(thread) => graph::edges_of(&state, thread),
+            None => graph::edges_within(&state, around),
+        };
+        let (edges, next_page_token) = page.cut(&found, |edge| edge_to_pb(edge));
+        Ok(pb::ListEdgesResponse { edges, next_page_token })
     }
 
-    pub(super) async fn hand_off(&self, _: Request<pb::SendHandoffRequest>) -> Result<pb::SendHandoffResponse, Status> {
-        Err(unbuilt::method("SendHandoff"))
+    pub(super) async fn hand_off(
+        &self,
+        request: Request<pb::SendHandoffRequest>,
+    ) -> Result<pb::SendHandoffResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let request_id = std::mem::take(&mut request.request_id);
+        let receiver = check::thread_name("to_thread_id", &request.to_thread_id)?;
+        let named: Option<ThreadId> = check::optional_id("from_thread_id", &request.from_thread_id)?;
+        let from = named
+            .or_else(|| call.caller.thread())
+            .ok_or_else(|| check::bad("from_thread_id", "from_thread_id is required: an operator has no thread"))?;
+        let handle = self
+            .session_for(&call, &request.session_id, Some(from), GuardedVerb::Act)
+            .await?;
+        let state = handle.state();
+        authority::authorize(&state, &call.caller, "SendHandoff", from)?;
+        let to = graph::find(&state, &call.caller, receiver, graph::no_edge(from))?;
+        let reply_to = reply_to(&state, &call, from, &request.reply_to_thread_id)?;
+        let remember = call.remember("SendHandoff", &request_id, &request)?;
+        let (handoff, contents) = take_handoff(request, from, to, reply_to)?;
+        let command = Command::SendHandoff {
+            caller: call.caller.clone(),
+            handoff: Box::new(handoff.clone()),
+        };
+        let done = handle
+            .execute(command, call.origin(&request_id), remember, contents)
+            .await?;
+        // The letter may be read and gone when a retry is answered, so the answer is made of the request.
+        let sent = Handoff {
+            id: done.outcome.other.map_or(handoff.id, HandoffId::from_uuid),
+            ..handoff
+        };
+        Ok(pb::SendHandoffResponse {
+            handoff: Some(handoff_to_pb(&sent)),
+        })
     }
+}
+
+/// An end of an edge, if the caller may act on it.
+fn end(session: &Session, call: &Call, name: &str) -> Result<ThreadId, Refusal> {
+    let hidden = Refusal::OutsideSubtree(GuardedVerb::Act);
+    let id = graph::find(session, &call.caller, name, hidden)?;
+    authority::authorize(session, &call.caller, "CreateEdge", id).map(|thread| thread.id)
+}
+
+/// The edge that the wish for `wanted` came to, or the approval that it waits for. One that is neither was there once,
+/// and is told again to who asks again.
+fn connected(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
+    let id = done.outcome.other.map_or(wanted.id, EdgeId::from_uuid);
+    let present = graph::edge(&done.session, id);
+    match (present, graph::approval_of(&done.session, id)) {
+        (Some(edge), _) => pb::CreateEdgeResponse {
+            edge: Some(edge_to_pb(&edge)),
+            approval_id: String::new(),
+        },
+        (None, Some(approval)) => pb::CreateEdgeResponse {
+            edge: None,
+            approval_id: approval.id.to_string(),
+        },
+        (None, None) => pb::CreateEdgeResponse {
+            edge: Some(edge_to_pb(&Edge { id, ..wanted })),
+            approval_id: String::new(),
+        },
+    }
+}
+
+/// Who shall be answered, if the request says.
+fn reply_to(session: &Session, call: &Call, from: ThreadId, name: &str) -> Result<Option<ThreadId>, Status> {
+    if name.trim().is_empty() {
+        return Ok(None);
+    }
+    let name = check::thread_name("reply_to_thread_id", name)?;
+    let found = graph::find(session, &call.caller, name, graph::unknown_reply_to(from))?;
+    Ok(Some(found))
+}
+
+/// A handoff and its texts, checked.
+fn take_handoff(
+    request: pb::SendHandoffRequest,
+    from: ThreadId,
+    to: ThreadId,
+    reply_to: Option<ThreadId>,
+) -> Result<(Handoff, Vec<Content>), Status> {
+    if request.message.trim().is_empty() {
+        return Err(Refusal::InvalidInput("Empty message can't be sent to an agent").into());
+    }
+    let (message, content) = text("message", request.message)?;
+    let mut contents = vec![content];
+    let structured = if request.structured_json.trim().is_empty() {
+        None
+    } else {
+        let (structured, content) = text("structured_json", request.structured_json)?;
+        is_json(&content.bytes)?;
+        contents.push(content);
+        Some(structured)
+    };
+    check::text("ok_reason", &request.ok_reason, check::REASON_BYTES)?;
+    if request.ok.is_none() && !request.ok_reason.is_empty() {
+        return Err(check::bad("ok_reason", "ok_reason says why ok is as it is; give ok too"));
+    }
+    check::text("context_ref", &request.context_ref, REFERENCE_BYTES)?;
+    let handoff = Handoff {
+        id: clock::new_handoff_id(),
+        from,
+        to,
+        message,
+        structured,
+        artifacts: take_artifacts(request.artifacts)?,
+        verdict: request.ok.map(|ok| (ok, request.ok_reason)),
+        expectation: check::choice("expectation", request.expectation)?,
+        reply_to,
+        context_ref: request.context_ref,
+    };
+    Ok((handoff, contents))
+}
+
+fn take_artifacts(artifacts: Vec<pb::ArtifactRef>) -> Result<Vec<(String, String)>, Status> {
+    if artifacts.len() > ARTIFACTS {
+        return Err(check::bad(
+            "artifacts",
+            format!("{} artifacts; at most {ARTIFACTS} are allowed", artifacts.len()),
+        ));
+    }
+    for artifact in &artifacts {
+        if artifact.r#type.trim().is_empty() || artifact.r#ref.trim().is_empty() {
+            return Err(check::bad("artifacts", "an artifact needs both type and ref"));
+        }
+        check::text("artifacts", &artifact.r#type, check::NAME_BYTES)?;
+        check::text("artifacts", &artifact.r#ref, REFERENCE_BYTES)?;
+    }
+    let bytes: usize = artifacts
+        .iter()
+        .map(|artifact| artifact.r#type.len() + artifact.r#ref.len())
+        .sum();
+    if bytes > ARTIFACTS_BYTES {
+        return Err(check::bad(
+            "artifacts",
+            format!("the artifacts have {bytes} bytes together; at most {ARTIFACTS_BYTES} are allowed"),
+        ));
+    }
+    Ok(artifacts
+        .into_iter()
+        .map(|artifact| (artifact.r#type, artifact.r#ref))
+        .collect())
+}
+
+/// A text of a handoff as content.
+fn text(field: &'static str, text: String) -> Result<(ContentRef, Content), Status> {
+    if text.len() > TEXT_BYTES {
+        return Err(check::bad(
+            field,
+            format!("{field} has {} bytes; at most {TEXT_BYTES} are allowed", text.len()),
+        ));
+    }
+    let preview = preview(&text);
+    let bytes = Bytes::from(text);
+    let reference = ContentRef {
+        digest: digest(&bytes),
+        size: bytes.len() as u64,
+        preview,
+    };
+    let content = Content {
+        digest: reference.digest,
+        bytes,
+    };
+    Ok((reference, content))
+}
+
+fn is_json(bytes: &[u8]) -> Result<(), Status> {
+    serde_json::from_slice::<serde_json::Value>(bytes)
+        .map(|_| ())
+        .map_err(|error| check::bad("structured_json", format!("structured_json is not JSON: {error}")))
 }

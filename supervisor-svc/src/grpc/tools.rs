@@ -18,8 +18,6 @@ use crate::{
 
 /// Tools that need a child: not offered at the limit of the depth.
 const SPAWN_TOOLS: &[&str] = &["spawn_agent", "spawn_node", "list_agents"];
-/// Tools whose calls this release answers NOT_BUILT: whoever was offered them would only fail.
-const UNBUILT_TOOLS: &[&str] = &["create_edge", "send_handoff"];
 /// How many names of a spawn_list the registry is asked about; more than a hint has.
 const MAX_ROLES: usize = 1_000;
 
@@ -108,7 +106,7 @@ impl SupervisorService {
 
 fn is_offered(session: &Session, thread: &Thread, tool: &str) -> bool {
     let too_deep = SPAWN_TOOLS.contains(&tool) && !limits::may_spawn(session, thread);
-    !too_deep && !UNBUILT_TOOLS.contains(&tool) && thread.effective.allows(tool)
+    !too_deep && thread.effective.allows(tool)
 }
 
 fn shown(agent: &registry::Agent) -> pb::SpawnableAgent {

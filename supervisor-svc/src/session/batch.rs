@@ -16,6 +16,7 @@ use crate::{
         decide,
         event::{Event, Recorded, ThreadEvent},
         evolve,
+        graph,
         ids::{Epoch, Sequence, ThreadId},
         session::Session,
         time::UnixMillis,
@@ -210,7 +211,7 @@ impl Draft {
             | Command::SetNote { target, .. }
             | Command::UpdateBudget { target, .. }
             | Command::AcknowledgeMail { target, .. } => about(*target),
-            Command::CreateEdge { edge, .. } => made(edge.id.as_uuid()),
+            Command::CreateEdge { caller, edge, .. } => made(graph::answer_to(&self.working, caller, edge).as_uuid()),
             Command::SendHandoff { handoff, .. } => made(handoff.id.as_uuid()),
             Command::ResolveApproval { approval, .. } => made(approval.as_uuid()),
             Command::FailSpawn { .. }

@@ -1,7 +1,7 @@
 //! Handing a turn to a runner: choose one, put the prompt together, record it, and send it when it is durable. Runs beside
 //! the actor, which it never blocks.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -17,11 +17,12 @@ use super::{
 use crate::{
     domain::{
         command::{Command, Dispatch},
-        content::{ContentRef, preview},
+        content::{ContentRef, preview, truncate},
         event::{BlockKind, BlockRef, PromptExtent},
         ids::{Digest, Generation, RunnerId, Sequence, ThreadId},
         limits,
-        prompt::{self, Assignment},
+        mail::Body,
+        prompt::{self, Assignment, HandoffText, Incoming},
         session::Session,
         settings::PromptLog,
         thread::{LatestTurn, Thread},
@@ -105,11 +106,9 @@ impl Job {
             inputs: self.thread.pending_inputs.iter().map(|input| input.number).collect(),
             blocks: prompt.refs.clone(),
             extent: self.extent,
-            mail_up_to: self
-                .thread
-                .mail
-                .get_max()
-                .map_or(Sequence::ZERO, |(sequence, _)| *sequence),
+            mail_up_to: prompt::shown_mail(&self.thread)
+                .last()
+                .map_or(Sequence::ZERO, |letter| letter.sequence),
         }));
         let done = self
             .handle
@@ -156,7 +155,12 @@ impl Job {
                 .find(|text| !text.is_empty())
                 .unwrap_or_default(),
         };
-        let task = prompt::task_block(&self.session, &self.thread, assignment, &messages);
+        let handoffs = self.handoffs().await?;
+        let incoming = Incoming {
+            messages: &messages,
+            handoffs: &handoffs,
+        };
+        let task = prompt::task_block(&self.session, &self.thread, assignment, incoming);
         let mut texts: Vec<(BlockKind, String)> = resolved
             .blocks
             .iter()
@@ -209,14 +213,40 @@ impl Job {
         Ok(prompt)
     }
 
+    /// What the handoffs say that the prompt shows.
+    async fn handoffs(&self) -> Result<BTreeMap<Sequence, HandoffText>, Failure> {
+        let mut texts = BTreeMap::new();
+        for letter in prompt::shown_mail(&self.thread) {
+            if let Body::Handoff(handoff) = &letter.body {
+                let structured = match &handoff.structured {
+                    Some(content) => self.beginning(content).await?,
+                    None => String::new(),
+                };
+                let message = self.beginning(&handoff.message).await?;
+                texts.insert(letter.sequence, HandoffText { message, structured });
+            }
+        }
+        Ok(texts)
+    }
+
+    /// As much of a text as a prompt shows.
+    async fn beginning(&self, content: &ContentRef) -> Result<String, Failure> {
+        let bytes = self.bytes(content).await?;
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(truncate(&text, prompt::MAX_TEXT_BYTES).to_owned())
+    }
+
     async fn read<M: prost::Message + Default>(&self, content: &ContentRef) -> Result<M, Failure> {
-        let bytes = self
-            .context
+        let bytes = self.bytes(content).await?;
+        M::decode(bytes).map_err(|error| Failure::Corrupt(format!("content {}: {error}", content.digest)))
+    }
+
+    async fn bytes(&self, content: &ContentRef) -> Result<Bytes, Failure> {
+        self.context
             .store
             .content(self.session.id, content.digest)
             .await?
-            .ok_or_else(|| Failure::Corrupt(format!("content {} is missing", content.digest)))?;
-        M::decode(bytes).map_err(|error| Failure::Corrupt(format!("content {}: {error}", content.digest)))
+            .ok_or_else(|| Failure::Corrupt(format!("content {} is missing", content.digest)))
     }
 
     fn send(&self, thread: &Thread, prompt: Prompt) {

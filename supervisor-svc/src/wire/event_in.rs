@@ -127,6 +127,7 @@ pub fn event_from_pb(thread: Option<ThreadId>, kind: Kind, private: Private) -> 
             kind: ApprovalKind::from_number(requested.kind)?,
             subject: requested.subject,
             deadline: stored_time(requested.deadline, "the deadline")?,
+            edge: requested.edge.map(stored_edge).transpose()?,
         }),
         Kind::ApprovalResolved(resolved) => about_thread(ThreadEvent::ApprovalResolved {
             approval: stored_text(&resolved.approval_id, "an approval's id")?,

@@ -154,11 +154,13 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
             kind,
             subject,
             deadline,
+            edge,
         } => Kind::ApprovalRequested(pb::ApprovalRequested {
             approval_id: approval.to_string(),
             kind: kind.number(),
             subject: subject.clone(),
             deadline: Some(time_to_pb(*deadline)),
+            edge: edge.as_ref().map(edge_to_pb),
         }),
         ThreadEvent::ApprovalResolved {
             approval,

@@ -6,9 +6,10 @@ use supervisor_svc::domain::{
     actor::Caller,
     command::Command,
     decide::follow_ups,
-    event::{Event, Recorded, ThreadEvent},
+    event::{Edge, Event, Recorded, ThreadEvent},
     evolve::evolve,
-    ids::{ThreadId, Turn},
+    graph::MAX_EDGES,
+    ids::{EdgeId, ThreadId, Turn},
     session::Session,
     settings::SlotRelease,
     status::{StatusKind, Step},
@@ -41,6 +42,7 @@ pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools
             step_is_legal(&earlier, *id, event, &state);
             nothing_starts_under_a_fence(&earlier, *id, event);
             nobody_overtakes_the_queue(&earlier, *id, event);
+            nothing_is_handed_over_without_an_edge(&earlier, event);
             if let ThreadEvent::Spawned(_) | ThreadEvent::Resumed(_) = event {
                 rights_only_shrink(&earlier, *id, &state, tools);
             }
@@ -100,6 +102,9 @@ fn nothing_starts_under_a_fence(before: &Session, id: ThreadId, event: &ThreadEv
         | ThreadEvent::TurnDispatched { .. }
         | ThreadEvent::TurnStarted { .. }
         | ThreadEvent::CloseRequested(_)
+        | ThreadEvent::EdgeCreated(_)
+        | ThreadEvent::EdgeDeleted(_)
+        | ThreadEvent::HandoffSent(_)
         | ThreadEvent::Resumed(_) => Some(id),
         _ => None,
     };
@@ -126,6 +131,24 @@ fn nobody_overtakes_the_queue(before: &Session, id: ThreadId, event: &ThreadEven
         }
         _ => {}
     }
+}
+
+/// CONTRACT.md §3.4: parent and child may talk, everybody else needs an edge that leads there.
+fn nothing_is_handed_over_without_an_edge(before: &Session, event: &ThreadEvent) {
+    let ThreadEvent::HandoffSent(handoff) = event else {
+        return;
+    };
+    let (from, to) = (handoff.from, handoff.to);
+    let is_child = |id, of| {
+        let thread = before.thread(id).expect("both ends exist");
+        thread.spawned.parent == Some(of)
+    };
+    let leads = |edge: &Edge| {
+        let backwards = edge.bidirectional && (edge.to, edge.from) == (from, to);
+        (edge.from, edge.to) == (from, to) || backwards
+    };
+    let leads_there = is_child(from, to) || is_child(to, from) || before.edges.values().any(|edge| leads(edge));
+    assert!(leads_there, "a handoff went from {from} to {to} without an edge");
 }
 
 fn rights_only_shrink(before: &Session, id: ThreadId, after: &Session, tools: &[String]) {
@@ -179,6 +202,7 @@ pub fn of_state(session: &Session) {
         turn_fits(thread);
     }
     indices_are_functions_of_the_threads(session);
+    edges_join_open_threads(session);
     assert!(follow_ups(session).is_empty(), "something was left to follow");
     let root = session
         .root_id()
@@ -315,6 +339,24 @@ fn indices_are_functions_of_the_threads(session: &Session) {
     }
 }
 
+fn edges_join_open_threads(session: &Session) {
+    assert!(session.edges.len() <= MAX_EDGES, "too many edges");
+    for edge in session.edges.values() {
+        assert_ne!(edge.from, edge.to);
+        for end in [edge.from, edge.to] {
+            let thread = session.thread(end).expect("an edge ends in threads that exist");
+            assert!(thread.status.kind().is_open(), "edge {} ends in a closed thread", edge.id);
+        }
+    }
+    for thread in session.in_spawn_order() {
+        let found: Vec<EdgeId> = session.created_edges_of(thread.id).map(|edge| edge.id).collect();
+        let edges = session.edges.values();
+        let expected = edges.filter(|edge| edge.from == thread.id || edge.to == thread.id);
+        let expected: Vec<EdgeId> = expected.map(|edge| edge.id).collect();
+        assert_eq!(found, expected, "edges of {}", thread.id);
+    }
+}
+
 /// CONTRACT.md §3.1: active threads hold a slot, under `slot_release = CLOSE` settled ones too; the root never.
 fn holds_slot(session: &Session, thread: &Thread) -> bool {
     let kind = thread.status.kind();
@@ -338,7 +380,10 @@ pub fn of_authority(session: &Session, command: &Command, decided: &[Recorded]) 
         | Command::Interrupt { caller, .. }
         | Command::Close { caller, .. }
         | Command::Resume { caller, .. }
-        | Command::SetNote { caller, .. } => caller,
+        | Command::SetNote { caller, .. }
+        | Command::CreateEdge { caller, .. }
+        | Command::DeleteEdge { caller, .. }
+        | Command::SendHandoff { caller, .. } => caller,
         _ => return,
     };
     if let Caller::Thread { id: own, .. } = caller {

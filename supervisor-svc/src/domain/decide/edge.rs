@@ -1,14 +1,19 @@
-//! Edges between threads.
+//! Creating and deleting edges.
 
 use crate::domain::{
     actor::Caller,
-    event::{Edge, Event},
-    ids::{ApprovalId, EdgeId},
-    refusal::Refusal,
+    approval::APPROVAL_TIMEOUT,
+    authority,
+    event::{ApprovalKind, Edge, EdgeKind, Event, ThreadEvent},
+    graph::{self, MAX_EDGES},
+    ids::{ApprovalId, EdgeId, ThreadId},
+    refusal::{GuardedVerb, Refusal},
     session::Session,
     time::UnixMillis,
 };
 
+/// Creates the edge, or asks an operator for it where the caller has to. Nothing if one like it is there or waits
+/// already, see [`graph::answer_to`].
 pub(super) fn create(
     session: &Session,
     caller: &Caller,
@@ -16,11 +21,106 @@ pub(super) fn create(
     approval: ApprovalId,
     now: UnixMillis,
 ) -> Result<Vec<Event>, Refusal> {
-    let _ = (session, caller, edge, approval, now);
-    Ok(Vec::new())
+    for end in [edge.from, edge.to] {
+        authority::authorize(session, caller, "CreateEdge", end)?;
+    }
+    graph::may_manage(session, caller, edge)?;
+    let Some(created) = make(session, edge)? else {
+        return Ok(Vec::new());
+    };
+    let Some(asking) = graph::asking(session, caller) else {
+        return Ok(vec![created]);
+    };
+    if graph::waiting_like(session, edge).is_some() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Event::Thread(
+        asking.id,
+        ThreadEvent::ApprovalRequested {
+            approval,
+            kind: ApprovalKind::Edge,
+            subject: subject(session, edge),
+            deadline: now.plus(APPROVAL_TIMEOUT),
+            edge: Some(edge.clone()),
+        },
+    )])
 }
 
-pub(super) fn delete(session: &Session, caller: &Caller, edge: EdgeId) -> Result<Vec<Event>, Refusal> {
-    let _ = (session, caller, edge);
-    Ok(Vec::new())
+/// What makes an edge whose creation nobody has to be asked about any more; nothing if one like it is there.
+///
+/// # Errors
+/// If an end is the other one too, is closed or closing, or the session has as many edges as it may.
+pub(super) fn make(session: &Session, edge: &Edge) -> Result<Option<Event>, Refusal> {
+    if edge.from == edge.to {
+        return Err(Refusal::InvalidArgument {
+            field: "to_thread_id",
+            message: format!("an edge joins two agents; both ends are {}", edge.to),
+        });
+    }
+    for end in [edge.from, edge.to] {
+        let thread = session
+            .thread(end)
+            .ok_or_else(|| Refusal::ThreadNotFound(end.to_string()))?;
+        super::takes_part(session, thread)?;
+    }
+    if graph::like(session, edge).is_some() {
+        return Ok(None);
+    }
+    let waiting = graph::waiting(session).filter(|waiting| waiting.id != edge.id).count();
+    if session.edges.len() + waiting >= MAX_EDGES {
+        return Err(Refusal::LimitExceeded {
+            limit: "max_edges",
+            message: format!("edge limit reached (max {MAX_EDGES}); delete edges that are no longer needed"),
+        });
+    }
+    Ok(Some(Event::Thread(edge.from, ThreadEvent::EdgeCreated(edge.clone()))))
+}
+
+/// Deletes a created edge.
+pub(super) fn delete(session: &Session, caller: &Caller, id: EdgeId) -> Result<Vec<Event>, Refusal> {
+    let Some(edge) = graph::edge(session, id) else {
+        return Err(no_such_edge(session, caller, id));
+    };
+    for end in [edge.from, edge.to] {
+        authority::authorize(session, caller, "DeleteEdge", end)?;
+    }
+    graph::may_manage(session, caller, &edge)?;
+    if !session.edges.contains_key(&id) {
+        return Err(Refusal::IllegalState(format!(
+            "edge {id} joins agent {} to its parent and goes with it; it cannot be deleted, only the agent closed",
+            edge.to
+        )));
+    }
+    // A fenced thread records nothing but its end, and its edges end with it.
+    if session.is_closing(edge.from) {
+        return Err(Refusal::ThreadClosing(edge.from));
+    }
+    Ok(vec![Event::Thread(edge.from, ThreadEvent::EdgeDeleted(id))])
+}
+
+/// A thread is told the same of an edge outside its subtree.
+fn no_such_edge(session: &Session, caller: &Caller, id: EdgeId) -> Refusal {
+    match caller {
+        Caller::Operator { .. } => Refusal::Missing {
+            what: "edge",
+            id: id.to_string(),
+        },
+        Caller::Thread { .. } => match authority::fresh(session, caller) {
+            Ok(_) => Refusal::OutsideSubtree(GuardedVerb::Act),
+            Err(stale) => stale,
+        },
+    }
+}
+
+fn subject(session: &Session, edge: &Edge) -> String {
+    let name = |id: ThreadId| {
+        session
+            .thread(id)
+            .map_or_else(|| id.to_string(), |thread| thread.display_name())
+    };
+    let kind = match edge.kind {
+        EdgeKind::Handoff => "handoff",
+        EdgeKind::Report => "report",
+    };
+    format!("Create edge: {} -> {} ({kind})", name(edge.from), name(edge.to))
 }

@@ -1,13 +1,59 @@
 //! Handoffs along edges.
 
+use std::sync::Arc;
+
 use crate::domain::{
     actor::Caller,
-    event::{Event, Handoff},
+    authority,
+    event::{Event, Handoff, ThreadEvent},
+    graph,
+    mail::{Body, MAX_HANDOFFS},
     refusal::Refusal,
     session::Session,
+    thread::Thread,
 };
 
+/// Sends the handoff into its receiver's mailbox. The receiver may lie outside the caller's subtree: what leads there
+/// is the edge. A paused session holds nothing back: a handoff starts no turn by itself.
 pub(super) fn send(session: &Session, caller: &Caller, handoff: &Handoff) -> Result<Vec<Event>, Refusal> {
-    let _ = (session, caller, handoff);
-    Ok(Vec::new())
+    let sender = authority::authorize(session, caller, "SendHandoff", handoff.from)?;
+    super::takes_part(session, sender)?;
+    let receiver = receiver(session, caller, handoff)?;
+    super::takes_part(session, receiver)?;
+    if let Some(reply_to) = handoff.reply_to
+        && !graph::may_be_answered(session, caller, sender.id, reply_to)
+    {
+        return Err(match caller {
+            Caller::Operator { .. } => Refusal::ThreadNotFound(reply_to.to_string()),
+            Caller::Thread { .. } => graph::unknown_reply_to(sender.id),
+        });
+    }
+    has_room(receiver)?;
+    Ok(vec![Event::Thread(
+        sender.id,
+        ThreadEvent::HandoffSent(Box::new(handoff.clone())),
+    )])
+}
+
+fn receiver<'s>(session: &'s Session, caller: &Caller, handoff: &Handoff) -> Result<&'s Arc<Thread>, Refusal> {
+    match (session.thread(handoff.to), caller) {
+        (Some(receiver), _) if graph::may_hand_off(session, handoff.from, handoff.to) => Ok(receiver),
+        (None, Caller::Operator { .. }) => Err(Refusal::ThreadNotFound(handoff.to.to_string())),
+        (Some(_), _) | (None, Caller::Thread { .. }) => Err(graph::no_edge(handoff.from)),
+    }
+}
+
+fn has_room(receiver: &Thread) -> Result<(), Refusal> {
+    let letters = receiver.mail.values();
+    let waiting = letters.filter(|letter| matches!(letter.body, Body::Handoff(_))).count();
+    if waiting < MAX_HANDOFFS {
+        return Ok(());
+    }
+    Err(Refusal::LimitExceeded {
+        limit: "max_handoffs",
+        message: format!(
+            "agent with id {} has {waiting} handoffs waiting (max {MAX_HANDOFFS}); wait until it has read them",
+            receiver.id
+        ),
+    })
 }

@@ -169,14 +169,20 @@ fn step(thread: &Thread, step: Step, wanted: &'static str) -> Result<StatusKind,
     })
 }
 
-/// Checks that something may start in a thread: it is open and not closing, and the session is not paused.
-fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Refusal> {
+/// Checks that a thread takes part in its session: it is open and not closing.
+fn takes_part(session: &Session, thread: &Thread) -> Result<(), Refusal> {
     if !thread.status.kind().is_open() {
         return Err(Refusal::ThreadClosed(thread.id));
     }
     if session.is_closing(thread.id) {
         return Err(Refusal::ThreadClosing(thread.id));
     }
+    Ok(())
+}
+
+/// Checks that something may start in a thread: it takes part, and the session is not paused.
+fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Refusal> {
+    takes_part(session, thread)?;
     if session.paused {
         return Err(Refusal::SessionPaused);
     }

@@ -29,6 +29,7 @@ pub(super) fn request_approval(
             kind: ApprovalKind::Tool,
             subject: subject.to_owned(),
             deadline: now.plus(APPROVAL_TIMEOUT),
+            edge: None,
         },
     )];
     if !thread.conditions.contains_key(&ConditionKind::AwaitingToolApproval) {

@@ -1,0 +1,222 @@
+//! Who may talk to whom. A handoff needs an edge: one that was created, or that of the tree between a thread and its
+//! parent, which is there without an event as long as the thread is open. The kind of an edge is for people: each
+//! carries handoffs.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    actor::Caller,
+    approval::Approval,
+    authority,
+    event::{Dialect, Edge, EdgeKind, Scope},
+    ids::{EdgeId, ThreadId},
+    refusal::Refusal,
+    session::Session,
+    settings::EdgeManagement,
+    thread::Thread,
+};
+
+/// How many edges are created in a session at most, those that wait for an operator included. The tree's own do not
+/// count.
+pub const MAX_EDGES: usize = 1_000;
+
+/// The edge of that id: a created one, or that of the tree above the open thread of the same UUID.
+#[must_use]
+pub fn edge(session: &Session, id: EdgeId) -> Option<Arc<Edge>> {
+    let created = session.edges.get(&id).cloned();
+    created.or_else(|| above(session.thread(ThreadId::from_uuid(id.as_uuid()))?))
+}
+
+/// The edges that end in a thread, in the order of their ids.
+#[must_use]
+pub fn edges_of(session: &Session, id: ThreadId) -> Vec<Arc<Edge>> {
+    let Some(thread) = session.thread(id) else {
+        return Vec::new();
+    };
+    let children = thread.children.iter().filter_map(|child| session.thread(*child));
+    in_order(edges_at(session, thread).chain(children.filter_map(|child| above(child))))
+}
+
+/// The edges that end in a thread or below it, in the order of their ids.
+#[must_use]
+pub fn edges_within(session: &Session, top: ThreadId) -> Vec<Arc<Edge>> {
+    let threads = session.subtree(top).into_iter();
+    in_order(threads.flat_map(|thread| edges_at(session, thread)))
+}
+
+/// Whether a handoff may go that way.
+#[must_use]
+pub fn may_hand_off(session: &Session, from: ThreadId, to: ThreadId) -> bool {
+    let is_child = |child, parent| {
+        session
+            .thread(child)
+            .is_some_and(|thread| thread.spawned.parent == Some(parent))
+    };
+    let mut created = session.created_edges_of(from);
+    is_child(from, to) || is_child(to, from) || created.any(|edge| leads(edge, from, to))
+}
+
+/// An edge that is there and joins the same threads the same way for the same purpose. Labels do not matter.
+#[must_use]
+pub fn like(session: &Session, wanted: &Edge) -> Option<Arc<Edge>> {
+    let ends = [wanted.from, wanted.to].into_iter();
+    let of_the_tree = ends.filter_map(|end| above(session.thread(end)?));
+    let created = session.created_edges_of(wanted.from).cloned();
+    of_the_tree.chain(created).find(|edge| is_like(edge, wanted))
+}
+
+/// The edges that wait for an operator.
+pub fn waiting(session: &Session) -> impl Iterator<Item = &Edge> {
+    let undecided = session.approvals.values().filter(|approval| approval.verdict.is_none());
+    undecided.filter_map(|approval| approval.edge.as_ref())
+}
+
+/// An edge like the wanted one that waits for an operator.
+#[must_use]
+pub fn waiting_like<'s>(session: &'s Session, wanted: &Edge) -> Option<&'s Edge> {
+    waiting(session).find(|waiting| is_like(waiting, wanted))
+}
+
+/// The approval that an edge was asked for with.
+#[must_use]
+pub fn approval_of(session: &Session, edge: EdgeId) -> Option<&Arc<Approval>> {
+    let asked_for = |approval: &&Arc<Approval>| approval.edge.as_ref().is_some_and(|asked| asked.id == edge);
+    session.approvals.values().find(asked_for)
+}
+
+/// The edge that the wish for one is answered with: one like it that is there, or that waits as this one would; else
+/// itself.
+#[must_use]
+pub fn answer_to(session: &Session, caller: &Caller, wanted: &Edge) -> EdgeId {
+    if let Some(present) = like(session, wanted) {
+        return present.id;
+    }
+    let waits = asking(session, caller).and_then(|_| waiting_like(session, wanted));
+    waits.map_or(wanted.id, |edge| edge.id)
+}
+
+/// The calling thread, if an operator has to approve the edges that it wants: a graph thread, unless it is an
+/// orchestrator and the session lets those pass. A project's template cannot make itself one.
+#[must_use]
+pub fn asking<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Thread>> {
+    let thread = graph_caller(session, caller)?;
+    let scope = thread.spawned.source.as_ref()?.scope;
+    let trusted = match scope {
+        Scope::User | Scope::System => true,
+        Scope::Project => false,
+    };
+    let is_orchestrator = trusted && thread.spawned.edge_management == EdgeManagement::All;
+    let passes = is_orchestrator && !session.settings.approve_orchestrators;
+    (!passes).then_some(thread)
+}
+
+/// Checks that the caller's edge management covers an edge. It binds graph threads only; authority is another check.
+///
+/// # Errors
+/// [`Refusal::NotPermitted`].
+pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(), Refusal> {
+    let Some(thread) = graph_caller(session, caller) else {
+        return Ok(());
+    };
+    let ends_in_it = [edge.from, edge.to].contains(&thread.id);
+    match thread.spawned.edge_management {
+        EdgeManagement::None => Err(Refusal::NotPermitted(String::from("edgeManagement capability is disabled"))),
+        EdgeManagement::SelfOnly if !ends_in_it => Err(Refusal::NotPermitted(String::from(
+            "edgeManagement=self only allows edges that include the calling node",
+        ))),
+        EdgeManagement::SelfOnly | EdgeManagement::All => Ok(()),
+    }
+}
+
+/// The thread of that id or, if there is none, of that alias. `hidden` is what a thread is told where there is neither:
+/// what it would be told of one that it may not know of.
+///
+/// # Errors
+/// [`Refusal::ThreadNotFound`] for operators; [`Refusal::StaleToken`] or `hidden` for threads.
+pub fn find(session: &Session, caller: &Caller, name: &str, hidden: Refusal) -> Result<ThreadId, Refusal> {
+    let by_id: Option<ThreadId> = name.parse().ok();
+    let found = by_id.filter(|id| session.thread(*id).is_some()).or_else(|| session.thread_by_alias(name));
+    match (found, caller) {
+        (Some(id), _) => Ok(id),
+        (None, Caller::Operator { .. }) => Err(Refusal::ThreadNotFound(name.to_owned())),
+        (None, Caller::Thread { .. }) => authority::fresh(session, caller).and(Err(hidden)),
+    }
+}
+
+/// Whether the caller may name a thread as the one to be answered: an operator any; a thread one of its subtree, or one
+/// that the sender has an edge with.
+#[must_use]
+pub fn may_be_answered(session: &Session, caller: &Caller, sender: ThreadId, other: ThreadId) -> bool {
+    match caller {
+        Caller::Operator { .. } => session.thread(other).is_some(),
+        Caller::Thread { id, .. } => {
+            session.is_within(other, *id)
+                || may_hand_off(session, sender, other)
+                || may_hand_off(session, other, sender)
+        }
+    }
+}
+
+/// What is told of a receiver without an edge, and threads of one that does not exist.
+#[must_use]
+pub fn no_edge(from: ThreadId) -> Refusal {
+    Refusal::IllegalState(format!(
+        "send_handoff requires an edge between {from} and the receiver. Create the edge first."
+    ))
+}
+
+/// What a thread is told of an agent to be answered that it may not name, or that does not exist.
+#[must_use]
+pub fn unknown_reply_to(from: ThreadId) -> Refusal {
+    Refusal::InvalidArgument {
+        field: "reply_to_thread_id",
+        message: format!(
+            "reply_to_thread_id must name an agent of your subtree or one that {from} has an edge with; leave it out for an \
+             answer to {from}"
+        ),
+    }
+}
+
+/// The edge between an open thread and its parent.
+fn above(thread: &Thread) -> Option<Arc<Edge>> {
+    let parent = thread.spawned.parent.filter(|_| thread.status.kind().is_open())?;
+    Some(Arc::new(Edge {
+        id: EdgeId::from_uuid(thread.id.as_uuid()),
+        from: parent,
+        to: thread.id,
+        bidirectional: true,
+        kind: EdgeKind::Handoff,
+        label: String::new(),
+    }))
+}
+
+/// The edges that end in a thread, but for those of the tree below it.
+fn edges_at<'s>(session: &'s Session, thread: &'s Thread) -> impl Iterator<Item = Arc<Edge>> + 's {
+    above(thread)
+        .into_iter()
+        .chain(session.created_edges_of(thread.id).cloned())
+}
+
+/// Each edge once.
+fn in_order(edges: impl Iterator<Item = Arc<Edge>>) -> Vec<Arc<Edge>> {
+    let sorted: BTreeMap<EdgeId, Arc<Edge>> = edges.map(|edge| (edge.id, edge)).collect();
+    sorted.into_values().collect()
+}
+
+fn leads(edge: &Edge, from: ThreadId, to: ThreadId) -> bool {
+    (edge.from, edge.to) == (from, to) || (edge.bidirectional && (edge.to, edge.from) == (from, to))
+}
+
+fn is_like(a: &Edge, b: &Edge) -> bool {
+    let same_ends = (a.from, a.to) == (b.from, b.to) || (a.bidirectional && (a.from, a.to) == (b.to, b.from));
+    same_ends && a.bidirectional == b.bidirectional && a.kind == b.kind
+}
+
+/// The calling thread, if its template is one of the graph.
+fn graph_caller<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Thread>> {
+    let thread = session.thread(caller.thread()?)?;
+    match thread.spawned.source.as_ref()?.dialect {
+        Dialect::Graph => Some(thread),
+        Dialect::Role | Dialect::Profile | Dialect::Subagent | Dialect::Foreign => None,
+    }
+}

@@ -1,0 +1,772 @@
+//! Edges and handoffs (CONTRACT.md §3.4): who may make which edge, what an edge lets through, and what a thread is told
+//! of all this at its next turn.
+
+use std::collections::BTreeMap;
+
+use proptest::{collection::vec, prelude::*};
+use supervisor_svc::domain::{
+    actor::Caller,
+    approval::APPROVAL_TIMEOUT,
+    command::{Command, Spawn},
+    content::ContentRef,
+    event::{Dialect, Edge, EdgeKind, Event, Expectation, Handoff, Scope, TemplateSource, ThreadEvent},
+    graph::{self, MAX_EDGES},
+    ids::{ApprovalId, EdgeId, Generation, HandoffId, Sequence, ThreadId},
+    mail::MAX_HANDOFFS,
+    prompt::{Assignment, HandoffText, Incoming, shown_mail, task_block},
+    refusal::{GuardedVerb, Refusal},
+    settings::{EdgeManagement, Limits, Settings},
+    status::StatusKind,
+    thread::Thread,
+};
+use uuid::Uuid;
+
+use crate::world::{World, client_root, close, deny, operator, resume, settled, settings, text, thread_id};
+
+const OUTSIDE: &str = "Not permitted to act on agents outside your subtree.";
+const NOTHING: [&str; 0] = [];
+
+/// A root with the children `a` and `b`; `a` has a child `c`.
+struct Family {
+    world: World,
+    root: ThreadId,
+    a: ThreadId,
+    b: ThreadId,
+    c: ThreadId,
+}
+
+impl Family {
+    fn of(settings: Settings, a: impl FnOnce(&mut Spawn)) -> Self {
+        let mut world = World::open(settings, client_root());
+        let root = world.root();
+        let mut wanted = world.wanted(root);
+        a(&mut wanted);
+        let a = world.spawn_as(wanted);
+        let b = world.spawn(root);
+        let c = world.spawn(a);
+        Self { world, root, a, b, c }
+    }
+
+    fn plain() -> Self {
+        Self::of(settings(), |_| {})
+    }
+
+    /// `a` has a template of that kind.
+    fn graph(settings: Settings, scope: Scope, management: EdgeManagement) -> Self {
+        Self::of(settings, |a| {
+            a.spawned.edge_management = management;
+            a.spawned.source = Some(TemplateSource {
+                scope,
+                dialect: Dialect::Graph,
+                path: String::from("docs/templates/lead.md"),
+                digest: String::new(),
+                shadowed: Vec::new(),
+            });
+        })
+    }
+}
+
+fn edge(number: u128, from: ThreadId, to: ThreadId) -> Edge {
+    Edge {
+        id: EdgeId::from_uuid(Uuid::from_u128(number)),
+        from,
+        to,
+        bidirectional: true,
+        kind: EdgeKind::Handoff,
+        label: String::new(),
+    }
+}
+
+fn one_way(number: u128, from: ThreadId, to: ThreadId) -> Edge {
+    Edge {
+        bidirectional: false,
+        ..edge(number, from, to)
+    }
+}
+
+/// The approval has the edge's number.
+fn connect(caller: Caller, edge: &Edge) -> Command {
+    Command::CreateEdge {
+        caller,
+        edge: edge.clone(),
+        approval: ApprovalId::from_uuid(edge.id.as_uuid()),
+    }
+}
+
+fn disconnect(caller: Caller, edge: EdgeId) -> Command {
+    Command::DeleteEdge { caller, edge }
+}
+
+fn handoff(from: ThreadId, to: ThreadId) -> Handoff {
+    Handoff {
+        id: HandoffId::from_uuid(Uuid::from_u128(1)),
+        from,
+        to,
+        message: text("take over"),
+        structured: None,
+        artifacts: Vec::new(),
+        verdict: None,
+        expectation: Expectation::None,
+        reply_to: None,
+        context_ref: String::new(),
+    }
+}
+
+fn hand_off(caller: Caller, handoff: Handoff) -> Command {
+    Command::SendHandoff {
+        caller,
+        handoff: Box::new(handoff),
+    }
+}
+
+fn no_edge(from: ThreadId) -> String {
+    format!("send_handoff requires an edge between {from} and the receiver. Create the edge first.")
+}
+
+/// Sends a handoff as its sender would, and answers the refusal.
+fn try_handoff(world: &mut World, from: ThreadId, to: ThreadId) -> Result<(), String> {
+    let command = hand_off(world.caller(from), handoff(from, to));
+    world.carry_out(&command).map(|_| ()).map_err(|refusal| refusal.to_string())
+}
+
+// ---- what an edge lets through ----
+
+#[test]
+fn the_tree_joins_parents_and_children_only() {
+    let Family { mut world, root, a, b, c } = Family::plain();
+    for (from, to) in [(root, a), (a, root), (root, b), (b, root), (a, c), (c, a)] {
+        let command = hand_off(world.caller(from), handoff(from, to));
+        assert_eq!(world.run(&command), ["HandoffSent"]);
+        assert_eq!(world.thread(to).mail.len(), 1, "it is in the mailbox");
+        let acknowledged = world.session.sequence;
+        world.append(Event::Thread(to, ThreadEvent::MailAcknowledged(acknowledged)));
+    }
+    for (from, to) in [(a, b), (b, a), (root, c), (c, root), (b, c), (c, b), (a, a)] {
+        assert_eq!(try_handoff(&mut world, from, to), Err(no_edge(from)));
+    }
+    let edges = graph::edges_within(&world.session, root);
+    let ids: Vec<EdgeId> = edges.iter().map(|edge| edge.id).collect();
+    let mut expected = [a, b, c].map(|child| EdgeId::from_uuid(child.as_uuid()));
+    expected.sort();
+    assert_eq!(ids, expected, "its id is the child's");
+}
+
+#[test]
+fn an_edge_leads_one_way_or_both() {
+    let Family { mut world, a, b, c, .. } = Family::plain();
+    world.run(&connect(operator(), &one_way(1, a, b)));
+    assert_eq!(try_handoff(&mut world, a, b), Ok(()));
+    assert_eq!(try_handoff(&mut world, b, a), Err(no_edge(b)));
+    let report = Edge {
+        kind: EdgeKind::Report,
+        ..edge(2, c, b)
+    };
+    world.run(&connect(operator(), &report));
+    assert_eq!(try_handoff(&mut world, c, b), Ok(()));
+    assert_eq!(try_handoff(&mut world, b, c), Ok(()), "the kind is for people");
+}
+
+#[test]
+fn deleting_an_edge_stops_what_went_along_it() {
+    let Family { mut world, a, b, .. } = Family::plain();
+    let both = edge(1, a, b);
+    assert_eq!(world.run(&connect(operator(), &both)), ["EdgeCreated"]);
+    assert_eq!(try_handoff(&mut world, b, a), Ok(()));
+    assert_eq!(world.run(&disconnect(operator(), both.id)), ["EdgeDeleted"]);
+    assert_eq!(try_handoff(&mut world, b, a), Err(no_edge(b)));
+    assert_eq!(
+        world.refusal(&disconnect(operator(), both.id)),
+        format!("edge {} not found", both.id)
+    );
+}
+
+#[test]
+fn the_edge_of_the_tree_goes_with_its_child() {
+    let Family { mut world, root, a, .. } = Family::plain();
+    let id = EdgeId::from_uuid(a.as_uuid());
+    assert_eq!(
+        world.refusal(&disconnect(operator(), id)),
+        format!("edge {id} joins agent {a} to its parent and goes with it; it cannot be deleted, only the agent closed")
+    );
+    world.close(a);
+    assert_eq!(graph::edge(&world.session, id), None);
+    assert_eq!(
+        try_handoff(&mut world, root, a),
+        Err(format!("agent with id {a} is closed"))
+    );
+    world.run(&resume(operator(), a));
+    assert_eq!(try_handoff(&mut world, root, a), Ok(()));
+}
+
+#[test]
+fn a_created_edge_ends_with_either_thread() {
+    let Family { mut world, root, a, b, c } = Family::plain();
+    world.run(&connect(operator(), &edge(1, a, b)));
+    world.run(&connect(operator(), &edge(2, b, c)));
+    world.run(&connect(operator(), &edge(3, root, c)));
+    world.close(b);
+    let left: Vec<EdgeId> = world.session.edges.keys().copied().collect();
+    assert_eq!(left, [EdgeId::from_uuid(Uuid::from_u128(3))]);
+    world.run(&resume(operator(), b));
+    assert_eq!(try_handoff(&mut world, a, b), Err(no_edge(a)), "it does not come back");
+}
+
+#[test]
+fn nothing_is_handed_to_or_by_a_thread_that_closes() {
+    let Family { mut world, root, a, c, .. } = Family::plain();
+    world.run(&connect(operator(), &edge(1, root, c)));
+    let caller = world.caller(c);
+    world.run(&close(operator(), a));
+    let closing = |id| format!("agent with id {id} is being closed; nothing new can start in it");
+    assert_eq!(try_handoff(&mut world, root, c), Err(closing(c)));
+    assert_eq!(world.refusal(&hand_off(caller, handoff(c, root))), closing(c));
+    assert_eq!(world.refusal(&connect(operator(), &edge(2, root, a))), closing(a));
+    let edge = EdgeId::from_uuid(Uuid::from_u128(1));
+    // It is about the root, which goes on.
+    assert_eq!(world.run(&disconnect(operator(), edge)), ["EdgeDeleted"]);
+}
+
+#[test]
+fn a_full_mailbox_takes_no_more() {
+    let Family { mut world, root, a, .. } = Family::plain();
+    world.lawful = false;
+    for _ in 0..MAX_HANDOFFS {
+        world.run(&hand_off(operator(), handoff(root, a)));
+    }
+    assert_eq!(
+        try_handoff(&mut world, root, a),
+        Err(format!(
+            "agent with id {a} has 1000 handoffs waiting (max 1000); wait until it has read them"
+        ))
+    );
+    let (oldest, _) = world.thread(a).mail.get_min().expect("there is mail");
+    let oldest = *oldest;
+    world.append(Event::Thread(a, ThreadEvent::MailAcknowledged(oldest)));
+    assert_eq!(try_handoff(&mut world, root, a), Ok(()));
+}
+
+// ---- who may send ----
+
+#[test]
+fn an_operator_is_told_what_does_not_exist_and_a_thread_is_not() {
+    let Family { mut world, a, b, .. } = Family::plain();
+    let nobody = thread_id(999);
+    assert_eq!(
+        world.refusal(&hand_off(operator(), handoff(a, nobody))),
+        format!("agent with id {nobody} not found")
+    );
+    assert_eq!(world.refusal(&hand_off(operator(), handoff(a, b))), no_edge(a));
+    for stranger in [b, nobody] {
+        assert_eq!(try_handoff(&mut world, a, stranger), Err(no_edge(a)));
+        let from_it = hand_off(world.caller(a), handoff(stranger, a));
+        assert_eq!(world.refusal(&from_it), OUTSIDE);
+    }
+}
+
+#[test]
+fn who_shall_be_answered_is_somebody_that_the_sender_may_name() {
+    let Family { mut world, root, a, b, c } = Family::plain();
+    let naming = |caller: Caller, reply_to| {
+        let handoff = Handoff {
+            reply_to: Some(reply_to),
+            ..handoff(a, c)
+        };
+        hand_off(caller, handoff)
+    };
+    let own = world.caller(a);
+    for known in [a, c, root] {
+        assert_eq!(world.run(&naming(own.clone(), known)), ["HandoffSent"]);
+    }
+    let nobody = thread_id(999);
+    let told = world.refusal(&naming(own.clone(), nobody));
+    assert!(told.starts_with("reply_to_thread_id must name an agent of your subtree"), "{told}");
+    assert_eq!(world.refusal(&naming(own.clone(), b)), told, "what exists is not told");
+    assert_eq!(
+        world.refusal(&naming(operator(), nobody)),
+        format!("agent with id {nobody} not found")
+    );
+    assert_eq!(world.run(&naming(operator(), b)), ["HandoffSent"]);
+    world.run(&connect(operator(), &one_way(1, b, a)));
+    assert_eq!(world.run(&naming(own, b)), ["HandoffSent"], "an edge makes it known");
+}
+
+#[test]
+fn a_stale_token_and_a_missing_tool_are_told_first() {
+    let mut family = Family::of(settings(), |a| {
+        a.role_layers = vec![deny("role \"worker\"", &["send_handoff", "create_edge"])];
+    });
+    let (a, c) = (family.a, family.c);
+    let world = &mut family.world;
+    let own = world.caller(a);
+    assert_eq!(
+        world.refusal(&hand_off(own.clone(), handoff(a, c))),
+        "tool \"send_handoff\" is not allowed for agent_type \"worker\""
+    );
+    let created = connect(own.clone(), &one_way(1, a, c));
+    let no_tool = "tool \"create_edge\" is not allowed for agent_type \"worker\"";
+    assert_eq!(world.refusal(&created), no_tool);
+    world.run(&connect(operator(), &one_way(1, a, c)));
+    let id = EdgeId::from_uuid(Uuid::from_u128(1));
+    assert_eq!(world.refusal(&disconnect(own, id)), no_tool);
+
+    let stale = Caller::Thread {
+        id: a,
+        generation: Generation::new(9),
+    };
+    for command in [
+        hand_off(stale.clone(), handoff(a, c)),
+        connect(stale.clone(), &edge(2, a, c)),
+        disconnect(stale.clone(), id),
+        disconnect(stale, EdgeId::from_uuid(Uuid::from_u128(9))),
+    ] {
+        assert_eq!(
+            world.refusal(&command),
+            "missing, malformed or stale token; send \"authorization: Bearer TOKEN\""
+        );
+    }
+}
+
+// ---- who may make an edge ----
+
+#[test]
+fn a_thread_joins_only_itself_and_what_is_below_it() {
+    let Family { mut world, root, a, b, c } = Family::plain();
+    let own = world.caller(a);
+    for other in [root, b, thread_id(999)] {
+        for outside in [one_way(1, c, other), one_way(1, other, c)] {
+            assert_eq!(world.refusal(&connect(own.clone(), &outside)), OUTSIDE);
+        }
+    }
+    assert_eq!(world.run(&connect(own.clone(), &one_way(2, a, c))), ["EdgeCreated"]);
+    assert_eq!(world.run(&disconnect(own.clone(), one_way(2, a, c).id)), ["EdgeDeleted"]);
+
+    world.run(&connect(operator(), &edge(3, a, b)));
+    for outside in [edge(3, a, b).id, edge(4, a, b).id, EdgeId::from_uuid(b.as_uuid())] {
+        assert_eq!(world.refusal(&disconnect(own.clone(), outside)), OUTSIDE);
+    }
+}
+
+#[test]
+fn an_edge_joins_two_threads_that_are_there() {
+    let Family { mut world, a, b, .. } = Family::plain();
+    let nobody = thread_id(999);
+    assert_eq!(
+        world.refusal(&connect(operator(), &edge(1, a, nobody))),
+        format!("agent with id {nobody} not found")
+    );
+    assert_eq!(
+        world.refusal(&connect(operator(), &edge(1, a, a))),
+        format!("an edge joins two agents; both ends are {a}")
+    );
+    world.close(b);
+    assert_eq!(
+        world.refusal(&connect(operator(), &edge(1, a, b))),
+        format!("agent with id {b} is closed")
+    );
+}
+
+#[test]
+fn an_edge_like_another_is_that_one() {
+    let Family { mut world, root, a, b, .. } = Family::plain();
+    let first = edge(1, a, b);
+    world.run(&connect(operator(), &first));
+    let labelled = Edge {
+        label: String::from("another label"),
+        ..edge(2, a, b)
+    };
+    for again in [labelled, edge(2, b, a)] {
+        assert_eq!(world.run(&connect(operator(), &again)), NOTHING);
+        assert_eq!(graph::answer_to(&world.session, &operator(), &again), first.id);
+    }
+    let of_the_tree = edge(3, root, a);
+    assert_eq!(world.run(&connect(operator(), &of_the_tree)), NOTHING);
+    assert_eq!(
+        graph::answer_to(&world.session, &operator(), &of_the_tree),
+        EdgeId::from_uuid(a.as_uuid())
+    );
+    let report = Edge {
+        kind: EdgeKind::Report,
+        ..edge(6, a, b)
+    };
+    for other in [one_way(4, a, b), one_way(5, b, a), report] {
+        assert_eq!(graph::answer_to(&world.session, &operator(), &other), other.id);
+        assert_eq!(world.run(&connect(operator(), &other)), ["EdgeCreated"]);
+    }
+}
+
+#[test]
+fn a_session_has_so_many_edges_and_no_more() {
+    let limits = Limits {
+        max_threads: 30,
+        ..Limits::default()
+    };
+    let mut world = World::open(Settings { limits, ..settings() }, client_root());
+    world.lawful = false;
+    let root = world.root();
+    let threads: Vec<ThreadId> = (0..30).map(|_| world.spawn(root)).collect();
+    let pairs = threads.iter().flat_map(|from| threads.iter().map(move |to| (*from, *to)));
+    let mut wanted = pairs
+        .filter(|(from, to)| from != to)
+        .flat_map(|(from, to)| [EdgeKind::Handoff, EdgeKind::Report].map(|kind| (from, to, kind)))
+        .zip(1..)
+        .map(|((from, to, kind), number)| Edge {
+            kind,
+            ..one_way(number, from, to)
+        });
+    let first = wanted.next().expect("there are pairs");
+    world.run(&connect(operator(), &first));
+    for edge in wanted.by_ref().take(MAX_EDGES - 1) {
+        world.run(&connect(operator(), &edge));
+    }
+    let last = connect(operator(), &wanted.next().expect("there are more pairs than edges"));
+    assert_eq!(
+        world.refusal(&last),
+        "edge limit reached (max 1000); delete edges that are no longer needed"
+    );
+    assert_eq!(world.run(&connect(operator(), &first)), NOTHING, "it is there");
+    world.run(&disconnect(operator(), first.id));
+    assert_eq!(world.run(&last), ["EdgeCreated"]);
+}
+
+#[test]
+fn edge_management_binds_graph_threads() {
+    const DISABLED: &str = "edgeManagement capability is disabled";
+    const OWN_ONLY: &str = "edgeManagement=self only allows edges that include the calling node";
+    for (management, own, below) in [
+        (EdgeManagement::None, Some(DISABLED), Some(DISABLED)),
+        (EdgeManagement::SelfOnly, None, Some(OWN_ONLY)),
+        (EdgeManagement::All, None, None),
+    ] {
+        let Family { mut world, a, c, .. } = Family::graph(settings(), Scope::System, management);
+        let d = world.spawn(a);
+        let caller = world.caller(a);
+        for (wanted, refusal) in [(one_way(1, a, c), own), (one_way(2, c, d), below)] {
+            let told = |result: Result<usize, Refusal>| result.err().map(|refusal| refusal.to_string());
+            let created = told(world.carry_out(&connect(caller.clone(), &wanted)));
+            assert_eq!(created.as_deref(), refusal, "{management:?}");
+            world.run(&connect(operator(), &wanted));
+            let deleted = told(world.carry_out(&disconnect(caller.clone(), wanted.id)));
+            assert_eq!(deleted.as_deref(), refusal, "{management:?}");
+        }
+    }
+}
+
+#[test]
+fn an_operator_approves_the_edges_of_who_is_no_orchestrator() {
+    let strict = || Settings {
+        approve_orchestrators: true,
+        ..settings()
+    };
+    for (settings, scope, management, asks) in [
+        (settings(), Scope::System, EdgeManagement::All, false),
+        (settings(), Scope::User, EdgeManagement::All, false),
+        // A project's template cannot make itself an orchestrator.
+        (settings(), Scope::Project, EdgeManagement::All, true),
+        (settings(), Scope::System, EdgeManagement::SelfOnly, true),
+        (strict(), Scope::System, EdgeManagement::All, true),
+    ] {
+        let Family { mut world, a, c, .. } = Family::graph(settings, scope, management);
+        let wanted = one_way(1, a, c);
+        let caller = world.caller(a);
+        let events = world.run(&connect(caller.clone(), &wanted));
+        let expected = if asks { "ApprovalRequested" } else { "EdgeCreated" };
+        assert_eq!(events, [expected], "{scope:?} {management:?}");
+        assert_eq!(graph::edge(&world.session, wanted.id).is_some(), !asks);
+        // Whoever has to wait waits with the first.
+        let again = one_way(2, a, c);
+        assert_eq!(graph::answer_to(&world.session, &caller, &again), wanted.id);
+        assert_eq!(world.run(&connect(caller, &again)), NOTHING);
+    }
+}
+
+#[test]
+fn what_waits_for_an_operator_is_in_the_log() {
+    let Family { mut world, a, c, .. } = Family::graph(settings(), Scope::Project, EdgeManagement::All);
+    let wanted = one_way(1, a, c);
+    world.run(&connect(world.caller(a), &wanted));
+    let recorded = world.log.last().expect("it was recorded");
+    let requested = world.session.approvals.get(&ApprovalId::from_uuid(wanted.id.as_uuid()));
+    let requested = requested.expect("the approval waits");
+    assert_eq!(recorded.event.thread(), Some(a), "it is about who asks");
+    assert_eq!(requested.edge.as_ref(), Some(&wanted));
+    assert_eq!(requested.subject, "Create edge: worker -> worker (handoff)");
+    assert_eq!(requested.deadline, recorded.time.plus(APPROVAL_TIMEOUT));
+    assert_eq!(
+        graph::approval_of(&world.session, wanted.id).map(|approval| approval.id),
+        Some(requested.id)
+    );
+    assert!(World::replay(&world.log) == world.session);
+
+    // An operator does not wait, and gets an edge of its own.
+    let now = one_way(2, a, c);
+    assert_eq!(graph::answer_to(&world.session, &operator(), &now), now.id);
+    assert_eq!(world.run(&connect(operator(), &now)), ["EdgeCreated"]);
+}
+
+// ---- names ----
+
+#[test]
+fn an_alias_counts_after_ids() {
+    let Family { mut world, root, a, b, .. } = Family::plain();
+    let mut wanted = world.wanted(root);
+    wanted.spawned.alias = a.to_string();
+    let pretender = world.spawn_as(wanted);
+    let mut wanted = world.wanted(root);
+    wanted.spawned.alias = String::from("Fox");
+    let fox = world.spawn_as(wanted);
+    let hidden = || Refusal::OutsideSubtree(GuardedVerb::Act);
+    let find = |caller: &Caller, name: &str| graph::find(&world.session, caller, name, hidden());
+
+    assert_ne!(pretender, a);
+    for (name, found) in [(a.to_string(), a), (b.to_string(), b), (String::from("fOX"), fox)] {
+        assert_eq!(find(&operator(), &name), Ok(found));
+    }
+    for name in ["wolf", &thread_id(999).to_string()] {
+        assert_eq!(find(&operator(), name), Err(Refusal::ThreadNotFound(name.to_owned())));
+        assert_eq!(find(&world.caller(a), name), Err(hidden()));
+    }
+}
+
+// ---- what a thread is told ----
+
+fn told(world: &World, id: ThreadId, texts: &BTreeMap<Sequence, HandoffText>) -> String {
+    let incoming = Incoming {
+        messages: &[String::from("go on\nwith it")],
+        handoffs: texts,
+    };
+    let assignment = Assignment {
+        objective: "find the leak",
+        definition_of_done: "",
+    };
+    task_block(&world.session, world.thread(id), assignment, incoming)
+}
+
+fn listed(thread: &Thread) -> String {
+    let role = &thread.spawned.agent_type;
+    format!("worker ({}) alias=- role={role} status={}", thread.id, thread.status.kind())
+}
+
+#[test]
+fn a_task_says_everything_in_its_order() {
+    let Family { mut world, a, b, c, .. } = Family::plain();
+    world.run(&connect(operator(), &one_way(1, b, a)));
+    let sent = Handoff {
+        message: text("look at this"),
+        structured: Some(text("{\"n\":1}")),
+        artifacts: vec![(String::from("diff"), String::from("a.patch"))],
+        verdict: Some((false, String::from("tests fail"))),
+        expectation: Expectation::Required,
+        reply_to: Some(c),
+        context_ref: String::from("ticket"),
+        ..handoff(b, a)
+    };
+    world.run(&hand_off(operator(), sent));
+    world.begin(c);
+    world.end(c, settled(StatusKind::Completed));
+
+    let mut threads = [
+        format!("default ({}) alias=- role=default status=RUNNING", world.root()),
+        format!("{} (you)", listed(world.thread(a))),
+        listed(world.thread(b)),
+        listed(world.thread(c)),
+    ];
+    threads.sort();
+    let mut edges = [
+        format!("{} <-> {a} type=handoff", world.root()),
+        format!("{a} <-> {c} type=handoff"),
+        format!("{b} -> {a} type=handoff"),
+    ];
+    edges.sort();
+    let expected = format!(
+        "# Task\n\n## Objective\n- find the leak\n\n## Definition of done\n- none\n\n## Mode\n- IMPLEMENTATION\n\n\
+         ## Edge management\n- edgeManagement=none\n\n## Workspace\n- /project\n\n## Known threads\n- {}\n\n\
+         ## Known edges\n- {}\n\n## Messages\n- go on\n  with it\n\n## Handoffs\n\
+         - from worker ({b}); not ok: tests fail; response=required to worker ({c}); context=ticket\n  look at this\n  \
+         structured: {{\"n\":1}}\n  artifact: diff a.patch\n- worker ({c}) is COMPLETED: done",
+        threads.join("\n- "),
+        edges.join("\n- "),
+    );
+    assert_eq!(told(&world, a, &BTreeMap::new()), expected);
+}
+
+#[test]
+fn who_manages_all_edges_is_told_of_its_subtree_and_of_nothing_beside_it() {
+    for (management, sees) in [(EdgeManagement::SelfOnly, false), (EdgeManagement::All, true)] {
+        let limits = Limits {
+            max_depth: 3,
+            ..Limits::default()
+        };
+        let Family { mut world, a, b, c, .. } =
+            Family::graph(Settings { limits, ..settings() }, Scope::System, management);
+        let d = world.spawn(c);
+        world.run(&connect(operator(), &one_way(1, c, d)));
+        let told = told(&world, a, &BTreeMap::new());
+        assert_eq!(told.contains(&listed(world.thread(d))), sees);
+        assert_eq!(told.contains(&format!("{c} -> {d} type=handoff")), sees);
+        assert!(!told.contains(&b.to_string()), "it has no edge with {b}");
+    }
+}
+
+#[test]
+fn a_task_lists_so_many_threads_and_says_how_many_more() {
+    let limits = Limits {
+        max_threads: 300,
+        ..Limits::default()
+    };
+    let mut world = World::open(Settings { limits, ..settings() }, client_root());
+    world.lawful = false;
+    let root = world.root();
+    for _ in 0..250 {
+        world.spawn(root);
+    }
+    let told = told(&world, root, &BTreeMap::new());
+    assert!(told.contains(&format!("({root}) alias=- role=default status=RUNNING (you)")));
+    assert_eq!(told.matches(" role=worker ").count(), 199);
+    // The root and 250 children; an edge to each child.
+    assert_eq!(told.matches("- ... and 51 more\n").count(), 1);
+    assert_eq!(told.matches("- ... and 50 more\n").count(), 1);
+}
+
+#[test]
+fn a_long_text_is_cut_and_says_so() {
+    let Family { mut world, root, a, .. } = Family::plain();
+    let long = ContentRef {
+        size: 100_000,
+        ..text("the beginning")
+    };
+    let sent = Handoff {
+        message: long.clone(),
+        ..handoff(root, a)
+    };
+    world.run(&hand_off(operator(), sent));
+    let texts = BTreeMap::from([(
+        world.session.sequence,
+        HandoffText {
+            message: String::from("more than the beginning"),
+            structured: String::new(),
+        },
+    )]);
+    let cut = format!("more than the beginning\n  [cut; all 100000 bytes are content {}]", long.digest);
+    assert!(told(&world, a, &texts).ends_with(&cut));
+}
+
+#[test]
+fn mail_without_room_waits_for_the_next_task() {
+    let Family { mut world, root, a, .. } = Family::plain();
+    for _ in 0..40 {
+        let sent = Handoff {
+            message: ContentRef {
+                size: 1_000_000,
+                ..text("a long one")
+            },
+            ..handoff(root, a)
+        };
+        world.run(&hand_off(operator(), sent));
+    }
+    let mut read = 0;
+    while !world.thread(a).mail.is_empty() {
+        let thread = world.thread(a);
+        let shown = shown_mail(thread);
+        let (number, last) = (shown.len(), shown.last().expect("one is always shown").sequence);
+        let oldest = thread.mail.values().take(number);
+        assert!(shown.iter().copied().eq(oldest), "the oldest first");
+        let left = thread.mail.len() - number;
+        let rest = format!("- ... and {left} more, which come with your next task");
+        assert_eq!(told(&world, a, &BTreeMap::new()).ends_with(&rest), left > 0);
+        read += number;
+        world.append(Event::Thread(a, ThreadEvent::MailAcknowledged(last)));
+    }
+    assert_eq!(read, 40);
+}
+
+// ---- whatever happens ----
+
+#[derive(Clone, Debug)]
+enum Op {
+    Connect {
+        by: u8,
+        from: u8,
+        to: u8,
+        bidirectional: bool,
+    },
+    Disconnect {
+        by: u8,
+        nth: u8,
+    },
+    HandOff {
+        by: u8,
+        from: u8,
+        to: u8,
+    },
+    Close {
+        nth: u8,
+    },
+    Resume {
+        nth: u8,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let nth = any::<u8>;
+    prop_oneof![
+        4 => (nth(), nth(), nth(), any::<bool>())
+            .prop_map(|(by, from, to, bidirectional)| Op::Connect { by, from, to, bidirectional }),
+        2 => (nth(), nth()).prop_map(|(by, nth)| Op::Disconnect { by, nth }),
+        6 => (nth(), nth(), nth()).prop_map(|(by, from, to)| Op::HandOff { by, from, to }),
+        1 => nth().prop_map(|nth| Op::Close { nth }),
+        1 => nth().prop_map(|nth| Op::Resume { nth }),
+    ]
+}
+
+/// The operator, or one of the threads.
+fn who(world: &World, number: u8) -> Caller {
+    match number % 3 {
+        0 => operator(),
+        _ => world.caller(world.nth(number / 3).id),
+    }
+}
+
+proptest! {
+    // The laws hold after each step (see World::carry_out): nothing is handed over without an edge, threads change
+    // nothing outside their subtree, and the edges of each thread are those that end in it. And where an edge is, an
+    // operator's handoff goes.
+    #[test]
+    fn edges_keep_the_laws_whatever_happens(ops in vec(op(), 0..60)) {
+        let Family { mut world, root, .. } = Family::plain();
+        world.spawn(root);
+        for (op, number) in ops.into_iter().zip(1_u128..) {
+            match op {
+                Op::Connect { by, from, to, bidirectional } => {
+                    let (from, to) = (world.nth(from).id, world.nth(to).id);
+                    let wanted = Edge { bidirectional, ..edge(number, from, to) };
+                    let _ = world.carry_out(&connect(who(&world, by), &wanted));
+                }
+                Op::Disconnect { by, nth } => {
+                    let edges = graph::edges_within(&world.session, root);
+                    if let Some(edge) = edges.get(usize::from(nth) % edges.len().max(1)) {
+                        let _ = world.carry_out(&disconnect(who(&world, by), edge.id));
+                    }
+                }
+                Op::HandOff { by, from, to } => {
+                    let (from, to) = (world.nth(from).id, world.nth(to).id);
+                    let caller = who(&world, by);
+                    let both_open = [from, to].iter().all(|id| world.status(*id) != StatusKind::Shutdown);
+                    let may = both_open && graph::may_hand_off(&world.session, from, to);
+                    let sent = world.carry_out(&hand_off(caller.clone(), handoff(from, to))).is_ok();
+                    prop_assert!(may || !sent);
+                    prop_assert!(sent || !may || caller != operator());
+                }
+                Op::Close { nth } => {
+                    let id = world.nth(nth).id;
+                    if id != root {
+                        world.close(id);
+                    }
+                }
+                Op::Resume { nth } => {
+                    let _ = world.carry_out(&resume(operator(), world.nth(nth).id));
+                }
+            }
+        }
+        prop_assert!(World::replay(&world.log) == world.session);
+    }
+}
