@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use troupe_proto::supervisor::v1::{
-    Condition, ConditionKind, Event, Session, Status, StatusKind, Telemetry, Thread, ThreadSpawned, TurnOutcome,
-    WatchThreadsResponse, event::Kind, watch_threads_response::Message,
+    ApprovalDecision, Condition, ConditionKind, Event, Session, Status, StatusKind, Telemetry, Thread, ThreadSpawned,
+    TurnOutcome, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
 };
 
 /// The session and its threads in spawn order.
@@ -160,8 +160,11 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
             thread.grant.clone_from(&resumed.grant);
             thread.sandbox = resumed.sandbox;
         }
-        Kind::ApprovalResolved(_) if before == StatusKind::AwaitingApproval => {
-            become_status(thread, event, StatusKind::PendingInit, "", "");
+        // With a free slot ThreadAdmitted follows in the same append; after a denial ThreadClosed does.
+        Kind::ApprovalResolved(resolved)
+            if before == StatusKind::AwaitingApproval && resolved.decision() == ApprovalDecision::Granted =>
+        {
+            become_status(thread, event, StatusKind::Queued, "", "");
         }
         _ => {}
     }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use troupe_proto::{fault::reason_of, reason::Reason, registry::v1::ResolveSpawnRequest};
 
 /// How many changes each test makes.
-const ROUNDS: usize = 200;
+const ROUNDS: usize = 40;
 /// The role that changes, in the repository.
 const ROLE: &str = "repo/.codex/.agents/who.md";
 

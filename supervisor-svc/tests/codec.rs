@@ -231,7 +231,7 @@ fn webhook() -> impl Strategy<Value = Webhook> {
     (text(), vec(kind, 0..4), text()).prop_map(|(url, kinds, secret)| Webhook { url, kinds, secret })
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> BoxedStrategy<Settings> {
     let slot_release = prop_oneof![Just(SlotRelease::Settle), Just(SlotRelease::Close)];
     let prompt_log = prop_oneof![Just(PromptLog::Full), Just(PromptLog::Hashes), Just(PromptLog::Off)];
     let restart = prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnLost)];
@@ -272,9 +272,10 @@ fn settings() -> impl Strategy<Value = Settings> {
             labels: third.2,
             approve_tools: third.3,
         })
+        .boxed()
 }
 
-fn change() -> impl Strategy<Value = SettingsChange> {
+fn change() -> BoxedStrategy<SettingsChange> {
     (
         option::of(mode()),
         option::of(limits()),
@@ -293,6 +294,7 @@ fn change() -> impl Strategy<Value = SettingsChange> {
                 webhooks,
             },
         )
+        .boxed()
 }
 
 fn session_event() -> impl Strategy<Value = SessionEvent> {
@@ -333,7 +335,7 @@ fn origins() -> impl Strategy<Value = BTreeMap<String, ValueOrigin>> {
     btree_map(text(), origin, 0..4)
 }
 
-fn spawned() -> impl Strategy<Value = Spawned> {
+fn spawned() -> BoxedStrategy<Spawned> {
     let edges = prop_oneof![
         Just(EdgeManagement::None),
         Just(EdgeManagement::SelfOnly),
@@ -386,6 +388,7 @@ fn spawned() -> impl Strategy<Value = Spawned> {
             wake_policy: rest.4,
             input: rest.5,
         })
+        .boxed()
 }
 
 fn settled() -> impl Strategy<Value = Settled> {
@@ -408,7 +411,7 @@ fn block() -> impl Strategy<Value = BlockRef> {
     (kind, content()).prop_map(|(kind, content)| BlockRef { kind, content })
 }
 
-fn turn_event() -> impl Strategy<Value = ThreadEvent> {
+fn turn_event() -> BoxedStrategy<ThreadEvent> {
     let extent = prop_oneof![Just(PromptExtent::Full), Just(PromptExtent::Delta)];
     prop_oneof![
         (text(), generation()).prop_map(|(runner, generation)| ThreadEvent::Placed {
@@ -463,6 +466,7 @@ fn turn_event() -> impl Strategy<Value = ThreadEvent> {
             }
         ),
     ]
+    .boxed()
 }
 
 fn condition_kind() -> impl Strategy<Value = ConditionKind> {
@@ -490,7 +494,7 @@ fn artifact() -> impl Strategy<Value = Artifact> {
     })
 }
 
-fn beside_event() -> impl Strategy<Value = ThreadEvent> {
+fn beside_event() -> BoxedStrategy<ThreadEvent> {
     prop_oneof![
         text().prop_map(ThreadEvent::NoteSet),
         (condition_kind(), any::<bool>(), text()).prop_map(|(kind, active, reason)| ThreadEvent::ConditionChanged {
@@ -512,36 +516,37 @@ fn beside_event() -> impl Strategy<Value = ThreadEvent> {
             count,
         }),
     ]
+    .boxed()
 }
 
-fn fence() -> impl Strategy<Value = Fence> {
+fn fence() -> BoxedStrategy<Fence> {
     let cause = prop_oneof![
         Just(CloseCause::Close),
         Just(CloseCause::Session),
         Just(CloseCause::Eviction),
         Just(CloseCause::Intensity),
     ];
-    (text(), cause, status_kind(), time(), option::of(close_policy())).prop_map(
-        |(reason, cause, status_before, deadline, close_policy)| Fence {
+    (text(), cause, status_kind(), time(), option::of(close_policy()))
+        .prop_map(|(reason, cause, status_before, deadline, close_policy)| Fence {
             reason,
             cause,
             status_before,
             deadline,
             close_policy,
-        },
-    )
+        })
+        .boxed()
 }
 
-fn resumed() -> impl Strategy<Value = Resumed> {
-    (generation(), settled(), policy(), policy(), sandbox()).prop_map(
-        |(generation, settled, effective, grant, sandbox)| Resumed {
+fn resumed() -> BoxedStrategy<Resumed> {
+    (generation(), settled(), policy(), policy(), sandbox())
+        .prop_map(|(generation, settled, effective, grant, sandbox)| Resumed {
             generation,
             settled,
             effective,
             grant,
             sandbox,
-        },
-    )
+        })
+        .boxed()
 }
 
 fn edge() -> impl Strategy<Value = Edge> {
@@ -558,7 +563,7 @@ fn edge() -> impl Strategy<Value = Edge> {
     )
 }
 
-fn handoff() -> impl Strategy<Value = Handoff> {
+fn handoff() -> BoxedStrategy<Handoff> {
     let expectation = prop_oneof![
         Just(Expectation::None),
         Just(Expectation::Optional),
@@ -585,9 +590,10 @@ fn handoff() -> impl Strategy<Value = Handoff> {
             reply_to: then.0,
             context_ref: then.1,
         })
+        .boxed()
 }
 
-fn approval_event() -> impl Strategy<Value = ThreadEvent> {
+fn approval_event() -> BoxedStrategy<ThreadEvent> {
     let kind = prop_oneof![
         Just(ApprovalKind::Spawn),
         Just(ApprovalKind::Tool),
@@ -616,9 +622,10 @@ fn approval_event() -> impl Strategy<Value = ThreadEvent> {
             reason,
         }),
     ]
+    .boxed()
 }
 
-fn thread_event() -> impl Strategy<Value = ThreadEvent> {
+fn thread_event() -> BoxedStrategy<ThreadEvent> {
     prop_oneof![
         2 => spawned().prop_map(|spawned| ThreadEvent::Spawned(Arc::new(spawned))),
         1 => (text(), text(), text(), text()).prop_map(|(agent_type, agent_name, reason, message)| {
@@ -636,6 +643,7 @@ fn thread_event() -> impl Strategy<Value = ThreadEvent> {
         1 => sequence().prop_map(ThreadEvent::MailAcknowledged),
         2 => approval_event(),
     ]
+    .boxed()
 }
 
 fn event() -> impl Strategy<Value = Event> {

@@ -2,6 +2,8 @@
 //! state, and a model that plays random histories and checks the laws of CONTRACT.md §3 and STATE.md §2-5 after every append.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "domain/approvals.rs"]
+mod approvals;
 #[path = "domain/close.rs"]
 mod close;
 #[path = "domain/control.rs"]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use troupe_proto::supervisor::v1::{Event, StatusKind, TurnOutcome, event::Kind};
+use troupe_proto::supervisor::v1::{ApprovalDecision, Event, StatusKind, TurnOutcome, event::Kind};
 
 /// The kind of an event as its name: `ThreadSpawned`.
 #[must_use]
@@ -74,7 +74,7 @@ pub fn statuses(events: &[Event]) -> BTreeMap<String, StatusKind> {
 
 /// Whether an event may happen in that state, and where it leads; `None` if it changes no status.
 fn step(from: Option<StatusKind>, kind: &Kind) -> Option<(bool, StatusKind)> {
-    use StatusKind::{Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown};
+    use StatusKind::{AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown};
     let present = from.unwrap_or(StatusKind::Unspecified);
     let is_settled = matches!(present, Completed | Errored | Interrupted);
     let is_active = matches!(present, PendingInit | Running);
@@ -94,7 +94,12 @@ fn step(from: Option<StatusKind>, kind: &Kind) -> Option<(bool, StatusKind)> {
             (is_active || present == Queued, to)
         }
         Kind::InputQueued(_) if is_settled => (true, Queued),
-        Kind::InputQueued(_) => (is_active || present == Queued, present),
+        Kind::InputQueued(_) => (is_active || matches!(present, Queued | AwaitingApproval), present),
+        Kind::ApprovalResolved(resolved)
+            if present == AwaitingApproval && resolved.decision() == ApprovalDecision::Granted =>
+        {
+            (true, Queued)
+        }
         Kind::ThreadClosed(_) => (from.is_some() && present != Shutdown, Shutdown),
         Kind::ThreadResumed(resumed) => (present == Shutdown, resumed.status.as_ref().unwrap().kind()),
         _ => return None,

@@ -211,7 +211,15 @@ async fn spawns() {
         spawn_agent(SpawnAgentRequest { on_limit: 9, ..spawn() }) => InvalidArgument InvalidArgument "on_limit";
         spawn_agent(SpawnAgentRequest { close_policy: 9, ..spawn() }) => InvalidArgument InvalidArgument "close_policy";
         spawn_agent(SpawnAgentRequest { role_template: "planner".into(), ..spawn() })
-            => Unimplemented NotBuilt "role_template is designed but not built in this release; leave it out";
+            => InvalidArgument InvalidArgument "give agent_type or role_template, not both";
+        spawn_agent(SpawnAgentRequest { role_template: "nobody".into(), agent_type: String::new(), ..spawn() })
+            => NotFound TemplateNotFound "missing agent template: nobody";
+        spawn_agent(SpawnAgentRequest { capabilities: vec![String::new(); 65], ..spawn() })
+            => InvalidArgument InvalidArgument "65 capabilities; at most 64 are allowed";
+        spawn_agent(SpawnAgentRequest { capabilities: vec![long(129)], ..spawn() })
+            => InvalidArgument InvalidArgument "capabilities has 129 bytes; at most 128 are allowed";
+        spawn_agent(SpawnAgentRequest { capabilities: vec!["delegate".into()], ..spawn() })
+            => InvalidArgument InvalidArgument "capability \"delegate\" is not declared by \"worker\"; it declares: none";
     }
     stage.tree.spawn("worker").await;
 }
@@ -543,6 +551,41 @@ async fn messages_over_the_bound_do_no_harm() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn approvals() {
+    let stage = Stage::set().await;
+    let session_id = || stage.tree.session.clone();
+    let resolve = || ResolveApprovalRequest {
+        session_id: session_id(),
+        approval_id: UNKNOWN.into(),
+        ..Default::default()
+    };
+    refuses! { stage, stage.tree.client();
+        list_approvals(ListApprovalsRequest::default())
+            => InvalidArgument InvalidArgument "give session_id or thread_id";
+        list_approvals(ListApprovalsRequest { session_id: UNKNOWN.into(), ..Default::default() })
+            => NotFound SessionNotFound "not found";
+        list_approvals(ListApprovalsRequest { session_id: session_id(), page_size: -1, ..Default::default() })
+            => InvalidArgument InvalidArgument "page_size -1 is negative";
+        list_approvals(ListApprovalsRequest { session_id: session_id(), page_token: "x".into(), ..Default::default() })
+            => InvalidArgument InvalidArgument "page_token is not from the page before";
+
+        resolve_approval(ResolveApprovalRequest { session_id: String::new(), ..resolve() })
+            => InvalidArgument InvalidArgument "give session_id or thread_id";
+        resolve_approval(ResolveApprovalRequest { approval_id: String::new(), ..resolve() })
+            => InvalidArgument InvalidArgument "approval_id is required";
+        resolve_approval(ResolveApprovalRequest { approval_id: "x".into(), ..resolve() })
+            => InvalidArgument InvalidArgument "invalid approval_id \"x\"";
+        resolve_approval(ResolveApprovalRequest { reason: long(257), ..resolve() })
+            => InvalidArgument InvalidArgument "reason has 257 bytes; at most 256 are allowed";
+        resolve_approval(resolve()) => NotFound NotFound &format!("approval {UNKNOWN} not found");
+    }
+    let own = stage.pair.with_token(&stage.worker.token);
+    refuses! { stage, own;
+        resolve_approval(resolve()) => PermissionDenied NotPermitted "a caller of kind thread may not call";
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_built_says_so() {
     let stage = Stage::set().await;
     macro_rules! unbuilt {
@@ -560,8 +603,6 @@ async fn what_is_not_built_says_so() {
         update_thread_budget UpdateThreadBudgetRequest "UpdateThreadBudget";
         list_mailbox ListMailboxRequest "ListMailbox";
         acknowledge_mailbox AcknowledgeMailboxRequest "AcknowledgeMailbox";
-        list_approvals ListApprovalsRequest "ListApprovals";
-        resolve_approval ResolveApprovalRequest "ResolveApproval";
         watch_notifications WatchNotificationsRequest "WatchNotifications";
         set_active_thread SetActiveThreadRequest "SetActiveThread";
         list_prompts ListPromptsRequest "ListPrompts";

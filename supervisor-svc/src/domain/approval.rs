@@ -1,15 +1,21 @@
-//! What waits, or waited, for an operator.
+//! What waits, or waited, for an operator, and who must ask one.
 
 use std::time::Duration;
 
+use tool_policy::{CANONICAL_TOOLS, Policy};
+
 use super::{
     actor::Actor,
-    event::{ApprovalDecision, ApprovalKind, Edge},
+    content::preview,
+    event::{ApprovalDecision, ApprovalKind, Edge, Scope, Spawned, TemplateSource},
     ids::{ApprovalId, Sequence, ThreadId},
+    session::Session,
+    settings::{EdgeManagement, Sandbox},
+    thread::Thread,
     time::UnixMillis,
 };
 
-/// How long an approval waits for an operator before it is denied.
+/// How long an approval waits for an operator; then it is denied by itself.
 pub const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// How many decided approvals a session remembers; older ones are found in the log only.
@@ -47,4 +53,79 @@ pub struct Verdict {
     pub by: Actor,
     /// Why.
     pub reason: String,
+}
+
+/// Whether a spawn or an edge that the thread asks for waits for an operator. Threads of graph templates must ask, unless
+/// they are orchestrators and the session trusts those.
+#[must_use]
+pub fn is_needed(session: &Session, asking: &Thread) -> bool {
+    asking.spawned.is_graph() && (session.settings.approve_orchestrators || !is_orchestrator(asking))
+}
+
+/// An orchestrator may manage every edge, by a template that no project wrote: what lies in a project, an agent may have
+/// written, and it must not exempt itself.
+fn is_orchestrator(thread: &Thread) -> bool {
+    let is_trusted = |source: &TemplateSource| match source.scope {
+        Scope::User | Scope::System => true,
+        Scope::Project => false,
+    };
+    thread.spawned.source.as_ref().is_some_and(is_trusted) && thread.spawned.edge_management == EdgeManagement::All
+}
+
+/// What an approver is shown of a spawn: whom it would make, of which template, and what that one could do. The first line
+/// has what the asking agent chose, flattened, so that it cannot pass for the lines below it.
+#[must_use]
+pub fn spawn_subject(asking: &Thread, spawned: &Spawned) -> String {
+    let label = [&spawned.label, &spawned.alias, &spawned.agent_type]
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .map(|name| preview(name))
+        .unwrap_or_default();
+    let template = spawned.source.as_ref().map_or_else(
+        || String::from("none"),
+        |source| format!("{} scope, sha256 {}", scope_name(source.scope), source.digest),
+    );
+    format!(
+        "Spawn node: {label} ({role})\nasked by: {by} {id}\ntemplate: {template}\ntools: {tools}\nsandbox: {sandbox}\n\
+         edge management: {edges}",
+        role = spawned.agent_type,
+        by = asking.spawned.agent_type,
+        id = asking.id,
+        tools = tools_in_short(&spawned.effective),
+        sandbox = sandbox_name(spawned.sandbox),
+        edges = spawned.edge_management.as_str(),
+    )
+}
+
+/// The tools that every program has in common, as far as the policy allows them; what else it allows, the thread shows.
+fn tools_in_short(policy: &Policy) -> String {
+    if policy.is_unrestricted() {
+        return String::from("all");
+    }
+    let allowed: Vec<&str> = CANONICAL_TOOLS
+        .iter()
+        .copied()
+        .filter(|tool| policy.allows(tool))
+        .collect();
+    if allowed.is_empty() {
+        String::from("none")
+    } else {
+        allowed.join(", ")
+    }
+}
+
+const fn scope_name(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Project => "project",
+        Scope::User => "user",
+        Scope::System => "system",
+    }
+}
+
+const fn sandbox_name(sandbox: Sandbox) -> &'static str {
+    match sandbox {
+        Sandbox::ReadOnly => "read-only",
+        Sandbox::WorkspaceWrite => "workspace-write",
+        Sandbox::FullAccess => "full access",
+    }
 }

@@ -7,6 +7,7 @@ use super::{
     ids::ThreadId,
     refusal::{GuardedVerb, Refusal},
     session::Session,
+    status::StatusKind,
     thread::Thread,
 };
 
@@ -35,18 +36,30 @@ pub fn authorize<'s>(
     }
 }
 
-/// The thread that calls, if its token is still good.
+/// The thread that calls, if its token is good. Before the spawn of a thread is approved its token opens nothing: whoever
+/// asked for the spawn may have the token already, and must not act through it.
 ///
 /// # Errors
-/// [`Refusal::StaleToken`] for operators too: they have no thread.
+/// [`Refusal::StaleToken`] for operators too: they have no thread. [`Refusal::NotPermitted`] before the approval.
 pub fn fresh(session: &Session, caller: &Caller) -> Result<Arc<Thread>, Refusal> {
     match caller {
         Caller::Operator { .. } => Err(Refusal::StaleToken),
-        Caller::Thread { id, generation } => session
-            .thread(*id)
-            .filter(|thread| thread.generation == *generation && thread.status.kind().is_open())
-            .cloned()
-            .ok_or(Refusal::StaleToken),
+        Caller::Thread { id, generation } => match session.thread(*id) {
+            Some(thread) if thread.generation != *generation => Err(Refusal::StaleToken),
+            Some(thread) => match thread.status.kind() {
+                StatusKind::AwaitingApproval => Err(Refusal::NotPermitted(format!(
+                    "agent with id {id} waits for an operator's approval; its token is good once that is granted"
+                ))),
+                StatusKind::Shutdown => Err(Refusal::StaleToken),
+                StatusKind::Queued
+                | StatusKind::PendingInit
+                | StatusKind::Running
+                | StatusKind::Completed
+                | StatusKind::Errored
+                | StatusKind::Interrupted => Ok(Arc::clone(thread)),
+            },
+            None => Err(Refusal::StaleToken),
+        },
     }
 }
 

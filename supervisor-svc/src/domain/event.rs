@@ -321,6 +321,16 @@ pub struct Spawned {
     pub input: Option<ContentRef>,
 }
 
+impl Spawned {
+    /// Whether its template is a graph template: then edge management and approval bind it.
+    #[must_use]
+    pub fn is_graph(&self) -> bool {
+        self.source
+            .as_ref()
+            .is_some_and(|source| source.dialect == Dialect::Graph)
+    }
+}
+
 /// What decided a resolved value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueOrigin {
@@ -577,4 +587,17 @@ pub enum ApprovalDecision {
     Expired,
     /// Its subject is gone.
     Moot,
+}
+
+impl ApprovalDecision {
+    /// The decision as sentences about it name it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Moot => "moot",
+        }
+    }
 }

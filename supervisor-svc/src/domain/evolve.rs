@@ -9,8 +9,8 @@ use imbl::Vector;
 
 use super::{
     approval::{Approval, MAX_DECIDED, Verdict},
-    event::{Event, Recorded, SessionEvent, Spawned, ThreadEvent},
-    ids::{EdgeId, Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId},
+    event::{ApprovalDecision, Event, Recorded, SessionEvent, Spawned, ThreadEvent},
+    ids::{ApprovalId, EdgeId, Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId},
     mail::{Body, Letter},
     session::Session,
     settings::Usage,
@@ -97,6 +97,7 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
             edge: edge.clone(),
             verdict: None,
         };
+        session.pending.insert((*deadline, *approval));
         session.approvals.insert(*approval, Arc::new(requested));
     } else if let ThreadEvent::ApprovalResolved {
         approval,
@@ -106,6 +107,8 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
     } = event
         && let Some(decided) = session.approvals.get(approval).cloned()
     {
+        session.pending.remove(&(decided.deadline, *approval));
+        session.moot.remove(approval);
         let mut decided = Arc::unwrap_or_clone(decided);
         decided.verdict = Some(Verdict {
             decision: *decision,
@@ -114,6 +117,24 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
         });
         session.approvals.insert(*approval, Arc::new(decided));
         forget_decided(session);
+    } else if let ThreadEvent::CloseRequested(_) = event {
+        make_moot(session, |session, thread| session.is_within(thread, id));
+    } else if let ThreadEvent::Closed { .. } = event {
+        make_moot(session, |_, thread| thread == id);
+    }
+}
+
+/// Marks what waits for an operator and is about such a thread: there is nothing left to decide. It costs what waits, not
+/// what was ever asked.
+fn make_moot(session: &mut Session, is_gone: impl Fn(&Session, ThreadId) -> bool) {
+    let before: &Session = session;
+    let moot: Vec<ApprovalId> = before
+        .pending_approvals()
+        .filter(|approval| is_gone(before, approval.thread))
+        .map(|approval| approval.id)
+        .collect();
+    for id in moot {
+        session.moot.insert(id);
     }
 }
 
@@ -402,6 +423,11 @@ impl Thread {
                 self.sandbox = resumed.sandbox;
                 self.become_at(Status::Settled(resumed.settled.clone()), sequence, time);
             }
+            // Nothing but the spawn of a thread is decided before it: it has no turn yet, and its token opens nothing.
+            ThreadEvent::ApprovalResolved {
+                decision: ApprovalDecision::Granted,
+                ..
+            } if self.status == Status::AwaitingApproval => self.become_at(Status::Queued, sequence, time),
             // What these mean for the tree is folded elsewhere or is for readers of the log only.
             ThreadEvent::Spawned(_)
             | ThreadEvent::SpawnFailed { .. }
@@ -447,11 +473,10 @@ impl Thread {
     fn close(&mut self, reason: &str, sequence: Sequence, time: UnixMillis) {
         let before = match &self.status {
             Status::Settled(settled) => Some(settled.clone()),
-            Status::Queued | Status::AwaitingApproval | Status::PendingInit | Status::Running => {
-                Some(Settled::Interrupted {
-                    reason: reason.to_owned(),
-                })
-            }
+            Status::AwaitingApproval => None,
+            Status::Queued | Status::PendingInit | Status::Running => Some(Settled::Interrupted {
+                reason: reason.to_owned(),
+            }),
             Status::Shutdown { before, .. } => before.clone(),
         };
         self.begin_generation(self.generation.next());

@@ -6,9 +6,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     actor::Caller,
-    approval::Approval,
+    approval::{self, Approval},
     authority,
-    event::{Dialect, Edge, EdgeKind, Scope},
+    event::{Edge, EdgeKind},
     ids::{EdgeId, ThreadId},
     refusal::Refusal,
     session::Session,
@@ -99,15 +99,7 @@ pub fn answer_to(session: &Session, caller: &Caller, wanted: &Edge) -> EdgeId {
 /// orchestrator and the session lets those pass. A project's template cannot make itself one.
 #[must_use]
 pub fn asking<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Thread>> {
-    let thread = graph_caller(session, caller)?;
-    let scope = thread.spawned.source.as_ref()?.scope;
-    let trusted = match scope {
-        Scope::User | Scope::System => true,
-        Scope::Project => false,
-    };
-    let is_orchestrator = trusted && thread.spawned.edge_management == EdgeManagement::All;
-    let passes = is_orchestrator && !session.settings.approve_orchestrators;
-    (!passes).then_some(thread)
+    graph_caller(session, caller).filter(|thread| approval::is_needed(session, thread))
 }
 
 /// Checks that the caller's edge management covers an edge. It binds graph threads only; authority is another check.
@@ -120,7 +112,9 @@ pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(),
     };
     let ends_in_it = [edge.from, edge.to].contains(&thread.id);
     match thread.spawned.edge_management {
-        EdgeManagement::None => Err(Refusal::NotPermitted(String::from("edgeManagement capability is disabled"))),
+        EdgeManagement::None => Err(Refusal::NotPermitted(String::from(
+            "edgeManagement capability is disabled",
+        ))),
         EdgeManagement::SelfOnly if !ends_in_it => Err(Refusal::NotPermitted(String::from(
             "edgeManagement=self only allows edges that include the calling node",
         ))),
@@ -135,7 +129,9 @@ pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(),
 /// [`Refusal::ThreadNotFound`] for operators; [`Refusal::StaleToken`] or `hidden` for threads.
 pub fn find(session: &Session, caller: &Caller, name: &str, hidden: Refusal) -> Result<ThreadId, Refusal> {
     let by_id: Option<ThreadId> = name.parse().ok();
-    let found = by_id.filter(|id| session.thread(*id).is_some()).or_else(|| session.thread_by_alias(name));
+    let found = by_id
+        .filter(|id| session.thread(*id).is_some())
+        .or_else(|| session.thread_by_alias(name));
     match (found, caller) {
         (Some(id), _) => Ok(id),
         (None, Caller::Operator { .. }) => Err(Refusal::ThreadNotFound(name.to_owned())),
@@ -214,9 +210,7 @@ fn is_like(a: &Edge, b: &Edge) -> bool {
 
 /// The calling thread, if its template is one of the graph.
 fn graph_caller<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Thread>> {
-    let thread = session.thread(caller.thread()?)?;
-    match thread.spawned.source.as_ref()?.dialect {
-        Dialect::Graph => Some(thread),
-        Dialect::Role | Dialect::Profile | Dialect::Subagent | Dialect::Foreign => None,
-    }
+    session
+        .thread(caller.thread()?)
+        .filter(|thread| thread.spawned.is_graph())
 }

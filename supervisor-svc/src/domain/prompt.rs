@@ -270,7 +270,10 @@ fn whole_or_cut(text: &str, content: &ContentRef) -> String {
     if text.len() as u64 >= content.size {
         text.to_owned()
     } else {
-        format!("{text}\n[cut; all {} bytes are content {}]", content.size, content.digest)
+        format!(
+            "{text}\n[cut; all {} bytes are content {}]",
+            content.size, content.digest
+        )
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Invariant: the indices (`holding`, `queue`, `starting`, `order`, `aliases`, `open`) are functions of `threads`;
 //! `Session::put` is the only place that changes either. `edges_at` is a function of `edges`; `Session::connect` and
-//! `Session::disconnect` alone change them.
+//! `Session::disconnect` alone change them. Those of the approvals (`pending`, `moot`) are kept where approvals are
+//! folded.
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,6 +47,10 @@ pub struct Session {
     pub edges: OrdMap<EdgeId, Arc<Edge>>,
     /// What waits for an operator, and what was decided lately.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
+    /// The undecided ones, by deadline.
+    pub(super) pending: OrdSet<(UnixMillis, ApprovalId)>,
+    /// Those of them whose thread is being closed or is closed. Empty after every append: they are decided in the same one.
+    pub(super) moot: OrdSet<ApprovalId>,
     pub(super) root: Option<ThreadId>,
     edges_at: OrdMap<ThreadId, OrdSet<EdgeId>>,
     threads: OrdMap<ThreadId, Arc<Thread>>,
@@ -80,6 +85,8 @@ impl Session {
             sequence: Sequence::ZERO,
             edges: OrdMap::new(),
             approvals: OrdMap::new(),
+            pending: OrdSet::new(),
+            moot: OrdSet::new(),
             root: None,
             edges_at: OrdMap::new(),
             threads: OrdMap::new(),
@@ -164,6 +171,11 @@ impl Session {
             .filter_map(|id| Some((*id, self.thread(*id)?.fence.as_ref()?)))
     }
 
+    /// The approvals that wait for an operator, the nearest deadline first.
+    pub fn pending_approvals(&self) -> impl Iterator<Item = &Arc<Approval>> {
+        self.pending.iter().filter_map(|(_, id)| self.approvals.get(id))
+    }
+
     /// The thread and its ancestors, from itself to the root.
     pub fn lineage(&self, id: ThreadId) -> impl Iterator<Item = &Arc<Thread>> {
         std::iter::successors(self.thread(id), |thread| {
@@ -224,7 +236,11 @@ impl Session {
     /// Whether work is owed that no request brings about: the session must be awake, and is loaded at the service's start.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
-        !self.holding.is_empty() || !self.starting.is_empty() || !self.queue.is_empty() || !self.fences.is_empty()
+        !self.holding.is_empty()
+            || !self.starting.is_empty()
+            || !self.queue.is_empty()
+            || !self.fences.is_empty()
+            || !self.pending.is_empty()
     }
 
     /// Takes up an edge.

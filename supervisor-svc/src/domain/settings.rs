@@ -39,6 +39,32 @@ pub enum EdgeManagement {
     All,
 }
 
+impl EdgeManagement {
+    /// What these capabilities of a graph template allow, by the names that the registry reads it from. Other capabilities
+    /// say nothing about edges.
+    #[must_use]
+    pub fn of_capabilities(names: &[String]) -> Self {
+        let has = |name: &str| names.iter().any(|given| given == name);
+        if has("edge_management_all") || has("spawn_nodes") {
+            Self::All
+        } else if has("edge_management_self") {
+            Self::SelfOnly
+        } else {
+            Self::None
+        }
+    }
+
+    /// The name for people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::SelfOnly => "self",
+            Self::All => "all",
+        }
+    }
+}
+
 /// Who keeps the agents going.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Orchestration {

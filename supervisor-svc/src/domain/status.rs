@@ -45,7 +45,8 @@ pub enum Status {
     Shutdown {
         /// Why.
         reason: String,
-        /// How it had settled before, which ResumeAgent restores.
+        /// How it had settled before, which ResumeAgent restores; `None`: its spawn was never approved, so there is nothing
+        /// to restore.
         before: Option<Settled>,
     },
 }
@@ -152,8 +153,8 @@ impl StatusKind {
     pub const fn after(self, step: Step) -> Option<Self> {
         use Step as S;
         match (self, step) {
-            (Self::AwaitingApproval, S::Granted { slot: true }) => Some(Self::PendingInit),
-            (Self::AwaitingApproval, S::Granted { slot: false }) => Some(Self::Queued),
+            // Behind those who wait already; if a slot is free, it is admitted in the same append.
+            (Self::AwaitingApproval, S::Granted) => Some(Self::Queued),
             // A settled thread with input left over from the turn that ended is admitted without waiting again.
             (Self::Queued | Self::Completed | Self::Errored | Self::Interrupted, S::Admitted) => {
                 Some(Self::PendingInit)
@@ -198,10 +199,7 @@ impl fmt::Display for StatusKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Its spawn was approved.
-    Granted {
-        /// Whether a slot was free.
-        slot: bool,
-    },
+    Granted,
     /// It took a slot.
     Admitted,
     /// A runner was chosen.

@@ -1,22 +1,80 @@
-//! What waits for an operator.
+//! What waits for an operator: listing it, and deciding it.
+
+use std::sync::Arc;
 
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, unbuilt};
+use super::{SupervisorService, call::Call, check, page::Page};
+use crate::{
+    domain::{
+        approval::Approval,
+        authority,
+        command::Command,
+        ids::ApprovalId,
+        refusal::{GuardedVerb, Refusal},
+    },
+    wire::approval::approval_to_pb,
+};
 
 impl SupervisorService {
     pub(super) async fn approvals(
         &self,
-        _: Request<pb::ListApprovalsRequest>,
+        request: Request<pb::ListApprovalsRequest>,
     ) -> Result<pb::ListApprovalsResponse, Status> {
-        Err(unbuilt::method("ListApprovals"))
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
+        request.page_size = 0;
+        let page = Page::of(size, &token, &request, &call.scope)?;
+        let handle = self
+            .session_for(&call, &request.session_id, None, GuardedVerb::Act)
+            .await?;
+        let top = Self::thread_or_own(&call, &handle, None)?;
+        let state = handle.state();
+        authority::authorize(&state, &call.caller, "ListApprovals", top)?;
+        let mut found: Vec<&Arc<Approval>> = state
+            .approvals
+            .values()
+            .filter(|approval| request.include_resolved || approval.verdict.is_none())
+            .filter(|approval| state.is_within(approval.thread, top))
+            .collect();
+        found.sort_by_key(|approval| approval.sequence);
+        let (approvals, next_page_token) = page.cut(&found, |approval| approval_to_pb(state.id, approval));
+        Ok(pb::ListApprovalsResponse {
+            approvals,
+            next_page_token,
+        })
     }
 
     pub(super) async fn decide(
         &self,
-        _: Request<pb::ResolveApprovalRequest>,
+        request: Request<pb::ResolveApprovalRequest>,
     ) -> Result<pb::ResolveApprovalResponse, Status> {
-        Err(unbuilt::method("ResolveApproval"))
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let request_id = std::mem::take(&mut request.request_id);
+        let handle = self
+            .session_for(&call, &request.session_id, None, GuardedVerb::Act)
+            .await?;
+        let remember = call.remember("ResolveApproval", &request_id, &request)?;
+        let approval: ApprovalId = check::id("approval_id", &request.approval_id)?;
+        check::text("reason", &request.reason, check::REASON_BYTES)?;
+        let command = Command::ResolveApproval {
+            approval,
+            grant: request.grant,
+            by: call.caller.actor(),
+            reason: request.reason,
+        };
+        let done = handle
+            .execute(command, call.origin(&request_id), remember, Vec::new())
+            .await?;
+        let decided = done.session.approvals.get(&approval).ok_or_else(|| Refusal::Missing {
+            what: "approval",
+            id: approval.to_string(),
+        })?;
+        Ok(pb::ResolveApprovalResponse {
+            approval: Some(approval_to_pb(done.session.id, decided)),
+        })
     }
 }

@@ -127,9 +127,12 @@ impl SupervisorService {
         let request_id = std::mem::take(&mut request.request_id);
         let receiver = check::thread_name("to_thread_id", &request.to_thread_id)?;
         let named: Option<ThreadId> = check::optional_id("from_thread_id", &request.from_thread_id)?;
-        let from = named
-            .or_else(|| call.caller.thread())
-            .ok_or_else(|| check::bad("from_thread_id", "from_thread_id is required: an operator has no thread"))?;
+        let from = named.or_else(|| call.caller.thread()).ok_or_else(|| {
+            check::bad(
+                "from_thread_id",
+                "from_thread_id is required: an operator has no thread",
+            )
+        })?;
         let handle = self
             .session_for(&call, &request.session_id, Some(from), GuardedVerb::Act)
             .await?;
@@ -217,7 +220,10 @@ fn take_handoff(
     };
     check::text("ok_reason", &request.ok_reason, check::REASON_BYTES)?;
     if request.ok.is_none() && !request.ok_reason.is_empty() {
-        return Err(check::bad("ok_reason", "ok_reason says why ok is as it is; give ok too"));
+        return Err(check::bad(
+            "ok_reason",
+            "ok_reason says why ok is as it is; give ok too",
+        ));
     }
     check::text("context_ref", &request.context_ref, REFERENCE_BYTES)?;
     let handoff = Handoff {

@@ -8,9 +8,10 @@ use tonic::Status;
 use tool_policy::{Layer, Policy};
 use troupe_proto::common::v1 as common;
 
+use super::check;
 use crate::{
     domain::{
-        content::ContentRef,
+        content::{ContentRef, truncate},
         event::Spawned,
         settings::{Budget, ClosePolicy, EdgeManagement, Sandbox, WakePolicy},
         status::StatusKind,
@@ -20,11 +21,16 @@ use crate::{
     wire::Resolution,
 };
 
+/// How much of a template's capabilities an error repeats.
+const DECLARED_BYTES: usize = 1_024;
+
 /// A role, resolved: what of [`Spawned`] it decides, and what becomes of its rights.
 pub(super) struct Resolved {
     pub fields: Spawned,
     pub role_layers: Vec<Layer>,
     pub grant_list: Vec<String>,
+    /// What a graph template declares.
+    pub capabilities: Vec<String>,
     pub warnings: Vec<String>,
     /// The whole resolution, to be stored beside the event; taken by whoever records it.
     pub content: Option<Content>,
@@ -54,6 +60,7 @@ impl Resolved {
             fields,
             role_layers: resolution.role_layers,
             grant_list: resolution.grant_list,
+            capabilities: resolution.capabilities,
             warnings: resolution.warnings,
             content: Some(content.1),
         })
@@ -68,9 +75,35 @@ impl Resolved {
             },
             role_layers: Vec::new(),
             grant_list: Vec::new(),
+            capabilities: Vec::new(),
             warnings: Vec::new(),
             content: None,
         }
+    }
+
+    /// Which edges the template lets a thread manage that keeps only these of its capabilities; empty: all of them.
+    pub fn edge_management(&self, kept: &[String]) -> Result<EdgeManagement, Status> {
+        let declared = self.fields.edge_management;
+        if kept.is_empty() {
+            return Ok(declared);
+        }
+        if let Some(unknown) = kept.iter().find(|name| !self.capabilities.contains(name)) {
+            let text = format!(
+                "capability \"{unknown}\" is not declared by \"{}\"; it declares: {}",
+                self.fields.agent_type,
+                self.declared()
+            );
+            return Err(check::bad("capabilities", text));
+        }
+        Ok(declared.min(EdgeManagement::of_capabilities(kept)))
+    }
+
+    /// The capabilities for people, as many as a message may have.
+    fn declared(&self) -> String {
+        if self.capabilities.is_empty() {
+            return String::from("none");
+        }
+        truncate(&self.capabilities.join(", "), DECLARED_BYTES).to_owned()
     }
 
     /// The note of a spawn that brings none.

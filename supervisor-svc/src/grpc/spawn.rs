@@ -13,7 +13,7 @@ use crate::{
     domain::{
         command::{Command, Spawn},
         content::{ContentRef, truncate},
-        decide::spawn::{Wanted, admit, authorize},
+        decide::spawn::{Wanted, WantedRole, admit, authorize},
         event::Spawned,
         ids::ThreadId,
         refusal::GuardedVerb,
@@ -26,6 +26,9 @@ use crate::{
     store::Content,
     wire::{View, WireEnum as _},
 };
+
+/// The most capabilities that a spawn may name.
+const CAPABILITIES: usize = 64;
 
 /// Why there is nothing to commit.
 pub(super) enum Unspawnable {
@@ -69,12 +72,16 @@ impl SupervisorService {
             .session_for(&call, &request.session_id, named, GuardedVerb::Act)
             .await?;
         let parent = Self::thread_or_own(&call, &handle, named)?;
-        let agent_type = wanted_role(&request);
+        let (agent_type, role_template) = (agent_type_of(&request), request.role_template.trim().to_owned());
         let alias = request.alias.trim().to_owned();
         let wanted = Wanted {
             caller: &call.caller,
             parent,
-            agent_type: &agent_type,
+            role: if role_template.is_empty() {
+                WantedRole::AgentType(&agent_type)
+            } else {
+                WantedRole::RoleTemplate(&role_template)
+            },
             alias: &alias,
         };
         authorize(&handle.state(), &wanted)?;
@@ -155,14 +162,22 @@ pub(super) async fn resolve(
     Resolved::new(answer).map_err(Unspawnable::Unknown)
 }
 
-/// The role as the gate compares it: trimmed and lower-cased, `default` where none is named.
-fn wanted_role(request: &pb::SpawnAgentRequest) -> String {
+/// The agent type as the gate compares it: trimmed and lower-cased, `default` where none is named.
+fn agent_type_of(request: &pb::SpawnAgentRequest) -> String {
     let name = request.agent_type.trim().to_lowercase();
     if name.is_empty() { String::from("default") } else { name }
 }
 
 fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Status> {
     check::text("agent_type", &request.agent_type, check::NAME_BYTES)?;
+    check::text("role_template", &request.role_template, check::NAME_BYTES)?;
+    if !request.agent_type.trim().is_empty() && !request.role_template.trim().is_empty() {
+        return Err(check::bad(
+            "role_template",
+            "give agent_type or role_template, not both; they name different templates",
+        ));
+    }
+    check_capabilities(&request.capabilities)?;
     check::text("agent_name", &request.agent_name, check::NAME_BYTES)?;
     check::text("model", &request.model, check::REASON_BYTES)?;
     check::text("reasoning_effort", &request.reasoning_effort, check::NAME_BYTES)?;
@@ -190,10 +205,23 @@ fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Statu
     check::choice::<OnLimit>("on_limit", request.on_limit)?;
     call.operators_only("override", !request.r#override.is_empty())?;
     call.operators_only("custom_system_prompt", !request.custom_system_prompt.is_empty())?;
-    unbuilt::field("role_template", !request.role_template.is_empty())?;
-    unbuilt::field("capabilities", !request.capabilities.is_empty())?;
     unbuilt::field("budget", request.budget.is_some())?;
     unbuilt::field("wake_policy", request.wake_policy > i32::from(pb::WakePolicy::None))
+}
+
+fn check_capabilities(capabilities: &[String]) -> Result<(), Status> {
+    if capabilities.len() > CAPABILITIES {
+        return Err(check::bad(
+            "capabilities",
+            format!(
+                "{} capabilities; at most {CAPABILITIES} are allowed",
+                capabilities.len()
+            ),
+        ));
+    }
+    capabilities
+        .iter()
+        .try_for_each(|name| check::text("capabilities", name, check::NAME_BYTES))
 }
 
 fn take_input(request: &mut pb::SpawnAgentRequest) -> Result<(ContentRef, Content), Status> {
@@ -230,7 +258,7 @@ fn question(session: &Session, parent: &Thread, request: &pb::SpawnAgentRequest)
         cwd,
         workspace_digest: session.settings.workspace_digest.clone(),
         agent_type: given(&request.agent_type),
-        role_template: None,
+        role_template: given(&request.role_template),
         agent_name: request.agent_name.clone(),
         model: request.model.clone(),
         reasoning_effort: given(&request.reasoning_effort),
@@ -259,13 +287,13 @@ fn commit(
         Some(note) => note.trim().to_owned(),
         None => truncate(&resolved.default_note(), check::NOTE_BYTES).to_owned(),
     };
+    let declared = resolved.edge_management(&request.capabilities)?;
+    let edge_management = check::given("edge_management", request.edge_management)?
+        .map_or(declared, |asked: EdgeManagement| asked.min(declared));
     let mut role_layers = resolved.role_layers;
     if let Some(narrower) = &request.permissions {
         role_layers.push(check::ceiling("permissions", "spawn", narrower)?);
     }
-    let declared = resolved.fields.edge_management;
-    let edge_management = check::given("edge_management", request.edge_management)?
-        .map_or(declared, |asked: EdgeManagement| asked.min(declared));
     let working_directory = if request.working_directory.is_empty() {
         parent.spawned.working_directory.clone()
     } else {
@@ -304,7 +332,7 @@ async fn record_verdict(
 ) {
     let command = Command::FailSpawn {
         parent: wanted.parent,
-        agent_type: wanted.agent_type.to_owned(),
+        agent_type: wanted.role.name().to_owned(),
         agent_name: request.agent_name.clone(),
         reason: fault::reason_of(verdict)
             .map(|reason| reason.as_str().to_owned())

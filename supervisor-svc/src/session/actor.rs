@@ -24,6 +24,7 @@ use crate::{
     clock,
     domain::{
         command::Command,
+        decide::tick,
         ids::{Epoch, ThreadId},
         session::Session,
     },
@@ -113,6 +114,9 @@ impl Actor {
                 () = until(deadline) => {
                     self.look_again = None;
                     self.resume_work();
+                    if tick::next(&self.session).is_some_and(|due| due <= clock::now()) {
+                        self.own.push_back(Command::Tick);
+                    }
                     continue;
                 }
             };
@@ -230,19 +234,19 @@ impl Actor {
         }
     }
 
-    /// When the actor must look at its work without being told to: at the nearest deadline of a cascade, and a while after
-    /// an append failed.
+    /// When the actor must look at its work without being told to: at the nearest deadline of a cascade or of anything else
+    /// that time brings about, and a while after an append failed.
     fn wake_up(&self) -> Option<Instant> {
-        let cascade = self
-            .session
-            .fenced()
-            .map(|(_, fence)| fence.deadline)
+        let cascade = self.session.fenced().map(|(_, fence)| fence.deadline).min();
+        let due = cascade
+            .into_iter()
+            .chain(tick::next(&self.session))
             .min()
             .map(|deadline| {
-                // A deadline that has passed is forced at once; the pause only keeps a failing store from being hammered.
+                // A deadline that has passed is acted on at once; the pause only keeps a failing store from being hammered.
                 Instant::now() + deadline.since(clock::now()).max(Duration::from_millis(50))
             });
-        cascade.into_iter().chain(self.look_again).min()
+        due.into_iter().chain(self.look_again).min()
     }
 }
 

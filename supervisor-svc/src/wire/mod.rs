@@ -7,6 +7,7 @@
 //!   private part does.
 //! - Matches on the domain's enumerations name every value, so that a new kind of event cannot be forgotten here.
 
+pub mod approval;
 pub mod enums;
 pub mod error;
 pub mod event;

@@ -40,6 +40,8 @@ pub struct Resolution {
     pub spawn_list: Vec<String>,
     /// Which edges it may manage.
     pub edge_management: EdgeManagement,
+    /// What its graph template declares that it is for; some of it decides `edge_management`.
+    pub capabilities: Vec<String>,
     /// The template; `None` for `default`.
     pub source: Option<TemplateSource>,
     /// The layers that the role adds to its parent's grant.
@@ -72,6 +74,7 @@ impl TryFrom<&common::ResolvedSpawn> for Resolution {
             spawn_list: resolved.spawn_list.clone(),
             // A template that declares nothing may manage nothing.
             edge_management: EdgeManagement::given(resolved.edge_management)?.unwrap_or_default(),
+            capabilities: resolved.capabilities.clone(),
             source: resolved.source.clone().map(source_from_pb).transpose()?,
             role_layers: layers_from_proto(resolved.tool_policy.clone().unwrap_or_default())?,
             grant_list: resolved.grant_list.clone(),

@@ -99,7 +99,7 @@ pub fn fault(refusal: &Refusal) -> Fault {
         Refusal::Missing { what, id } => new(Code::NotFound, Reason::NotFound)
             .with("kind", what)
             .with("id", id)
-            .resource(*what, id, &text),
+            .resource(what, id, &text),
         Refusal::IllegalState(_) => new(Code::FailedPrecondition, Reason::IllegalTransition),
         Refusal::NotPermitted(_) => new(Code::PermissionDenied, Reason::NotPermitted),
         Refusal::LimitExceeded { limit, message } => new(Code::ResourceExhausted, Reason::LimitExceeded)

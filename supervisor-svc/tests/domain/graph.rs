@@ -21,7 +21,7 @@ use supervisor_svc::domain::{
 };
 use uuid::Uuid;
 
-use crate::world::{World, client_root, close, deny, operator, resume, settled, settings, text, thread_id};
+use crate::world::{World, client_root, close, deny, operator, resume, settings, settled, text, thread_id};
 
 const OUTSIDE: &str = "Not permitted to act on agents outside your subtree.";
 const NOTHING: [&str; 0] = [];
@@ -126,14 +126,23 @@ fn no_edge(from: ThreadId) -> String {
 /// Sends a handoff as its sender would, and answers the refusal.
 fn try_handoff(world: &mut World, from: ThreadId, to: ThreadId) -> Result<(), String> {
     let command = hand_off(world.caller(from), handoff(from, to));
-    world.carry_out(&command).map(|_| ()).map_err(|refusal| refusal.to_string())
+    world
+        .carry_out(&command)
+        .map(|_| ())
+        .map_err(|refusal| refusal.to_string())
 }
 
 // ---- what an edge lets through ----
 
 #[test]
 fn the_tree_joins_parents_and_children_only() {
-    let Family { mut world, root, a, b, c } = Family::plain();
+    let Family {
+        mut world,
+        root,
+        a,
+        b,
+        c,
+    } = Family::plain();
     for (from, to) in [(root, a), (a, root), (root, b), (b, root), (a, c), (c, a)] {
         let command = hand_off(world.caller(from), handoff(from, to));
         assert_eq!(world.run(&command), ["HandoffSent"]);
@@ -186,7 +195,9 @@ fn the_edge_of_the_tree_goes_with_its_child() {
     let id = EdgeId::from_uuid(a.as_uuid());
     assert_eq!(
         world.refusal(&disconnect(operator(), id)),
-        format!("edge {id} joins agent {a} to its parent and goes with it; it cannot be deleted, only the agent closed")
+        format!(
+            "edge {id} joins agent {a} to its parent and goes with it; it cannot be deleted, only the agent closed"
+        )
     );
     world.close(a);
     assert_eq!(graph::edge(&world.session, id), None);
@@ -200,7 +211,13 @@ fn the_edge_of_the_tree_goes_with_its_child() {
 
 #[test]
 fn a_created_edge_ends_with_either_thread() {
-    let Family { mut world, root, a, b, c } = Family::plain();
+    let Family {
+        mut world,
+        root,
+        a,
+        b,
+        c,
+    } = Family::plain();
     world.run(&connect(operator(), &edge(1, a, b)));
     world.run(&connect(operator(), &edge(2, b, c)));
     world.run(&connect(operator(), &edge(3, root, c)));
@@ -213,7 +230,9 @@ fn a_created_edge_ends_with_either_thread() {
 
 #[test]
 fn nothing_is_handed_to_or_by_a_thread_that_closes() {
-    let Family { mut world, root, a, c, .. } = Family::plain();
+    let Family {
+        mut world, root, a, c, ..
+    } = Family::plain();
     world.run(&connect(operator(), &edge(1, root, c)));
     let caller = world.caller(c);
     world.run(&close(operator(), a));
@@ -265,7 +284,13 @@ fn an_operator_is_told_what_does_not_exist_and_a_thread_is_not() {
 
 #[test]
 fn who_shall_be_answered_is_somebody_that_the_sender_may_name() {
-    let Family { mut world, root, a, b, c } = Family::plain();
+    let Family {
+        mut world,
+        root,
+        a,
+        b,
+        c,
+    } = Family::plain();
     let naming = |caller: Caller, reply_to| {
         let handoff = Handoff {
             reply_to: Some(reply_to),
@@ -279,7 +304,10 @@ fn who_shall_be_answered_is_somebody_that_the_sender_may_name() {
     }
     let nobody = thread_id(999);
     let told = world.refusal(&naming(own.clone(), nobody));
-    assert!(told.starts_with("reply_to_thread_id must name an agent of your subtree"), "{told}");
+    assert!(
+        told.starts_with("reply_to_thread_id must name an agent of your subtree"),
+        "{told}"
+    );
     assert_eq!(world.refusal(&naming(own.clone(), b)), told, "what exists is not told");
     assert_eq!(
         world.refusal(&naming(operator(), nobody)),
@@ -330,7 +358,13 @@ fn a_stale_token_and_a_missing_tool_are_told_first() {
 
 #[test]
 fn a_thread_joins_only_itself_and_what_is_below_it() {
-    let Family { mut world, root, a, b, c } = Family::plain();
+    let Family {
+        mut world,
+        root,
+        a,
+        b,
+        c,
+    } = Family::plain();
     let own = world.caller(a);
     for other in [root, b, thread_id(999)] {
         for outside in [one_way(1, c, other), one_way(1, other, c)] {
@@ -338,7 +372,10 @@ fn a_thread_joins_only_itself_and_what_is_below_it() {
         }
     }
     assert_eq!(world.run(&connect(own.clone(), &one_way(2, a, c))), ["EdgeCreated"]);
-    assert_eq!(world.run(&disconnect(own.clone(), one_way(2, a, c).id)), ["EdgeDeleted"]);
+    assert_eq!(
+        world.run(&disconnect(own.clone(), one_way(2, a, c).id)),
+        ["EdgeDeleted"]
+    );
 
     world.run(&connect(operator(), &edge(3, a, b)));
     for outside in [edge(3, a, b).id, edge(4, a, b).id, EdgeId::from_uuid(b.as_uuid())] {
@@ -367,7 +404,9 @@ fn an_edge_joins_two_threads_that_are_there() {
 
 #[test]
 fn an_edge_like_another_is_that_one() {
-    let Family { mut world, root, a, b, .. } = Family::plain();
+    let Family {
+        mut world, root, a, b, ..
+    } = Family::plain();
     let first = edge(1, a, b);
     world.run(&connect(operator(), &first));
     let labelled = Edge {
@@ -404,7 +443,9 @@ fn a_session_has_so_many_edges_and_no_more() {
     world.lawful = false;
     let root = world.root();
     let threads: Vec<ThreadId> = (0..30).map(|_| world.spawn(root)).collect();
-    let pairs = threads.iter().flat_map(|from| threads.iter().map(move |to| (*from, *to)));
+    let pairs = threads
+        .iter()
+        .flat_map(|from| threads.iter().map(move |to| (*from, *to)));
     let mut wanted = pairs
         .filter(|(from, to)| from != to)
         .flat_map(|(from, to)| [EdgeKind::Handoff, EdgeKind::Report].map(|kind| (from, to, kind)))
@@ -507,7 +548,9 @@ fn what_waits_for_an_operator_is_in_the_log() {
 
 #[test]
 fn an_alias_counts_after_ids() {
-    let Family { mut world, root, a, b, .. } = Family::plain();
+    let Family {
+        mut world, root, a, b, ..
+    } = Family::plain();
     let mut wanted = world.wanted(root);
     wanted.spawned.alias = a.to_string();
     let pretender = world.spawn_as(wanted);
@@ -543,7 +586,11 @@ fn told(world: &World, id: ThreadId, texts: &BTreeMap<Sequence, HandoffText>) ->
 
 fn listed(thread: &Thread) -> String {
     let role = &thread.spawned.agent_type;
-    format!("worker ({}) alias=- role={role} status={}", thread.id, thread.status.kind())
+    format!(
+        "worker ({}) alias=- role={role} status={}",
+        thread.id,
+        thread.status.kind()
+    )
 }
 
 #[test]
@@ -646,7 +693,10 @@ fn a_long_text_is_cut_and_says_so() {
             structured: String::new(),
         },
     )]);
-    let cut = format!("more than the beginning\n  [cut; all 100000 bytes are content {}]", long.digest);
+    let cut = format!(
+        "more than the beginning\n  [cut; all 100000 bytes are content {}]",
+        long.digest
+    );
     assert!(told(&world, a, &texts).ends_with(&cut));
 }
 

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use supervisor_svc::domain::{
     actor::Caller,
+    approval::Approval,
     command::Command,
     decide::follow_ups,
-    event::{Edge, Event, Recorded, ThreadEvent},
+    event::{ApprovalDecision, ApprovalKind, Edge, Event, Recorded, Scope, ThreadEvent},
     evolve::evolve,
     graph::MAX_EDGES,
     ids::{EdgeId, ThreadId, Turn},
     session::Session,
-    settings::SlotRelease,
+    settings::{EdgeManagement, SlotRelease},
     status::{StatusKind, Step},
     thread::{LatestTurn, Thread},
 };
@@ -53,8 +54,13 @@ pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools
 }
 
 /// Which step an event is, in the table of STATE.md §2.
-fn step_of(event: &ThreadEvent) -> Option<Step> {
+fn step_of(before: &Session, event: &ThreadEvent) -> Option<Step> {
     match event {
+        ThreadEvent::ApprovalResolved {
+            approval,
+            decision: ApprovalDecision::Granted,
+            ..
+        } => (before.approvals[approval].kind == ApprovalKind::Spawn).then_some(Step::Granted),
         ThreadEvent::Admitted => Some(Step::Admitted),
         ThreadEvent::Placed { .. } => Some(Step::Placed),
         ThreadEvent::TurnDispatched { .. } => Some(Step::Dispatched),
@@ -78,7 +84,7 @@ fn step_is_legal(before: &Session, id: ThreadId, event: &ThreadEvent, after: &Se
         (None, ThreadEvent::Spawned(spawned)) => assert_eq!(now, spawned.first_status),
         (None, _) => panic!("{what} is about a thread that does not exist"),
         (Some(_), ThreadEvent::Spawned(_)) => panic!("{what} again"),
-        (Some(thread), _) => match step_of(event) {
+        (Some(thread), _) => match step_of(before, event) {
             Some(step) => {
                 let from = thread.status.kind();
                 assert_eq!(from.after(step), Some(now), "{what} leads from {from} to {now}");
@@ -87,10 +93,26 @@ fn step_is_legal(before: &Session, id: ThreadId, event: &ThreadEvent, after: &Se
         },
     }
     if let ThreadEvent::Closed { .. } = event {
-        assert!(before.is_closing(id), "{what} without a fence");
+        assert!(
+            before.is_closing(id) || was_refused(before, id),
+            "{what} without a fence or a denial"
+        );
         let open_child = children(before, id).any(|child| child.status.kind().is_open());
         assert!(!open_child, "{what} before its children");
     }
+}
+
+/// Whether the thread waited for its approval, and the answer was no.
+fn was_refused(session: &Session, id: ThreadId) -> bool {
+    let refused = |approval: &Approval| {
+        let decision = approval.verdict.as_ref().map(|verdict| verdict.decision);
+        approval.thread == id
+            && approval.kind == ApprovalKind::Spawn
+            && matches!(decision, Some(ApprovalDecision::Denied | ApprovalDecision::Expired))
+    };
+    let waits = |thread: &Thread| thread.status.kind() == StatusKind::AwaitingApproval;
+    session.thread(id).is_some_and(|thread| waits(thread))
+        && session.approvals.values().any(|approval| refused(approval))
 }
 
 fn nothing_starts_under_a_fence(before: &Session, id: ThreadId, event: &ThreadEvent) {
@@ -102,10 +124,14 @@ fn nothing_starts_under_a_fence(before: &Session, id: ThreadId, event: &ThreadEv
         | ThreadEvent::TurnDispatched { .. }
         | ThreadEvent::TurnStarted { .. }
         | ThreadEvent::CloseRequested(_)
+        | ThreadEvent::Resumed(_)
         | ThreadEvent::EdgeCreated(_)
         | ThreadEvent::EdgeDeleted(_)
         | ThreadEvent::HandoffSent(_)
-        | ThreadEvent::Resumed(_) => Some(id),
+        | ThreadEvent::ApprovalResolved {
+            decision: ApprovalDecision::Granted,
+            ..
+        } => Some(id),
         _ => None,
     };
     if let Some(place) = place {
@@ -193,10 +219,44 @@ fn others_keep_their_status(before: &Session, about: Option<ThreadId>, after: &S
     }
 }
 
+/// CONTRACT.md §3.1 and §3.4: who spawns by a graph template has edges to manage, hands on no more of that, and must ask,
+/// unless it manages all edges by a template that no project wrote and the session trusts such. Nobody else asks.
+pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
+    let Command::Spawn(spawn) = command else { return };
+    let spawned = decided.iter().find_map(|recorded| match &recorded.event {
+        Event::Thread(_, ThreadEvent::Spawned(spawned)) => Some(spawned),
+        _ => None,
+    });
+    let spawned = spawned.expect("a spawn that was not refused made a thread");
+    let asks = spawned.first_status == StatusKind::AwaitingApproval;
+    let Some(caller) = spawn.caller.thread().and_then(|id| before.thread(id)) else {
+        assert!(!asks, "an operator asked for an operator's approval");
+        return;
+    };
+    let parent = spawned.parent.expect("a spawn has a parent");
+    for above in before.lineage(parent).filter(|above| above.spawned.is_graph()) {
+        assert!(
+            spawned.edge_management <= above.spawned.edge_management,
+            "a thread spawned more edge management than {} has",
+            above.id
+        );
+    }
+    if !caller.spawned.is_graph() {
+        assert!(!asks, "no graph template binds {}", caller.id);
+        return;
+    }
+    assert_ne!(caller.spawned.edge_management, EdgeManagement::None);
+    let scope = caller.spawned.source.as_ref().map(|source| source.scope);
+    let is_orchestrator = caller.spawned.edge_management == EdgeManagement::All && scope != Some(Scope::Project);
+    let exempt = is_orchestrator && !before.settings.approve_orchestrators;
+    assert_eq!(asks, !exempt, "{} spawned", caller.id);
+}
+
 /// The laws of a state: the limits hold, no thread is an orphan, the indices are functions of the threads, a turn and its
-/// marks fit together, and what follows by itself has followed.
+/// marks fit together, what waits for an operator is still to be decided, and what follows by itself has followed.
 pub fn of_state(session: &Session) {
     limits_hold(session);
+    approvals_fit(session);
     for thread in session.in_spawn_order() {
         is_no_orphan(session, thread);
         turn_fits(thread);
@@ -224,6 +284,33 @@ fn limits_hold(session: &Session) {
     assert!(session.total() <= limits.max_total_threads as usize, "too many in all");
     for thread in session.in_spawn_order().filter(|thread| thread.status.kind().is_open()) {
         assert!(thread.spawned.depth <= limits.max_depth, "{} is too deep", thread.id);
+    }
+}
+
+/// Each thread that waits for its approval has one that is open, unless it is being closed; none is about what is gone.
+fn approvals_fit(session: &Session) {
+    let mut pending: Vec<_> = session
+        .approvals
+        .values()
+        .filter(|approval| approval.verdict.is_none())
+        .collect();
+    for approval in &pending {
+        let thread = session.thread(approval.thread).expect("it is about a thread");
+        let is_there = thread.status.kind().is_open() && !session.is_closing(thread.id);
+        assert!(is_there, "{approval:?} waits in vain");
+    }
+    pending.sort_by_key(|approval| (approval.deadline, approval.id));
+    assert!(session.pending_approvals().eq(pending.iter().copied()));
+    for thread in session.in_spawn_order() {
+        let waits = thread.status.kind() == StatusKind::AwaitingApproval;
+        let of_its_spawn = |approval: &Approval| approval.thread == thread.id && approval.kind == ApprovalKind::Spawn;
+        let asked = pending.iter().filter(|approval| of_its_spawn(approval)).count();
+        assert_eq!(asked, usize::from(waits && !session.is_closing(thread.id)));
+        assert!(
+            !waits || thread.children.is_empty(),
+            "{} has children too early",
+            thread.id
+        );
     }
 }
 
@@ -345,7 +432,11 @@ fn edges_join_open_threads(session: &Session) {
         assert_ne!(edge.from, edge.to);
         for end in [edge.from, edge.to] {
             let thread = session.thread(end).expect("an edge ends in threads that exist");
-            assert!(thread.status.kind().is_open(), "edge {} ends in a closed thread", edge.id);
+            assert!(
+                thread.status.kind().is_open(),
+                "edge {} ends in a closed thread",
+                edge.id
+            );
         }
     }
     for thread in session.in_spawn_order() {

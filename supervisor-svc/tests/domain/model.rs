@@ -1,17 +1,20 @@
-//! Random histories: operators and threads call, runners report late, twice and nonsense, runners are lost, the service
-//! restarts. [`laws`](crate::laws) hold after every append (see [`World::carry_out`]); in the end everything closes, and the
-//! same history played again is the same history.
+//! Random histories: operators and threads call, runners report late, twice and nonsense, runners are lost, approvals are
+//! granted, denied and forgotten, the service restarts. [`laws`](crate::laws) hold after every append (see
+//! [`World::carry_out`]); in the end everything closes, and the same history played again is the same history.
 //!
 //! `PROPTEST_CASES=20000 cargo test -p supervisor-svc --test domain model` looks further than a normal run.
+
+use std::time::Duration;
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use supervisor_svc::domain::{
     actor::Caller,
+    approval::Approval,
     command::{Command, Report},
     effect::{Owed, owed},
-    event::{Artifact, SettingsChange},
-    ids::{ArtifactId, Generation, ReportSequence, RunnerId, ThreadId, Turn},
-    settings::{ClosePolicy, Limits, OnLimit, RestartPolicy, Sandbox, Settings, SlotRelease},
+    event::{Artifact, Scope, SettingsChange},
+    ids::{ApprovalId, ArtifactId, Generation, ReportSequence, RunnerId, ThreadId, Turn},
+    settings::{ClosePolicy, EdgeManagement, Limits, OnLimit, RestartPolicy, Sandbox, Settings, SlotRelease},
     status::StatusKind,
     thread::{LatestTurn, Thread},
 };
@@ -19,8 +22,8 @@ use tool_policy::{Inheritance, Layer, MatchMode};
 use uuid::Uuid;
 
 use crate::world::{
-    World, client_root, close, ended, interrupt, name, note, operator, resume, run_root, send_with, settings, settled,
-    stopped, text, thread_id,
+    World, client_root, close, decision, ended, graph_template, interrupt, name, note, operator, resume, run_root,
+    send_with, settings, settled, stopped, text, thread_id,
 };
 
 // ---- what may happen ----
@@ -33,6 +36,7 @@ struct Setup {
     restart_policy: RestartPolicy,
     inheritance: Inheritance,
     ceiling: Option<Layer>,
+    approve_orchestrators: bool,
     client_executes_root: bool,
     roles: Vec<Role>,
     tools: Vec<String>,
@@ -45,6 +49,8 @@ struct Role {
     spawn_list: Vec<String>,
     sandbox: Sandbox,
     close_policy: ClosePolicy,
+    /// Of a graph template: where that lies, and what it declares.
+    graph: Option<(Scope, EdgeManagement)>,
 }
 
 /// A number that stands for a thing that is there when its turn comes: the nth modulo how many there are. So a shorter script
@@ -139,6 +145,16 @@ enum Op {
     },
     Pause(bool),
     MoreSlots,
+    /// An operator decides something that waits, or that was decided before.
+    Decide {
+        nth: Nth,
+        pending: bool,
+        grant: bool,
+    },
+    /// So much time passes, and the service looks at what is due.
+    Wait {
+        minutes: u8,
+    },
     /// The service restarts: all that it knows is the log.
     Restart,
     /// Everything under a fence is stopped.
@@ -160,18 +176,19 @@ fn setups() -> impl Strategy<Value = Setup> {
         select(vec![RestartPolicy::Never, RestartPolicy::OnLost]),
         prop_oneof![3 => Just(Inheritance::Attenuate), 1 => Just(Inheritance::Ceiling)],
         option::weighted(0.3, layer("the session's tool_ceiling")),
-        any::<bool>(),
+        (prop_oneof![4 => Just(false), 1 => Just(true)], any::<bool>()),
         vec(role(), 1..4),
         vec("[a-d]{1,2}", 0..4),
     )
         .prop_map(
-            |(limits, slot_release, restart_policy, inheritance, ceiling, client_executes_root, roles, tools)| Setup {
+            |(limits, slot_release, restart_policy, inheritance, ceiling, (approve, client), roles, tools)| Setup {
                 limits,
                 slot_release,
                 restart_policy,
                 inheritance,
                 ceiling,
-                client_executes_root,
+                approve_orchestrators: approve,
+                client_executes_root: client,
                 roles,
                 tools,
             },
@@ -188,13 +205,23 @@ fn role() -> impl Strategy<Value = Role> {
         ],
         select(vec![Sandbox::ReadOnly, Sandbox::WorkspaceWrite, Sandbox::FullAccess]),
         select(vec![ClosePolicy::Terminate, ClosePolicy::FinishTurn, ClosePolicy::Kill]),
+        option::of((
+            select(vec![Scope::Project, Scope::System]),
+            select(vec![
+                EdgeManagement::None,
+                EdgeManagement::SelfOnly,
+                EdgeManagement::All,
+                EdgeManagement::All,
+            ]),
+        )),
     )
-        .prop_map(|(layers, grant_list, spawn_list, sandbox, close_policy)| Role {
+        .prop_map(|(layers, grant_list, spawn_list, sandbox, close_policy, graph)| Role {
             layers,
             grant_list,
             spawn_list,
             sandbox,
             close_policy,
+            graph,
         })
 }
 
@@ -267,6 +294,9 @@ fn work() -> impl Strategy<Value = Op> {
         1 => (nth(), any::<bool>()).prop_map(|(target, forced)| Op::Finish { target, forced }),
         1 => any::<bool>().prop_map(Op::Pause),
         1 => Just(Op::MoreSlots),
+        4 => (nth(), prop_oneof![4 => Just(true), 1 => Just(false)], prop_oneof![2 => Just(true), 1 => Just(false)])
+            .prop_map(|(nth, pending, grant)| Op::Decide { nth, pending, grant }),
+        2 => (0..12_u8).prop_map(|minutes| Op::Wait { minutes }),
         1 => Just(Op::Restart),
         1 => Just(Op::WindDown),
     ]
@@ -294,6 +324,7 @@ impl<'s> Play<'s> {
             restart_policy: setup.restart_policy,
             policy_inheritance: setup.inheritance,
             tool_ceiling: setup.ceiling.clone(),
+            approve_orchestrators: setup.approve_orchestrators,
             ..settings()
         };
         let mut root = if setup.client_executes_root {
@@ -392,6 +423,17 @@ impl<'s> Play<'s> {
         let found: Vec<ThreadId> = threads
             .filter(|thread| chosen(thread))
             .map(|thread| thread.id)
+            .collect();
+        found.get(usize::from(nth).checked_rem(found.len())?).copied()
+    }
+
+    /// The nth approval of those that wait, or of all.
+    fn nth_approval(&self, nth: Nth, pending: bool) -> Option<ApprovalId> {
+        let approvals = self.world.session.approvals.values();
+        let chosen = |approval: &Approval| !pending || approval.verdict.is_none();
+        let found: Vec<ApprovalId> = approvals
+            .filter(|approval| chosen(approval))
+            .map(|approval| approval.id)
             .collect();
         found.get(usize::from(nth).checked_rem(found.len())?).copied()
     }
@@ -503,6 +545,11 @@ impl<'s> Play<'s> {
                 thread: self.id(target),
                 forced,
             },
+            Op::Decide { nth, pending, grant } => decision(self.nth_approval(nth, pending)?, grant),
+            Op::Wait { minutes } => {
+                self.world.pass(Duration::from_secs(u64::from(minutes) * 60));
+                Command::Tick
+            }
             Op::Repeat(_) | Op::Pause(_) | Op::MoreSlots | Op::Restart | Op::WindDown => return None,
         })
     }
@@ -517,6 +564,10 @@ impl<'s> Play<'s> {
         spawn.spawned.spawn_list.clone_from(&role.spawn_list);
         spawn.spawned.sandbox = role.sandbox;
         spawn.spawned.close_policy = role.close_policy;
+        if let Some((scope, edge_management)) = role.graph {
+            spawn.spawned.source = Some(graph_template(scope));
+            spawn.spawned.edge_management = edge_management;
+        }
         if alias > 0 {
             spawn.spawned.alias = format!("Alias-{alias}");
         }

@@ -3,7 +3,7 @@
 use supervisor_svc::domain::{
     actor::Caller,
     command::{Command, Spawn},
-    decide::spawn::{Wanted, admit},
+    decide::spawn::{Wanted, WantedRole, admit},
     event::{SettingsChange, Spawned},
     ids::{Generation, ThreadId},
     limits,
@@ -123,7 +123,7 @@ fn the_first_check_that_fails_answers() {
         let wanted = Wanted {
             caller: &spawn.caller,
             parent: spawn.spawned.parent.unwrap(),
-            agent_type: &spawn.spawned.agent_type,
+            role: WantedRole::AgentType(&spawn.spawned.agent_type),
             alias: &spawn.spawned.alias,
         };
         let admitted = admit(&world.session, &wanted).map(|parent| parent.id);

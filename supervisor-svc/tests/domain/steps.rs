@@ -7,9 +7,8 @@ use supervisor_svc::domain::status::{
 
 /// Every legal step, row by row as STATE.md §2 has them. What is not here is illegal.
 const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
-    // A spawn is approved.
-    (AwaitingApproval, Step::Granted { slot: false }, Queued),
-    (AwaitingApproval, Step::Granted { slot: true }, PendingInit),
+    // A spawn is approved; a free slot admits it in the same append.
+    (AwaitingApproval, Step::Granted, Queued),
     // A slot is taken: from the queue, or by a settled thread whose input came while its turn ran.
     (Queued, Step::Admitted, PendingInit),
     (Completed, Step::Admitted, PendingInit),
@@ -54,8 +53,7 @@ const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
 
 fn every_step() -> Vec<Step> {
     let mut steps = vec![
-        Step::Granted { slot: false },
-        Step::Granted { slot: true },
+        Step::Granted,
         Step::Admitted,
         Step::Placed,
         Step::Dispatched,

@@ -9,13 +9,15 @@ use std::{
 
 use supervisor_svc::domain::{
     actor::{Actor, Caller},
+    approval::APPROVAL_TIMEOUT,
     cascade::{next_ready, ready_leaves},
     command::{Command, Dispatch, Report, Spawn},
     content::ContentRef,
     decide::{decide, follow_ups},
     effect::{Owed, owed},
     event::{
-        Circumstances, CloseCause, Event, PromptExtent, Recorded, SessionEvent, SettingsChange, Spawned, ThreadEvent,
+        ApprovalKind, Circumstances, CloseCause, Dialect, Edge, Event, PromptExtent, Recorded, Scope, SessionEvent,
+        SettingsChange, Spawned, TemplateSource, ThreadEvent,
     },
     evolve::{evolve, open},
     ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn},
@@ -97,6 +99,7 @@ impl World {
                 };
                 let id = world.new_id();
                 world.append(Event::Thread(id, ThreadEvent::Spawned(Arc::new(spawned))));
+                world.ask(id, ApprovalKind::Spawn, None);
                 id
             }
             StatusKind::PendingInit => world.spawn(root),
@@ -126,6 +129,11 @@ impl World {
         session
     }
 
+    /// Time in which nothing happens.
+    pub fn pass(&mut self, time: Duration) {
+        self.now += u64::try_from(time.as_millis()).expect("a test waits for minutes");
+    }
+
     fn new_id(&mut self) -> ThreadId {
         self.ids += 1;
         thread_id(self.ids)
@@ -146,7 +154,10 @@ impl World {
             laws::of_append(&before, appended, &self.session, &self.tools);
             laws::of_state(&self.session);
             match &decided {
-                Ok(decided) => laws::of_authority(&self.session, command, &appended[..*decided]),
+                Ok(decided) => {
+                    laws::of_authority(&self.session, command, &appended[..*decided]);
+                    laws::of_gate(&before, command, &appended[..*decided]);
+                }
                 Err(_) => assert!(
                     appended.is_empty() && self.session == before,
                     "a refusal changes nothing"
@@ -185,6 +196,24 @@ impl World {
         let recorded = recorded(self.session.sequence.next().get(), time, event);
         evolve(&mut self.session, &recorded);
         self.log.push(recorded);
+    }
+
+    /// Something about a thread waits for an operator.
+    pub fn ask(&mut self, thread: ThreadId, kind: ApprovalKind, edge: Option<Edge>) -> ApprovalId {
+        let approval = self.new_approval_id();
+        let requested = ThreadEvent::ApprovalRequested {
+            approval,
+            kind,
+            subject: String::from("something"),
+            deadline: UnixMillis::new(self.now).plus(APPROVAL_TIMEOUT),
+            edge,
+        };
+        self.append(Event::Thread(thread, requested));
+        approval
+    }
+
+    pub fn new_approval_id(&mut self) -> ApprovalId {
+        ApprovalId::from_uuid(self.new_id().as_uuid())
     }
 
     /// Changes settings as UpdateSession does.
@@ -272,7 +301,7 @@ impl World {
             role_layers: Vec::new(),
             grant_list: Vec::new(),
             on_limit: OnLimit::Refuse,
-            approval: ApprovalId::from_uuid(self.new_id().as_uuid()),
+            approval: self.new_approval_id(),
         }
     }
 
@@ -450,6 +479,15 @@ pub fn resume(caller: Caller, target: ThreadId) -> Command {
     Command::Resume { caller, target }
 }
 
+pub fn decision(approval: ApprovalId, grant: bool) -> Command {
+    Command::ResolveApproval {
+        approval,
+        grant,
+        by: operator().actor(),
+        reason: String::from("I said so"),
+    }
+}
+
 pub fn note(caller: Caller, target: ThreadId, note: &str) -> Command {
     Command::SetNote {
         caller,
@@ -578,6 +616,17 @@ pub fn role(agent_type: &str) -> Spawned {
         close_policy: ClosePolicy::Terminate,
         wake_policy: WakePolicy::None,
         input: None,
+    }
+}
+
+/// A graph template of that scope.
+pub fn graph_template(scope: Scope) -> TemplateSource {
+    TemplateSource {
+        scope,
+        dialect: Dialect::Graph,
+        path: String::from("docs/templates/lead.md"),
+        digest: "0f".repeat(32),
+        shadowed: Vec::new(),
     }
 }
 

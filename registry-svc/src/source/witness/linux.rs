@@ -504,20 +504,20 @@ mod tests {
         let changes: &[(&str, bool, Change)] = &[
             ("nothing", false, |_| {}),
             ("a file of the project", false, |tree| {
-                tree.write("up/project/main.rs", "x")
+                tree.write("up/project/main.rs", "x");
             }),
             ("a file beside", false, |tree| tree.write("other/.git", "x")),
             ("a neighbour of an ancestor", false, |tree| {
-                tree.rename("other", "another")
+                tree.rename("other", "another");
             }),
             ("reading", false, |tree| {
                 fs::read(tree.at("up/project/.codex/agents/a.md")).unwrap();
             }),
             ("written in place", true, |tree| {
-                tree.write("up/project/.codex/agents/a.md", "b")
+                tree.write("up/project/.codex/agents/a.md", "b");
             }),
             ("a new file", true, |tree| {
-                tree.write("up/project/.codex/agents/b.md", "b")
+                tree.write("up/project/.codex/agents/b.md", "b");
             }),
             ("renamed over", true, |tree| {
                 tree.write("other/b.md", "b");
@@ -533,10 +533,10 @@ mod tests {
                 fs::create_dir(tree.at("up/project/docs")).unwrap();
             }),
             ("a repository begins", true, |tree| {
-                tree.write("up/project/.git", "gitdir: x")
+                tree.write("up/project/.git", "gitdir: x");
             }),
             ("the project is renamed", true, |tree| {
-                tree.rename("up/project", "up/gone")
+                tree.rename("up/project", "up/gone");
             }),
             ("an ancestor is renamed", true, |tree| tree.rename("up", "down")),
             ("the link leads elsewhere", true, |tree| {

@@ -64,7 +64,8 @@ pub(super) fn send(
     Ok(events)
 }
 
-/// Stops the running turns of a subtree; its threads stay open.
+/// Stops the running turns of a subtree; its threads stay open. One that waits for its approval has no turn to stop and goes
+/// on waiting: CloseAgent withdraws it.
 pub(super) fn interrupt(
     session: &Session,
     caller: &Caller,

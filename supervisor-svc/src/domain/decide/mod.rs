@@ -34,7 +34,7 @@ use super::{
 /// The first check that fails, in the order of CONTRACT 3.1; nothing is to be recorded then.
 pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
     match command {
-        Command::Spawn(spawn) => spawn::commit(session, spawn),
+        Command::Spawn(spawn) => spawn::commit(session, spawn, now),
         // A fenced thread records nothing but its end.
         Command::FailSpawn { parent, .. } if session.is_closing(*parent) => Ok(Vec::new()),
         Command::FailSpawn {
@@ -141,14 +141,13 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
     }
 }
 
-/// What follows by itself from the present state: the queue moves up, the session ends with its root. Run after every
-/// command's events are folded, until nothing follows.
+/// What follows by itself from the present state: approvals about what is closing become moot, the queue moves up, the
+/// session ends with its root. Run after every command's events are folded, until nothing follows.
 #[must_use]
 pub fn follow_ups(session: &Session) -> Vec<Event> {
-    let mut events: Vec<Event> = limits::admissible(session)
-        .into_iter()
-        .map(|id| Event::Thread(id, ThreadEvent::Admitted))
-        .collect();
+    let mut events = approval::moot(session);
+    let admitted = limits::admissible(session);
+    events.extend(admitted.into_iter().map(|id| Event::Thread(id, ThreadEvent::Admitted)));
     let root_is_closed = session
         .root_id()
         .and_then(|root| session.thread(root))

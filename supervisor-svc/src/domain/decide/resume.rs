@@ -9,15 +9,21 @@ use crate::domain::{
     refusal::Refusal,
     session::Session,
     settings::SlotRelease,
-    status::{Settled, Status},
+    status::Status,
 };
 
 /// The thread gets its recorded role and rights, narrowed by what its parent may grant now. Descendants stay closed; a thread
-/// that is not closed stays as it is.
+/// that is not closed stays as it is. One whose spawn was never approved does not come back: that would be a way around the
+/// approval.
 pub(super) fn resume(session: &Session, caller: &Caller, target: ThreadId) -> Result<Vec<Event>, Refusal> {
     let thread = authority::authorize(session, caller, "ResumeAgent", target)?;
     let Status::Shutdown { before, .. } = &thread.status else {
         return Ok(Vec::new());
+    };
+    let Some(settled) = before else {
+        return Err(Refusal::IllegalState(format!(
+            "the spawn of agent with id {target} was never approved; spawn it again"
+        )));
     };
     let Some(parent) = thread.spawned.parent.and_then(|parent| session.thread(parent)) else {
         return Err(Refusal::SessionClosed);
@@ -37,9 +43,7 @@ pub(super) fn resume(session: &Session, caller: &Caller, target: ThreadId) -> Re
         target,
         ThreadEvent::Resumed(Box::new(Resumed {
             generation: thread.generation.next(),
-            settled: before.clone().unwrap_or_else(|| Settled::Interrupted {
-                reason: String::from("closed before it settled"),
-            }),
+            settled: settled.clone(),
             effective: thread.effective.intersect(source),
             grant: thread.grant.intersect(source),
             sandbox: thread.sandbox.min(parent.sandbox),

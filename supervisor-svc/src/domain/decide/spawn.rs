@@ -7,17 +7,38 @@ use tool_policy::Rights;
 
 use crate::domain::{
     actor::Caller,
+    approval::{self, APPROVAL_TIMEOUT},
     authority,
     command::Spawn,
-    event::{Event, Spawned, ThreadEvent},
+    event::{ApprovalKind, Event, Spawned, ThreadEvent},
     ids::ThreadId,
     limits,
     refusal::Refusal,
     session::Session,
-    settings::OnLimit,
+    settings::{EdgeManagement, OnLimit},
     status::StatusKind,
     thread::Thread,
+    time::UnixMillis,
 };
+
+/// The role that a spawn names. The two namespaces have names in common, which mean different templates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantedRole<'a> {
+    /// An agent type; `default` where none is named.
+    AgentType(&'a str),
+    /// A graph template.
+    RoleTemplate(&'a str),
+}
+
+impl<'a> WantedRole<'a> {
+    /// The name in its namespace.
+    #[must_use]
+    pub const fn name(self) -> &'a str {
+        match self {
+            Self::AgentType(name) | Self::RoleTemplate(name) => name,
+        }
+    }
+}
 
 /// What a spawn asks for, as far as the checks before the registry care.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +47,8 @@ pub struct Wanted<'a> {
     pub caller: &'a Caller,
     /// The parent.
     pub parent: ThreadId,
-    /// The role or graph template; `default` where none is named.
-    pub agent_type: &'a str,
+    /// The role.
+    pub role: WantedRole<'a>,
     /// The alias; empty: none.
     pub alias: &'a str,
 }
@@ -47,31 +68,52 @@ pub fn authorize<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Ar
 pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Thread>, Refusal> {
     let parent = authorize(session, wanted)?;
     super::may_start_in(session, parent)?;
+    if parent.status.kind() == StatusKind::AwaitingApproval {
+        // Whoever does not exist for good has no children, not even an operator's: a denial closes it at once.
+        return Err(Refusal::IllegalTransition {
+            thread: parent.id,
+            status: StatusKind::AwaitingApproval,
+            wanted: "have children before its own spawn is approved",
+        });
+    }
     limits::child_depth(session, parent)?;
     gate(session, wanted, parent)?;
     free_alias(session, wanted.alias)?;
     Ok(parent)
 }
 
-/// The spawn gate: the caller's role says which roles it may spawn, wherever in its subtree, and so does the parent's;
-/// operators pass.
+/// The spawn gate: the caller's role says which roles it may spawn, wherever in its subtree, and so does the parent's. A
+/// caller of a graph template spawns only if it may manage edges; whether it must ask for it as well is decided at the
+/// commit. Operators pass.
 fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), Refusal> {
     let Some(caller) = wanted.caller.thread().and_then(|id| session.thread(id)) else {
         return Ok(());
     };
     for spawner in [caller, parent] {
-        if !lists(spawner, wanted.agent_type) {
+        let is_listed = match wanted.role {
+            WantedRole::AgentType(name) => lists(spawner, name),
+            // The list names agent types; whoever has one may spawn these, and no graph template that is called the same.
+            WantedRole::RoleTemplate(_) => spawner.spawned.spawn_list.is_empty(),
+        };
+        if !is_listed {
             return Err(Refusal::SpawnNotAllowed {
                 caller: spawner.spawned.agent_type.clone(),
-                wanted: wanted.agent_type.to_owned(),
+                wanted: wanted.role.name().to_owned(),
                 allowed: spawner.spawned.spawn_list.clone(),
             });
         }
     }
+    if caller.spawned.is_graph() && caller.spawned.edge_management == EdgeManagement::None {
+        return Err(Refusal::NotPermitted(format!(
+            "edgeManagement capability is disabled: role_template \"{}\" may not spawn; its template must declare \
+             edge_management_all or edge_management_self, and its spawn must not take that away",
+            caller.spawned.agent_type
+        )));
+    }
     Ok(())
 }
 
-/// Whether a thread's role lets it spawn that role.
+/// Whether a thread's role lets it spawn that agent type.
 #[must_use]
 pub fn lists(spawner: &Thread, agent_type: &str) -> bool {
     let allowed = &spawner.spawned.spawn_list;
@@ -96,23 +138,32 @@ fn free_alias(session: &Session, alias: &str) -> Result<(), Refusal> {
     }
 }
 
-/// The whole decision, once the template is resolved.
-pub(super) fn commit(session: &Session, spawn: &Spawn) -> Result<Vec<Event>, Refusal> {
+/// The whole decision, once the template is resolved. A spawn that an operator must approve is pinned now and waits without a
+/// slot, whatever `on_limit` says.
+pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
     let Some(parent) = spawn.spawned.parent else {
         return Err(Refusal::ThreadNotFound(String::new()));
     };
+    let name = &spawn.spawned.agent_type;
     let wanted = Wanted {
         caller: &spawn.caller,
         parent,
-        agent_type: &spawn.spawned.agent_type,
+        role: if spawn.spawned.is_graph() {
+            WantedRole::RoleTemplate(name)
+        } else {
+            WantedRole::AgentType(name)
+        },
         alias: &spawn.spawned.alias,
     };
     let parent = admit(session, &wanted)?;
     limits::room_for_one(session)?;
-    let first_status = match (limits::slot_for_newcomer(session), spawn.on_limit) {
-        (true, _) => StatusKind::PendingInit,
-        (false, OnLimit::Queue) => StatusKind::Queued,
-        (false, OnLimit::Refuse) => return Err(limits::no_slot(session)),
+    let caller = spawn.caller.thread().and_then(|id| session.thread(id));
+    let asking = caller.filter(|caller| approval::is_needed(session, caller));
+    let first_status = match (asking, limits::slot_for_newcomer(session), spawn.on_limit) {
+        (Some(_), ..) => StatusKind::AwaitingApproval,
+        (None, true, _) => StatusKind::PendingInit,
+        (None, false, OnLimit::Queue) => StatusKind::Queued,
+        (None, false, OnLimit::Refuse) => return Err(limits::no_slot(session)),
     };
     let rights = child_rights(session, parent, spawn)?;
     let spawned = Spawned {
@@ -121,9 +172,36 @@ pub(super) fn commit(session: &Session, spawn: &Spawn) -> Result<Vec<Event>, Ref
         sandbox: spawn.spawned.sandbox.min(parent.sandbox),
         effective: rights.effective,
         grant: rights.grant,
+        edge_management: child_edges(session, parent, spawn),
         ..spawn.spawned.clone()
     };
-    Ok(vec![Event::Thread(spawn.id, ThreadEvent::Spawned(Arc::new(spawned)))])
+    let request = asking.map(|asking| ThreadEvent::ApprovalRequested {
+        approval: spawn.approval,
+        kind: ApprovalKind::Spawn,
+        subject: approval::spawn_subject(asking, &spawned),
+        deadline: now.plus(APPROVAL_TIMEOUT),
+        edge: None,
+    });
+    Ok([ThreadEvent::Spawned(Arc::new(spawned))]
+        .into_iter()
+        .chain(request)
+        .map(|event| Event::Thread(spawn.id, event))
+        .collect())
+}
+
+/// Which edges the child may manage: what its template declares, narrowed by its spawn. What a thread spawns is bound by
+/// every graph thread from the parent up as well, so that none of them gets back through a child, or through a child's child
+/// that no graph template binds, what it does not have itself. Only an operator can give more.
+fn child_edges(session: &Session, parent: &Thread, spawn: &Spawn) -> EdgeManagement {
+    let declared = spawn.spawned.edge_management;
+    match spawn.caller {
+        Caller::Operator { .. } => declared,
+        Caller::Thread { .. } => session
+            .lineage(parent.id)
+            .filter(|above| above.spawned.is_graph())
+            .map(|above| above.spawned.edge_management)
+            .fold(declared, EdgeManagement::min),
+    }
 }
 
 /// What the child may use and hand on: never more than its parent may grant.

@@ -1,0 +1,679 @@
+//! Approvals: which spawns wait for an operator, what such a thread may do, and what each decision brings about.
+
+use std::time::Duration;
+
+use supervisor_svc::domain::{
+    approval::{APPROVAL_TIMEOUT, Approval},
+    command::{Command, Spawn},
+    decide::tick,
+    event::{ApprovalDecision, ApprovalKind, ConditionKind, Edge, EdgeKind, Event, Scope, SettingsChange, ThreadEvent},
+    ids::{ApprovalId, EdgeId, ThreadId},
+    limits,
+    settings::{EdgeManagement, Limits, OnLimit, Settings},
+    status::{
+        Status,
+        StatusKind::{AwaitingApproval, Completed, PendingInit, Queued, Running, Shutdown},
+    },
+};
+use tool_policy::{Layer, MatchMode};
+use uuid::Uuid;
+
+use crate::world::{
+    World, client_root, close, decision, graph_template, interrupt, note, operator, resume, send, settings, settled,
+};
+
+/// A session with so many slots, and in one of them a thread of a graph template.
+struct Graph {
+    world: World,
+    lead: ThreadId,
+}
+
+impl Graph {
+    fn of(scope: Scope, edges: EdgeManagement) -> Self {
+        Self::with(settings(), 9, scope, edges)
+    }
+
+    /// With a lead that must ask for every spawn.
+    fn asking(max_threads: u32) -> Self {
+        Self::with(settings(), max_threads, Scope::Project, EdgeManagement::All)
+    }
+
+    fn with(settings: Settings, max_threads: u32, scope: Scope, edges: EdgeManagement) -> Self {
+        let limits = Limits {
+            max_depth: 4,
+            max_threads,
+            ..Limits::default()
+        };
+        let mut world = World::open(Settings { limits, ..settings }, client_root());
+        let mut lead = world.wanted(world.root());
+        lead.spawned.agent_type = String::from("lead");
+        lead.spawned.source = Some(graph_template(scope));
+        lead.spawned.edge_management = edges;
+        let lead = world.spawn_as(lead);
+        Self { world, lead }
+    }
+
+    /// A spawn by the lead.
+    fn wanted(&mut self) -> Spawn {
+        let mut spawn = self.world.wanted(self.lead);
+        spawn.caller = self.world.caller(self.lead);
+        spawn
+    }
+
+    /// Spawns a thread that waits for an operator.
+    fn ask(&mut self) -> (ThreadId, ApprovalId) {
+        let spawn = self.wanted();
+        let (id, approval) = (spawn.id, spawn.approval);
+        let events = self.world.run(&Command::Spawn(Box::new(spawn)));
+        assert_eq!(events, ["ThreadSpawned", "ApprovalRequested"]);
+        (id, approval)
+    }
+}
+
+fn approval(world: &World, id: ApprovalId) -> &Approval {
+    &world.session.approvals[&id]
+}
+
+fn decided(world: &World, id: ApprovalId) -> Option<ApprovalDecision> {
+    approval(world, id).verdict.as_ref().map(|verdict| verdict.decision)
+}
+
+fn reason_of(world: &World, id: ThreadId) -> String {
+    match &world.thread(id).status {
+        Status::Shutdown { reason, .. } => reason.clone(),
+        other => panic!("{other:?} is no end"),
+    }
+}
+
+// ---- who must ask ----
+
+#[test]
+fn who_spawns_by_a_graph_template_asks_unless_it_is_a_trusted_orchestrator() {
+    for (scope, edges, approve_orchestrators, expected) in [
+        (Scope::System, EdgeManagement::All, false, PendingInit),
+        (Scope::User, EdgeManagement::All, false, PendingInit),
+        (Scope::Project, EdgeManagement::All, false, AwaitingApproval),
+        (Scope::System, EdgeManagement::SelfOnly, false, AwaitingApproval),
+        (Scope::Project, EdgeManagement::SelfOnly, false, AwaitingApproval),
+        (Scope::System, EdgeManagement::All, true, AwaitingApproval),
+        (Scope::User, EdgeManagement::All, true, AwaitingApproval),
+        (Scope::Project, EdgeManagement::All, true, AwaitingApproval),
+    ] {
+        let settings = Settings {
+            approve_orchestrators,
+            ..settings()
+        };
+        let mut graph = Graph::with(settings, 3, scope, edges);
+        let spawn = graph.wanted();
+        let child = graph.world.spawn_as(spawn);
+        assert_eq!(
+            graph.world.status(child),
+            expected,
+            "{scope:?} {edges:?} {approve_orchestrators}"
+        );
+    }
+}
+
+#[test]
+fn who_may_manage_no_edges_does_not_even_ask() {
+    for scope in [Scope::Project, Scope::System] {
+        let mut graph = Graph::of(scope, EdgeManagement::None);
+        let spawn = graph.wanted();
+        assert_eq!(
+            graph.world.refusal(&Command::Spawn(Box::new(spawn))),
+            "edgeManagement capability is disabled: role_template \"lead\" may not spawn; its template must declare \
+             edge_management_all or edge_management_self, and its spawn must not take that away"
+        );
+    }
+}
+
+#[test]
+fn operators_and_other_threads_do_not_ask() {
+    let mut graph = Graph::of(Scope::Project, EdgeManagement::None);
+    let below_lead = graph.world.spawn(graph.lead);
+    assert_eq!(graph.world.status(below_lead), PendingInit, "an operator asked for it");
+
+    let root = graph.world.root();
+    let mut spawn = graph.world.wanted(root);
+    spawn.caller = graph.world.caller(root);
+    spawn.spawned.source = Some(graph_template(Scope::Project));
+    let by_root = graph.world.spawn_as(spawn);
+    assert_eq!(
+        graph.world.status(by_root),
+        PendingInit,
+        "no graph template binds the root"
+    );
+}
+
+// ---- what waits ----
+
+#[test]
+fn an_approver_sees_what_would_be_spawned() {
+    let mut graph = Graph::asking(3);
+    let mut spawn = graph.wanted();
+    spawn.spawned.agent_type = String::from("planner");
+    // What a model wrote cannot pass for what the service says.
+    spawn.spawned.label = String::from("Docs\n\tAgent");
+    spawn.spawned.source = Some(graph_template(Scope::System));
+    spawn.role_layers = vec![Layer {
+        origin: String::from("spawn"),
+        mode: MatchMode::Glob,
+        allow: ["read_*", "wait"].map(str::to_owned).into(),
+        deny: vec![String::from("read_mcp_*")],
+    }];
+    let (id, asked) = (spawn.id, spawn.approval);
+    graph.world.spawn_as(spawn);
+
+    let lead = graph.lead;
+    let shown = approval(&graph.world, asked);
+    assert_eq!(
+        shown.subject,
+        format!(
+            "Spawn node: Docs Agent (planner)\nasked by: lead {lead}\ntemplate: system scope, sha256 {}\n\
+             tools: wait, read_file\nsandbox: full access\nedge management: none",
+            "0f".repeat(32)
+        )
+    );
+    assert_eq!((shown.thread, shown.kind), (id, ApprovalKind::Spawn));
+    assert_eq!(shown.deadline.since(shown.requested), Duration::from_secs(600));
+    assert_eq!((&shown.edge, &shown.verdict), (&None, &None));
+    assert!(
+        graph
+            .world
+            .session
+            .pending_approvals()
+            .eq([&graph.world.session.approvals[&asked]])
+    );
+}
+
+#[test]
+fn a_thread_without_a_label_is_called_by_its_alias_or_role() {
+    for (alias, expected) in [("Fox", "Spawn node: Fox (worker)"), ("", "Spawn node: worker (worker)")] {
+        let mut graph = Graph::asking(3);
+        let mut spawn = graph.wanted();
+        spawn.spawned.alias = String::from(alias);
+        let asked = spawn.approval;
+        graph.world.spawn_as(spawn);
+        assert_eq!(approval(&graph.world, asked).subject.lines().next(), Some(expected));
+    }
+}
+
+#[test]
+fn who_waits_for_an_approval_holds_no_slot_and_is_open() {
+    let mut graph = Graph::asking(1);
+    let (id, _) = graph.ask();
+    assert_eq!(limits::active(&graph.world.session), 1, "the lead's");
+    assert_eq!(graph.world.session.queue_position(id), None);
+    assert_eq!(graph.world.session.open_count(), 3);
+    assert_eq!(graph.world.session.count(AwaitingApproval), 1);
+}
+
+#[test]
+fn who_waits_for_an_approval_counts_for_the_limits() {
+    let limits = Limits {
+        max_open_threads: 3,
+        ..Limits::default()
+    };
+    let mut graph = Graph::asking(3);
+    graph.ask();
+    graph.world.update(SettingsChange {
+        limits: Some(limits),
+        ..SettingsChange::default()
+    });
+    let spawn = graph.wanted();
+    assert_eq!(
+        graph.world.refusal(&Command::Spawn(Box::new(spawn))),
+        "open agent thread limit reached (max 3); close agents that are done"
+    );
+}
+
+#[test]
+fn before_its_approval_a_thread_can_do_nothing() {
+    let mut graph = Graph::asking(3);
+    let (id, asked) = graph.ask();
+    let caller = graph.world.caller(id);
+    let mut spawn = graph.world.wanted(id);
+    spawn.caller = caller.clone();
+    for command in [
+        Command::Spawn(Box::new(spawn)),
+        send(caller.clone(), id),
+        note(caller.clone(), id, "busy"),
+        close(caller.clone(), id),
+    ] {
+        assert_eq!(
+            graph.world.refusal(&command),
+            format!("agent with id {id} waits for an operator's approval; its token is good once that is granted")
+        );
+    }
+    let spawn = graph.world.wanted(id);
+    assert_eq!(
+        graph.world.refusal(&Command::Spawn(Box::new(spawn))),
+        format!("agent with id {id} is AWAITING_APPROVAL; it cannot have children before its own spawn is approved")
+    );
+
+    graph.world.run(&decision(asked, true));
+    assert_eq!(
+        graph.world.run(&note(caller, id, "busy")),
+        ["NoteSet"],
+        "the same token"
+    );
+    graph.world.spawn(id);
+}
+
+// ---- granted ----
+
+#[test]
+fn a_granted_thread_starts_if_a_slot_is_free() {
+    let mut graph = Graph::asking(2);
+    let (id, asked) = graph.ask();
+    graph.world.run(&send(operator(), id));
+    assert_eq!(
+        graph.world.run(&interrupt(operator(), id)),
+        [] as [&str; 0],
+        "it has no turn"
+    );
+    assert_eq!(
+        graph.world.run(&decision(asked, true)),
+        ["ApprovalResolved", "ThreadAdmitted"]
+    );
+    assert_eq!(graph.world.status(id), PendingInit);
+    assert_eq!(graph.world.waiting_inputs(id), [1, 2]);
+    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Granted));
+    assert_eq!(graph.world.session.pending_approvals().count(), 0);
+    graph.world.begin(id);
+    assert_eq!(graph.world.status(id), Running);
+}
+
+#[test]
+fn a_granted_thread_queues_if_none_is_whatever_its_spawn_said() {
+    for on_limit in [OnLimit::Refuse, OnLimit::Queue] {
+        let mut graph = Graph::asking(1);
+        let mut spawn = graph.wanted();
+        spawn.on_limit = on_limit;
+        let asked = spawn.approval;
+        let id = graph.world.spawn_as(spawn);
+        assert_eq!(graph.world.run(&decision(asked, true)), ["ApprovalResolved"]);
+        assert_eq!(graph.world.status(id), Queued);
+        graph.world.begin(graph.lead);
+        assert_eq!(
+            graph.world.end(graph.lead, settled(Completed)),
+            ["TurnEnded", "ThreadAdmitted"]
+        );
+        assert_eq!(graph.world.status(id), PendingInit);
+    }
+}
+
+#[test]
+fn the_queue_is_in_the_order_of_the_grants() {
+    let mut graph = Graph::asking(1);
+    let (first, ask_first) = graph.ask();
+    let (second, ask_second) = graph.ask();
+    let root = graph.world.root();
+    let queued = graph.world.enqueue(root);
+    graph.world.run(&decision(ask_second, true));
+    graph.world.run(&decision(ask_first, true));
+    assert!(graph.world.session.queued().eq([queued, second, first]));
+}
+
+#[test]
+fn a_pause_holds_a_granted_thread_back() {
+    let mut graph = Graph::asking(2);
+    let (id, asked) = graph.ask();
+    graph.world.pause(true);
+    assert_eq!(graph.world.run(&decision(asked, true)), ["ApprovalResolved"]);
+    assert_eq!(graph.world.status(id), Queued);
+    graph.world.pause(false);
+    assert_eq!(graph.world.status(id), PendingInit);
+}
+
+// ---- denied, expired, moot ----
+
+#[test]
+fn a_denied_thread_is_closed_for_good() {
+    let mut graph = Graph::asking(2);
+    let (id, asked) = graph.ask();
+    assert_eq!(
+        graph.world.run(&decision(asked, false)),
+        ["ApprovalResolved", "ThreadClosed"]
+    );
+    assert_eq!(graph.world.status(id), Shutdown);
+    assert_eq!(
+        reason_of(&graph.world, id),
+        "the spawn's approval was denied by operator:ada: I said so"
+    );
+    assert_eq!(graph.world.thread(graph.lead).mail.len(), 1, "its parent is told");
+    assert_eq!(
+        graph.world.refusal(&resume(operator(), id)),
+        format!("the spawn of agent with id {id} was never approved; spawn it again")
+    );
+    let (again, _) = graph.ask();
+    assert_eq!(
+        graph.world.status(again),
+        AwaitingApproval,
+        "a denial drops that spawn only"
+    );
+}
+
+#[test]
+fn what_nobody_decides_is_denied_by_itself() {
+    let mut graph = Graph::asking(2);
+    graph.world.begin(graph.lead);
+    assert_eq!(tick::next(&graph.world.session), None);
+    let (id, asked) = graph.ask();
+    graph.world.end(graph.lead, settled(Completed));
+    assert!(graph.world.session.is_at_work(), "it must be awake for the deadline");
+    assert_eq!(
+        tick::next(&graph.world.session),
+        Some(approval(&graph.world, asked).deadline)
+    );
+
+    graph.world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
+    assert_eq!(graph.world.run(&Command::Tick), [] as [&str; 0]);
+    graph.world.pass(Duration::from_secs(1));
+    assert_eq!(graph.world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
+    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Expired));
+    assert_eq!(
+        reason_of(&graph.world, id),
+        "the spawn's approval expired: nobody decided within 600 s"
+    );
+    assert_eq!(tick::next(&graph.world.session), None);
+    assert!(!graph.world.session.is_at_work());
+}
+
+#[test]
+fn so_much_expires_at_a_time() {
+    let mut graph = Graph::asking(2);
+    graph.world.lawful = false;
+    for _ in 0..130 {
+        graph.ask();
+    }
+    graph.world.pass(APPROVAL_TIMEOUT);
+    for (closed, left) in [(128, true), (130, false), (130, false)] {
+        graph.world.run(&Command::Tick);
+        assert_eq!(graph.world.session.count(Shutdown), closed);
+        assert_eq!(tick::next(&graph.world.session).is_some(), left);
+    }
+}
+
+#[test]
+fn closing_leaves_nothing_to_approve() {
+    for what in ["itself", "parent", "session"] {
+        let mut graph = Graph::asking(2);
+        let (id, asked) = graph.ask();
+        let top = match what {
+            "itself" => id,
+            "parent" => graph.lead,
+            _ => graph.world.root(),
+        };
+        assert_eq!(
+            graph.world.run(&close(operator(), top)),
+            ["CloseRequested", "ApprovalResolved"],
+            "{what}"
+        );
+        assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Moot));
+        assert_eq!(graph.world.status(id), AwaitingApproval, "the cascade closes it");
+        graph.world.wind_down();
+        assert_eq!(graph.world.status(id), Shutdown);
+        assert_eq!(reason_of(&graph.world, id), "no longer needed");
+        if what == "itself" {
+            assert_eq!(
+                graph.world.refusal(&resume(operator(), id)),
+                format!("the spawn of agent with id {id} was never approved; spawn it again")
+            );
+        }
+    }
+}
+
+#[test]
+fn whatever_closes_a_thread_leaves_nothing_to_approve() {
+    let mut graph = Graph::asking(2);
+    let (id, asked) = graph.ask();
+    let (_, other) = graph.ask();
+    graph.world.append(Event::Thread(
+        id,
+        ThreadEvent::Closed {
+            forced: false,
+            reason: String::from("evicted"),
+        },
+    ));
+    // What follows by itself follows with the next events.
+    graph.world.pause(false);
+    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Moot));
+    assert_eq!(decided(&graph.world, other), None);
+}
+
+#[test]
+fn a_decision_is_final() {
+    for (how, told) in [
+        ("granted", "granted by operator:ada"),
+        ("denied", "denied by operator:ada"),
+        ("expired", "expired by service"),
+        ("moot", "moot by service"),
+    ] {
+        let mut graph = Graph::asking(2);
+        let (id, asked) = graph.ask();
+        let first = match how {
+            "granted" => decision(asked, true),
+            "denied" => decision(asked, false),
+            "moot" => close(operator(), id),
+            _ => {
+                graph.world.pass(APPROVAL_TIMEOUT);
+                Command::Tick
+            }
+        };
+        graph.world.run(&first);
+        for grant in [true, false] {
+            assert_eq!(
+                graph.world.refusal(&decision(asked, grant)),
+                format!("approval {asked} was decided before: {told}; a decision is final")
+            );
+        }
+    }
+}
+
+#[test]
+fn what_nobody_asked_for_is_not_found() {
+    let mut world = World::with_slots(1);
+    let nothing = world.new_approval_id();
+    assert_eq!(
+        world.refusal(&decision(nothing, true)),
+        format!("approval {nothing} not found")
+    );
+}
+
+// ---- edge management ----
+
+/// What a child of these graph threads, one below the other, may manage if its template declares everything.
+fn handed_down(chain: &[Option<EdgeManagement>], by_operator: bool) -> EdgeManagement {
+    let mut graph = Graph::of(Scope::System, EdgeManagement::All);
+    let mut parent = graph.lead;
+    for edges in chain {
+        let mut spawn = graph.world.wanted(parent);
+        if let Some(edges) = edges {
+            spawn.spawned.source = Some(graph_template(Scope::System));
+            spawn.spawned.edge_management = *edges;
+        }
+        parent = graph.world.spawn_as(spawn);
+    }
+    let mut spawn = graph.world.wanted(parent);
+    if !by_operator {
+        spawn.caller = graph.world.caller(parent);
+    }
+    spawn.spawned.source = Some(graph_template(Scope::System));
+    spawn.spawned.edge_management = EdgeManagement::All;
+    let child = graph.world.spawn_as(spawn);
+    graph.world.thread(child).spawned.edge_management
+}
+
+#[test]
+fn edge_management_only_shrinks_below_graph_threads() {
+    use EdgeManagement::{All, SelfOnly};
+    for (chain, by_operator, expected) in [
+        (&[] as &[Option<EdgeManagement>], false, All),
+        (&[Some(All)], false, All),
+        (&[Some(SelfOnly)], false, SelfOnly),
+        // A child that no graph template binds is no way around it.
+        (&[Some(SelfOnly), None], false, SelfOnly),
+        (&[Some(EdgeManagement::None), None], false, EdgeManagement::None),
+        (&[None], false, All),
+        (&[Some(SelfOnly)], true, All),
+    ] {
+        assert_eq!(handed_down(chain, by_operator), expected, "{chain:?} {by_operator}");
+    }
+}
+
+#[test]
+fn capabilities_say_which_edges_may_be_managed() {
+    for (names, expected) in [
+        (&["edge_management_all"][..], EdgeManagement::All),
+        (&["spawn_nodes"], EdgeManagement::All),
+        (&["edge_management_self", "delegate"], EdgeManagement::SelfOnly),
+        (&["edge_management_self", "spawn_nodes"], EdgeManagement::All),
+        (&["delegate", "Edge_Management_All"], EdgeManagement::None),
+        (&[], EdgeManagement::None),
+    ] {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(EdgeManagement::of_capabilities(&names), expected, "{names:?}");
+    }
+}
+
+#[test]
+fn a_spawn_list_names_agent_types_and_no_graph_templates() {
+    let mut world = World::with_slots(4);
+    let mut lead = world.wanted(world.root());
+    lead.spawned.spawn_list = vec![String::from("reviewer")];
+    let lead = world.spawn_as(lead);
+    for is_graph in [false, true] {
+        let mut spawn = world.wanted(lead);
+        spawn.caller = world.caller(lead);
+        spawn.spawned.agent_type = String::from("reviewer");
+        spawn.spawned.source = is_graph.then(|| graph_template(Scope::System));
+        let command = Command::Spawn(Box::new(spawn));
+        if is_graph {
+            assert_eq!(
+                world.refusal(&command),
+                "agent_type \"worker\" may not spawn \"reviewer\"; its spawn_list allows: reviewer"
+            );
+        } else {
+            assert_eq!(world.run(&command), ["ThreadSpawned"]);
+        }
+    }
+}
+
+// ---- tools and edges ----
+
+/// A running thread with calls that wait for an operator.
+fn with_calls(calls: usize) -> (World, ThreadId, Vec<ApprovalId>) {
+    let (mut world, id) = World::with_thread_in(Running);
+    let asked = (0..calls).map(|_| world.ask(id, ApprovalKind::Tool, None)).collect();
+    world.append(Event::Thread(
+        id,
+        ThreadEvent::ConditionChanged {
+            kind: ConditionKind::AwaitingToolApproval,
+            active: true,
+            reason: String::from("exec_command"),
+        },
+    ));
+    (world, id, asked)
+}
+
+fn awaits_a_tool(world: &World, id: ThreadId) -> bool {
+    let conditions = &world.thread(id).conditions;
+    conditions.contains_key(&ConditionKind::AwaitingToolApproval)
+}
+
+#[test]
+fn a_thread_awaits_a_tool_until_its_last_call_is_decided() {
+    for grant in [true, false] {
+        let (mut world, id, asked) = with_calls(2);
+        assert_eq!(world.run(&decision(asked[0], grant)), ["ApprovalResolved"]);
+        assert!(awaits_a_tool(&world, id));
+        assert_eq!(
+            world.run(&decision(asked[1], !grant)),
+            ["ApprovalResolved", "ConditionChanged"]
+        );
+        assert!(!awaits_a_tool(&world, id));
+        assert_eq!(world.status(id), Running, "a denial drops that call only");
+    }
+
+    let (mut world, id, _) = with_calls(2);
+    world.pass(APPROVAL_TIMEOUT);
+    assert_eq!(
+        world.run(&Command::Tick),
+        ["ApprovalResolved", "ApprovalResolved", "ConditionChanged"]
+    );
+    assert_eq!(world.status(id), Running);
+
+    let (mut world, id, asked) = with_calls(1);
+    assert_eq!(
+        world.run(&close(operator(), id)),
+        ["CloseRequested", "ApprovalResolved", "ConditionChanged"]
+    );
+    assert_eq!(decided(&world, asked[0]), Some(ApprovalDecision::Moot));
+}
+
+/// Two running threads, and an edge from the first to the second that waits for an operator.
+fn with_edge() -> (World, [ThreadId; 2], ApprovalId, EdgeId) {
+    let mut world = World::with_slots(2);
+    let root = world.root();
+    let (from, to) = (world.spawn_running(root), world.spawn_running(root));
+    let id = EdgeId::from_uuid(Uuid::from_u128(77));
+    let edge = Edge {
+        id,
+        from,
+        to,
+        bidirectional: false,
+        kind: EdgeKind::Handoff,
+        label: String::new(),
+    };
+    let asked = world.ask(from, ApprovalKind::Edge, Some(edge));
+    (world, [from, to], asked, id)
+}
+
+#[test]
+fn a_granted_edge_is_there_at_once() {
+    let (mut world, [from, _], asked, edge) = with_edge();
+    assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved", "EdgeCreated"]);
+    assert_eq!(world.session.edges[&edge].from, from);
+}
+
+#[test]
+fn an_edge_that_is_not_granted_is_dropped() {
+    let (mut world, [from, _], asked, _) = with_edge();
+    assert_eq!(world.run(&decision(asked, false)), ["ApprovalResolved"]);
+    assert_eq!(world.status(from), Running);
+    assert!(world.session.edges.is_empty());
+
+    let (mut world, _, _, _) = with_edge();
+    world.pass(APPROVAL_TIMEOUT);
+    assert_eq!(world.run(&Command::Tick), ["ApprovalResolved"]);
+    assert!(world.session.edges.is_empty());
+}
+
+#[test]
+fn an_edge_to_who_is_gone_cannot_be_granted() {
+    for is_down in [false, true] {
+        let (mut world, [_, to], asked, _) = with_edge();
+        world.run(&close(operator(), to));
+        if is_down {
+            world.wind_down();
+        }
+        assert_eq!(decided(&world, asked), None, "who asked is there still");
+        assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved"]);
+        assert_eq!(decided(&world, asked), Some(ApprovalDecision::Moot));
+        assert!(world.session.edges.is_empty());
+    }
+}
+
+#[test]
+fn a_session_remembers_the_latest_decisions() {
+    let mut world = World::with_slots(1);
+    let id = world.spawn_running(world.root());
+    world.lawful = false;
+    for _ in 0..1_100 {
+        let asked = world.ask(id, ApprovalKind::Edge, None);
+        world.run(&decision(asked, false));
+    }
+    assert_eq!(world.session.approvals.len(), 1_000);
+    assert_eq!(World::replay(&world.log), world.session);
+}
