@@ -52,6 +52,8 @@ pub(crate) struct PairOptions {
     pub(crate) templates: registry_svc::TemplateOptions,
     /// Defaults and maxima for sessions.
     pub(crate) limits: supervisor_svc::domain::settings::Limits,
+    /// Whether webhooks may lead to private, loopback and link-local addresses.
+    pub(crate) webhook_allow_private: bool,
     /// Whether the user's templates are seeded.
     pub(crate) seed: bool,
     /// Whether a runner with the sample agent is attached.
@@ -277,6 +279,7 @@ async fn serve_supervisor(
     let mut config = supervisor_svc::Config::new(options.data_dir.clone(), listen::url_of(registry));
     config.registry_token = Some(secrets.service.clone());
     config.limits = options.limits;
+    config.webhooks.allow_private = options.webhook_allow_private;
     let supervisor = supervisor_svc::Supervisor::open(config).await.map_err(failure)?;
     let serving = supervisor.serve(
         listener,

@@ -1,7 +1,7 @@
 //! supervisor-svc: owns the tree of threads. Limits, mailboxes, notifications and cascade shutdown; asks the registry on every
 //! spawn; streams every change to clients.
 //!
-//! Dependencies point one way: `grpc -> session, watch, runner_hub -> domain`, with `store` behind a trait and `wire` as the
+//! Dependencies point one way: `grpc -> session, watch, notify, runner_hub -> domain`, with `store` behind a trait and `wire` as the
 //! only place where the domain meets protobuf. `domain` knows none of the others.
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ pub mod authority;
 pub mod clock;
 pub mod domain;
 pub mod grpc;
+pub mod notify;
 pub mod registry;
 pub mod runner_hub;
 mod service;

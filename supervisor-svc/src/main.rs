@@ -45,6 +45,9 @@ struct Options {
     /// Threads of a session that are not closed.
     #[arg(long, env = "TROUPE_MAX_OPEN_THREADS", default_value_t = Limits::default().max_open_threads)]
     max_open_threads: u32,
+    /// Send notifications to webhooks at private, loopback and link-local addresses too.
+    #[arg(long, env = "TROUPE_WEBHOOK_ALLOW_PRIVATE")]
+    webhook_allow_private: bool,
     /// Ask for a token from loopback too. Without, a call from this machine that carries none is an operator's, which is
     /// safe only where no agent's programs run on it.
     #[arg(long, env = "TROUPE_REQUIRE_TOKEN")]
@@ -108,6 +111,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let mut config = Config::new(data_dir.path().to_owned(), options.registry_url);
     config.registry_token = registry_token;
     config.limits = limits;
+    config.webhooks.allow_private = options.webhook_allow_private;
     let supervisor = Supervisor::open(config).await?;
     let shutdown = Shutdown::new();
     tokio::spawn(shutdown.clone().on_signal());

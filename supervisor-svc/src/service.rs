@@ -16,6 +16,7 @@ use svc_kit::{
     thread_token::TokenKeys,
 };
 use tokio::net::TcpListener;
+use tokio_rustls::rustls;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use troupe_proto::{
@@ -31,6 +32,7 @@ use crate::{
     clock,
     domain::settings::Limits,
     grpc::{ServiceConfig, SupervisorService, WaitLimits},
+    notify::{WebhookLimits, Webhooks},
     registry::RegistryClient,
     runner_hub::{LEASE, RunnerGate, RunnerHub},
     session::{Context, Denials, Directory, Failure},
@@ -56,6 +58,8 @@ pub struct Config {
     pub lease: Duration,
     /// Times of watches.
     pub watch: WatchLimits,
+    /// How notifications are sent to webhooks.
+    pub webhooks: WebhookLimits,
 }
 
 impl Config {
@@ -72,6 +76,7 @@ impl Config {
                 bookmark_every: Duration::from_secs(15),
                 lifetime: Duration::from_secs(20 * 60),
             },
+            webhooks: WebhookLimits::default(),
         }
     }
 }
@@ -90,6 +95,9 @@ pub enum OpenError {
     /// The keys cannot be read or made.
     #[error(transparent)]
     Keys(#[from] SecretError),
+    /// TLS cannot be set up for webhooks.
+    #[error("TLS for webhooks cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
     /// The registry's address is no URL.
     #[error("the registry's address \"{url}\" is no URL: {source}")]
     RegistryUrl {
@@ -151,6 +159,7 @@ impl Supervisor {
             telemetry: TelemetryBoard::default(),
             denials: Denials::default(),
             public_url: OnceLock::new(),
+            webhooks: Webhooks::new(config.webhooks)?,
             fatal: CancellationToken::new(),
         };
         Ok(Self {
@@ -203,6 +212,7 @@ impl Supervisor {
             served = served => served.map_err(RunError::from),
             () = self.directory.context().fatal.cancelled() => Err(RunError::OutcomeUnknown),
         };
+        self.directory.context().webhooks.stop();
         self.directory.context().store.close().await;
         ended
     }

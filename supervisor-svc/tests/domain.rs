@@ -12,8 +12,12 @@ mod control;
 mod graph;
 #[path = "domain/laws.rs"]
 mod laws;
+#[path = "domain/mail.rs"]
+mod mail;
 #[path = "domain/model.rs"]
 mod model;
+#[path = "domain/notify.rs"]
+mod notify;
 #[path = "domain/queue.rs"]
 mod queue;
 #[path = "domain/reports.rs"]

@@ -10,6 +10,7 @@ pub mod client;
 pub mod events;
 pub mod pair;
 pub mod process;
+pub mod receiver;
 pub mod refusal;
 pub mod runner;
 pub mod tree;

@@ -14,14 +14,13 @@ use troupe_proto::{
         RouteAgentRequest, WatchAgentsRequest, WorkspaceFile,
     },
     supervisor::v1::{
-        AcknowledgeMailboxRequest, AttachRequest, AuthorizeToolRequest, CloseAgentRequest, CloseSessionRequest,
-        CreateSessionRequest, DeleteSessionRequest, DescribeToolsRequest, GetContentRequest, GetPromptRequest,
-        GetQuotaRequest, GetSessionRequest, GetThreadRequest, InputItem, InterruptAgentRequest, Limits,
-        ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListMailboxRequest, ListPromptsRequest,
-        ListSessionsRequest, ListSpawnableAgentsRequest, ResolveApprovalRequest, ResumeAgentRequest, RunnerHello,
-        SendInputRequest, SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest, ToolCeiling,
-        UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest, WatchNotificationsRequest,
-        WatchSessionsRequest, WatchThreadsRequest, attach_request::Message, input_item::Item,
+        AttachRequest, AuthorizeToolRequest, CloseAgentRequest, CloseSessionRequest, CreateSessionRequest,
+        DeleteSessionRequest, DescribeToolsRequest, GetContentRequest, GetPromptRequest, GetQuotaRequest,
+        GetSessionRequest, GetThreadRequest, InputItem, InterruptAgentRequest, Limits, ListActiveAgentsRequest,
+        ListApprovalsRequest, ListArtifactsRequest, ListPromptsRequest, ListSessionsRequest,
+        ListSpawnableAgentsRequest, ResolveApprovalRequest, ResumeAgentRequest, RunnerHello, SendInputRequest,
+        SetThreadNoteRequest, SpawnAgentRequest, ToolCeiling, UpdateSessionRequest, UpdateThreadBudgetRequest,
+        WaitAgentsRequest, WatchSessionsRequest, WatchThreadsRequest, attach_request::Message, input_item::Item,
     },
 };
 use troupe_tests::{
@@ -601,10 +600,6 @@ async fn what_is_not_built_says_so() {
         update_session UpdateSessionRequest "UpdateSession";
         delete_session DeleteSessionRequest "DeleteSession";
         update_thread_budget UpdateThreadBudgetRequest "UpdateThreadBudget";
-        list_mailbox ListMailboxRequest "ListMailbox";
-        acknowledge_mailbox AcknowledgeMailboxRequest "AcknowledgeMailbox";
-        watch_notifications WatchNotificationsRequest "WatchNotifications";
-        set_active_thread SetActiveThreadRequest "SetActiveThread";
         list_prompts ListPromptsRequest "ListPrompts";
         get_prompt GetPromptRequest "GetPrompt";
         list_artifacts ListArtifactsRequest "ListArtifacts";

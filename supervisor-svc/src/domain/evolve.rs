@@ -15,7 +15,7 @@ use super::{
     session::Session,
     settings::Usage,
     status::{Settled, Status, StatusKind},
-    thread::{LatestTurn, MAX_RESTARTS, PendingInput, Repeated, Thread},
+    thread::{FenceSpan, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Repeated, Thread},
     time::UnixMillis,
 };
 
@@ -282,6 +282,9 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         subtree_usage: Usage::default(),
         mail: imbl::OrdMap::new(),
         mail_shown: Sequence::ZERO,
+        mail_acknowledged: Sequence::ZERO,
+        woken_up_to: Sequence::ZERO,
+        fenced: Vector::new(),
         repeated: None,
         restarts: Vector::new(),
         updated: recorded.time,
@@ -344,6 +347,7 @@ impl Thread {
                 ..
             } => {
                 self.mail_shown = *mail_up_to;
+                self.woken_up_to = self.woken_up_to.max(*mail_up_to);
                 let (consumed, left) = self
                     .pending_inputs
                     .iter()
@@ -391,6 +395,9 @@ impl Thread {
                     },
                 });
                 self.mail_shown = Sequence::ZERO;
+                if self.turn.is_undispatched() {
+                    self.woken_up_to = self.woken_up_to.max(self.newest_letter());
+                }
                 if *report > ReportSequence::ZERO {
                     self.last_report = *report;
                 }
@@ -414,7 +421,16 @@ impl Thread {
             }
             ThreadEvent::UsageRecorded { usage, .. } => self.usage = *usage,
             ThreadEvent::ArtifactRecorded { report, .. } => self.last_report = *report,
-            ThreadEvent::CloseRequested(fence) => self.fence = Some(Arc::new(fence.clone())),
+            ThreadEvent::CloseRequested(fence) => {
+                self.fence = Some(Arc::new(fence.clone()));
+                self.fenced.push_back(FenceSpan {
+                    from: sequence,
+                    until: None,
+                });
+                if self.fenced.len() > MAX_FENCE_SPANS {
+                    self.fenced.pop_front();
+                }
+            }
             ThreadEvent::Closed { reason, .. } => self.close(reason, sequence, time),
             ThreadEvent::Resumed(resumed) => {
                 self.begin_generation(resumed.generation);
@@ -437,7 +453,10 @@ impl Thread {
             | ThreadEvent::HandoffSent(_)
             | ThreadEvent::ApprovalRequested { .. }
             | ThreadEvent::ApprovalResolved { .. } => {}
-            ThreadEvent::MailAcknowledged(up_to) => self.mail = self.mail.split(up_to).1,
+            ThreadEvent::MailAcknowledged(up_to) => {
+                self.mail = self.mail.split(up_to).1;
+                self.mail_acknowledged = self.mail_acknowledged.max(*up_to);
+            }
         }
     }
 
@@ -481,6 +500,9 @@ impl Thread {
         };
         self.begin_generation(self.generation.next());
         self.fence = None;
+        if let Some(span) = self.fenced.back_mut() {
+            span.until = span.until.or(Some(sequence));
+        }
         self.runner = None;
         self.become_at(
             Status::Shutdown {

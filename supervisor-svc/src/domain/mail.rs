@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use super::{
-    event::Handoff,
+    event::{ConditionKind, Event, Handoff, Recorded, ThreadEvent},
     ids::{Sequence, ThreadId},
+    limits,
+    session::Session,
     status::Status,
     time::UnixMillis,
 };
@@ -36,4 +38,78 @@ pub enum Body {
         /// Where it stood then.
         status: Status,
     },
+}
+
+impl Letter {
+    /// The letter that an event of the log was to a thread, read or not. `session` is the session at any time after it.
+    #[must_use]
+    pub fn in_log(session: &Session, receiver: ThreadId, recorded: &Recorded) -> Option<Self> {
+        let Event::Thread(id, event) = &recorded.event else {
+            return None;
+        };
+        let is_child = || {
+            session
+                .thread(*id)
+                .is_some_and(|thread| thread.spawned.parent == Some(receiver))
+        };
+        let settled = |status| Body::Settled { child: *id, status };
+        let (fence_counts_for, body) = if let ThreadEvent::HandoffSent(handoff) = event
+            && handoff.to == receiver
+        {
+            (receiver, Body::Handoff(Arc::new((**handoff).clone())))
+        } else if let ThreadEvent::TurnEnded { outcome, .. } = event
+            && is_child()
+        {
+            (*id, settled(Status::Settled(outcome.clone())))
+        } else if let ThreadEvent::Closed { reason, .. } = event
+            && is_child()
+        {
+            let reason = reason.clone();
+            (*id, settled(Status::Shutdown { reason, before: None }))
+        } else {
+            return None;
+        };
+        let delivered = !session.was_closing(fence_counts_for, recorded.sequence);
+        delivered.then_some(Self {
+            sequence: recorded.sequence,
+            time: recorded.time,
+            body,
+        })
+    }
+}
+
+/// The threads that their mail wakes now, the longest waiting letter first. They take slots that are free and that nobody in
+/// the queue waits for.
+#[must_use]
+pub fn woken(session: &Session) -> Vec<ThreadId> {
+    if session.paused {
+        return Vec::new();
+    }
+    let mut free = if limits::slot_for_newcomer(session) {
+        session
+            .settings
+            .limits
+            .max_threads
+            .saturating_sub(limits::active(session))
+    } else {
+        0
+    };
+    let mut woken = Vec::new();
+    for id in session.waking() {
+        let has_slot = session.holding().contains(&id);
+        if (has_slot || free > 0) && may_begin(session, id) {
+            free -= u32::from(!has_slot);
+            woken.push(id);
+        }
+    }
+    woken
+}
+
+fn may_begin(session: &Session, id: ThreadId) -> bool {
+    let is_spent = || {
+        session
+            .lineage(id)
+            .any(|thread| thread.conditions.contains_key(&ConditionKind::BudgetExhausted))
+    };
+    !session.is_closing(id) && !is_spent()
 }

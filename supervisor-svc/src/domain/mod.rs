@@ -21,6 +21,7 @@ pub mod input;
 pub mod limits;
 pub mod list;
 pub mod mail;
+pub mod notify;
 pub mod prompt;
 pub mod refusal;
 pub mod session;

@@ -1,7 +1,7 @@
 //! A session as its events made it. Cheap to clone: the maps share their nodes, so that a snapshot, a working copy and the
 //! published state cost what differs between them.
 //!
-//! Invariant: the indices (`holding`, `queue`, `starting`, `order`, `aliases`, `open`) are functions of `threads`;
+//! Invariant: the indices (`holding`, `queue`, `starting`, `waking`, `order`, `aliases`, `open`) are functions of `threads`;
 //! `Session::put` is the only place that changes either. `edges_at` is a function of `edges`; `Session::connect` and
 //! `Session::disconnect` alone change them. Those of the approvals (`pending`, `moot`) are kept where approvals are
 //! folded.
@@ -51,6 +51,8 @@ pub struct Session {
     pub(super) pending: OrdSet<(UnixMillis, ApprovalId)>,
     /// Those of them whose thread is being closed or is closed. Empty after every append: they are decided in the same one.
     pub(super) moot: OrdSet<ApprovalId>,
+    /// The event that set the present receivers of notifications: one that nothing was sent to yet begins after it.
+    pub webhooks_since: Sequence,
     pub(super) root: Option<ThreadId>,
     edges_at: OrdMap<ThreadId, OrdSet<EdgeId>>,
     threads: OrdMap<ThreadId, Arc<Thread>>,
@@ -58,6 +60,7 @@ pub struct Session {
     holding: OrdSet<ThreadId>,
     queue: OrdMap<Sequence, ThreadId>,
     starting: OrdSet<ThreadId>,
+    waking: OrdMap<Sequence, ThreadId>,
     fences: OrdSet<ThreadId>,
     aliases: OrdMap<String, ThreadId>,
     counts: OrdMap<StatusKind, u32>,
@@ -87,6 +90,7 @@ impl Session {
             approvals: OrdMap::new(),
             pending: OrdSet::new(),
             moot: OrdSet::new(),
+            webhooks_since: Sequence::ZERO,
             root: None,
             edges_at: OrdMap::new(),
             threads: OrdMap::new(),
@@ -94,6 +98,7 @@ impl Session {
             holding: OrdSet::new(),
             queue: OrdMap::new(),
             starting: OrdSet::new(),
+            waking: OrdMap::new(),
             fences: OrdSet::new(),
             aliases: OrdMap::new(),
             counts: OrdMap::new(),
@@ -164,6 +169,11 @@ impl Session {
         self.starting.iter().copied()
     }
 
+    /// The settled threads that their mail would wake, the longest waiting letter first; see [`Thread::woken_by`].
+    pub fn waking(&self) -> impl Iterator<Item = ThreadId> {
+        self.waking.values().copied()
+    }
+
     /// The open threads that carry a fence of their own.
     pub fn fenced(&self) -> impl Iterator<Item = (ThreadId, &Arc<Fence>)> {
         self.fences
@@ -206,6 +216,13 @@ impl Session {
         self.lineage(id).filter_map(|thread| thread.fence.as_ref())
     }
 
+    /// Whether the thread or an ancestor was fenced when the event of that number had happened. The answer is the same
+    /// whenever it is asked for, so that what is derived from the log does not depend on when it is read.
+    #[must_use]
+    pub fn was_closing(&self, id: ThreadId, at: Sequence) -> bool {
+        self.lineage(id).any(|thread| thread.was_fenced(at))
+    }
+
     /// A thread and everything below it, parents before children, siblings in spawn order.
     #[must_use]
     pub fn subtree(&self, top: ThreadId) -> Vec<&Arc<Thread>> {
@@ -234,6 +251,7 @@ impl Session {
     }
 
     /// Whether work is owed that no request brings about: the session must be awake, and is loaded at the service's start.
+    /// What its webhooks were sent is not known here, so one that has any is always loaded.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         !self.holding.is_empty()
@@ -241,6 +259,7 @@ impl Session {
             || !self.queue.is_empty()
             || !self.fences.is_empty()
             || !self.pending.is_empty()
+            || !self.settings.webhooks.is_empty()
     }
 
     /// Takes up an edge.
@@ -299,6 +318,9 @@ impl Session {
         if thread.fence.is_some() && kind.is_open() {
             self.fences.insert(id);
         }
+        if let Some(letter) = thread.woken_by() {
+            self.waking.insert(letter, id);
+        }
         self.threads.insert(id, Arc::new(thread));
     }
 
@@ -310,6 +332,9 @@ impl Session {
         self.holding.remove(&old.id);
         self.starting.remove(&old.id);
         self.fences.remove(&old.id);
+        if let Some(letter) = old.woken_by() {
+            self.waking.remove(&letter);
+        }
         if kind == StatusKind::Queued {
             self.queue.remove(&old.status_sequence);
         }
@@ -347,6 +372,7 @@ impl Session {
         }
         if let Some(webhooks) = &change.webhooks {
             settings.webhooks.clone_from(webhooks);
+            self.webhooks_since = self.sequence;
         }
         self.paused = change.paused.unwrap_or(self.paused);
     }

@@ -125,9 +125,9 @@ pub enum WakePolicy {
     /// Never.
     #[default]
     None,
-    /// When it is settled.
+    /// When it is COMPLETED.
     OnIdle,
-    /// At once.
+    /// When it is settled and open, however.
     Always,
 }
 
@@ -277,6 +277,21 @@ pub enum NotificationKind {
     BudgetExhausted,
     /// A runner was lost.
     RunnerLost,
+}
+
+impl NotificationKind {
+    /// The name that webhooks are sent.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::AgentTurnComplete => "agent-turn-complete",
+            Self::SubAgentComplete => "sub-agent-complete",
+            Self::ApprovalRequested => "approval-requested",
+            Self::Stalled => "stalled",
+            Self::BudgetExhausted => "budget-exhausted",
+            Self::RunnerLost => "runner-lost",
+        }
+    }
 }
 
 /// A receiver of notifications.

@@ -10,8 +10,8 @@ use super::{
     event::{ConditionKind, Fence, Spawned},
     ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
     mail::Letter,
-    settings::{Budget, Sandbox, Usage},
-    status::Status,
+    settings::{Budget, Sandbox, Usage, WakePolicy},
+    status::{Status, StatusKind},
     time::UnixMillis,
 };
 
@@ -74,6 +74,13 @@ pub struct Thread {
     pub mail: OrdMap<Sequence, Arc<Letter>>,
     /// The newest letter that the turn under way was shown; zero: none.
     pub mail_shown: Sequence,
+    /// The newest letter that it acknowledged; zero: none.
+    pub mail_acknowledged: Sequence,
+    /// The newest letter that any turn was shown, or that was there when a turn was stopped before it was handed out; zero:
+    /// none. Only a later letter wakes the thread, so a turn that failed is not tried again for ever.
+    pub woken_up_to: Sequence,
+    /// When it carried a fence of its own, oldest first, the latest few.
+    pub fenced: Vector<FenceSpan>,
     /// The output of its latest turns, as long as it is the same.
     pub repeated: Option<Repeated>,
     /// When it was placed anew in the middle of a turn, the latest few.
@@ -86,6 +93,18 @@ pub struct Thread {
 
 /// How many restarts of a thread are remembered: no intensity allows more.
 pub const MAX_RESTARTS: usize = 16;
+
+/// How many of its own fences a thread remembers; each closing and resuming makes one.
+pub const MAX_FENCE_SPANS: usize = 16;
+
+/// From when to when a thread carried a fence: what came under it is told to nobody, however much later the log is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FenceSpan {
+    /// The event that set it.
+    pub from: Sequence,
+    /// The event that closed the thread; `None` while it is not closed.
+    pub until: Option<Sequence>,
+}
 
 /// Turns in a row that ended with the same output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +192,38 @@ impl Thread {
     #[must_use]
     pub fn has_under_way(&self, turn: Turn) -> bool {
         !self.turn.is_undispatched() && self.turn.number() == turn
+    }
+
+    /// The oldest letter that no turn has shown yet, if the thread's wake policy lets it begin a turn from where it stands.
+    #[must_use]
+    pub fn woken_by(&self) -> Option<Sequence> {
+        let kind = self.status.kind();
+        let rests = match self.spawned.wake_policy {
+            WakePolicy::None => false,
+            WakePolicy::OnIdle => kind == StatusKind::Completed,
+            WakePolicy::Always => kind.is_settled() && kind.is_open(),
+        };
+        if !rests || self.spawned.client_owned {
+            return None;
+        }
+        self.mail
+            .get_next(&self.woken_up_to.next())
+            .map(|(sequence, _)| *sequence)
+    }
+
+    /// The newest letter that it ever got and that still counts; zero: none.
+    #[must_use]
+    pub fn newest_letter(&self) -> Sequence {
+        let waiting = self.mail.get_max().map_or(Sequence::ZERO, |(sequence, _)| *sequence);
+        waiting.max(self.mail_acknowledged)
+    }
+
+    /// Whether it carried a fence of its own when the event of that number had happened.
+    #[must_use]
+    pub fn was_fenced(&self, at: Sequence) -> bool {
+        self.fenced
+            .iter()
+            .any(|span| span.from <= at && span.until.is_none_or(|until| at < until))
     }
 
     /// What it spent in all attempts.

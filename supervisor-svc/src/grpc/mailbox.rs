@@ -1,19 +1,117 @@
 //! Reading and acknowledging mail.
 
+use std::sync::Arc;
+
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, unbuilt};
+use super::{SupervisorService, call::Call, check, page::Page};
+use crate::{
+    domain::{
+        authority,
+        command::Command,
+        ids::{Sequence, ThreadId},
+        mail::Letter,
+        refusal::{GuardedVerb, Refusal},
+        session::Session,
+    },
+    session::Failure,
+    watch::read_log,
+    wire::mail::letter_to_pb,
+};
+
+/// How many pages of the log one page of read mail looks through; each has [`MAX_PAGE`](crate::store::limits::MAX_PAGE)
+/// records.
+const LOG_PAGES: usize = 8;
 
 impl SupervisorService {
-    pub(super) async fn mailbox(&self, _: Request<pb::ListMailboxRequest>) -> Result<pb::ListMailboxResponse, Status> {
-        Err(unbuilt::method("ListMailbox"))
+    pub(super) async fn mailbox(
+        &self,
+        request: Request<pb::ListMailboxRequest>,
+    ) -> Result<pb::ListMailboxResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
+        request.page_size = 0;
+        let page = Page::of(size, &token, &request, &call.scope)?;
+        let named = check::optional_id("thread_id", &request.thread_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let target = Self::thread_or_own(&call, &handle, named)?;
+        let state = handle.state();
+        let thread = authority::authorize(&state, &call.caller, "ListMailbox", target)?;
+        let after = Sequence::new(page.after());
+        let (letters, rest) = if request.include_acknowledged {
+            let after = after.max(thread.spawn_sequence);
+            self.letters_in_log(&state, target, after, page.size()).await?
+        } else {
+            let waiting = thread.mail.range(after.next()..).map(|(_, letter)| Arc::clone(letter));
+            (waiting.take(page.size() + 1).collect(), None)
+        };
+        let shown = letters.iter().map(|letter| {
+            let acknowledged = !thread.mail.contains_key(&letter.sequence);
+            (letter.sequence.get(), letter_to_pb(letter, acknowledged))
+        });
+        let (mail, next_page_token) = page.cut_numbered(shown, rest.map(Sequence::get));
+        Ok(pb::ListMailboxResponse { mail, next_page_token })
+    }
+
+    /// A thread's letters in the log after a number: more than `wanted`, or all that the looked-at part holds; and where the
+    /// rest of the log begins.
+    async fn letters_in_log(
+        &self,
+        session: &Session,
+        receiver: ThreadId,
+        after: Sequence,
+        wanted: usize,
+    ) -> Result<(Vec<Arc<Letter>>, Option<Sequence>), Failure> {
+        let store = &self.directory.context().store;
+        let mut position = after;
+        let mut letters = Vec::new();
+        for _ in 0..LOG_PAGES {
+            let events = read_log(store.as_ref(), session.id, position, session.sequence).await?;
+            let Some(last) = events.last() else { break };
+            position = last.sequence;
+            let found = events
+                .iter()
+                .filter_map(|recorded| Letter::in_log(session, receiver, recorded));
+            letters.extend(found.map(Arc::new));
+            if letters.len() > wanted {
+                break;
+            }
+        }
+        Ok((letters, (position < session.sequence).then_some(position)))
     }
 
     pub(super) async fn acknowledge(
         &self,
-        _: Request<pb::AcknowledgeMailboxRequest>,
+        request: Request<pb::AcknowledgeMailboxRequest>,
     ) -> Result<pb::AcknowledgeMailboxResponse, Status> {
-        Err(unbuilt::method("AcknowledgeMailbox"))
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let request_id = std::mem::take(&mut request.request_id);
+        let remember = call.remember("AcknowledgeMailbox", &request_id, &request)?;
+        let named = check::optional_id("thread_id", &request.thread_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let target = Self::thread_or_own(&call, &handle, named)?;
+        authority::authorize(&handle.state(), &call.caller, "AcknowledgeMailbox", target)?;
+        let command = Command::AcknowledgeMail {
+            caller: call.caller.clone(),
+            target,
+            up_to: Sequence::new(request.up_to_sequence),
+        };
+        let done = handle
+            .execute(command, call.origin(&request_id), remember, Vec::new())
+            .await?;
+        let thread = done
+            .session
+            .thread(target)
+            .ok_or_else(|| Refusal::ThreadNotFound(target.to_string()))?;
+        Ok(pb::AcknowledgeMailboxResponse {
+            remaining: u32::try_from(thread.mail.len()).unwrap_or(u32::MAX),
+        })
     }
 }

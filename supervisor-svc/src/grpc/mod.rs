@@ -26,6 +26,7 @@ mod tools;
 mod unbuilt;
 mod wait;
 mod watch;
+mod webhooks;
 
 pub use self::{
     service::{ServiceConfig, SupervisorService},

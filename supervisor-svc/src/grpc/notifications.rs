@@ -1,23 +1,102 @@
-//! What a person should look at.
+//! What a person should look at, and what that person is looking at.
 
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, unbuilt};
+use super::{SupervisorService, call::Call, check, watch::jittered};
+use crate::{
+    domain::{
+        ids::{Sequence, ThreadId},
+        refusal::{GuardedVerb, Refusal},
+    },
+    notify::{Client, NotificationStream, OUTBOX},
+    session::Handle,
+    wire,
+};
 
 impl SupervisorService {
     pub(super) async fn notify(
         &self,
-        _: Request<pb::WatchNotificationsRequest>,
+        request: Request<pb::WatchNotificationsRequest>,
     ) -> Result<ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>, Status> {
-        Err(unbuilt::method("WatchNotifications"))
+        let call = Call::of(&request)?;
+        let details = call.sight == wire::Sight::Previews;
+        let request = request.into_inner();
+        let (handle, client) = self.client_of(&call, &request.session_id, &request.client_id).await?;
+        let policy = request
+            .policy
+            .map(wire::notify::policy_from_pb)
+            .transpose()
+            .map_err(|error| check::bad("policy", format!("policy: {error}")))?;
+        let focus = looked_at(&handle, "active_thread_id", &request.active_thread_id)?;
+        let head = handle.state().sequence;
+        let after = request.after_sequence.map(Sequence::new);
+        if let Some(after) = after.filter(|after| *after > head) {
+            return Err(Refusal::AheadOfHead { after, head }.into());
+        }
+        let kept = client
+            .update(head, |kept| {
+                kept.sequence = after.unwrap_or(kept.sequence);
+                kept.attention.focus = focus.or(kept.attention.focus);
+                if let Some(policy) = policy {
+                    kept.attention.policy = policy;
+                }
+            })
+            .await?;
+        let (outbox, notifications) = mpsc::channel(OUTBOX);
+        let stream = NotificationStream {
+            store: Arc::clone(&self.directory.context().store),
+            handle,
+            client,
+            after: kept.sequence,
+            details,
+            lifetime: jittered(self.config.watch.lifetime),
+            draining: self.draining.clone(),
+        };
+        tokio::spawn(stream.run(outbox));
+        Ok(ReceiverStream::new(notifications))
     }
 
     pub(super) async fn focus(
         &self,
-        _: Request<pb::SetActiveThreadRequest>,
+        request: Request<pb::SetActiveThreadRequest>,
     ) -> Result<pb::SetActiveThreadResponse, Status> {
-        Err(unbuilt::method("SetActiveThread"))
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        let (handle, client) = self.client_of(&call, &request.session_id, &request.client_id).await?;
+        let focus = looked_at(&handle, "thread_id", &request.thread_id)?;
+        client
+            .update(handle.state().sequence, |kept| kept.attention.focus = focus)
+            .await?;
+        Ok(pb::SetActiveThreadResponse {})
+    }
+
+    /// The session and the client of a call.
+    async fn client_of(&self, call: &Call, session_id: &str, client_id: &str) -> Result<(Handle, Arc<Client>), Status> {
+        check::session_id(session_id)?;
+        check::text("client_id", client_id, check::NAME_BYTES)?;
+        if client_id.is_empty() {
+            return Err(check::bad(
+                "client_id",
+                "client_id is required; what you want is kept under it",
+            ));
+        }
+        let handle = self.session_for(call, session_id, None, GuardedVerb::Act).await?;
+        let store = &self.directory.context().store;
+        let client = self.clients.client(store, handle.id(), client_id);
+        Ok((handle, client))
+    }
+}
+
+/// A thread of the session that a client looks at, if it names one.
+fn looked_at(handle: &Handle, field: &'static str, thread_id: &str) -> Result<Option<ThreadId>, Status> {
+    let focus: Option<ThreadId> = check::optional_id(field, thread_id)?;
+    match focus {
+        Some(id) if handle.state().thread(id).is_none() => Err(Refusal::ThreadNotFound(id.to_string()).into()),
+        Some(_) | None => Ok(focus),
     }
 }

@@ -54,6 +54,37 @@ impl Page {
         })
     }
 
+    /// The most entries of this page.
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// In a listing of numbered entries: the number after which this page begins, 0 for the first page.
+    pub const fn after(&self) -> u64 {
+        self.offset as u64
+    }
+
+    /// As [`Self::cut`], of numbered entries that come and go between two pages: the token carries the last number that was
+    /// shown. `entries` are those after [`Self::after`], as many as there are or at least one more than fit; `rest` is where
+    /// the listing goes on if all of them do.
+    pub fn cut_numbered<M: Message>(
+        &self,
+        entries: impl IntoIterator<Item = (u64, M)>,
+        rest: Option<u64>,
+    ) -> (Vec<M>, String) {
+        let mut shown = Vec::new();
+        let (mut bytes, mut last) = (0, self.after());
+        for (number, entry) in entries {
+            bytes += entry.encoded_len();
+            if shown.len() >= self.size || (bytes > MAX_BYTES && !shown.is_empty()) {
+                return (shown, self.token(last));
+            }
+            last = number;
+            shown.push(entry);
+        }
+        (shown, rest.map(|number| self.token(number)).unwrap_or_default())
+    }
+
     /// The entries of this page, shown one by one, and the token of the next.
     pub fn cut<T, M: Message>(&self, all: &[T], show: impl Fn(&T) -> M) -> (Vec<M>, String) {
         let mut entries = Vec::new();
@@ -68,11 +99,15 @@ impl Page {
         }
         let next = self.offset + entries.len();
         let token = if next < all.len() {
-            format!("1-{next}-{}", self.fingerprint)
+            self.token(next as u64)
         } else {
             String::new()
         };
         (entries, token)
+    }
+
+    fn token(&self, next: u64) -> String {
+        format!("1-{next}-{}", self.fingerprint)
     }
 }
 

@@ -12,6 +12,7 @@ use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::
 use super::{WaitLimits, watch};
 use crate::{
     domain::settings::Limits,
+    notify::Clients,
     registry::RegistryClient,
     session::Directory,
     watch::{BeginWatch as _, WatchLimits},
@@ -34,6 +35,7 @@ pub struct SupervisorService {
     pub(super) directory: Directory,
     pub(super) registry: RegistryClient,
     pub(super) keys: Arc<TokenKeys>,
+    pub(super) clients: Clients,
     pub(super) config: ServiceConfig,
     pub(super) draining: CancellationToken,
 }
@@ -51,6 +53,7 @@ impl SupervisorService {
             keys: Arc::clone(&directory.context().keys),
             directory,
             registry,
+            clients: Clients::default(),
             config,
             draining,
         }

@@ -16,7 +16,7 @@ use super::{
     page::Page,
     resolved::{Resolved, content_of},
     spawn::{Unspawnable, resolve},
-    unbuilt,
+    unbuilt, webhooks,
 };
 use crate::{
     clock,
@@ -223,7 +223,7 @@ impl SupervisorService {
             restart_policy: check::choice("restart_policy", request.restart_policy)?,
             policy_inheritance: check::choice("policy_inheritance", request.policy_inheritance)?,
             tool_ceiling,
-            webhooks: Vec::new(),
+            webhooks: webhooks::checked(&request.webhooks, self.directory.context().webhooks.allow_private())?,
             labels: request.labels.clone(),
             approve_tools: request.approve_tools.clone(),
         })
@@ -382,7 +382,6 @@ fn check_new(request: &pb::CreateSessionRequest) -> Result<(), Status> {
     check::labels(&request.labels)?;
     check::approve_tools(&request.approve_tools)?;
     unbuilt::field("budget", request.budget.is_some())?;
-    unbuilt::field("webhooks", !request.webhooks.is_empty())?;
     unbuilt::field(
         "orchestration AUTO",
         request.orchestration == i32::from(pb::Orchestration::Auto),

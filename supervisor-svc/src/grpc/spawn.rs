@@ -18,7 +18,7 @@ use crate::{
         ids::ThreadId,
         refusal::GuardedVerb,
         session::Session,
-        settings::{ClosePolicy, EdgeManagement, OnLimit},
+        settings::{ClosePolicy, EdgeManagement, OnLimit, WakePolicy},
         thread::Thread,
     },
     registry::{RegistryClient, Unresolved},
@@ -206,7 +206,7 @@ fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Statu
     call.operators_only("override", !request.r#override.is_empty())?;
     call.operators_only("custom_system_prompt", !request.custom_system_prompt.is_empty())?;
     unbuilt::field("budget", request.budget.is_some())?;
-    unbuilt::field("wake_policy", request.wake_policy > i32::from(pb::WakePolicy::None))
+    check::choice::<WakePolicy>("wake_policy", request.wake_policy).map(drop)
 }
 
 fn check_capabilities(capabilities: &[String]) -> Result<(), Status> {
@@ -307,6 +307,7 @@ fn commit(
         working_directory,
         edge_management,
         close_policy: check::choice("close_policy", request.close_policy)?,
+        wake_policy: check::choice("wake_policy", request.wake_policy)?,
         input: Some(input),
         ..resolved.fields
     };

@@ -95,7 +95,7 @@ pub(super) fn decoded(messages: Messages) -> BoxStream<'static, Result<pb::Watch
 }
 
 /// Up to a fifth more, so that streams that began together do not end together.
-fn jittered(lifetime: Duration) -> Duration {
+pub(super) fn jittered(lifetime: Duration) -> Duration {
     let random = Uuid::new_v4().as_u128() % 1_000;
     let fraction = u32::try_from(random).unwrap_or_default();
     lifetime + lifetime / 5 * fraction / 1_000

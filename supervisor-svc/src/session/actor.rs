@@ -11,6 +11,7 @@ use tokio::{
     sync::{broadcast, mpsc, oneshot, watch},
     time::Instant,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     batch::{Draft, Pending},
@@ -50,6 +51,8 @@ pub(super) struct Actor {
     backlog: VecDeque<Request>,
     /// When to compute anew what is owed, because an append failed.
     look_again: Option<Instant>,
+    /// What tells the session's webhooks; ends with the actor.
+    pub(super) deliveries: Option<AbortOnDropHandle<()>>,
 }
 
 /// How long the actor leaves a store alone that could not write, before it tries its own work again.
@@ -84,6 +87,7 @@ impl Actor {
             dispatching: HashSet::new(),
             backlog: VecDeque::new(),
             look_again: None,
+            deliveries: None,
         };
         tokio::spawn(actor.run());
         handle
@@ -92,6 +96,7 @@ impl Actor {
     async fn run(mut self) {
         let mut roster = self.context.runners.changes();
         self.resume_work();
+        self.deliver_notifications();
         loop {
             if !self.own.is_empty() || !self.backlog.is_empty() {
                 if !self.append(Vec::new()).await {

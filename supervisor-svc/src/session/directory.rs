@@ -26,6 +26,7 @@ use crate::{
         status::StatusKind,
         thread::Thread,
     },
+    notify::Webhooks,
     runner_hub::{Need, RunnerHub},
     store::{self, Content, Created, CreationKey, EventStore},
     watch::TelemetryBoard,
@@ -46,6 +47,8 @@ pub struct Context {
     pub denials: Denials,
     /// Where agents' tools reach this service, as a URL; known once the service listens.
     pub public_url: OnceLock<String>,
+    /// Sends notifications to whoever a session names.
+    pub webhooks: Webhooks,
     /// Cancelled when the outcome of a write is unknown: the process must end and replay.
     pub fatal: CancellationToken,
 }

@@ -6,7 +6,7 @@ use crate::{
         cascade,
         command::Command,
         effect::{self, Owed},
-        event::{Event, Recorded, ThreadEvent},
+        event::{Event, Recorded, SessionEvent, ThreadEvent},
         ids::{Generation, RunnerId, ThreadId, Turn},
         settings::ClosePolicy,
     },
@@ -19,8 +19,15 @@ impl Actor {
     /// What the events of an append owe the world outside.
     pub(super) fn act_on(&mut self, events: &[Recorded]) {
         for recorded in events {
-            let Event::Thread(id, event) = &recorded.event else {
-                continue;
+            let (id, event) = match &recorded.event {
+                Event::Thread(id, event) => (id, event),
+                Event::Session(SessionEvent::Updated(change)) => {
+                    if change.webhooks.is_some() {
+                        self.deliver_notifications();
+                    }
+                    continue;
+                }
+                Event::Session(SessionEvent::Opened(_) | SessionEvent::Closed) => continue,
             };
             match event {
                 ThreadEvent::CloseRequested(_) => {
@@ -58,6 +65,14 @@ impl Actor {
                 | ThreadEvent::ApprovalResolved { .. } => {}
             }
         }
+    }
+
+    /// Tells the session's webhooks what there is to tell; those that it had before are let go.
+    pub(super) fn deliver_notifications(&mut self) {
+        // First: a receiver gets one delivery at a time.
+        drop(self.deliveries.take());
+        let context = &self.context;
+        self.deliveries = context.webhooks.deliver(&context.store, &self.handle, &self.session);
     }
 
     /// Everything that is owed, computed from the state alone: at load, when runners come or go, at a cascade's deadline, and

@@ -97,6 +97,11 @@ impl Handle {
         self.feed.subscribe()
     }
 
+    /// Waits until the session's actor has ended; the session may be looked up again then.
+    pub async fn ended(&self) {
+        self.control.closed().await;
+    }
+
     /// Carries a command out and answers when what it did is durable.
     ///
     /// # Errors

@@ -3,11 +3,15 @@
 pub mod encoded;
 mod route;
 mod stream;
+mod tail;
 mod telemetry;
 
-pub(crate) use self::stream::draining;
 pub use self::{
     route::{BeginWatch, Messages, WatchRoute},
     stream::{Position, Scope, ThreadWatch, WatchLimits},
     telemetry::TelemetryBoard,
+};
+pub(crate) use self::{
+    stream::draining,
+    tail::{Tail, read_log},
 };

@@ -13,6 +13,8 @@ pub mod error;
 pub mod event;
 mod event_in;
 mod event_out;
+pub mod mail;
+pub mod notify;
 pub mod parts;
 pub mod policy;
 pub mod record;

@@ -100,6 +100,7 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
         import: Vec::new(),
         templates: TemplateOptions::default(),
         limits: Limits::default(),
+        webhook_allow_private: false,
         seed: true,
         runner: true,
         trust_loopback: false,

@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// Threads of a session that are not closed [default: 1000]
     #[arg(long, env = "TROUPE_MAX_OPEN_THREADS", value_name = "NUMBER")]
     max_open_threads: Option<u32>,
+    /// Send notifications to webhooks at private, loopback and link-local addresses too
+    #[arg(long, env = "TROUPE_WEBHOOK_ALLOW_PRIVATE")]
+    webhook_allow_private: bool,
     /// Leave the user's templates alone
     #[arg(long)]
     no_seed: bool,

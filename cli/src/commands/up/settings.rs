@@ -38,6 +38,7 @@ const NAMES: &[&str] = &[
     "max_depth",
     "max_threads",
     "max_open_threads",
+    "webhook_allow_private",
     "no_seed",
     "no_runner",
     "trust_loopback",
@@ -118,6 +119,7 @@ impl Settings {
                 max_open_threads: layers.plain("max_open_threads", args.max_open_threads, 1000)?,
                 ..Limits::default()
             },
+            webhook_allow_private: layers.plain("webhook_allow_private", given(args.webhook_allow_private), false)?,
             seed: !layers.plain("no_seed", given(args.no_seed), false)?,
             runner: !layers.plain("no_runner", given(args.no_runner), false)?,
             trust_loopback: layers.plain("trust_loopback", given(args.trust_loopback), false)?,

@@ -1,19 +1,47 @@
-//! Acknowledging mail.
+//! Acknowledging mail: in so many words, or by completing a turn that was shown it.
 
 use crate::domain::{
     actor::Caller,
-    event::Event,
+    authority,
+    event::{Event, ThreadEvent},
     ids::{Sequence, ThreadId},
     refusal::Refusal,
     session::Session,
+    thread::Thread,
 };
 
+/// Acknowledges every letter up to one. What is acknowledged already needs no event; what never came cannot be.
 pub(super) fn acknowledge(
     session: &Session,
     caller: &Caller,
     target: ThreadId,
     up_to: Sequence,
 ) -> Result<Vec<Event>, Refusal> {
-    let _ = (session, caller, target, up_to);
-    Ok(Vec::new())
+    let thread = authority::authorize(session, caller, "AcknowledgeMailbox", target)?;
+    if session.is_closing(target) {
+        return Err(Refusal::ThreadClosing(target));
+    }
+    let newest = thread.newest_letter();
+    if up_to > newest {
+        return Err(Refusal::InvalidArgument {
+            field: "up_to_sequence",
+            message: format!(
+                "up_to_sequence {up_to} is ahead of the newest mail, which is {newest}; acknowledge what ListMailbox showed"
+            ),
+        });
+    }
+    Ok(acknowledged(thread, up_to).into_iter().collect())
+}
+
+/// What a turn that ended well was shown counts as read. A fenced thread records nothing but its end.
+pub(super) fn read_by_turn(session: &Session, thread: &Thread) -> Option<Event> {
+    if session.is_closing(thread.id) {
+        return None;
+    }
+    acknowledged(thread, thread.mail_shown)
+}
+
+fn acknowledged(thread: &Thread, up_to: Sequence) -> Option<Event> {
+    let (oldest, _) = thread.mail.get_min()?;
+    (*oldest <= up_to).then_some(Event::Thread(thread.id, ThreadEvent::MailAcknowledged(up_to)))
 }

@@ -20,7 +20,7 @@ mod tool;
 use super::{
     command::Command,
     event::{Event, SessionEvent, ThreadEvent},
-    limits,
+    limits, mail as mailbox,
     refusal::Refusal,
     session::Session,
     status::{StatusKind, Step},
@@ -141,13 +141,13 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
     }
 }
 
-/// What follows by itself from the present state: approvals about what is closing become moot, the queue moves up, the
-/// session ends with its root. Run after every command's events are folded, until nothing follows.
+/// What follows by itself from the present state: approvals about what is closing become moot, the queue moves up, mail
+/// wakes whoever wants to be woken, the session ends with its root. Run after every command's events are folded, until nothing follows.
 #[must_use]
 pub fn follow_ups(session: &Session) -> Vec<Event> {
     let mut events = approval::moot(session);
-    let admitted = limits::admissible(session);
-    events.extend(admitted.into_iter().map(|id| Event::Thread(id, ThreadEvent::Admitted)));
+    let admitted = limits::admissible(session).into_iter().chain(mailbox::woken(session));
+    events.extend(admitted.map(|id| Event::Thread(id, ThreadEvent::Admitted)));
     let root_is_closed = session
         .root_id()
         .and_then(|root| session.thread(root))

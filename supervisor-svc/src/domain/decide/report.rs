@@ -106,7 +106,11 @@ fn turn_ended(session: &Session, thread: &Thread, turn: Turn, kind: StatusKind, 
     if !thread.has_under_way(turn) || super::step(thread, Step::Ended(kind), "end a turn").is_err() {
         return Vec::new();
     }
-    and_next(session, thread, Event::Thread(thread.id, ended))
+    let mut events = and_next(session, thread, Event::Thread(thread.id, ended));
+    if kind == StatusKind::Completed {
+        events.extend(super::mail::read_by_turn(session, thread));
+    }
+    events
 }
 
 /// A turn's end, and the next turn's beginning if input came meanwhile: the slot that the one frees is the other's.

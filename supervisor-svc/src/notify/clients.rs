@@ -1,0 +1,136 @@
+//! The clients that watch notifications: what each wants, what it is looking at, and how far it has come. All three are kept
+//! in the store under the client's name and survive a restart.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use bytes::Bytes;
+use prost::Message as _;
+use troupe_proto::store::v1 as pb;
+
+use crate::{
+    domain::{
+        ids::{Sequence, SessionId, ThreadId},
+        notify::Attention,
+    },
+    session::Failure,
+    store::{AppendError, CursorKey, EventStore},
+    wire,
+};
+
+/// The clients in use. All streams and calls of one client share it, so that a change of focus reaches open streams at once.
+#[derive(Clone, Default)]
+pub struct Clients {
+    // Held for look-ups only, never across an await. Bounded by the open streams and calls.
+    used: Arc<Mutex<HashMap<(SessionId, String), Weak<Client>>>>,
+}
+
+impl Clients {
+    /// The client of that name.
+    #[must_use]
+    pub fn client(&self, store: &Arc<dyn EventStore>, session: SessionId, name: &str) -> Arc<Client> {
+        // The map is whole after any panic: every change to it is one call.
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (session, name.to_owned());
+        if let Some(client) = used.get(&key).and_then(Weak::upgrade) {
+            return client;
+        }
+        used.retain(|_, client| client.strong_count() > 0);
+        let client = Arc::new(Client {
+            store: Arc::clone(store),
+            key: CursorKey {
+                session: Some(session),
+                name: format!("client:{name}"),
+            },
+            kept: tokio::sync::Mutex::new(None),
+        });
+        used.insert(key, Arc::downgrade(&client));
+        client
+    }
+}
+
+/// What is kept about a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The last event that needs no telling any more.
+    pub sequence: Sequence,
+    /// What it wants and what it is looking at.
+    pub attention: Attention,
+}
+
+/// One client of one session.
+pub struct Client {
+    store: Arc<dyn EventStore>,
+    key: CursorKey,
+    /// Held while the store is asked, so that what is kept is what was said last. `None`: not read yet.
+    kept: tokio::sync::Mutex<Option<Kept>>,
+}
+
+impl Client {
+    /// Changes what is kept, and answers it once it is durable. A client that is not known begins at `head`.
+    ///
+    /// # Errors
+    /// What the store met; nothing is changed then, as far as open streams see.
+    pub async fn update(&self, head: Sequence, change: impl FnOnce(&mut Kept) + Send) -> Result<Kept, Failure> {
+        let mut guard = self.kept.lock().await;
+        let before = match guard.clone() {
+            Some(kept) => Some(kept),
+            None => self.read().await?,
+        };
+        let mut kept = before.clone().unwrap_or_else(|| Kept {
+            sequence: head,
+            attention: Attention::default(),
+        });
+        change(&mut kept);
+        if before.as_ref() != Some(&kept) {
+            self.write(&kept).await?;
+        }
+        *guard = Some(kept.clone());
+        Ok(kept)
+    }
+
+    /// What the client wants now.
+    pub async fn attention(&self) -> Attention {
+        let kept = self.kept.lock().await;
+        kept.as_ref().map(|kept| kept.attention.clone()).unwrap_or_default()
+    }
+
+    async fn read(&self) -> Result<Option<Kept>, Failure> {
+        let Some(bytes) = self.store.cursor(self.key.clone()).await? else {
+            return Ok(None);
+        };
+        let unreadable = |why: String| Failure::Corrupt(format!("the cursor \"{}\": {why}", self.key.name));
+        let cursor = pb::NotificationCursor::decode(bytes).map_err(|error| unreadable(error.to_string()))?;
+        let focus = match cursor.active_thread_id.as_str() {
+            "" => None,
+            id => Some(
+                id.parse::<ThreadId>()
+                    .map_err(|_| unreadable(format!("\"{id}\" is no thread")))?,
+            ),
+        };
+        let policy = cursor
+            .policy
+            .map(wire::notify::policy_from_pb)
+            .transpose()
+            .map_err(|error| unreadable(error.to_string()))?
+            .unwrap_or_default();
+        Ok(Some(Kept {
+            sequence: Sequence::new(cursor.sequence),
+            attention: Attention { policy, focus },
+        }))
+    }
+
+    async fn write(&self, kept: &Kept) -> Result<(), Failure> {
+        let cursor = pb::NotificationCursor {
+            sequence: kept.sequence.get(),
+            policy: Some(wire::notify::policy_to_pb(&kept.attention.policy)),
+            active_thread_id: kept.attention.focus.map(|id| id.to_string()).unwrap_or_default(),
+        };
+        self.store
+            .put_cursor(self.key.clone(), Some(Bytes::from(cursor.encode_to_vec())))
+            .await
+            .map_err(|error| AppendError::from(error).into())
+    }
+}

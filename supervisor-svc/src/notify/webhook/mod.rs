@@ -1,0 +1,256 @@
+//! Webhooks: each receiver of a session is sent its notifications in order, one after the other, each until it is accepted.
+//! How far each has come is a cursor in the store, moved when a delivery was accepted; so a crash costs a repetition and
+//! loses nothing.
+
+mod backoff;
+mod delivery;
+mod post;
+mod target;
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use prost::Message as _;
+use tokio::time::sleep;
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{self, ClientConfig, RootCertStore, crypto::ring},
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use troupe_proto::store::v1 as pb;
+
+pub use self::target::{BadUrl, Target};
+use self::{
+    backoff::Backoff,
+    delivery::{Delivery, Signer},
+    post::Sending,
+};
+use crate::{
+    domain::{
+        ids::Sequence,
+        notify::{Attention, Notification},
+        session::Session,
+        settings::Webhook,
+    },
+    session::{Failure, Handle, digest},
+    store::{AppendError, CursorKey, EventStore},
+    watch::Tail,
+};
+
+/// How deliveries are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebhookLimits {
+    /// Whether receivers may have private, loopback and link-local addresses.
+    pub allow_private: bool,
+    /// How long one attempt may take, resolving and connecting included.
+    pub timeout: Duration,
+    /// How long to wait after the first attempt that failed; the wait doubles from then on.
+    pub first_retry: Duration,
+    /// The longest wait.
+    pub longest_retry: Duration,
+}
+
+impl Default for WebhookLimits {
+    fn default() -> Self {
+        Self {
+            allow_private: false,
+            timeout: Duration::from_secs(10),
+            first_retry: Duration::from_secs(1),
+            longest_retry: Duration::from_secs(5 * 60),
+        }
+    }
+}
+
+/// The webhooks of this process.
+#[derive(Clone)]
+pub struct Webhooks {
+    limits: WebhookLimits,
+    tls: TlsConnector,
+    stopped: CancellationToken,
+}
+
+impl Webhooks {
+    /// Webhooks that trust the public certificate authorities.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub fn new(limits: WebhookLimits) -> Result<Self, rustls::Error> {
+        let roots: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self {
+            limits,
+            tls: TlsConnector::from(Arc::new(config)),
+            stopped: CancellationToken::new(),
+        })
+    }
+
+    /// Whether receivers may have private, loopback and link-local addresses.
+    #[must_use]
+    pub const fn allow_private(&self) -> bool {
+        self.limits.allow_private
+    }
+
+    /// Ends all deliveries; what was not accepted is sent after the next start.
+    pub fn stop(&self) {
+        self.stopped.cancel();
+    }
+
+    /// Sends a session's notifications to its receivers, from where each of them is, until the answer is dropped. `None`
+    /// if the session has no receivers.
+    #[must_use]
+    pub fn deliver(
+        &self,
+        store: &Arc<dyn EventStore>,
+        handle: &Handle,
+        session: &Session,
+    ) -> Option<AbortOnDropHandle<()>> {
+        let receivers: Vec<_> = session
+            .settings
+            .webhooks
+            .iter()
+            .filter_map(|webhook| Receiver::of(webhook, self, store, handle, session.webhooks_since))
+            .map(Receiver::run)
+            .collect();
+        if receivers.is_empty() {
+            return None;
+        }
+        let stopped = self.stopped.clone();
+        let deliveries = tokio::spawn(async move {
+            stopped.run_until_cancelled(join_all(receivers)).await;
+        });
+        Some(AbortOnDropHandle::new(deliveries))
+    }
+}
+
+/// One receiver of one session.
+struct Receiver {
+    webhooks: Webhooks,
+    store: Arc<dyn EventStore>,
+    handle: Handle,
+    target: Target,
+    signer: Signer,
+    attention: Attention,
+    key: CursorKey,
+    /// Where it begins if nothing was sent to it yet.
+    since: Sequence,
+}
+
+impl Receiver {
+    /// `None` if the URL or the secret is none, which the request that brought them ruled out.
+    fn of(
+        webhook: &Webhook,
+        webhooks: &Webhooks,
+        store: &Arc<dyn EventStore>,
+        handle: &Handle,
+        since: Sequence,
+    ) -> Option<Self> {
+        Some(Self {
+            webhooks: webhooks.clone(),
+            store: Arc::clone(store),
+            handle: handle.clone(),
+            target: Target::parse(&webhook.url).ok()?,
+            signer: Signer::new(&webhook.secret)?,
+            attention: Attention::of_webhook(webhook),
+            key: CursorKey {
+                session: Some(handle.id()),
+                name: format!("webhook:{}", digest(webhook.url.as_bytes())),
+            },
+            since,
+        })
+    }
+
+    async fn run(self) {
+        let mut backoff = self.backoff();
+        loop {
+            let failure = match self.follow().await {
+                Ok(never) => match never {},
+                Err(failure) => failure,
+            };
+            match failure {
+                // The session moved, or was deleted.
+                Failure::Gone | Failure::SessionNotFound(_) => return,
+                Failure::Refused(_)
+                | Failure::StoreUnavailable(_)
+                | Failure::TooLarge(_)
+                | Failure::OutcomeUnknown
+                | Failure::Corrupt(_)
+                | Failure::UpgradeRequired(_) => {
+                    tracing::error!(session = %self.handle.id(), %failure, "webhooks cannot be delivered now");
+                    sleep(backoff.next_delay()).await;
+                }
+            }
+        }
+    }
+
+    /// Sends what there is to tell from where the receiver is.
+    async fn follow(&self) -> Result<Infallible, Failure> {
+        let position = self.position().await?;
+        let mut tail = Tail::after(Arc::clone(&self.store), self.handle.clone(), position);
+        loop {
+            let events = tail.next().await?;
+            let session = self.handle.state();
+            for recorded in &events {
+                let Some(notification) = Notification::of(&session, recorded) else {
+                    continue;
+                };
+                if let Some(kinds) = self.attention.kinds_of(&notification) {
+                    self.send(&Delivery::of(session.id, &notification, &kinds)).await?;
+                    self.move_to(recorded.sequence).await?;
+                }
+            }
+        }
+    }
+
+    /// Sends a delivery until it is accepted.
+    async fn send(&self, delivery: &Delivery) -> Result<(), Failure> {
+        let limits = &self.webhooks.limits;
+        let sending = Sending {
+            tls: &self.webhooks.tls,
+            allow_private: limits.allow_private,
+            within: limits.timeout,
+        };
+        let mut backoff = self.backoff();
+        loop {
+            let session = self.handle.id();
+            if self.store.head(session).await?.is_none() {
+                return Err(Failure::SessionNotFound(session));
+            }
+            let Err(undelivered) = sending.post(&self.target, &self.signer, delivery).await else {
+                return Ok(());
+            };
+            // Not the whole URL: its path may be a secret.
+            let host = self.target.host();
+            tracing::warn!(%session, host, delivery = delivery.id, %undelivered, "a webhook was not delivered");
+            sleep(backoff.next_delay()).await;
+        }
+    }
+
+    async fn position(&self) -> Result<Sequence, Failure> {
+        let Some(bytes) = self.store.cursor(self.key.clone()).await? else {
+            return Ok(self.since);
+        };
+        let cursor = pb::NotificationCursor::decode(bytes)
+            .map_err(|error| Failure::Corrupt(format!("the cursor \"{}\": {error}", self.key.name)))?;
+        Ok(Sequence::new(cursor.sequence))
+    }
+
+    async fn move_to(&self, sequence: Sequence) -> Result<(), Failure> {
+        let cursor = pb::NotificationCursor {
+            sequence: sequence.get(),
+            ..pb::NotificationCursor::default()
+        };
+        self.store
+            .put_cursor(self.key.clone(), Some(Bytes::from(cursor.encode_to_vec())))
+            .await
+            .map_err(|error| AppendError::from(error).into())
+    }
+
+    fn backoff(&self) -> Backoff {
+        let limits = &self.webhooks.limits;
+        Backoff::new(limits.first_retry, limits.longest_retry)
+    }
+}

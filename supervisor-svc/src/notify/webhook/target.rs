@@ -1,0 +1,271 @@
+//! Where a webhook leads. A URL that a client names makes this service call out, so it must not lead to what only this
+//! service can reach: private, loopback and link-local addresses are refused, after names are resolved, unless the service
+//! was started to allow them.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
+
+use http::Uri;
+use tokio::net::lookup_host;
+
+/// How many addresses of a name are tried.
+const MAX_ADDRESSES: usize = 8;
+
+/// Where deliveries are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    is_https: bool,
+    /// Host and port as the URL has them.
+    authority: String,
+    /// Without the brackets of an IPv6 address.
+    host: String,
+    port: u16,
+    path: String,
+}
+
+/// Why a text is no webhook's URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadUrl {
+    /// It is no URL at all.
+    #[error("it is no URL; give one like https://example.com/hook, with a host in ASCII")]
+    Malformed,
+    /// It has another scheme, or none.
+    #[error("its scheme is neither http nor https")]
+    Scheme,
+    /// It carries a name or a password.
+    #[error("it carries credentials; leave them out, deliveries are signed")]
+    Credentials,
+    /// Its port is none.
+    #[error("its port is no number from 1 to 65535")]
+    Port,
+}
+
+/// Why a target has no address to send to.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAddress {
+    /// Its name could not be resolved.
+    #[error("the name cannot be resolved: {0}")]
+    Unresolved(#[from] io::Error),
+    /// It leads nowhere that is allowed.
+    #[error("it has private, loopback or link-local addresses only; --webhook-allow-private allows them")]
+    Private,
+}
+
+impl Target {
+    /// Reads a webhook's URL.
+    ///
+    /// # Errors
+    /// [`BadUrl`].
+    pub fn parse(url: &str) -> Result<Self, BadUrl> {
+        let uri: Uri = url.parse().map_err(|_| BadUrl::Malformed)?;
+        let is_https = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            Some(_) | None => return Err(BadUrl::Scheme),
+        };
+        let authority = uri.authority().ok_or(BadUrl::Malformed)?;
+        if authority.as_str().contains('@') {
+            return Err(BadUrl::Credentials);
+        }
+        let host = authority.host();
+        if host.is_empty() {
+            return Err(BadUrl::Malformed);
+        }
+        let port = match authority.port_u16() {
+            Some(0) => return Err(BadUrl::Port),
+            Some(port) => port,
+            None if authority.as_str() != host => return Err(BadUrl::Port),
+            None if is_https => 443,
+            None => 80,
+        };
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        Ok(Self {
+            is_https,
+            authority: authority.as_str().to_owned(),
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port,
+            path: format!("{}{query}", uri.path()),
+        })
+    }
+
+    /// Whether the URL itself names a private address. Names are judged when they are resolved.
+    #[must_use]
+    pub fn is_plainly_private(&self) -> bool {
+        self.host.eq_ignore_ascii_case("localhost")
+            || self.host.parse::<IpAddr>().is_ok_and(|address| !is_public(address))
+    }
+
+    pub(super) const fn is_https(&self) -> bool {
+        self.is_https
+    }
+
+    /// Host and port, as the header `host` has them.
+    pub(super) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Path and query.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where to connect to now; never empty.
+    pub(super) async fn addresses(&self, allow_private: bool) -> Result<Vec<SocketAddr>, NoAddress> {
+        let found = lookup_host((self.host.as_str(), self.port)).await?;
+        let allowed: Vec<SocketAddr> = found
+            .filter(|address| allow_private || is_public(address.ip()))
+            .take(MAX_ADDRESSES)
+            .collect();
+        if allowed.is_empty() {
+            return Err(NoAddress::Private);
+        }
+        Ok(allowed)
+    }
+}
+
+/// Whether an address is one of the public internet.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => match address.segments() {
+            // IPv4 inside IPv6 (mapped, NAT64, 6to4) leads where that leads.
+            [0, 0, 0, 0, 0, 0xffff, high, low]
+            | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+            | [0x2002, high, low, _, _, _, _, _] => {
+                let [a, b] = high.to_be_bytes();
+                let [c, d] = low.to_be_bytes();
+                is_public_v4(Ipv4Addr::new(a, b, c, d))
+            }
+            // Unspecified, loopback and IPv4 in the oldest way; local NAT64.
+            [0, 0, 0, 0, 0, 0, _, _] | [0x64, 0xff9b, 1, _, _, _, _, _] => false,
+            _ => !(address.is_multicast() || address.is_unique_local() || address.is_unicast_link_local()),
+        },
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    // This network, carriers' shared space, protocol assignments, benchmarks, reserved.
+    let special = matches!(
+        address.octets(),
+        [0, _, _, _] | [100, 64..=127, _, _] | [192, 0, 0, _] | [198, 18 | 19, _, _] | [240..=255, _, _, _]
+    );
+    !(special || address.is_loopback() || address.is_private() || address.is_link_local() || address.is_multicast())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        for (url, authority, host, port, path) in [
+            ("http://example.com", "example.com", "example.com", 80, "/"),
+            (
+                "https://example.com/hook?a=b",
+                "example.com",
+                "example.com",
+                443,
+                "/hook?a=b",
+            ),
+            (
+                "https://example.com:8443?a",
+                "example.com:8443",
+                "example.com",
+                8443,
+                "/?a",
+            ),
+            ("http://[2001:db8::1]:81/x", "[2001:db8::1]:81", "2001:db8::1", 81, "/x"),
+        ] {
+            let target = Target::parse(url).unwrap();
+            assert_eq!(
+                (target.authority(), target.host(), target.port, target.path()),
+                (authority, host, port, path),
+                "{url}"
+            );
+        }
+        for (url, why) in [
+            ("", BadUrl::Malformed),
+            ("no url", BadUrl::Malformed),
+            ("/hook", BadUrl::Scheme),
+            ("ftp://example.com/", BadUrl::Scheme),
+            ("https://ada:secret@example.com/", BadUrl::Credentials),
+            ("https://example.com:0/", BadUrl::Port),
+            ("https://example.com:99999/", BadUrl::Port),
+        ] {
+            assert_eq!(Target::parse(url), Err(why), "{url}");
+        }
+    }
+
+    #[test]
+    fn public_addresses_and_others() {
+        for address in [
+            "93.184.216.34",
+            "100.128.0.1",
+            "172.32.0.1",
+            "2606:2800:220:1::1",
+            "64:ff9b::5db8:d822",
+        ] {
+            assert!(is_public(address.parse().unwrap()), "{address}");
+        }
+        for address in [
+            "0.0.0.0",
+            "127.0.0.1",
+            "127.255.0.1",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::127.0.0.1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::a00:1",
+            "64:ff9b:1::1",
+            "2002:7f00:1::",
+            "fe80::1",
+            "fd00::1",
+            "ff02::1",
+        ] {
+            assert!(!is_public(address.parse().unwrap()), "{address}");
+        }
+    }
+
+    #[test]
+    fn what_a_url_says_itself() {
+        for url in [
+            "http://localhost/",
+            "http://LOCALHOST:1/",
+            "https://10.1.2.3/",
+            "http://[::1]/",
+        ] {
+            assert!(Target::parse(url).unwrap().is_plainly_private(), "{url}");
+        }
+        for url in ["https://example.com/", "https://93.184.216.34/"] {
+            assert!(!Target::parse(url).unwrap().is_plainly_private(), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_judged_by_where_it_leads() {
+        // An address in a spelling that only the resolver understands, and a name.
+        for url in ["http://localhost:1/", "http://127.1:1/"] {
+            let target = Target::parse(url).unwrap();
+            assert!(
+                matches!(target.addresses(false).await, Err(NoAddress::Private)),
+                "{url} is refused"
+            );
+            let allowed = target.addresses(true).await.unwrap();
+            assert!(allowed.iter().all(|address| address.ip().is_loopback()), "{allowed:?}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Mail as clients see it.
+
+use troupe_proto::supervisor::v1::{self as pb, mail};
+
+use super::{
+    parts::{handoff_to_pb, time_to_pb},
+    thread::status,
+};
+use crate::domain::mail::{Body, Letter};
+
+/// A letter, read or not.
+#[must_use]
+pub fn letter_to_pb(letter: &Letter, acknowledged: bool) -> pb::Mail {
+    let body = match &letter.body {
+        Body::Handoff(handoff) => mail::Body::Handoff(handoff_to_pb(handoff)),
+        Body::Settled { child, status: settled } => mail::Body::Settled(pb::ThreadStatus {
+            thread_id: child.to_string(),
+            status: Some(status(settled, letter.time)),
+        }),
+    };
+    pb::Mail {
+        sequence: letter.sequence.get(),
+        time: Some(time_to_pb(letter.time)),
+        acknowledged,
+        body: Some(body),
+    }
+}

@@ -1,0 +1,70 @@
+//! Notifications and who wants them.
+
+use std::collections::BTreeSet;
+
+use troupe_proto::supervisor::v1 as pb;
+
+use super::{
+    enums::WireEnum as _,
+    error::{DecodeError, malformed},
+    parts::time_to_pb,
+};
+use crate::domain::{
+    ids::SessionId,
+    notify::{Notification, NotificationPolicy},
+    settings::NotificationKind,
+};
+
+/// A notification of that session as a receiver for whom it is of these kinds gets it.
+#[must_use]
+pub fn notification_to_pb(
+    session: SessionId,
+    notification: &Notification,
+    kinds: &BTreeSet<NotificationKind>,
+    details: bool,
+) -> pb::Notification {
+    pb::Notification {
+        sequence: notification.sequence.get(),
+        session_id: session.to_string(),
+        thread_id: notification.thread.to_string(),
+        kinds: kinds.iter().map(|kind| kind.number()).collect(),
+        text: notification.text(details),
+        time: Some(time_to_pb(notification.time)),
+    }
+}
+
+/// A policy as the API has it.
+#[must_use]
+pub fn policy_to_pb(policy: &NotificationPolicy) -> pb::NotificationPolicy {
+    match policy {
+        NotificationPolicy::Off => pb::NotificationPolicy {
+            off: true,
+            ..pb::NotificationPolicy::default()
+        },
+        NotificationPolicy::All => pb::NotificationPolicy {
+            all: true,
+            ..pb::NotificationPolicy::default()
+        },
+        NotificationPolicy::Kinds(kinds) => pb::NotificationPolicy {
+            kinds: kinds.iter().map(|kind| kind.number()).collect(),
+            ..pb::NotificationPolicy::default()
+        },
+    }
+}
+
+/// A policy from its message; one that says nothing is the default.
+///
+/// # Errors
+/// If it says two things at once, or names a kind that is not known.
+pub fn policy_from_pb(policy: pb::NotificationPolicy) -> Result<NotificationPolicy, DecodeError> {
+    match (policy.off, policy.all, policy.kinds.is_empty()) {
+        (true, false, true) => Ok(NotificationPolicy::Off),
+        (false, true, true) => Ok(NotificationPolicy::All),
+        (false, false, true) => Ok(NotificationPolicy::default()),
+        (false, false, false) => {
+            let kinds: Result<BTreeSet<_>, _> = policy.kinds.into_iter().map(NotificationKind::from_number).collect();
+            Ok(NotificationPolicy::Kinds(kinds?))
+        }
+        _ => Err(malformed("give one of off, all and kinds")),
+    }
+}

@@ -1,0 +1,354 @@
+//! Mail: who gets it, how it is acknowledged, and whom it wakes.
+
+use std::collections::BTreeSet;
+
+use supervisor_svc::domain::{
+    actor::Caller,
+    command::Command,
+    event::{ConditionKind, Event, ThreadEvent},
+    ids::{Sequence, ThreadId},
+    mail::{Body, Letter},
+    settings::WakePolicy,
+    status::StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Shutdown},
+};
+
+use crate::world::{World, close, interrupt, note, operator, resume, send, settled};
+
+const NOTHING: [&str; 0] = [];
+
+fn acknowledge(caller: Caller, target: ThreadId, up_to: u64) -> Command {
+    Command::AcknowledgeMail {
+        caller,
+        target,
+        up_to: Sequence::new(up_to),
+    }
+}
+
+/// The numbers of a thread's letters.
+fn letters(world: &World, id: ThreadId) -> Vec<u64> {
+    world.thread(id).mail.keys().map(|sequence| sequence.get()).collect()
+}
+
+/// A parent with that wake policy, at work on its first turn.
+fn sleeper(world: &mut World, policy: WakePolicy) -> ThreadId {
+    let mut spawn = world.wanted(world.root());
+    spawn.spawned.wake_policy = policy;
+    let id = world.spawn_as(spawn);
+    world.begin(id);
+    id
+}
+
+/// Gives a settled thread another turn, which completes; answers what happened at its end.
+fn works_again(world: &mut World, id: ThreadId) -> Vec<&'static str> {
+    world.run(&send(operator(), id));
+    world.begin(id);
+    world.end(id, settled(Completed))
+}
+
+// ---- acknowledging ----
+
+#[test]
+fn what_a_child_settled_waits_until_it_is_acknowledged() {
+    let mut world = World::with_slots(2);
+    let root = world.root();
+    let (first, second) = (world.spawn_running(root), world.spawn_running(root));
+    world.end(first, settled(Completed));
+    let first_letter = world.session.sequence.get();
+    world.end(second, settled(Errored));
+    let second_letter = world.session.sequence.get();
+    assert_eq!(letters(&world, root), [first_letter, second_letter]);
+
+    assert_eq!(
+        world.refusal(&acknowledge(operator(), root, second_letter + 1)),
+        format!(
+            "up_to_sequence {} is ahead of the newest mail, which is {second_letter}; acknowledge what ListMailbox showed",
+            second_letter + 1
+        )
+    );
+    assert_eq!(world.run(&acknowledge(operator(), root, first_letter - 1)), NOTHING);
+    let own = world.caller(root);
+    assert_eq!(world.run(&acknowledge(own, root, first_letter)), ["MailAcknowledged"]);
+    assert_eq!(letters(&world, root), [second_letter]);
+    assert_eq!(
+        world.run(&acknowledge(operator(), root, second_letter)),
+        ["MailAcknowledged"]
+    );
+    assert_eq!(letters(&world, root), [0; 0]);
+    // What was acknowledged once may be acknowledged again, and what never came still may not.
+    assert_eq!(world.run(&acknowledge(operator(), root, second_letter)), NOTHING);
+    assert!(
+        world
+            .refusal(&acknowledge(operator(), root, second_letter + 1))
+            .contains("is ahead of the newest mail")
+    );
+}
+
+#[test]
+fn a_mailbox_is_its_threads_and_of_those_above_it() {
+    let mut world = World::with_slots(4);
+    let root = world.root();
+    let (parent, stranger) = (world.spawn(root), world.spawn(root));
+    let child = world.spawn_running(parent);
+    world.end(child, settled(Completed));
+    let letter = world.session.sequence.get();
+    for outsider in [child, stranger] {
+        let caller = world.caller(outsider);
+        assert_eq!(
+            world.refusal(&acknowledge(caller, parent, letter)),
+            "Not permitted to act on agents outside your subtree."
+        );
+    }
+    let above = world.caller(root);
+    assert_eq!(world.run(&acknowledge(above, parent, letter)), ["MailAcknowledged"]);
+}
+
+#[test]
+fn only_the_latest_word_of_a_child_waits() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let child = world.spawn_running(root);
+    world.end(child, settled(Errored));
+    works_again(&mut world, child);
+    let waiting: Vec<_> = world
+        .thread(root)
+        .mail
+        .values()
+        .map(|letter| letter.body.clone())
+        .collect();
+    let [Body::Settled { child: about, status }] = waiting.as_slice() else {
+        panic!("one letter, not {waiting:?}")
+    };
+    assert_eq!((*about, status.kind()), (child, Completed));
+}
+
+#[test]
+fn a_completed_turn_has_read_what_it_was_shown() {
+    let mut world = World::with_slots(4);
+    let parent = sleeper(&mut world, WakePolicy::None);
+    let (first, second) = (world.spawn_running(parent), world.spawn_running(parent));
+    world.end(first, settled(Completed));
+    let shown = world.session.sequence.get();
+    assert_eq!(
+        world.end(parent, settled(Completed)),
+        ["TurnEnded"],
+        "it was not shown the letter"
+    );
+    assert_eq!(letters(&world, parent), [shown]);
+
+    // A turn that fails may not have read it: the next one is shown it again.
+    for kind in [Errored, Interrupted] {
+        world.run(&send(operator(), parent));
+        world.begin(parent);
+        assert_eq!(world.thread(parent).mail_shown.get(), shown);
+        assert_eq!(world.end(parent, settled(kind)), ["TurnEnded"]);
+        assert_eq!(letters(&world, parent), [shown], "after {kind}");
+    }
+
+    world.run(&send(operator(), parent));
+    world.begin(parent);
+    world.end(second, settled(Completed));
+    let came_meanwhile = world.session.sequence.get();
+    assert_eq!(world.end(parent, settled(Completed)), ["TurnEnded", "MailAcknowledged"]);
+    assert_eq!(letters(&world, parent), [came_meanwhile]);
+}
+
+#[test]
+fn a_fenced_thread_reads_nothing_any_more() {
+    let mut world = World::with_slots(4);
+    let parent = sleeper(&mut world, WakePolicy::None);
+    let child = world.spawn_running(parent);
+    world.end(child, settled(Completed));
+    let letter = world.session.sequence.get();
+    world.end(parent, settled(Completed));
+    world.run(&send(operator(), parent));
+    world.begin(parent);
+    world.run(&close(operator(), parent));
+    assert_eq!(
+        world.refusal(&acknowledge(operator(), parent, letter)),
+        format!("agent with id {parent} is being closed; nothing new can start in it")
+    );
+    assert_eq!(world.end(parent, settled(Completed)), ["TurnEnded"]);
+}
+
+#[test]
+fn of_a_cascade_the_parent_of_its_top_gets_one_letter() {
+    let mut world = World::with_slots(4);
+    let root = world.root();
+    let top = world.spawn_running(root);
+    world.spawn_running(top);
+    world.close(top);
+    let mail: Vec<_> = world.thread(root).mail.values().cloned().collect();
+    let [letter] = mail.as_slice() else {
+        panic!("one letter, not {mail:?}")
+    };
+    assert!(matches!(&letter.body, Body::Settled { child, status } if *child == top && status.kind() == Shutdown));
+    assert_eq!(letters(&world, top), [0; 0]);
+}
+
+#[test]
+fn the_log_tells_which_mail_there_was() {
+    let mut world = World::with_slots(6);
+    let root = world.root();
+    let top = world.spawn_running(root);
+    let (first, second) = (world.spawn_running(top), world.spawn_running(top));
+    world.end(first, settled(Completed));
+    world.run(&close(operator(), second));
+    world.end(second, settled(Interrupted));
+    world.wind_down();
+    world.run(&resume(operator(), second));
+    works_again(&mut world, second);
+    world.run(&close(operator(), top));
+    world.end(top, settled(Completed));
+    world.wind_down();
+    world.run(&resume(operator(), top));
+    world.run(&resume(operator(), first));
+    works_again(&mut world, first);
+
+    let threads: Vec<ThreadId> = world.session.in_spawn_order().map(|thread| thread.id).collect();
+    let mut delivered = BTreeSet::new();
+    let mut told = BTreeSet::new();
+    for (place, recorded) in world.log.iter().enumerate() {
+        let then = World::replay(&world.log[..=place]);
+        for id in &threads {
+            if then
+                .thread(*id)
+                .is_some_and(|thread| thread.mail.contains_key(&recorded.sequence))
+            {
+                delivered.insert((*id, recorded.sequence));
+            }
+            if let Some(letter) = Letter::in_log(&world.session, *id, recorded) {
+                assert_eq!((letter.sequence, letter.time), (recorded.sequence, recorded.time));
+                told.insert((*id, letter.sequence));
+            }
+        }
+    }
+    assert!(delivered.iter().any(|(id, _)| *id == root) && delivered.iter().any(|(id, _)| *id == top));
+    assert_eq!(told, delivered);
+}
+
+// ---- waking ----
+
+#[test]
+fn whom_mail_wakes() {
+    for (policy, kind, wakes) in [
+        (WakePolicy::None, Completed, false),
+        (WakePolicy::None, Errored, false),
+        (WakePolicy::OnIdle, Completed, true),
+        (WakePolicy::OnIdle, Errored, false),
+        (WakePolicy::OnIdle, Interrupted, false),
+        (WakePolicy::Always, Completed, true),
+        (WakePolicy::Always, Errored, true),
+        (WakePolicy::Always, Interrupted, true),
+    ] {
+        let mut world = World::with_slots(3);
+        let parent = sleeper(&mut world, policy);
+        let child = world.spawn_running(parent);
+        world.end(parent, settled(kind));
+        let (happened, stands): (&[&str], StatusKind) = if wakes {
+            (&["TurnEnded", "ThreadAdmitted"], PendingInit)
+        } else {
+            (&["TurnEnded"], kind)
+        };
+        assert_eq!(world.end(child, settled(Completed)), happened, "{policy:?} {kind}");
+        assert_eq!(world.status(parent), stands, "{policy:?} {kind}");
+    }
+}
+
+#[test]
+fn mail_that_came_during_a_turn_wakes_after_it() {
+    let mut world = World::with_slots(3);
+    let parent = sleeper(&mut world, WakePolicy::OnIdle);
+    let child = world.spawn_running(parent);
+    assert_eq!(world.end(child, settled(Completed)), ["TurnEnded"]);
+    assert_eq!(world.end(parent, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+    // The turn consumes no input; it is the mail that it is for.
+    world.begin(parent);
+    assert_eq!(world.waiting_inputs(parent), [0; 0]);
+    assert_eq!(world.end(parent, settled(Completed)), ["TurnEnded", "MailAcknowledged"]);
+    assert_eq!(world.status(parent), Completed, "and nothing wakes it again");
+}
+
+#[test]
+fn the_same_mail_wakes_once() {
+    let mut world = World::with_slots(3);
+    let parent = sleeper(&mut world, WakePolicy::Always);
+    let child = world.spawn_running(parent);
+    world.end(parent, settled(Completed));
+    world.end(child, settled(Completed));
+    world.begin(parent);
+    assert_eq!(
+        world.end(parent, settled(Errored)),
+        ["TurnEnded"],
+        "it would fail for ever"
+    );
+    assert_eq!(letters(&world, parent).len(), 1, "the next turn is shown it again");
+    assert_eq!(
+        works_again(&mut world, child),
+        ["TurnEnded", "ThreadAdmitted"],
+        "news wake it again"
+    );
+
+    // Stopped before it was handed out: that was an answer to the mail as well.
+    assert_eq!(world.run(&interrupt(operator(), parent)), ["TurnEnded"]);
+    assert_eq!(world.status(parent), Interrupted);
+}
+
+#[test]
+fn who_is_woken_takes_a_slot_that_nobody_waits_for() {
+    let mut world = World::with_slots(2);
+    let root = world.root();
+    let parent = sleeper(&mut world, WakePolicy::OnIdle);
+    let child = world.spawn_running(parent);
+    world.end(parent, settled(Completed));
+    let other = world.spawn_running(root);
+    let queued = world.enqueue(root);
+    assert_eq!(world.end(child, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+    assert_eq!((world.status(queued), world.status(parent)), (PendingInit, Completed));
+    assert_eq!(world.end(other, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+    assert_eq!(world.status(parent), PendingInit);
+}
+
+#[test]
+fn nobody_is_woken_while_the_session_is_paused() {
+    let mut world = World::with_slots(2);
+    let parent = sleeper(&mut world, WakePolicy::OnIdle);
+    let child = world.spawn_running(parent);
+    world.end(parent, settled(Completed));
+    world.pause(true);
+    assert_eq!(world.end(child, settled(Completed)), ["TurnEnded"]);
+    world.pause(false);
+    assert_eq!(world.status(parent), PendingInit);
+}
+
+#[test]
+fn nobody_is_woken_without_a_budget() {
+    let mut world = World::with_slots(3);
+    let root = world.root();
+    let parent = sleeper(&mut world, WakePolicy::Always);
+    let child = world.spawn_running(parent);
+    world.end(parent, settled(Completed));
+    let spent = |active| {
+        let reason = String::from("tokens");
+        let kind = ConditionKind::BudgetExhausted;
+        Event::Thread(root, ThreadEvent::ConditionChanged { kind, active, reason })
+    };
+    // The budget of a thread above binds it too.
+    world.append(spent(true));
+    assert_eq!(world.end(child, settled(Completed)), ["TurnEnded"]);
+    world.append(spent(false));
+    assert_eq!(
+        world.run(&note(operator(), child, "done")),
+        ["NoteSet", "ThreadAdmitted"]
+    );
+    assert_eq!(world.status(parent), PendingInit);
+}
+
+#[test]
+fn a_root_that_its_client_executes_is_not_woken() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let child = world.spawn_running(root);
+    world.end(child, settled(Completed));
+    assert_eq!(world.status(root), StatusKind::Running);
+    assert_eq!(world.thread(root).woken_by(), None);
+}

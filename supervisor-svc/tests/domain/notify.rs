@@ -1,0 +1,261 @@
+//! What people are notified of, and by which line.
+
+use std::collections::BTreeSet;
+
+use supervisor_svc::domain::{
+    event::{ApprovalKind, ConditionKind, Event, SettingsChange, ThreadEvent},
+    ids::{ApprovalId, Sequence, ThreadId},
+    notify::{Attention, Notification, NotificationPolicy},
+    settings::{
+        NotificationKind::{
+            self, AgentTurnComplete, ApprovalRequested, BudgetExhausted, RunnerLost, Stalled, SubAgentComplete,
+        },
+        Webhook,
+    },
+    status::{
+        Settled,
+        StatusKind::{Completed, Errored, Interrupted, Running},
+    },
+    time::UnixMillis,
+};
+use uuid::Uuid;
+
+use crate::world::{World, close, operator, resume, run_root, send, settings, settled};
+
+/// What the newest event notifies of.
+fn newest(world: &World) -> Option<Notification> {
+    Notification::of(&world.session, world.log.last().unwrap())
+}
+
+fn kinds(notification: &Notification) -> Vec<NotificationKind> {
+    notification.kinds.iter().copied().collect()
+}
+
+/// Everything that the log notifies of: about whom, and as what.
+fn all(world: &World) -> Vec<(ThreadId, Vec<NotificationKind>)> {
+    world
+        .log
+        .iter()
+        .filter_map(|recorded| Notification::of(&world.session, recorded))
+        .map(|notification| (notification.thread, kinds(&notification)))
+        .collect()
+}
+
+fn condition(kind: ConditionKind, active: bool) -> ThreadEvent {
+    ThreadEvent::ConditionChanged {
+        kind,
+        active,
+        reason: String::from("so it is"),
+    }
+}
+
+#[test]
+fn how_a_turn_ends() {
+    for (kind, expected, text) in [
+        (
+            Completed,
+            vec![AgentTurnComplete, SubAgentComplete],
+            "agent worker (worker) completed: done",
+        ),
+        (
+            Errored,
+            vec![SubAgentComplete],
+            "agent worker (worker) failed: it broke",
+        ),
+        (
+            Interrupted,
+            vec![SubAgentComplete],
+            "agent worker (worker) was interrupted: enough",
+        ),
+    ] {
+        let (mut world, id) = World::with_thread_in(Running);
+        world.end(id, settled(kind));
+        let notification = newest(&world).unwrap();
+        assert_eq!(notification.sequence, world.session.sequence);
+        assert_eq!((notification.thread, kinds(&notification)), (id, expected), "{kind}");
+        assert_eq!(notification.text(true), text);
+        let bare = text.split(':').next().unwrap();
+        assert_eq!(notification.text(false), bare, "viewers see no texts");
+    }
+}
+
+#[test]
+fn what_else_there_is_to_tell() {
+    let approval = ThreadEvent::ApprovalRequested {
+        approval: ApprovalId::from_uuid(Uuid::from_u128(1)),
+        kind: ApprovalKind::Spawn,
+        subject: String::from("spawn a reviewer"),
+        deadline: UnixMillis::new(9_000_000),
+        edge: None,
+    };
+    for (event, expected, text) in [
+        (
+            approval,
+            ApprovalRequested,
+            "agent worker (worker) waits for an approval: spawn a reviewer",
+        ),
+        (
+            condition(ConditionKind::Stalled, true),
+            Stalled,
+            "agent worker (worker) stalled: so it is",
+        ),
+        (
+            condition(ConditionKind::BudgetExhausted, true),
+            BudgetExhausted,
+            "agent worker (worker) has spent its budget: so it is",
+        ),
+        (
+            condition(ConditionKind::Unreachable, true),
+            RunnerLost,
+            "agent worker (worker) lost its runner: so it is",
+        ),
+    ] {
+        let (mut world, id) = World::with_thread_in(Running);
+        world.append(Event::Thread(id, event));
+        let notification = newest(&world).unwrap();
+        assert_eq!(kinds(&notification), [expected]);
+        assert_eq!(notification.text(true), text);
+    }
+    for silent in [
+        condition(ConditionKind::Stalled, false),
+        condition(ConditionKind::Unreachable, false),
+        condition(ConditionKind::PolicyGap, true),
+        condition(ConditionKind::AwaitingToolApproval, true),
+        ThreadEvent::NoteSet(String::from("hello")),
+    ] {
+        let (mut world, id) = World::with_thread_in(Running);
+        world.append(Event::Thread(id, silent.clone()));
+        assert_eq!(newest(&world), None, "{silent:?}");
+    }
+}
+
+#[test]
+fn nobody_is_told_of_the_root() {
+    let mut world = World::open(settings(), run_root());
+    let root = world.root();
+    world.begin(root);
+    world.end(root, settled(Completed));
+    world.close(root);
+    assert!(all(&world).is_empty());
+}
+
+#[test]
+fn of_a_cascade_only_the_top_is_told_of_whenever_the_log_is_read() {
+    let mut world = World::with_slots(4);
+    let root = world.root();
+    let top = world.spawn_running(root);
+    let (under, beside) = (world.spawn_running(top), world.spawn_running(root));
+    world.run(&close(operator(), top));
+    // Both end their turns under the fence.
+    world.end(under, settled(Completed));
+    world.end(top, settled(Completed));
+    world.end(beside, settled(Errored));
+    world.wind_down();
+    let until_closed = vec![(beside, vec![SubAgentComplete]), (top, vec![SubAgentComplete])];
+    assert_eq!(all(&world), until_closed);
+
+    // Open again, it is told of; what came before stays what it was.
+    world.run(&resume(operator(), top));
+    world.run(&send(operator(), top));
+    world.begin(top);
+    world.end(top, settled(Completed));
+    world.run(&close(operator(), top));
+    let mut until_now = until_closed;
+    until_now.push((top, vec![AgentTurnComplete, SubAgentComplete]));
+    assert_eq!(all(&world), until_now);
+}
+
+#[test]
+fn a_line_is_for_people() {
+    let mut world = World::with_slots(1);
+    let mut spawn = world.wanted(world.root());
+    spawn.spawned.label = String::from("par\u{1b}[31m\nser");
+    spawn.spawned.agent_name = String::from("fast");
+    let id = world.spawn_as(spawn);
+    world.begin(id);
+    world.end(
+        id,
+        Settled::Completed {
+            message: Some("all\tgood\u{7} ".repeat(100)),
+            content: None,
+        },
+    );
+    let notification = newest(&world).unwrap();
+    let line = "agent par [31m ser (worker/fast) completed";
+    assert_eq!(notification.text(false), line);
+    let text = notification.text(true);
+    let detail = text
+        .strip_prefix(line)
+        .and_then(|rest| rest.strip_prefix(": "))
+        .unwrap();
+    assert!(
+        detail.starts_with("all good all good") && detail.ends_with('…'),
+        "{detail}"
+    );
+    assert_eq!(detail.chars().count(), 160);
+
+    world.run(&send(operator(), id));
+    world.begin(id);
+    world.end(
+        id,
+        Settled::Completed {
+            message: None,
+            content: None,
+        },
+    );
+    assert_eq!(newest(&world).unwrap().text(true), line, "nothing was said");
+}
+
+#[test]
+fn who_wants_to_be_told() {
+    let (mut world, id) = World::with_thread_in(Running);
+    world.end(id, settled(Completed));
+    let notification = newest(&world).unwrap();
+    let only = |kind| NotificationPolicy::Kinds(BTreeSet::from([kind]));
+    let both = Some(vec![AgentTurnComplete, SubAgentComplete]);
+    let seen = Some(vec![SubAgentComplete]);
+    let elsewhere = Some(world.root());
+    for (policy, focus, expected) in [
+        (NotificationPolicy::default(), None, &both),
+        (NotificationPolicy::default(), elsewhere, &both),
+        (NotificationPolicy::default(), Some(id), &None),
+        (NotificationPolicy::Off, None, &None),
+        (NotificationPolicy::All, None, &both),
+        (NotificationPolicy::All, Some(id), &seen),
+        (only(SubAgentComplete), None, &both),
+        (only(SubAgentComplete), Some(id), &seen),
+        (only(Stalled), None, &None),
+    ] {
+        let attention = Attention { policy, focus };
+        let told = attention.kinds_of(&notification);
+        let told = told.map(|kinds| kinds.into_iter().collect::<Vec<_>>());
+        assert_eq!(&told, expected, "{attention:?}");
+    }
+}
+
+#[test]
+fn webhooks_begin_where_they_were_given() {
+    let webhook = Webhook {
+        url: String::from("https://example.com/"),
+        kinds: Vec::new(),
+        secret: String::from("a secret of 19 byte"),
+    };
+    assert_eq!(Attention::of_webhook(&webhook).policy, NotificationPolicy::All);
+    let mut world = World::with_slots(1);
+    assert_eq!(world.session.webhooks_since, Sequence::ZERO);
+    assert!(!world.session.is_at_work());
+    let root = world.root();
+    world.spawn(root);
+    world.update(SettingsChange {
+        webhooks: Some(vec![webhook]),
+        ..SettingsChange::default()
+    });
+    let given = world.session.sequence;
+    world.pause(true);
+    assert_eq!(world.session.webhooks_since, given, "another change leaves them alone");
+    world.close(root);
+    assert!(
+        world.session.is_at_work(),
+        "there may be something to send after a restart"
+    );
+}
