@@ -189,6 +189,7 @@ const fn kind_of(reason: Option<Reason>) -> Kind {
             Reason::DepthLimit
             | Reason::ThreadLimit
             | Reason::OpenLimit
+            | Reason::BudgetExhausted
             | Reason::LimitExceeded
             | Reason::ToolDenied
             | Reason::OutsideSubtree

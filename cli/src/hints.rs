@@ -24,7 +24,7 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::ThreadLimit => "wait for a slot with `--queue`, or free one: `troupe ps`, then `troupe close ID`",
         Reason::OpenLimit | Reason::LimitExceeded => "close what is no longer needed: `troupe ps`, `troupe close ID`",
-        Reason::BudgetExhausted => "raise the budget with UpdateThreadBudget, or let the work end here",
+        Reason::BudgetExhausted => "an operator or a thread above it can raise the budget: UpdateThreadBudget",
         Reason::ToolDenied | Reason::SpawnNotAllowed => {
             "the role's allow_list, deny_list or spawn_list decides: `troupe agents show TYPE`"
         }

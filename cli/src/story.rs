@@ -103,6 +103,7 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
                 .map_or(0, |usage| usage.input_tokens + usage.output_tokens);
             (style::DIM, "usage", format!("{tokens} tokens"))
         }
+        Kind::BudgetUpdated(_) => (style::PLAIN, "budget changed", String::new()),
         Kind::ArtifactRecorded(artifact) => (style::PLAIN, "artifact", format!("{} {}", artifact.kind, artifact.name)),
         Kind::ToolDenied(denied) => {
             let times = if denied.count > 1 {

@@ -144,6 +144,7 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
             set_condition(thread, event, changed.kind(), changed.active, &changed.reason);
         }
         Kind::UsageRecorded(recorded) => thread.usage = recorded.usage,
+        Kind::BudgetUpdated(updated) => thread.budget = updated.budget,
         Kind::CloseRequested(requested) => {
             set_condition(thread, event, ConditionKind::Closing, true, &requested.reason);
         }

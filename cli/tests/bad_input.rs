@@ -134,7 +134,7 @@ async fn each_method_says_what_is_wrong() {
         list_sessions(ListSessionsRequest { page_token: "1-1-0".into(), ..Default::default() })
             => InvalidArgument InvalidArgument "start again without it";
         close_session(CloseSessionRequest { session_id: UNKNOWN.into(), ..Default::default() }) => NotFound SessionNotFound UNKNOWN;
-        update_session(UpdateSessionRequest::default()) => Unimplemented NotBuilt "UpdateSession";
+        update_session(UpdateSessionRequest::default()) => InvalidArgument InvalidArgument "session_id is required";
 
         spawn_agent(SpawnAgentRequest { session_id: String::new(), ..spawn() })
             => InvalidArgument InvalidArgument "give session_id or thread_id";
@@ -163,8 +163,6 @@ async fn each_method_says_what_is_wrong() {
         spawn_agent(SpawnAgentRequest { request_id: "x".repeat(200), ..spawn() })
             => InvalidArgument InvalidArgument "request_id has 200 bytes; at most 128";
         spawn_agent(SpawnAgentRequest { on_limit: 9, ..spawn() }) => InvalidArgument InvalidArgument "on_limit";
-        spawn_agent(SpawnAgentRequest { budget: Some(Default::default()), ..spawn() })
-            => Unimplemented NotBuilt "budget";
 
         send_input(SendInputRequest { message: text("x"), ..Default::default() })
             => InvalidArgument InvalidArgument "thread_id is required";

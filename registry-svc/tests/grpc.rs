@@ -283,6 +283,8 @@ async fn resolving_follows_the_precedence_and_names_origins() {
     let kinds: Vec<_> = resolved.blocks.iter().map(|block| block.kind()).collect();
     assert_eq!(kinds, [BlockKind::System, BlockKind::Role, BlockKind::Mode]);
     assert!(resolved.blocks[2].text.contains("PLANNING"));
+    assert_eq!(resolved.mode_blocks.len(), 2);
+    assert_eq!(resolved.mode_blocks[0].block.as_ref(), Some(&resolved.blocks[2]));
 
     request.model = "mine".to_owned();
     request.reasoning_effort = Some("low".to_owned());

@@ -503,6 +503,7 @@ fn beside_event() -> BoxedStrategy<ThreadEvent> {
             reason,
         }),
         (generation(), usage()).prop_map(|(generation, usage)| ThreadEvent::UsageRecorded { generation, usage }),
+        budget().prop_map(ThreadEvent::BudgetUpdated),
         (artifact(), generation(), report()).prop_map(|(artifact, generation, report)| {
             ThreadEvent::ArtifactRecorded {
                 artifact,

@@ -4,10 +4,14 @@
 
 #[path = "domain/approvals.rs"]
 mod approvals;
+#[path = "domain/budgets.rs"]
+mod budgets;
 #[path = "domain/close.rs"]
 mod close;
 #[path = "domain/control.rs"]
 mod control;
+#[path = "domain/eviction.rs"]
+mod eviction;
 #[path = "domain/graph.rs"]
 mod graph;
 #[path = "domain/laws.rs"]
@@ -24,6 +28,8 @@ mod queue;
 mod reports;
 #[path = "domain/resume.rs"]
 mod resume;
+#[path = "domain/settings.rs"]
+mod settings;
 #[path = "domain/spawning.rs"]
 mod spawning;
 #[path = "domain/steps.rs"]

@@ -14,13 +14,14 @@ use troupe_proto::{
         RouteAgentRequest, WatchAgentsRequest, WorkspaceFile,
     },
     supervisor::v1::{
-        AttachRequest, AuthorizeToolRequest, CloseAgentRequest, CloseSessionRequest, CreateSessionRequest,
+        AttachRequest, AuthorizeToolRequest, Budget, CloseAgentRequest, CloseSessionRequest, CreateSessionRequest,
         DeleteSessionRequest, DescribeToolsRequest, GetContentRequest, GetPromptRequest, GetQuotaRequest,
         GetSessionRequest, GetThreadRequest, InputItem, InterruptAgentRequest, Limits, ListActiveAgentsRequest,
         ListApprovalsRequest, ListArtifactsRequest, ListPromptsRequest, ListSessionsRequest,
         ListSpawnableAgentsRequest, ResolveApprovalRequest, ResumeAgentRequest, RunnerHello, SendInputRequest,
         SetThreadNoteRequest, SpawnAgentRequest, ToolCeiling, UpdateSessionRequest, UpdateThreadBudgetRequest,
-        WaitAgentsRequest, WatchSessionsRequest, WatchThreadsRequest, attach_request::Message, input_item::Item,
+        WaitAgentsRequest, WatchSessionsRequest, WatchThreadsRequest, Webhook, attach_request::Message,
+        input_item::Item,
     },
 };
 use troupe_tests::{
@@ -85,6 +86,14 @@ fn long(bytes: usize) -> String {
     "x".repeat(bytes)
 }
 
+fn negative() -> Budget {
+    let span = Duration { seconds: -1, nanos: 0 };
+    Budget {
+        wall_time: Some(span),
+        ..Budget::default()
+    }
+}
+
 fn piece(text: &str) -> InputItem {
     InputItem {
         item: Some(Item::Text(text.to_owned())),
@@ -105,6 +114,20 @@ async fn sessions() {
     let ceiling = ToolCeiling {
         allow_list: vec![String::new()],
         ..ToolCeiling::default()
+    };
+    let of = |stage: &Stage| UpdateSessionRequest {
+        session_id: stage.tree.session.clone(),
+        ..UpdateSessionRequest::default()
+    };
+    let webhook = |url: &str, secret| Webhook {
+        url: url.to_owned(),
+        secret: long(secret),
+        ..Webhook::default()
+    };
+    let hooked = |stage: &Stage, webhooks| UpdateSessionRequest {
+        webhooks,
+        replace_webhooks: true,
+        ..of(stage)
     };
     refuses! { stage, stage.tree.client();
         create_session(CreateSessionRequest { cwd: "a/b".into(), ..Default::default() })
@@ -131,8 +154,22 @@ async fn sessions() {
             => InvalidArgument InvalidArgument "a label has an empty key";
         create_session(CreateSessionRequest { tool_ceiling: Some(ceiling), ..Default::default() })
             => InvalidArgument InvalidArgument "tool_ceiling";
-        create_session(CreateSessionRequest { budget: Some(Default::default()), ..Default::default() })
-            => Unimplemented NotBuilt "budget is designed but not built in this release; leave it out";
+        create_session(CreateSessionRequest { budget: Some(negative()), ..Default::default() })
+            => InvalidArgument InvalidArgument "budget.wall_time must not be negative";
+        update_session(UpdateSessionRequest::default()) => InvalidArgument InvalidArgument "session_id is required";
+        update_session(UpdateSessionRequest { mode: Some(0), ..of(&stage) }) => InvalidArgument InvalidArgument "mode";
+        update_session(UpdateSessionRequest { limits: limits(None, Some(99)).limits, ..of(&stage) })
+            => InvalidArgument InvalidArgument "limits.max_threads 99 is more than this service allows (12)";
+        update_session(UpdateSessionRequest { budget: Some(negative()), ..of(&stage) })
+            => InvalidArgument InvalidArgument "budget.wall_time must not be negative";
+        update_session(UpdateSessionRequest { webhooks: vec![webhook("https://h", 16)], ..of(&stage) })
+            => InvalidArgument InvalidArgument "webhooks are given without replace_webhooks";
+        update_session(hooked(&stage, vec![webhook("https://h", 16); 9]))
+            => InvalidArgument InvalidArgument "9 webhooks; at most 8 are allowed";
+        update_session(hooked(&stage, vec![webhook("ftp://h", 16)]))
+            => InvalidArgument InvalidArgument "webhooks.url \"ftp://h\": its scheme is neither http nor https";
+        update_session(hooked(&stage, vec![webhook("https://h", 15)]))
+            => InvalidArgument InvalidArgument "webhooks.secret has 15 bytes; give 16 to 256";
 
         get_session(GetSessionRequest::default()) => InvalidArgument InvalidArgument "session_id is required";
         get_session(GetSessionRequest { session_id: "x".into() })
@@ -208,6 +245,8 @@ async fn spawns() {
         spawn_agent(SpawnAgentRequest { working_directory: format!("{}/none", stage.pair.project()), ..spawn() })
             => NotFound CwdNotFound "is not an existing directory";
         spawn_agent(SpawnAgentRequest { on_limit: 9, ..spawn() }) => InvalidArgument InvalidArgument "on_limit";
+        spawn_agent(SpawnAgentRequest { budget: Some(negative()), ..spawn() })
+            => InvalidArgument InvalidArgument "budget.wall_time must not be negative";
         spawn_agent(SpawnAgentRequest { close_policy: 9, ..spawn() }) => InvalidArgument InvalidArgument "close_policy";
         spawn_agent(SpawnAgentRequest { role_template: "planner".into(), ..spawn() })
             => InvalidArgument InvalidArgument "give agent_type or role_template, not both";
@@ -274,6 +313,15 @@ async fn verbs_on_threads() {
         }) => InvalidArgument InvalidArgument "deadline is more than 30 s";
         close_agent(CloseAgentRequest { thread_id: worker(), close_policy: 9, ..Default::default() })
             => InvalidArgument InvalidArgument "close_policy";
+
+        update_thread_budget(UpdateThreadBudgetRequest::default())
+            => InvalidArgument InvalidArgument "thread_id is required";
+        update_thread_budget(UpdateThreadBudgetRequest { thread_id: worker(), ..Default::default() })
+            => InvalidArgument InvalidArgument "budget is required; an empty one is without bound";
+        update_thread_budget(UpdateThreadBudgetRequest { thread_id: worker(), budget: Some(negative()), ..Default::default() })
+            => InvalidArgument InvalidArgument "budget.wall_time must not be negative";
+        update_thread_budget(UpdateThreadBudgetRequest { thread_id: closed(), budget: Some(Budget::default()), ..Default::default() })
+            => FailedPrecondition ThreadClosed &stage.is_closed();
 
         resume_agent(ResumeAgentRequest::default()) => InvalidArgument InvalidArgument "thread_id is required";
         resume_agent(ResumeAgentRequest { thread_id: UNKNOWN.into(), ..Default::default() })
@@ -597,9 +645,7 @@ async fn what_is_not_built_says_so() {
     }
     unbuilt! {
         watch_sessions WatchSessionsRequest "WatchSessions";
-        update_session UpdateSessionRequest "UpdateSession";
         delete_session DeleteSessionRequest "DeleteSession";
-        update_thread_budget UpdateThreadBudgetRequest "UpdateThreadBudget";
         list_prompts ListPromptsRequest "ListPrompts";
         get_prompt GetPromptRequest "GetPrompt";
         list_artifacts ListArtifactsRequest "ListArtifacts";

@@ -96,6 +96,10 @@ fn body(kind: &Kind) -> (&'static str, Value) {
                 "usage": optional(recorded.usage.as_ref(), thread::usage),
             }),
         ),
+        Kind::BudgetUpdated(updated) => (
+            "budget_updated",
+            json!({ "budget": optional(updated.budget.as_ref(), thread::budget) }),
+        ),
         Kind::ArtifactRecorded(artifact) => (
             "artifact_recorded",
             json!({

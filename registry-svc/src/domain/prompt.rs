@@ -47,6 +47,18 @@ pub struct Block {
     pub sha256: Digest,
 }
 
+impl Block {
+    /// A block of that text; `None` if it is blank.
+    fn of(kind: BlockKind, text: &str) -> Option<Self> {
+        let text = text.trim();
+        (!text.is_empty()).then(|| Self {
+            kind,
+            text: text.to_owned(),
+            sha256: Digest::of(text.as_bytes()),
+        })
+    }
+}
+
 /// The texts that every prompt shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedTexts {
@@ -58,26 +70,35 @@ pub struct SharedTexts {
     pub implementation: Arc<str>,
 }
 
+impl SharedTexts {
+    fn mode(&self, mode: Mode) -> &str {
+        match mode {
+            Mode::Planning => &self.planning,
+            Mode::Implementation => &self.implementation,
+        }
+    }
+}
+
 /// Builds the blocks of a prompt. Blank ones are left out.
 #[must_use]
 pub fn blocks(texts: &SharedTexts, footer: &str, role: &str, mode: Mode) -> Vec<Block> {
-    let mode = match mode {
-        Mode::Planning => &texts.planning,
-        Mode::Implementation => &texts.implementation,
-    };
     [
-        (BlockKind::System, with_footer(&texts.system, footer)),
-        (BlockKind::Role, role.trim().to_owned()),
-        (BlockKind::Mode, mode.trim().to_owned()),
+        (BlockKind::System, with_footer(&texts.system, footer).as_str()),
+        (BlockKind::Role, role),
+        (BlockKind::Mode, texts.mode(mode)),
     ]
     .into_iter()
-    .filter(|(_, text)| !text.is_empty())
-    .map(|(kind, text)| Block {
-        kind,
-        sha256: Digest::of(text.as_bytes()),
-        text,
-    })
+    .filter_map(|(kind, text)| Block::of(kind, text))
     .collect()
+}
+
+/// The block of each mode that has a text, so that a session can change its mode without another resolution.
+#[must_use]
+pub fn mode_blocks(texts: &SharedTexts) -> Vec<(Mode, Block)> {
+    [Mode::Planning, Mode::Implementation]
+        .into_iter()
+        .filter_map(|mode| Some((mode, Block::of(BlockKind::Mode, texts.mode(mode))?)))
+        .collect()
 }
 
 /// The system text with the footer last in it, once. A blank footer means none.
@@ -135,6 +156,29 @@ mod tests {
             [system.clone(), (BlockKind::Role, "role".to_owned()), mode.clone()]
         );
         assert_eq!(kinds("  "), [system, mode]);
+    }
+
+    #[test]
+    fn every_mode_has_its_block_whatever_the_mode() {
+        let both = |texts: &SharedTexts| -> Vec<_> {
+            mode_blocks(texts)
+                .into_iter()
+                .map(|(mode, block)| (mode, block.kind, block.text))
+                .collect()
+        };
+        let implementation = (Mode::Implementation, BlockKind::Mode, "build".to_owned());
+        assert_eq!(
+            both(&texts("sys")),
+            [
+                (Mode::Planning, BlockKind::Mode, "plan".to_owned()),
+                implementation.clone()
+            ]
+        );
+        let without_one = SharedTexts {
+            planning: " ".into(),
+            ..texts("sys")
+        };
+        assert_eq!(both(&without_one), [implementation]);
     }
 
     #[test]

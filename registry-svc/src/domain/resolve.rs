@@ -113,6 +113,7 @@ pub fn resolve(request: &SpawnRequest, around: Surroundings<'_>) -> Result<Resol
         agent_name: persona.map(|persona| persona.name.to_string()),
         description: template.and_then(|template| template.description.clone()),
         blocks: prompt::blocks(around.texts, around.footer, &texts.block, request.mode),
+        mode_blocks: prompt::mode_blocks(around.texts),
         instructions: texts.instructions.to_owned(),
         instructions_mode: texts.mode,
         model,

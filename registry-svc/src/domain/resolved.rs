@@ -7,7 +7,7 @@ use tool_policy::Layer;
 use crate::domain::{
     digest::{Digest, DigestBuilder},
     effort::Effort,
-    prompt::Block,
+    prompt::{Block, Mode},
     sandbox::Sandbox,
     template::{Dialect, EdgeManagement, Scope},
 };
@@ -116,6 +116,8 @@ pub struct Resolved {
     pub instructions_mode: InstructionsMode,
     /// What is sent before the task.
     pub blocks: Vec<Block>,
+    /// The block of each mode, whatever the mode of this resolution; shared texts, so no part of its digest.
+    pub mode_blocks: Vec<(Mode, Block)>,
     /// The model; `None`: the runner's default.
     pub model: Option<Chosen<String>>,
     /// The effort; `None`: the program's default.
@@ -155,7 +157,7 @@ impl Resolved {
         origins
     }
 
-    /// Names this resolution: a digest over everything but the warnings.
+    /// Names this resolution: a digest over everything but the warnings and the blocks of the modes.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let mut digest = DigestBuilder::new();

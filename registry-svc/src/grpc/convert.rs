@@ -6,7 +6,7 @@ use crate::domain::{
     diagnostic::{Diagnostic, Severity},
     effort::Effort,
     list::Listed,
-    prompt::{Block, BlockKind},
+    prompt::{Block, BlockKind, Mode},
     resolved::{Chosen, InstructionsMode, Origin, Resolved, Source},
     sandbox::Sandbox,
     template::{Dialect, EdgeManagement, Persona, Scope},
@@ -97,6 +97,7 @@ pub(super) fn resolved(resolved: Resolved) -> common::ResolvedSpawn {
         instructions: resolved.instructions,
         instructions_mode: instructions_mode(resolved.instructions_mode).into(),
         blocks: resolved.blocks.into_iter().map(block).collect(),
+        mode_blocks: resolved.mode_blocks.into_iter().map(mode_block).collect(),
         model: value(resolved.model),
         reasoning_effort: resolved
             .effort
@@ -142,6 +143,17 @@ fn block(block: Block) -> common::PromptBlock {
         kind: kind.into(),
         text: block.text,
         sha256: block.sha256.to_string(),
+    }
+}
+
+fn mode_block((mode, text): (Mode, Block)) -> common::ModeBlock {
+    let mode = match mode {
+        Mode::Planning => common::Mode::Planning,
+        Mode::Implementation => common::Mode::Implementation,
+    };
+    common::ModeBlock {
+        mode: mode.into(),
+        block: Some(block(text)),
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     content::ContentRef,
     event::{Artifact, BlockRef, CloseCause, ConditionKind, Edge, Handoff, PromptExtent, SettingsChange, Spawned},
     ids::{ApprovalId, Digest, EdgeId, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
-    settings::{Budget, ClosePolicy, OnLimit, Usage},
+    settings::{Budget, ClosePolicy, LimitsChange, OnLimit, Usage},
     status::Settled,
 };
 
@@ -125,7 +125,7 @@ pub enum Command {
         forced: bool,
     },
     /// The session's settings change; only operators may ask for it.
-    UpdateSession(Box<SettingsChange>),
+    UpdateSession(Box<SettingsUpdate>),
     /// What a thread and its descendants may spend changes.
     UpdateBudget {
         /// Who asks.
@@ -220,8 +220,24 @@ pub enum Command {
         /// Usage of this attempt so far.
         usage: Usage,
     },
+    /// An orchestrator that is due one gets its next turn by itself.
+    AutoTurn {
+        /// The thread.
+        thread: ThreadId,
+        /// What it is told.
+        input: ContentRef,
+    },
     /// Time has passed: whatever has a deadline is looked at.
     Tick,
+}
+
+/// What an operator wants to be otherwise about a session; what is not given stays as it is.
+#[derive(Clone, Debug, Default)]
+pub struct SettingsUpdate {
+    /// Everything but the limits; those in it do not count.
+    pub change: SettingsChange,
+    /// The limits.
+    pub limits: LimitsChange,
 }
 
 /// A spawn with everything that was decided about it outside.

@@ -201,6 +201,8 @@ pub enum ThreadEvent {
         /// Usage of this generation so far.
         usage: Usage,
     },
+    /// What it and its descendants may spend changed.
+    BudgetUpdated(Budget),
     /// An artifact was stored.
     ArtifactRecorded {
         /// The artifact.

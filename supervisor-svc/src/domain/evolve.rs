@@ -9,8 +9,9 @@ use imbl::Vector;
 
 use super::{
     approval::{Approval, MAX_DECIDED, Verdict},
+    budget,
     event::{ApprovalDecision, Event, Recorded, SessionEvent, Spawned, ThreadEvent},
-    ids::{ApprovalId, EdgeId, Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId},
+    ids::{ApprovalId, EdgeId, Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId, Turn},
     mail::{Body, Letter},
     session::Session,
     settings::Usage,
@@ -57,6 +58,9 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
                     count_open_child(session, parent, is_open);
                 }
                 add_usage(session, *id, spent);
+                if let ThreadEvent::BudgetUpdated(budget) = event {
+                    session.set_budget(*id, *budget);
+                }
                 deliver(session, *id, event, recorded);
             }
         }
@@ -191,6 +195,7 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
         | ThreadEvent::NoteSet(_)
         | ThreadEvent::ConditionChanged { .. }
         | ThreadEvent::UsageRecorded { .. }
+        | ThreadEvent::BudgetUpdated(_)
         | ThreadEvent::ArtifactRecorded { .. }
         | ThreadEvent::ToolDenied { .. }
         | ThreadEvent::CloseRequested(_)
@@ -274,10 +279,12 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         } else {
             InputNumber::ZERO
         },
+        goes_on: false,
         interrupt: None,
         last_report: ReportSequence::ZERO,
         conditions: imbl::OrdMap::new(),
         usage: Usage::default(),
+        metered: recorded.time,
         earlier_usage: Usage::default(),
         subtree_usage: Usage::default(),
         mail: imbl::OrdMap::new(),
@@ -327,7 +334,7 @@ impl Thread {
                     }
                 }
                 self.runner = Some(runner.clone());
-                self.begin_generation(*generation);
+                self.begin_generation(*generation, time);
                 self.become_at(Status::PendingInit, sequence, time);
             }
             ThreadEvent::InputQueued { number, input, .. } => {
@@ -365,6 +372,7 @@ impl Thread {
                     turn: *turn,
                     inputs: self.turn.inputs(),
                 };
+                self.metered = time;
                 self.become_at(Status::Running, sequence, time);
             }
             ThreadEvent::InputDelivered { number, report, .. } => {
@@ -381,6 +389,7 @@ impl Thread {
             }
             ThreadEvent::InterruptRequested { turn, .. } => self.interrupt = Some(*turn),
             ThreadEvent::TurnEnded {
+                turn,
                 outcome,
                 usage,
                 output,
@@ -410,6 +419,8 @@ impl Thread {
                     };
                 }
                 self.become_at(Status::Settled(outcome.clone()), sequence, time);
+                // Who was stopped before a runner had the turn waits for new input.
+                self.goes_on = *turn > Turn::ZERO && !self.pending_inputs.is_empty();
             }
             ThreadEvent::NoteSet(note) => self.note.clone_from(note),
             ThreadEvent::ConditionChanged { kind, active, reason } => {
@@ -419,7 +430,10 @@ impl Thread {
                     self.conditions.remove(kind);
                 }
             }
-            ThreadEvent::UsageRecorded { usage, .. } => self.usage = *usage,
+            ThreadEvent::UsageRecorded { usage, .. } => {
+                self.usage = *usage;
+                self.metered = time;
+            }
             ThreadEvent::ArtifactRecorded { report, .. } => self.last_report = *report,
             ThreadEvent::CloseRequested(fence) => {
                 self.fence = Some(Arc::new(fence.clone()));
@@ -433,7 +447,7 @@ impl Thread {
             }
             ThreadEvent::Closed { reason, .. } => self.close(reason, sequence, time),
             ThreadEvent::Resumed(resumed) => {
-                self.begin_generation(resumed.generation);
+                self.begin_generation(resumed.generation, time);
                 self.effective = resumed.effective.clone();
                 self.grant = resumed.grant.clone();
                 self.sandbox = resumed.sandbox;
@@ -447,6 +461,7 @@ impl Thread {
             // What these mean for the tree is folded elsewhere or is for readers of the log only.
             ThreadEvent::Spawned(_)
             | ThreadEvent::SpawnFailed { .. }
+            | ThreadEvent::BudgetUpdated(_)
             | ThreadEvent::ToolDenied { .. }
             | ThreadEvent::EdgeCreated(_)
             | ThreadEvent::EdgeDeleted(_)
@@ -466,14 +481,16 @@ impl Thread {
             self.status_sequence = sequence;
         }
         self.status = status;
+        self.goes_on = false;
     }
 
     /// A new attempt numbers its reports anew, and its runner has seen nothing of the turn that was under way: what that
-    /// turn was given waits for the next one.
-    fn begin_generation(&mut self, generation: Generation) {
+    /// turn was given waits for the next one. The time that it ran was spent all the same.
+    fn begin_generation(&mut self, generation: Generation, time: UnixMillis) {
         if generation == self.generation {
             return;
         }
+        self.usage.wall_time = self.usage.wall_time.saturating_add(budget::running_time(self, time));
         self.generation = generation;
         self.last_report = ReportSequence::ZERO;
         self.earlier_usage = self.earlier_usage.plus(self.usage);
@@ -498,7 +515,7 @@ impl Thread {
             }),
             Status::Shutdown { before, .. } => before.clone(),
         };
-        self.begin_generation(self.generation.next());
+        self.begin_generation(self.generation.next(), time);
         self.fence = None;
         if let Some(span) = self.fenced.back_mut() {
             span.until = span.until.or(Some(sequence));

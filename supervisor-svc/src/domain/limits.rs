@@ -1,6 +1,6 @@
 //! Depth, slots and totals: how large a session's tree may grow. All are functions of the state, never counters beside it.
 
-use super::{ids::ThreadId, refusal::Refusal, session::Session, thread::Thread};
+use super::{budget, event::CloseCause, ids::ThreadId, refusal::Refusal, session::Session, thread::Thread};
 
 /// How much input may wait for one thread.
 pub const MAX_PENDING_INPUTS: usize = 64;
@@ -38,18 +38,38 @@ pub fn slot_for_newcomer(session: &Session) -> bool {
     !somebody_waits && active(session) < session.settings.limits.max_threads
 }
 
-/// The threads that leave the queue now, first come, first served.
+/// The threads that are admitted now: first those whose turn ended with input waiting, since the slot that the one turn
+/// frees is the next one's, then the queue, first come, first served.
 #[must_use]
 pub fn admissible(session: &Session) -> Vec<ThreadId> {
     if session.paused {
         return Vec::new();
     }
-    let free = session.settings.limits.max_threads.saturating_sub(active(session));
-    session
-        .queued()
-        .filter(|id| !session.is_closing(*id))
-        .take(free as usize)
-        .collect()
+    let mut free = session.settings.limits.max_threads.saturating_sub(active(session));
+    let mut admitted = Vec::new();
+    for thread in session.going_on() {
+        let held_back = session.is_closing(thread.id) || budget::exhausted_over(session, thread.id).is_some();
+        if held_back || (free == 0 && needs_slot(session, thread)) {
+            continue;
+        }
+        if needs_slot(session, thread) {
+            free -= 1;
+        }
+        admitted.push(thread.id);
+    }
+    admitted.extend(
+        session
+            .queued()
+            .filter(|id| !session.is_closing(*id))
+            .take(free as usize),
+    );
+    admitted
+}
+
+/// Whether the thread's next turn takes a slot that it does not hold yet. The root needs none.
+#[must_use]
+pub fn needs_slot(session: &Session, thread: &Thread) -> bool {
+    thread.spawned.parent.is_some() && !session.holding().contains(&thread.id)
 }
 
 /// The refusal of a newcomer when no slot is free.
@@ -61,11 +81,11 @@ pub fn no_slot(session: &Session) -> Refusal {
     }
 }
 
-/// Checks that the session may hold one thread more.
+/// Checks that the session may ever have one thread more.
 ///
 /// # Errors
 /// [`Refusal::OpenLimit`].
-pub fn room_for_one(session: &Session) -> Result<(), Refusal> {
+pub fn total(session: &Session) -> Result<(), Refusal> {
     let limits = &session.settings.limits;
     if session.total() >= limits.max_total_threads as usize {
         return Err(Refusal::OpenLimit {
@@ -74,21 +94,27 @@ pub fn room_for_one(session: &Session) -> Result<(), Refusal> {
             remedy: "open a new session",
         });
     }
-    room_to_open(session)
+    Ok(())
 }
 
-/// Checks that one thread more may be open.
-///
-/// # Errors
-/// [`Refusal::OpenLimit`].
-pub fn room_to_open(session: &Session) -> Result<(), Refusal> {
-    let limits = &session.settings.limits;
-    if session.open_count() >= limits.max_open_threads as usize {
-        return Err(Refusal::OpenLimit {
-            what: "open agent thread",
-            max: limits.max_open_threads,
-            remedy: "close agents that are done",
-        });
+/// How many threads have to be closed so that one more may be open. Those that are leaving already, because they were
+/// evicted, do not count as open.
+#[must_use]
+pub fn open_excess(session: &Session) -> usize {
+    let evicted = session
+        .fenced()
+        .filter(|(_, fence)| fence.cause == CloseCause::Eviction)
+        .count();
+    let open = session.open_count().saturating_sub(evicted);
+    (open + 1).saturating_sub(session.settings.limits.max_open_threads as usize)
+}
+
+/// The refusal where as many threads are open as may be, and none can make room.
+#[must_use]
+pub fn no_room(session: &Session) -> Refusal {
+    Refusal::OpenLimit {
+        what: "open agent thread",
+        max: session.settings.limits.max_open_threads,
+        remedy: "close agents that are done",
     }
-    Ok(())
 }

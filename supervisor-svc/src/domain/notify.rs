@@ -121,6 +121,7 @@ impl<'e> Told<'e> {
             | ThreadEvent::InterruptRequested { .. }
             | ThreadEvent::NoteSet(_)
             | ThreadEvent::UsageRecorded { .. }
+            | ThreadEvent::BudgetUpdated(_)
             | ThreadEvent::ArtifactRecorded { .. }
             | ThreadEvent::ToolDenied { .. }
             | ThreadEvent::CloseRequested(_)

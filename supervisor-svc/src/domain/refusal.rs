@@ -3,6 +3,7 @@
 use tool_policy::PolicyError;
 
 use super::{
+    budget::Shortage,
     ids::{InputNumber, Sequence, ThreadId},
     status::StatusKind,
 };
@@ -164,6 +165,9 @@ pub enum Refusal {
         /// The newest event.
         head: Sequence,
     },
+    /// A budget does not fit into what the thread above that bounds it has left.
+    #[error("{0}")]
+    OverBudget(Shortage),
     /// The position of a watch is ahead of the log.
     #[error("after_sequence {after} is ahead of the newest event {head}; watch from {head} or without after_sequence")]
     AheadOfHead {

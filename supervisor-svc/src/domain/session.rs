@@ -1,9 +1,9 @@
 //! A session as its events made it. Cheap to clone: the maps share their nodes, so that a snapshot, a working copy and the
 //! published state cost what differs between them.
 //!
-//! Invariant: the indices (`holding`, `queue`, `starting`, `waking`, `order`, `aliases`, `open`) are functions of `threads`;
-//! `Session::put` is the only place that changes either. `edges_at` is a function of `edges`; `Session::connect` and
-//! `Session::disconnect` alone change them. Those of the approvals (`pending`, `moot`) are kept where approvals are
+//! Invariant: the indices (`holding`, `queue`, `starting`, `waking`, `order`, `aliases`, `open`, `going_on`, `budgeted`,
+//! `spent`, `idle_orchestrators`) are functions of `threads`; `Session::put` is the only place that changes either. `edges_at`
+//! is a function of `edges`; `Session::connect` and `Session::disconnect` alone change them. Those of the approvals (`pending`, `moot`) are kept where approvals are
 //! folded.
 
 use std::{sync::Arc, time::Duration};
@@ -13,10 +13,11 @@ use tool_policy::Policy;
 
 use super::{
     approval::Approval,
-    authorize,
-    event::{Edge, Fence, SettingsChange},
+    authorize, budget,
+    event::{ConditionKind, Edge, Fence, SettingsChange},
     ids::{ApprovalId, EdgeId, Sequence, SessionId, ThreadId},
-    settings::{Settings, SlotRelease, Usage},
+    orchestration,
+    settings::{Budget, Orchestration, Settings, SlotRelease, Usage},
     status::StatusKind,
     thread::{LatestTurn, Thread},
     time::UnixMillis,
@@ -62,6 +63,10 @@ pub struct Session {
     starting: OrdSet<ThreadId>,
     waking: OrdMap<Sequence, ThreadId>,
     fences: OrdSet<ThreadId>,
+    going_on: OrdMap<Sequence, ThreadId>,
+    budgeted: OrdSet<ThreadId>,
+    spent: OrdSet<ThreadId>,
+    idle_orchestrators: OrdSet<ThreadId>,
     aliases: OrdMap<String, ThreadId>,
     counts: OrdMap<StatusKind, u32>,
 }
@@ -100,6 +105,10 @@ impl Session {
             starting: OrdSet::new(),
             waking: OrdMap::new(),
             fences: OrdSet::new(),
+            going_on: OrdMap::new(),
+            budgeted: OrdSet::new(),
+            spent: OrdSet::new(),
+            idle_orchestrators: OrdSet::new(),
             aliases: OrdMap::new(),
             counts: OrdMap::new(),
         }
@@ -186,6 +195,26 @@ impl Session {
         self.pending.iter().filter_map(|(_, id)| self.approvals.get(id))
     }
 
+    /// The settled threads whose turn ended with input waiting, in the order in which they ended.
+    pub fn going_on(&self) -> impl Iterator<Item = &Arc<Thread>> {
+        self.going_on.values().filter_map(|id| self.thread(*id))
+    }
+
+    /// The open threads that have a budget of their own.
+    pub fn budgeted(&self) -> impl Iterator<Item = &Arc<Thread>> {
+        self.budgeted.iter().filter_map(|id| self.thread(*id))
+    }
+
+    /// The open threads whose budget is spent, or that are marked so.
+    pub fn at_their_budget(&self) -> impl Iterator<Item = &Arc<Thread>> {
+        self.spent.iter().filter_map(|id| self.thread(*id))
+    }
+
+    /// The orchestrators that completed their turn and did not say that they are done.
+    pub fn idle_orchestrators(&self) -> impl Iterator<Item = &Arc<Thread>> {
+        self.idle_orchestrators.iter().filter_map(|id| self.thread(*id))
+    }
+
     /// The thread and its ancestors, from itself to the root.
     pub fn lineage(&self, id: ThreadId) -> impl Iterator<Item = &Arc<Thread>> {
         std::iter::successors(self.thread(id), |thread| {
@@ -254,12 +283,14 @@ impl Session {
     /// What its webhooks were sent is not known here, so one that has any is always loaded.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
+        let orchestrates = self.settings.orchestration == Orchestration::Auto && !self.idle_orchestrators.is_empty();
         !self.holding.is_empty()
             || !self.starting.is_empty()
             || !self.queue.is_empty()
             || !self.fences.is_empty()
             || !self.pending.is_empty()
             || !self.settings.webhooks.is_empty()
+            || orchestrates
     }
 
     /// Takes up an edge.
@@ -321,6 +352,19 @@ impl Session {
         if let Some(letter) = thread.woken_by() {
             self.waking.insert(letter, id);
         }
+        if thread.goes_on {
+            self.going_on.insert(thread.status_sequence, id);
+        }
+        if kind.is_open() && thread.budget != Budget::default() {
+            self.budgeted.insert(id);
+        }
+        let is_marked = thread.conditions.contains_key(&ConditionKind::BudgetExhausted);
+        if kind.is_open() && (is_marked || budget::exhausted(&thread).is_some()) {
+            self.spent.insert(id);
+        }
+        if orchestration::is_idle(&thread) {
+            self.idle_orchestrators.insert(id);
+        }
         self.threads.insert(id, Arc::new(thread));
     }
 
@@ -334,6 +378,12 @@ impl Session {
         self.fences.remove(&old.id);
         if let Some(letter) = old.woken_by() {
             self.waking.remove(&letter);
+        }
+        self.budgeted.remove(&old.id);
+        self.spent.remove(&old.id);
+        self.idle_orchestrators.remove(&old.id);
+        if old.goes_on {
+            self.going_on.remove(&old.status_sequence);
         }
         if kind == StatusKind::Queued {
             self.queue.remove(&old.status_sequence);
@@ -364,9 +414,6 @@ impl Session {
         if let Some(limits) = change.limits {
             settings.limits = limits;
         }
-        if let Some(budget) = change.budget {
-            settings.budget = budget;
-        }
         if let Some(orchestration) = change.orchestration {
             settings.orchestration = orchestration;
         }
@@ -375,6 +422,22 @@ impl Session {
             self.webhooks_since = self.sequence;
         }
         self.paused = change.paused.unwrap_or(self.paused);
+        if let (Some(budget), Some(root)) = (change.budget, self.root) {
+            self.set_budget(root, budget);
+        }
+    }
+
+    /// Gives a thread a budget. The session's budget is the root's; its settings only repeat it.
+    pub(super) fn set_budget(&mut self, id: ThreadId, budget: Budget) {
+        let Some(thread) = self.threads.get(&id).cloned() else {
+            return;
+        };
+        let mut thread = Arc::unwrap_or_clone(thread);
+        thread.budget = budget;
+        self.put(thread);
+        if self.root == Some(id) {
+            Arc::make_mut(&mut self.settings).budget = budget;
+        }
     }
 }
 

@@ -204,6 +204,32 @@ impl Limits {
     }
 }
 
+/// New limits, each by itself; `None` stays as it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitsChange {
+    /// See [`Limits::max_depth`].
+    pub max_depth: Option<u32>,
+    /// See [`Limits::max_threads`].
+    pub max_threads: Option<u32>,
+    /// See [`Limits::max_open_threads`].
+    pub max_open_threads: Option<u32>,
+    /// See [`Limits::max_total_threads`].
+    pub max_total_threads: Option<u32>,
+}
+
+impl LimitsChange {
+    /// The limits after the change of these.
+    #[must_use]
+    pub fn over(self, present: Limits) -> Limits {
+        Limits {
+            max_depth: self.max_depth.unwrap_or(present.max_depth),
+            max_threads: self.max_threads.unwrap_or(present.max_threads),
+            max_open_threads: self.max_open_threads.unwrap_or(present.max_open_threads),
+            max_total_threads: self.max_total_threads.unwrap_or(present.max_total_threads),
+        }
+    }
+}
+
 /// What may be spent; `None` is without bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {

@@ -58,14 +58,19 @@ pub struct Thread {
     pub pending_inputs: Vector<PendingInput>,
     /// The number of the newest input.
     pub last_input: InputNumber,
+    /// Whether its last turn ended with input waiting: it goes on as soon as nothing holds it back. Never while it is not
+    /// settled.
+    pub goes_on: bool,
     /// The turn whose stop is owed.
     pub interrupt: Option<Turn>,
     /// The newest report of this attempt that is in the log.
     pub last_report: ReportSequence,
     /// What holds beside its status, with since and reason.
     pub conditions: OrdMap<ConditionKind, (UnixMillis, String)>,
-    /// What this attempt spent.
+    /// What this attempt spent. Time is that of ended turns, and of the running one up to [`Self::metered`].
     pub usage: Usage,
+    /// Up to when the time of the turn that runs is in `usage`; means nothing while none runs.
+    pub metered: UnixMillis,
     /// What earlier attempts spent.
     pub earlier_usage: Usage,
     /// What it and all its descendants spent, in all attempts.
@@ -186,6 +191,12 @@ impl Thread {
         } else {
             self.turn.number()
         }
+    }
+
+    /// Whether an agent works on a turn now. A root that its client executes has no turns.
+    #[must_use]
+    pub const fn runs_turn(&self) -> bool {
+        matches!(self.turn, LatestTurn::Running { .. })
     }
 
     /// Whether a runner was handed this turn and has not ended it.

@@ -15,10 +15,11 @@ use crate::{
         ids::SessionId,
         input::{self, GivenInput},
         refusal::Refusal,
+        settings::Budget,
     },
     session::digest,
     store::Content,
-    wire::WireEnum,
+    wire::{WireEnum, parts::budget_from_request},
 };
 
 /// The longest short name: labels, roles, personas.
@@ -39,6 +40,8 @@ const INPUT_BYTES: usize = 1_024 * 1_024;
 const INPUT_ITEMS: usize = 64;
 /// The most labels of a session.
 const LABELS: usize = 32;
+/// The shortest wall time that a budget may bound.
+const LEAST_WALL_TIME: Duration = Duration::from_millis(1);
 /// The most patterns of tools whose calls need an operator.
 const APPROVE_TOOLS: usize = 64;
 
@@ -173,6 +176,19 @@ pub(super) fn span(field: &'static str, value: Option<prost_types::Duration>) ->
     value
         .map(|span| Duration::try_from(span).map_err(|_| bad(field, format!("{field} must not be negative"))))
         .transpose()
+}
+
+/// A budget; one that is not given is without bound.
+pub(super) fn budget(given: Option<pb::Budget>) -> Result<Budget, Status> {
+    let budget = budget_from_request(given.unwrap_or_default())
+        .map_err(|_| bad("budget.wall_time", "budget.wall_time must not be negative"))?;
+    match budget.wall_time {
+        Some(span) if span < LEAST_WALL_TIME => Err(bad(
+            "budget.wall_time",
+            format!("budget.wall_time {span:?} is too short; give at least {LEAST_WALL_TIME:?}, or 0 for no bound"),
+        )),
+        Some(_) | None => Ok(budget),
+    }
 }
 
 /// What a request gave as input, checked and encoded.

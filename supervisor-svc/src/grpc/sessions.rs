@@ -16,7 +16,7 @@ use super::{
     page::Page,
     resolved::{Resolved, content_of},
     spawn::{Unspawnable, resolve},
-    unbuilt, webhooks,
+    webhooks,
 };
 use crate::{
     clock,
@@ -27,7 +27,7 @@ use crate::{
         ids::SessionId,
         refusal::{GuardedVerb, Refusal},
         session::{CASCADE_DEADLINE, Session},
-        settings::{Budget, Limits, Sandbox, Settings, WakePolicy},
+        settings::{LimitsChange, Sandbox, Settings, WakePolicy},
         status::StatusKind,
     },
     registry::{RegistryClient, Unresolved},
@@ -72,7 +72,8 @@ impl SupervisorService {
             .map_err(Refusal::from)?
             .unwrap_or_else(Policy::unrestricted);
         let sandbox = check::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
-        let (root, mut contents) = self.root(&call, &mut request, &ceiling, sandbox).await?;
+        let (mut root, mut contents) = self.root(&call, &mut request, &ceiling, sandbox).await?;
+        root.budget = settings.budget;
         if !request.workspace_digest.is_empty() {
             let (reference, bundle) = self.bundle(&call, request.workspace_digest).await?;
             settings.workspace = Some(reference);
@@ -196,7 +197,6 @@ impl SupervisorService {
             grant: ceiling.clone(),
             working_directory: request.cwd.clone(),
             input,
-            budget: Budget::default(),
             wake_policy: WakePolicy::None,
             ..resolved.fields
         };
@@ -213,9 +213,11 @@ impl SupervisorService {
             cwd: request.cwd.clone(),
             workspace_digest: request.workspace_digest.clone(),
             workspace: None,
-            limits: self.limits(request.limits.unwrap_or_default())?,
+            limits: self
+                .limits(request.limits.unwrap_or_default())?
+                .over(self.config.limits),
             slot_release: check::choice("slot_release", request.slot_release)?,
-            budget: Budget::default(),
+            budget: check::budget(request.budget)?,
             mode: check::given("mode", request.mode)?.unwrap_or_default(),
             orchestration: check::choice("orchestration", request.orchestration)?,
             approve_orchestrators: request.approve_orchestrators,
@@ -229,19 +231,18 @@ impl SupervisorService {
         })
     }
 
-    /// The limits of a session: the configured ones are defaults and maxima.
-    fn limits(&self, given: pb::Limits) -> Result<Limits, Status> {
+    /// The limits that a request gives a session: the configured ones are maxima.
+    pub(super) fn limits(&self, given: pb::Limits) -> Result<LimitsChange, Status> {
         let most = &self.config.limits;
         let bounded = |field: &'static str, given: Option<u32>, most: u32, least: u32| match given {
-            None => Ok(most),
             Some(value) if value > most => Err(check::bad(
                 field,
                 format!("{field} {value} is more than this service allows ({most})"),
             )),
             Some(value) if value < least => Err(check::bad(field, format!("{field} must be at least {least}"))),
-            Some(value) => Ok(value),
+            Some(_) | None => Ok(given),
         };
-        Ok(Limits {
+        Ok(LimitsChange {
             max_depth: bounded("limits.max_depth", given.max_depth, most.max_depth, 0)?,
             max_threads: bounded("limits.max_threads", given.max_threads, most.max_threads, 1)?,
             max_open_threads: bounded(
@@ -351,7 +352,7 @@ impl SupervisorService {
         })
     }
 
-    async fn own_or_named(&self, call: &Call, session_id: &str) -> Result<Handle, Status> {
+    pub(super) async fn own_or_named(&self, call: &Call, session_id: &str) -> Result<Handle, Status> {
         if call.token.is_none() {
             check::session_id(session_id)?;
         }
@@ -380,15 +381,5 @@ fn check_new(request: &pb::CreateSessionRequest) -> Result<(), Status> {
     check::text("reasoning_effort", &request.reasoning_effort, check::NAME_BYTES)?;
     check::text("provider", &request.provider, check::NAME_BYTES)?;
     check::labels(&request.labels)?;
-    check::approve_tools(&request.approve_tools)?;
-    unbuilt::field("budget", request.budget.is_some())?;
-    unbuilt::field(
-        "orchestration AUTO",
-        request.orchestration == i32::from(pb::Orchestration::Auto),
-    )?;
-    unbuilt::field(
-        "mode PLANNING",
-        request.mode == i32::from(troupe_proto::common::v1::Mode::Planning),
-    )?;
-    Ok(())
+    check::approve_tools(&request.approve_tools)
 }

@@ -7,7 +7,7 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{SupervisorService, call::Call, check, resolved::Resolved, unbuilt};
+use super::{SupervisorService, call::Call, check, resolved::Resolved};
 use crate::{
     clock,
     domain::{
@@ -203,9 +203,9 @@ fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Statu
     check::given::<EdgeManagement>("edge_management", request.edge_management)?;
     check::choice::<ClosePolicy>("close_policy", request.close_policy)?;
     check::choice::<OnLimit>("on_limit", request.on_limit)?;
+    check::budget(request.budget)?;
     call.operators_only("override", !request.r#override.is_empty())?;
     call.operators_only("custom_system_prompt", !request.custom_system_prompt.is_empty())?;
-    unbuilt::field("budget", request.budget.is_some())?;
     check::choice::<WakePolicy>("wake_policy", request.wake_policy).map(drop)
 }
 
@@ -306,6 +306,7 @@ fn commit(
         note,
         working_directory,
         edge_management,
+        budget: check::budget(request.budget)?,
         close_policy: check::choice("close_policy", request.close_policy)?,
         wake_policy: check::choice("wake_policy", request.wake_policy)?,
         input: Some(input),

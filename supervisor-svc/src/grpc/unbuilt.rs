@@ -10,14 +10,3 @@ pub(super) fn method(name: &str) -> Status {
         .with("method", name)
         .into()
 }
-
-/// Refuses a field that would be silently without effect.
-pub(super) fn field(name: &'static str, is_set: bool) -> Result<(), Status> {
-    if !is_set {
-        return Ok(());
-    }
-    let text = format!("{name} is designed but not built in this release; leave it out");
-    Err(Fault::new(Code::Unimplemented, Reason::NotBuilt, text)
-        .with("field", name)
-        .into())
-}

@@ -25,9 +25,11 @@ use super::{
     roster::{OUTBOX, Offer, RunnerHub},
 };
 use crate::{
+    clock,
     domain::{
         actor::Actor,
         authorize::MAX_PATHS,
+        budget,
         command::Command,
         ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
         session::Session,
@@ -36,6 +38,7 @@ use crate::{
         Directory, Done, Failure, Handle, Origin,
         tool_calls::{self, AskedCall},
     },
+    wire::parts::usage_from_pb,
 };
 
 /// How long a new stream may take to say hello.
@@ -232,7 +235,7 @@ impl Stream {
                             }
                         }
                         FromRunner::StartRefused(refused) => self.start_refused(refused).await,
-                        FromRunner::Telemetry(telemetry) => self.telemetry(telemetry),
+                        FromRunner::Telemetry(telemetry) => self.telemetry(telemetry).await,
                         FromRunner::ToolRequest(request) => self.tool(request),
                         FromRunner::Heartbeat(_) => self.gate.hub().heartbeat(&self.runner),
                         // Any message keeps the lease; a second hello means nothing, output has no watcher yet, and
@@ -304,12 +307,28 @@ impl Stream {
         let _ = session.execute(command, self.origin(), None, Vec::new()).await;
     }
 
-    fn telemetry(&self, telemetry: pb::Telemetry) {
+    /// Shows the latest values to watchers; usage that spends a budget, or was not written down for long, goes into the log.
+    async fn telemetry(&self, telemetry: pb::Telemetry) {
         let Ok(thread) = telemetry.thread_id.parse::<ThreadId>() else {
             return;
         };
-        if let Some(session) = self.gate.hub().session_of(&self.runner, thread) {
-            self.gate.directory.context().telemetry.put(session, thread, telemetry);
+        let Some(session) = self.gate.session(&self.runner, thread).await else {
+            return;
+        };
+        let generation = Generation::new(telemetry.generation);
+        let usage = telemetry.usage.and_then(|usage| usage_from_pb(usage).ok());
+        let board = &self.gate.directory.context().telemetry;
+        board.put(session.id(), thread, telemetry);
+        if let Some(usage) = usage
+            && budget::is_checkpoint_due(&session.state(), thread, generation, &usage, clock::now())
+        {
+            let command = Command::RecordUsage {
+                thread,
+                generation,
+                usage,
+            };
+            // Nobody waits for it: what is not written down now comes with the next telemetry.
+            let _ = session.submit(command, self.origin(), None, Vec::new()).await;
         }
     }
 

@@ -10,6 +10,7 @@ use crate::{
         content::{ContentRef, MAX_EVENT_MESSAGE_BYTES, preview, truncate},
         event::Artifact,
         ids::{ArtifactId, InputNumber, Turn},
+        orchestration,
         status::Settled,
     },
     session::digest,
@@ -74,7 +75,7 @@ fn message(text: String, contents: &mut Vec<Content>) -> (String, Option<Content
     if text.len() <= MAX_EVENT_MESSAGE_BYTES {
         return (text, None);
     }
-    let short = truncate(&text, MAX_EVENT_MESSAGE_BYTES).to_owned();
+    let short = orchestration::excerpt(&text, MAX_EVENT_MESSAGE_BYTES);
     let preview = preview(&text);
     (short, Some(keep(Bytes::from(text.into_bytes()), preview, contents)))
 }

@@ -14,6 +14,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
+    auto,
     batch::{Draft, Pending},
     directory::Context,
     failure::Failure,
@@ -28,6 +29,7 @@ use crate::{
         decide::tick,
         ids::{Epoch, ThreadId},
         session::Session,
+        time::UnixMillis,
     },
     store::{self, AppendError},
 };
@@ -209,6 +211,7 @@ impl Actor {
         // Nobody may be watching.
         let _ = self.feed.send(Arc::clone(&commit));
         self.act_on(&commit.events);
+        self.keep_orchestrating();
     }
 
     fn begin(&mut self, remember: Remember, reply: oneshot::Sender<Result<Option<Done>, Failure>>) {
@@ -240,19 +243,22 @@ impl Actor {
     }
 
     /// When the actor must look at its work without being told to: at the nearest deadline of a cascade or of anything else
-    /// that time brings about, and a while after an append failed.
+    /// that passes by itself, and a while after an append failed.
     fn wake_up(&self) -> Option<Instant> {
         let cascade = self.session.fenced().map(|(_, fence)| fence.deadline).min();
-        let due = cascade
+        cascade
             .into_iter()
             .chain(tick::next(&self.session))
+            .map(instant)
+            .chain(self.look_again)
             .min()
-            .map(|deadline| {
-                // A deadline that has passed is acted on at once; the pause only keeps a failing store from being hammered.
-                Instant::now() + deadline.since(clock::now()).max(Duration::from_millis(50))
-            });
-        due.into_iter().chain(self.look_again).min()
     }
+}
+
+/// A deadline on the monotonic clock. One that has passed is looked at at once; the pause only keeps a failing store from
+/// being hammered.
+fn instant(deadline: UnixMillis) -> Instant {
+    Instant::now() + deadline.since(clock::now()).max(Duration::from_millis(50))
 }
 
 async fn until(deadline: Option<Instant>) {
@@ -265,10 +271,10 @@ async fn until(deadline: Option<Instant>) {
 fn own_request(command: Command) -> Request {
     let (reply, _) = oneshot::channel();
     Request {
+        contents: auto::contents_of(&command),
         command,
         origin: Origin::service(),
         remember: None,
-        contents: Vec::new(),
         reply,
     }
 }

@@ -225,6 +225,7 @@ impl Draft {
             | Command::DenyTool { .. }
             | Command::SetCondition { .. }
             | Command::RecordUsage { .. }
+            | Command::AutoTurn { .. }
             | Command::Tick => Outcome::default(),
         }
     }

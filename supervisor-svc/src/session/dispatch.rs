@@ -24,7 +24,7 @@ use crate::{
         mail::Body,
         prompt::{self, Assignment, HandoffText, Incoming},
         session::Session,
-        settings::PromptLog,
+        settings::{Mode, PromptLog},
         thread::{LatestTurn, Thread},
     },
     runner_hub::Need,
@@ -134,10 +134,11 @@ impl Job {
     }
 
     async fn prompt(&self) -> Result<Prompt, Failure> {
-        let resolved: common::ResolvedSpawn = match &self.thread.spawned.resolved {
+        let mut resolved: common::ResolvedSpawn = match &self.thread.spawned.resolved {
             Some(content) => self.read(content).await?,
             None => common::ResolvedSpawn::default(),
         };
+        bind_mode(&mut resolved, self.session.settings.mode);
         let mut inputs: Vec<pb::Input> = Vec::new();
         for input in &self.thread.pending_inputs {
             inputs.push(self.read(&input.content).await?);
@@ -294,6 +295,21 @@ impl Job {
             }
         }
     }
+}
+
+/// Puts the block of the session's present mode in the place of the one that the spawn was resolved with.
+fn bind_mode(resolved: &mut common::ResolvedSpawn, present: Mode) {
+    // A registry that does not say what the modes' blocks are leaves the one of the resolution.
+    if resolved.mode_blocks.is_empty() {
+        return;
+    }
+    let block = resolved
+        .mode_blocks
+        .iter()
+        .find(|known| known.mode == present.number())
+        .and_then(|known| known.block.clone());
+    resolved.blocks.retain(|block| block.kind != BlockKind::Mode.number());
+    resolved.blocks.extend(block);
 }
 
 /// An input as the text that the task block shows.

@@ -25,6 +25,8 @@ impl Actor {
                     if change.webhooks.is_some() {
                         self.deliver_notifications();
                     }
+                    // A pause may be over.
+                    self.hand_out_waiting();
                     continue;
                 }
                 Event::Session(SessionEvent::Opened(_) | SessionEvent::Closed) => continue,
@@ -54,6 +56,7 @@ impl Actor {
                 | ThreadEvent::NoteSet(_)
                 | ThreadEvent::ConditionChanged { .. }
                 | ThreadEvent::UsageRecorded { .. }
+                | ThreadEvent::BudgetUpdated(_)
                 | ThreadEvent::ArtifactRecorded { .. }
                 | ThreadEvent::ToolDenied { .. }
                 | ThreadEvent::Resumed(_)
@@ -85,6 +88,15 @@ impl Actor {
             }
         }
         self.reconcile_runners();
+        self.keep_orchestrating();
+    }
+
+    /// Hands out the turns that nobody was handed yet.
+    fn hand_out_waiting(&mut self) {
+        let starting: Vec<ThreadId> = self.session.starting().collect();
+        for id in starting {
+            self.perform(id);
+        }
     }
 
     /// Hands out what waits for a runner, and finds what was lost with one.

@@ -154,6 +154,7 @@ impl Handle {
             | Command::DenyTool { .. }
             | Command::SetCondition { .. }
             | Command::RecordUsage { .. }
+            | Command::AutoTurn { .. }
             | Command::Tick => &self.control,
         };
         let (reply, answer) = oneshot::channel();

@@ -4,6 +4,7 @@
 //! flight and lets go of its working copy only when that append is durable.
 
 mod actor;
+mod auto;
 mod batch;
 mod denials;
 mod directory;

@@ -63,6 +63,7 @@ pub(super) fn private(event: &Event) -> Private {
         Event::Session(SessionEvent::Closed) => Private::default(),
         Event::Thread(_, event) => match event {
             ThreadEvent::Spawned(spawned) => zero_bounds(spawned.budget),
+            ThreadEvent::BudgetUpdated(budget) => zero_bounds(*budget),
             ThreadEvent::TurnEnded { outcome, .. } => empty_message(outcome),
             ThreadEvent::Resumed(resumed) => empty_message(&resumed.settled),
             ThreadEvent::SpawnFailed { .. }
@@ -109,6 +110,7 @@ pub const fn group(event: &Event) -> pb::EventKind {
             ThreadEvent::NoteSet(_)
             | ThreadEvent::ConditionChanged { .. }
             | ThreadEvent::UsageRecorded { .. }
+            | ThreadEvent::BudgetUpdated(_)
             | ThreadEvent::ArtifactRecorded { .. }
             | ThreadEvent::ToolDenied { .. } => pb::EventKind::Beside,
             ThreadEvent::CloseRequested(_) | ThreadEvent::Closed { .. } | ThreadEvent::Resumed(_) => pb::EventKind::End,
@@ -164,6 +166,7 @@ pub fn hide_previews(event: &mut pb::Event) {
             | Kind::NoteSet(_)
             | Kind::ConditionChanged(_)
             | Kind::UsageRecorded(_)
+            | Kind::BudgetUpdated(_)
             | Kind::ToolDenied(_)
             | Kind::CloseRequested(_)
             | Kind::ThreadClosed(_)

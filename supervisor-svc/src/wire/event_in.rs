@@ -11,8 +11,8 @@ use super::{
     enums::{WireEnum as _, cause_of_name, outcome_status},
     error::{DecodeError, malformed, newer, required},
     parts::{
-        stored_actor, stored_block, stored_content, stored_edge, stored_handoff, stored_settled, stored_text,
-        stored_text_or_none, stored_time, stored_usage,
+        stored_actor, stored_block, stored_budget, stored_content, stored_edge, stored_handoff, stored_settled,
+        stored_text, stored_text_or_none, stored_time, stored_usage,
     },
     policy,
     settings::{stored_change, stored_settings},
@@ -94,6 +94,9 @@ pub fn event_from_pb(thread: Option<ThreadId>, kind: Kind, private: Private) -> 
             generation: Generation::new(recorded.generation),
             usage: stored_usage(recorded.usage)?,
         }),
+        Kind::BudgetUpdated(updated) => {
+            about_thread(ThreadEvent::BudgetUpdated(stored_budget(updated.budget, &private)?))
+        }
         Kind::ArtifactRecorded(recorded) => about_thread(artifact_recorded(recorded)?),
         Kind::ToolDenied(denied) => about_thread(ThreadEvent::ToolDenied {
             tool: denied.tool,

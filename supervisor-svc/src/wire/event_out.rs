@@ -5,7 +5,8 @@ use troupe_proto::supervisor::v1::{self as pb, event::Kind};
 use super::{
     enums::{WireEnum as _, cause_name, turn_outcome},
     parts::{
-        block_to_pb, content_to_pb, edge_to_pb, handoff_to_pb, settled_to_pb, text_or_empty, time_to_pb, usage_to_pb,
+        block_to_pb, budget_to_pb, content_to_pb, edge_to_pb, handoff_to_pb, settled_to_pb, text_or_empty, time_to_pb,
+        usage_to_pb,
     },
     policy,
     settings::{change_to_pb, settings_to_pb},
@@ -120,6 +121,9 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
         ThreadEvent::UsageRecorded { generation, usage } => Kind::UsageRecorded(pb::UsageRecorded {
             generation: generation.get(),
             usage: Some(usage_to_pb(*usage)),
+        }),
+        ThreadEvent::BudgetUpdated(budget) => Kind::BudgetUpdated(pb::BudgetUpdated {
+            budget: Some(budget_to_pb(*budget)),
         }),
         ThreadEvent::ArtifactRecorded {
             artifact,

@@ -113,6 +113,13 @@ pub fn fault(refusal: &Refusal) -> Fault {
         Refusal::HistoryCompacted { oldest, head } => new(Code::OutOfRange, Reason::HistoryCompacted)
             .with("oldest", oldest)
             .with("head", head),
+        Refusal::OverBudget(shortage) => {
+            let field = format!("budget.{}", shortage.resource.as_str());
+            about_thread(Fault::bad_field(Reason::LimitExceeded, field, &text), shortage.thread)
+                .with("budget", shortage.resource.as_str())
+                .with("asked", shortage.asked)
+                .with("left", shortage.left)
+        }
         Refusal::AheadOfHead { after, head } => new(Code::OutOfRange, Reason::AheadOfHead)
             .with("after_sequence", after)
             .with("head", head),

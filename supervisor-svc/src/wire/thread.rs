@@ -180,6 +180,8 @@ pub fn quota(session: &Session, asking: &Thread) -> pb::Quota {
         usage: Some(usage_to_pb(session.usage())),
         remaining_depth: settings.limits.max_depth.saturating_sub(asking.spawned.depth),
         close_deadline: Some(duration_to_pb(CASCADE_DEADLINE)),
+        thread_budget: bounded(asking.budget),
+        thread_usage: Some(usage_to_pb(asking.subtree_usage)),
     }
 }
 

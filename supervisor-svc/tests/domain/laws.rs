@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 use supervisor_svc::domain::{
     actor::Caller,
     approval::Approval,
+    budget,
     command::Command,
     decide::follow_ups,
-    event::{ApprovalDecision, ApprovalKind, Edge, Event, Recorded, Scope, ThreadEvent},
+    event::{ApprovalDecision, ApprovalKind, CloseCause, ConditionKind, Edge, Event, Recorded, Scope, ThreadEvent},
     evolve::evolve,
     graph::MAX_EDGES,
     ids::{EdgeId, ThreadId, Turn},
     session::Session,
-    settings::{EdgeManagement, SlotRelease},
+    settings::{Budget, EdgeManagement, SlotRelease},
     status::{StatusKind, Step},
     thread::{LatestTurn, Thread},
 };
@@ -260,6 +261,7 @@ pub fn of_state(session: &Session) {
     for thread in session.in_spawn_order() {
         is_no_orphan(session, thread);
         turn_fits(thread);
+        budget_is_kept(session, thread);
     }
     indices_are_functions_of_the_threads(session);
     edges_join_open_threads(session);
@@ -277,8 +279,12 @@ fn limits_hold(session: &Session) {
         session.holding().len() <= limits.max_threads as usize,
         "too many hold a slot"
     );
+    // Who was evicted is on the way out.
+    let evicted = session
+        .fenced()
+        .filter(|(_, fence)| fence.cause == CloseCause::Eviction);
     assert!(
-        session.open_count() <= limits.max_open_threads as usize,
+        session.open_count() - evicted.count() <= limits.max_open_threads as usize,
         "too many are open"
     );
     assert!(session.total() <= limits.max_total_threads as usize, "too many in all");
@@ -370,6 +376,30 @@ fn turn_fits(thread: &Thread) {
     assert!(numbers.last().is_none_or(|last| *last <= thread.last_input));
 }
 
+/// A spent budget is marked, and nothing below it goes on; where there is room nothing is marked.
+fn budget_is_kept(session: &Session, thread: &Thread) {
+    let id = thread.id;
+    if session.is_closing(id) || !thread.status.kind().is_open() {
+        return;
+    }
+    let is_spent = budget::exhausted(thread).is_some();
+    let is_marked = thread.conditions.contains_key(&ConditionKind::BudgetExhausted);
+    assert_eq!(is_spent, is_marked, "the mark of {id} is not what it spent");
+    if budget::exhausted_over(session, id).is_some() && !thread.spawned.client_owned {
+        match thread.status.kind() {
+            StatusKind::Queued => panic!("{id} waits for a turn that it may not have"),
+            StatusKind::PendingInit | StatusKind::Running => {
+                assert!(thread.interrupt.is_some(), "{id} goes on with a spent budget");
+            }
+            StatusKind::AwaitingApproval
+            | StatusKind::Completed
+            | StatusKind::Errored
+            | StatusKind::Interrupted
+            | StatusKind::Shutdown => {}
+        }
+    }
+}
+
 fn indices_are_functions_of_the_threads(session: &Session) {
     let ids = |chosen: &dyn Fn(&Thread) -> bool| -> BTreeSet<ThreadId> {
         let threads = session.in_spawn_order().filter(|thread| chosen(thread));
@@ -390,6 +420,17 @@ fn indices_are_functions_of_the_threads(session: &Session) {
     assert_eq!(
         fenced,
         ids(&|thread| thread.fence.is_some() && thread.status.kind().is_open())
+    );
+
+    let budgeted: BTreeSet<ThreadId> = session.budgeted().map(|thread| thread.id).collect();
+    assert_eq!(
+        budgeted,
+        ids(&|thread| thread.status.kind().is_open() && thread.budget != Budget::default())
+    );
+    assert!(session.going_on().all(|thread| thread.goes_on));
+    assert_eq!(
+        session.going_on().count(),
+        ids(&|thread| thread.goes_on && thread.status.kind().is_settled()).len()
     );
 
     let mut waiting: Vec<_> = session
@@ -463,7 +504,7 @@ fn holds_slot(session: &Session, thread: &Thread) -> bool {
     counts && thread.spawned.parent.is_some()
 }
 
-/// A thread changes itself and its descendants only.
+/// A thread changes itself and its descendants only; but room for its child is made wherever there is some.
 pub fn of_authority(session: &Session, command: &Command, decided: &[Recorded]) {
     let caller = match command {
         Command::Spawn(spawn) => &spawn.caller,
@@ -474,11 +515,13 @@ pub fn of_authority(session: &Session, command: &Command, decided: &[Recorded]) 
         | Command::SetNote { caller, .. }
         | Command::CreateEdge { caller, .. }
         | Command::DeleteEdge { caller, .. }
-        | Command::SendHandoff { caller, .. } => caller,
+        | Command::SendHandoff { caller, .. }
+        | Command::UpdateBudget { caller, .. } => caller,
         _ => return,
     };
     if let Caller::Thread { id: own, .. } = caller {
-        for recorded in decided {
+        let is_eviction = |event: &Event| matches!(event, Event::Thread(_, ThreadEvent::CloseRequested(fence)) if fence.cause == CloseCause::Eviction);
+        for recorded in decided.iter().filter(|recorded| !is_eviction(&recorded.event)) {
             let about = recorded.event.thread().expect("threads change no session");
             assert!(session.is_within(about, *own), "{own} changed {about}");
         }

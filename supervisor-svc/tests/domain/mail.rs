@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use supervisor_svc::domain::{
     actor::Caller,
     command::Command,
-    event::{ConditionKind, Event, ThreadEvent},
     ids::{Sequence, ThreadId},
     mail::{Body, Letter},
-    settings::WakePolicy,
+    settings::{Budget, WakePolicy},
     status::StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Shutdown},
 };
 
-use crate::world::{World, close, interrupt, note, operator, resume, send, settled};
+use crate::world::{World, close, interrupt, operator, resume, send, settled};
 
 const NOTHING: [&str; 0] = [];
 
@@ -327,19 +326,19 @@ fn nobody_is_woken_without_a_budget() {
     let parent = sleeper(&mut world, WakePolicy::Always);
     let child = world.spawn_running(parent);
     world.end(parent, settled(Completed));
-    let spent = |active| {
-        let reason = String::from("tokens");
-        let kind = ConditionKind::BudgetExhausted;
-        Event::Thread(root, ThreadEvent::ConditionChanged { kind, active, reason })
+    // The budget of a thread above binds it too. Each turn spends 10.
+    let budget = |tokens| Command::UpdateBudget {
+        caller: operator(),
+        target: root,
+        budget: Budget {
+            tokens,
+            ..Budget::default()
+        },
     };
-    // The budget of a thread above binds it too.
-    world.append(spent(true));
-    assert_eq!(world.end(child, settled(Completed)), ["TurnEnded"]);
-    world.append(spent(false));
-    assert_eq!(
-        world.run(&note(operator(), child, "done")),
-        ["NoteSet", "ThreadAdmitted"]
-    );
+    world.run(&budget(Some(20)));
+    assert_eq!(world.end(child, settled(Completed)), ["TurnEnded", "ConditionChanged"]);
+    let raised = world.run(&budget(None));
+    assert_eq!(raised.last(), Some(&"ThreadAdmitted"), "{raised:?}");
     assert_eq!(world.status(parent), PendingInit);
 }
 

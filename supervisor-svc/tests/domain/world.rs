@@ -365,6 +365,24 @@ impl World {
         assert_eq!(self.report(id, Report::TurnStarted { turn }), ["TurnStarted"]);
     }
 
+    /// Does the next thing that a thread's turn waits for: it is handed out, begins, ends. Answers whether there was any.
+    pub fn advance(&mut self, id: ThreadId) -> bool {
+        match owed(&self.session, id) {
+            Some(Owed::Turn { .. }) => self.dispatch(id),
+            Some(Owed::Start { turn, .. }) => {
+                self.report(id, Report::TurnStarted { turn });
+            }
+            Some(Owed::Interrupt { turn, .. }) => {
+                self.report(id, ended(turn.get(), settled(StatusKind::Interrupted)));
+            }
+            None if self.thread(id).runs_turn() => {
+                self.end(id, settled(StatusKind::Completed));
+            }
+            Some(Owed::Stop { .. } | Owed::Close) | None => return false,
+        }
+        true
+    }
+
     /// The present turn ends.
     pub fn end(&mut self, id: ThreadId, outcome: Settled) -> Vec<&'static str> {
         let turn = self.thread(id).turn.number();
@@ -683,6 +701,7 @@ pub fn name(event: &Event) -> &'static str {
         ThreadEvent::NoteSet(_) => "NoteSet",
         ThreadEvent::ConditionChanged { .. } => "ConditionChanged",
         ThreadEvent::UsageRecorded { .. } => "UsageRecorded",
+        ThreadEvent::BudgetUpdated(_) => "BudgetUpdated",
         ThreadEvent::ArtifactRecorded { .. } => "ArtifactRecorded",
         ThreadEvent::ToolDenied { .. } => "ToolDenied",
         ThreadEvent::CloseRequested(_) => "CloseRequested",

@@ -9,6 +9,7 @@ use crate::domain::{
     session::Session,
     settings::ClosePolicy,
     status::Step,
+    thread::Thread,
     time::UnixMillis,
 };
 
@@ -29,20 +30,24 @@ pub(super) fn request(
     fence: NewFence<'_>,
 ) -> Result<Vec<Event>, Refusal> {
     let thread = authority::authorize(session, caller, "CloseAgent", target)?;
-    let status_before = thread.status.kind();
-    if !status_before.is_open() || session.is_closing(target) {
+    if !thread.status.kind().is_open() || session.is_closing(target) {
         return Ok(Vec::new());
     }
-    Ok(vec![Event::Thread(
-        target,
+    Ok(vec![fenced(thread, &fence)])
+}
+
+/// The one record that fences a thread and everything below it.
+pub(super) fn fenced(thread: &Thread, fence: &NewFence<'_>) -> Event {
+    Event::Thread(
+        thread.id,
         ThreadEvent::CloseRequested(Fence {
             reason: fence.reason.to_owned(),
             cause: fence.cause,
-            status_before,
+            status_before: thread.status.kind(),
             deadline: fence.deadline,
             close_policy: fence.policy,
         }),
-    )])
+    )
 }
 
 /// Closes a fenced thread that has no open child and that nobody executes any more.

@@ -90,7 +90,7 @@ pub(super) fn interrupt(
 }
 
 /// A turn that a runner has is asked to stop; one that nobody was handed is over at once.
-fn stop(thread: &Thread, reason: &str) -> Option<Event> {
+pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
     let waits = matches!(thread.status, Status::Queued | Status::PendingInit) && thread.turn.is_undispatched();
     if !waits {
         return stop_under_way(thread, reason);

@@ -1,11 +1,13 @@
 //! Deciding: a command against the present state gives events or a refusal, and nothing else happens.
 
 mod approval;
+mod auto;
 mod budget;
 mod close;
 mod condition;
 mod dispatch;
 mod edge;
+mod evict;
 mod handoff;
 mod input;
 mod mail;
@@ -82,7 +84,7 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             };
             close::request(session, caller, *target, fence)
         }
-        Command::Resume { caller, target } => resume::resume(session, caller, *target),
+        Command::Resume { caller, target } => resume::resume(session, caller, *target, now),
         Command::SetNote { caller, target, note } => note::set(session, caller, *target, note),
         Command::Dispatch(dispatch) => Ok(dispatch::dispatch(session, dispatch)),
         Command::Report {
@@ -90,19 +92,19 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             generation,
             sequence,
             report,
-        } => Ok(report::apply(session, *thread, *generation, *sequence, report)),
+        } => Ok(report::apply(session, *thread, *generation, *sequence, report, now)),
         Command::LoseRunner {
             thread,
             generation,
             reason,
-        } => Ok(report::lose_runner(session, *thread, *generation, reason)),
+        } => Ok(report::lose_runner(session, *thread, *generation, reason, now)),
         Command::RefuseStart {
             thread,
             generation,
             message,
-        } => Ok(report::refuse_start(session, *thread, *generation, message)),
+        } => Ok(report::refuse_start(session, *thread, *generation, message, now)),
         Command::FinishClose { thread, forced } => Ok(close::finish(session, *thread, *forced)),
-        Command::UpdateSession(change) => settings::update(session, change),
+        Command::UpdateSession(update) => settings::update(session, update),
         Command::UpdateBudget { caller, target, budget } => budget::update(session, caller, *target, *budget),
         Command::CreateEdge { caller, edge, approval } => edge::create(session, caller, edge, *approval, now),
         Command::DeleteEdge { caller, edge } => edge::delete(session, caller, *edge),
@@ -136,15 +138,22 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             thread,
             generation,
             usage,
-        } => Ok(budget::record_usage(session, *thread, *generation, *usage)),
+        } => Ok(budget::record_usage(session, *thread, *generation, usage, now)),
+        Command::AutoTurn { thread, input } => Ok(auto::next_turn(session, *thread, input)),
         Command::Tick => Ok(tick::pass(session, now)),
     }
 }
 
-/// What follows by itself from the present state: approvals about what is closing become moot, the queue moves up, mail
-/// wakes whoever wants to be woken, the session ends with its root. Run after every command's events are folded, until nothing follows.
+/// What follows by itself from the present state: spent budgets stop their subtrees, approvals about what is closing become
+/// moot, the queue moves up, mail wakes whoever wants to be woken, the session ends with its root. Run after every command's
+/// events are folded, until nothing follows.
 #[must_use]
 pub fn follow_ups(session: &Session) -> Vec<Event> {
+    let stops = budget::enforce(session);
+    if !stops.is_empty() {
+        // First of all, so that nothing starts in the same breath that it is stopped in.
+        return stops;
+    }
     let mut events = approval::moot(session);
     let admitted = limits::admissible(session).into_iter().chain(mailbox::woken(session));
     events.extend(admitted.map(|id| Event::Thread(id, ThreadEvent::Admitted)));
@@ -179,11 +188,17 @@ fn takes_part(session: &Session, thread: &Thread) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks that something may start in a thread: it takes part, and the session is not paused.
-fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Refusal> {
+/// Checks that something may start in a thread: it takes part, the session is not paused, and no budget over it is spent.
+pub(super) fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Refusal> {
     takes_part(session, thread)?;
     if session.paused {
         return Err(Refusal::SessionPaused);
+    }
+    if let Some((over, resource)) = super::budget::exhausted_over(session, thread.id) {
+        return Err(Refusal::BudgetExhausted {
+            thread: over.id,
+            what: resource.as_str(),
+        });
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What runners say. Late, repeated and impossible reports are void: they change nothing, and are acknowledged all the same.
 
 use crate::domain::{
+    budget,
     command::Report,
     event::{ConditionKind, Event, ThreadEvent},
     ids::{Generation, ReportSequence, ThreadId, Turn},
@@ -8,6 +9,7 @@ use crate::domain::{
     settings::RestartPolicy,
     status::{Settled, StatusKind, Step},
     thread::{LatestTurn, Thread},
+    time::UnixMillis,
 };
 
 /// The events of a report, if it is of the present attempt, new, and legal.
@@ -17,6 +19,7 @@ pub(super) fn apply(
     generation: Generation,
     sequence: ReportSequence,
     report: &Report,
+    now: UnixMillis,
 ) -> Vec<Event> {
     let Some(thread) = session.thread(id) else {
         return Vec::new();
@@ -36,7 +39,7 @@ pub(super) fn apply(
                 turn: *turn,
                 generation,
                 outcome: outcome.clone(),
-                usage: *usage,
+                usage: budget::at_turn_end(thread, usage, now),
                 output: *output,
                 report: sequence,
             };
@@ -58,7 +61,7 @@ pub(super) fn apply(
                 },
             )]
         }
-        Report::Stopped { detail } => stopped(session, thread, detail, sequence),
+        Report::Stopped { detail } => stopped(session, thread, detail, sequence, now),
         Report::Artifact(_) if session.is_closing(id) => Vec::new(),
         Report::Artifact(artifact) => vec![Event::Thread(
             id,
@@ -106,22 +109,15 @@ fn turn_ended(session: &Session, thread: &Thread, turn: Turn, kind: StatusKind, 
     if !thread.has_under_way(turn) || super::step(thread, Step::Ended(kind), "end a turn").is_err() {
         return Vec::new();
     }
-    let mut events = and_next(session, thread, Event::Thread(thread.id, ended));
+    let mut events = vec![Event::Thread(thread.id, ended)];
     if kind == StatusKind::Completed {
         events.extend(super::mail::read_by_turn(session, thread));
     }
     events
 }
 
-/// A turn's end, and the next turn's beginning if input came meanwhile: the slot that the one frees is the other's.
-fn and_next(session: &Session, thread: &Thread, end: Event) -> Vec<Event> {
-    let goes_on = !thread.pending_inputs.is_empty() && !session.is_closing(thread.id) && !session.paused;
-    let next = goes_on.then_some(Event::Thread(thread.id, ThreadEvent::Admitted));
-    [end].into_iter().chain(next).collect()
-}
-
 /// The program is gone. Under a fence that was asked for and the thread is closed; otherwise a turn that was under way failed.
-fn stopped(session: &Session, thread: &Thread, detail: &str, report: ReportSequence) -> Vec<Event> {
+fn stopped(session: &Session, thread: &Thread, detail: &str, report: ReportSequence, now: UnixMillis) -> Vec<Event> {
     if session.is_closing(thread.id) {
         return super::close::finish(session, thread.id, false);
     }
@@ -129,12 +125,17 @@ fn stopped(session: &Session, thread: &Thread, detail: &str, report: ReportSeque
         return Vec::new();
     }
     let message = format!("the agent program ended before its turn did: {detail}");
-    let end = ended(thread, Settled::Errored { message, content: None }, report);
-    and_next(session, thread, end)
+    vec![ended(thread, Settled::Errored { message, content: None }, report, now)]
 }
 
 /// The attempt is over without a word of its runner: by policy the thread is placed anew or settled.
-pub(super) fn lose_runner(session: &Session, id: ThreadId, generation: Generation, reason: &str) -> Vec<Event> {
+pub(super) fn lose_runner(
+    session: &Session,
+    id: ThreadId,
+    generation: Generation,
+    reason: &str,
+    now: UnixMillis,
+) -> Vec<Event> {
     let Some(thread) = session.thread(id) else {
         return Vec::new();
     };
@@ -147,8 +148,12 @@ pub(super) fn lose_runner(session: &Session, id: ThreadId, generation: Generatio
     if thread.interrupt.is_some() && !thread.turn.is_undispatched() {
         // It was to be stopped, and it has stopped.
         let reason = reason.to_owned();
-        let end = ended(thread, Settled::Interrupted { reason }, ReportSequence::ZERO);
-        return and_next(session, thread, end);
+        return vec![ended(
+            thread,
+            Settled::Interrupted { reason },
+            ReportSequence::ZERO,
+            now,
+        )];
     }
     let started = matches!(thread.turn, LatestTurn::Running { .. });
     let restart = !started || session.settings.restart_policy == RestartPolicy::OnLost;
@@ -162,43 +167,50 @@ pub(super) fn lose_runner(session: &Session, id: ThreadId, generation: Generatio
                 generation: generation.next(),
             },
         )],
-        (Some(_), false) => and_next(session, thread, failed(thread, reason)),
+        (Some(_), false) => vec![failed(thread, reason, now)],
         (None, _) => Vec::new(),
     }
 }
 
 /// The dispatched turn cannot be started by anybody: the thread is settled.
-pub(super) fn refuse_start(session: &Session, id: ThreadId, generation: Generation, message: &str) -> Vec<Event> {
+pub(super) fn refuse_start(
+    session: &Session,
+    id: ThreadId,
+    generation: Generation,
+    message: &str,
+    now: UnixMillis,
+) -> Vec<Event> {
     match session.thread(id) {
         Some(thread)
             if thread.generation == generation
                 && thread.status.kind() == StatusKind::PendingInit
                 && !thread.turn.is_undispatched() =>
         {
-            and_next(session, thread, failed(thread, message))
+            vec![failed(thread, message, now)]
         }
         Some(_) | None => Vec::new(),
     }
 }
 
 /// The latest turn failed, and no runner said so.
-fn failed(thread: &Thread, message: &str) -> Event {
+fn failed(thread: &Thread, message: &str, now: UnixMillis) -> Event {
     let message = message.to_owned();
     ended(
         thread,
         Settled::Errored { message, content: None },
         ReportSequence::ZERO,
+        now,
     )
 }
 
-fn ended(thread: &Thread, outcome: Settled, report: ReportSequence) -> Event {
+fn ended(thread: &Thread, outcome: Settled, report: ReportSequence, now: UnixMillis) -> Event {
     Event::Thread(
         thread.id,
         ThreadEvent::TurnEnded {
             turn: thread.turn.number(),
             generation: thread.generation,
             outcome,
-            usage: thread.usage,
+            usage: budget::at_turn_end(thread, &thread.usage, now),
             output: None,
             report,
         },

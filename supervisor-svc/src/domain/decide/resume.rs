@@ -2,7 +2,7 @@
 
 use crate::domain::{
     actor::Caller,
-    authority,
+    authority, budget,
     event::{Event, Resumed, ThreadEvent},
     ids::ThreadId,
     limits,
@@ -10,12 +10,18 @@ use crate::domain::{
     session::Session,
     settings::SlotRelease,
     status::Status,
+    time::UnixMillis,
 };
 
 /// The thread gets its recorded role and rights, narrowed by what its parent may grant now. Descendants stay closed; a thread
 /// that is not closed stays as it is. One whose spawn was never approved does not come back: that would be a way around the
 /// approval.
-pub(super) fn resume(session: &Session, caller: &Caller, target: ThreadId) -> Result<Vec<Event>, Refusal> {
+pub(super) fn resume(
+    session: &Session,
+    caller: &Caller,
+    target: ThreadId,
+    now: UnixMillis,
+) -> Result<Vec<Event>, Refusal> {
     let thread = authority::authorize(session, caller, "ResumeAgent", target)?;
     let Status::Shutdown { before, .. } = &thread.status else {
         return Ok(Vec::new());
@@ -30,7 +36,8 @@ pub(super) fn resume(session: &Session, caller: &Caller, target: ThreadId) -> Re
     };
     super::may_start_in(session, parent)?;
     limits::child_depth(session, parent)?;
-    limits::room_to_open(session)?;
+    let mut events = super::evict::make_room(session, parent.id, now)?;
+    budget::carve(session, parent.id, Some(thread), &thread.budget).map_err(Refusal::OverBudget)?;
     // Where settled threads hold slots, an open one needs a slot from the start.
     if session.settings.slot_release == SlotRelease::Close && !limits::slot_for_newcomer(session) {
         return Err(limits::no_slot(session));
@@ -39,7 +46,7 @@ pub(super) fn resume(session: &Session, caller: &Caller, target: ThreadId) -> Re
         tool_policy::Inheritance::Attenuate => &parent.grant,
         tool_policy::Inheritance::Ceiling => &session.ceiling,
     };
-    Ok(vec![Event::Thread(
+    events.push(Event::Thread(
         target,
         ThreadEvent::Resumed(Box::new(Resumed {
             generation: thread.generation.next(),
@@ -48,5 +55,6 @@ pub(super) fn resume(session: &Session, caller: &Caller, target: ThreadId) -> Re
             grant: thread.grant.intersect(source),
             sandbox: thread.sandbox.min(parent.sandbox),
         })),
-    )])
+    ));
+    Ok(events)
 }

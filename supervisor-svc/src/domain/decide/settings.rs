@@ -1,12 +1,31 @@
 //! Changing what binds a session.
 
 use crate::domain::{
-    event::{Event, SettingsChange},
+    command::SettingsUpdate,
+    event::{Event, SessionEvent, SettingsChange},
     refusal::Refusal,
     session::Session,
 };
 
-pub(super) fn update(session: &Session, change: &SettingsChange) -> Result<Vec<Event>, Refusal> {
-    let _ = (session, change);
-    Ok(Vec::new())
+/// One record of what really changes; nothing if nothing does. What follows, such as the end of a pause, follows by itself.
+pub(super) fn update(session: &Session, update: &SettingsUpdate) -> Result<Vec<Event>, Refusal> {
+    if session.closed {
+        return Err(Refusal::SessionClosed);
+    }
+    let (present, wanted) = (&session.settings, &update.change);
+    let limits = update.limits.over(present.limits);
+    let change = SettingsChange {
+        mode: wanted.mode.filter(|mode| *mode != present.mode),
+        limits: (limits != present.limits).then_some(limits),
+        budget: wanted.budget.filter(|budget| *budget != present.budget),
+        paused: wanted.paused.filter(|paused| *paused != session.paused),
+        orchestration: wanted
+            .orchestration
+            .filter(|orchestration| *orchestration != present.orchestration),
+        webhooks: wanted.webhooks.clone().filter(|webhooks| *webhooks != present.webhooks),
+    };
+    if change == SettingsChange::default() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Event::Session(SessionEvent::Updated(Box::new(change)))])
 }

@@ -8,7 +8,7 @@ use tool_policy::Rights;
 use crate::domain::{
     actor::Caller,
     approval::{self, APPROVAL_TIMEOUT},
-    authority,
+    authority, budget,
     command::Spawn,
     event::{ApprovalKind, Event, Spawned, ThreadEvent},
     ids::ThreadId,
@@ -156,7 +156,9 @@ pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Resul
         alias: &spawn.spawned.alias,
     };
     let parent = admit(session, &wanted)?;
-    limits::room_for_one(session)?;
+    limits::total(session)?;
+    let mut events = super::evict::make_room(session, parent.id, now)?;
+    budget::carve(session, parent.id, None, &spawn.spawned.budget).map_err(Refusal::OverBudget)?;
     let caller = spawn.caller.thread().and_then(|id| session.thread(id));
     let asking = caller.filter(|caller| approval::is_needed(session, caller));
     let first_status = match (asking, limits::slot_for_newcomer(session), spawn.on_limit) {
@@ -182,11 +184,14 @@ pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Resul
         deadline: now.plus(APPROVAL_TIMEOUT),
         edge: None,
     });
-    Ok([ThreadEvent::Spawned(Arc::new(spawned))]
-        .into_iter()
-        .chain(request)
-        .map(|event| Event::Thread(spawn.id, event))
-        .collect())
+    let spawned = [ThreadEvent::Spawned(Arc::new(spawned))];
+    events.extend(
+        spawned
+            .into_iter()
+            .chain(request)
+            .map(|event| Event::Thread(spawn.id, event)),
+    );
+    Ok(events)
 }
 
 /// Which edges the child may manage: what its template declares, narrowed by its spawn. What a thread spawns is bound by

@@ -1,0 +1,26 @@
+//! The turn that an orchestrator gets by itself.
+
+use crate::domain::{
+    actor::Actor,
+    content::ContentRef,
+    event::{Event, ThreadEvent},
+    ids::ThreadId,
+    orchestration,
+    session::Session,
+};
+
+/// Gives an orchestrator its next turn; nothing if it is not due one any more.
+pub(super) fn next_turn(session: &Session, id: ThreadId, input: &ContentRef) -> Vec<Event> {
+    let Some(thread) = session
+        .thread(id)
+        .filter(|thread| orchestration::is_due(session, thread))
+    else {
+        return Vec::new();
+    };
+    let queued = ThreadEvent::InputQueued {
+        number: thread.last_input.next(),
+        input: input.clone(),
+        from: Actor::Service,
+    };
+    vec![Event::Thread(id, queued), Event::Thread(id, ThreadEvent::Admitted)]
+}

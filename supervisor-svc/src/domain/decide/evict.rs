@@ -1,0 +1,77 @@
+//! Making room for one thread more where as many are open as may be: the oldest that nobody needs open is closed.
+
+use std::sync::Arc;
+
+use crate::domain::{
+    event::{CloseCause, Event},
+    ids::ThreadId,
+    limits,
+    mail::Body,
+    refusal::Refusal,
+    session::{CASCADE_DEADLINE, Session},
+    settings::WakePolicy,
+    thread::Thread,
+    time::UnixMillis,
+};
+
+use super::close::{self, NewFence};
+
+/// The fences that make room for a child of `parent`; none where there is room. Looks at every thread, but only at the
+/// limit.
+///
+/// # Errors
+/// [`Refusal::OpenLimit`] if too few can be closed.
+pub(super) fn make_room(session: &Session, parent: ThreadId, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
+    let excess = limits::open_excess(session);
+    if excess == 0 {
+        return Ok(Vec::new());
+    }
+    let mut dispensable: Vec<&Arc<Thread>> = session
+        .in_spawn_order()
+        .filter(|thread| thread.id != parent && is_dispensable(session, thread))
+        .collect();
+    if dispensable.len() < excess {
+        return Err(limits::no_room(session));
+    }
+    dispensable.sort_by_key(|thread| thread.status_sequence);
+    let reason = format!(
+        "EVICTED: it had settled, and the session may have {} open agents; ResumeAgent opens it again",
+        session.settings.limits.max_open_threads
+    );
+    let fence = NewFence {
+        reason: &reason,
+        cause: CloseCause::Eviction,
+        deadline: now.plus(CASCADE_DEADLINE),
+        policy: None,
+    };
+    Ok(dispensable
+        .into_iter()
+        .take(excess)
+        .map(|thread| close::fenced(thread, &fence))
+        .collect())
+}
+
+/// Settled, without open children, with nothing that will wake it, and its parent knows how it settled. Never the root.
+fn is_dispensable(session: &Session, thread: &Thread) -> bool {
+    let Some(parent) = thread.spawned.parent.and_then(|parent| session.thread(parent)) else {
+        return false;
+    };
+    let kind = thread.status.kind();
+    let is_woken_by_mail = !thread.mail.is_empty() && thread.spawned.wake_policy != WakePolicy::None;
+    kind.is_settled()
+        && kind.is_open()
+        && thread.open_children == 0
+        && thread.pending_inputs.is_empty()
+        && !is_woken_by_mail
+        && !session.is_closing(thread.id)
+        && is_delivered(parent, thread.id)
+}
+
+/// Whether the parent has acknowledged how the child settled. A client that executes its root itself reads the log.
+fn is_delivered(parent: &Thread, child: ThreadId) -> bool {
+    parent.spawned.client_owned
+        || !parent
+            .mail
+            .values()
+            .any(|letter| matches!(&letter.body, Body::Settled { child: of, .. } if *of == child))
+}

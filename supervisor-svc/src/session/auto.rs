@@ -1,0 +1,55 @@
+//! Giving orchestrators the turns that they are due by themselves: a thin reading of [`orchestration::due`] after each append
+//! and wherever the actor computes anew what is owed.
+
+use bytes::Bytes;
+use prost::Message as _;
+use troupe_proto::supervisor::v1 as pb;
+
+use super::{actor::Actor, dispatch::digest};
+use crate::{
+    domain::{
+        command::Command,
+        content::{ContentRef, preview},
+        orchestration,
+    },
+    store::Content,
+};
+
+impl Actor {
+    pub(super) fn keep_orchestrating(&mut self) {
+        for thread in orchestration::due(&self.session) {
+            let content = input();
+            let input = ContentRef {
+                digest: content.digest,
+                size: content.bytes.len() as u64,
+                preview: preview(orchestration::AUTO_TURN),
+            };
+            self.own.push_back(Command::AutoTurn { thread, input });
+        }
+    }
+}
+
+/// The content that a command of the actor's own brings along.
+pub(super) fn contents_of(command: &Command) -> Vec<Content> {
+    if matches!(command, Command::AutoTurn { .. }) {
+        vec![input()]
+    } else {
+        Vec::new()
+    }
+}
+
+/// What the orchestrator is told, as every input is stored.
+fn input() -> Content {
+    let text = pb::InputItem {
+        item: Some(pb::input_item::Item::Text(orchestration::AUTO_TURN.to_owned())),
+    };
+    let input = pb::Input {
+        items: vec![text],
+        ..pb::Input::default()
+    };
+    let bytes = Bytes::from(input.encode_to_vec());
+    Content {
+        digest: digest(&bytes),
+        bytes,
+    }
+}

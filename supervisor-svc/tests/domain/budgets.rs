@@ -1,0 +1,612 @@
+//! Budgets: what is carved and reserved, the hard stop, and going on after it.
+
+use std::time::Duration;
+
+use proptest::{collection::vec, option, prelude::*};
+use supervisor_svc::domain::{
+    actor::Caller,
+    budget::{self, Resource},
+    command::{Command, SettingsUpdate},
+    decide::tick,
+    event::{ConditionKind, Event, Recorded, SettingsChange, ThreadEvent},
+    evolve::evolve,
+    ids::{Generation, ThreadId},
+    session::Session,
+    settings::{Budget, Limits, OnLimit, Settings, Usage},
+    status::StatusKind::{self, Completed, Interrupted, PendingInit, Queued, Running},
+    time::UnixMillis,
+};
+
+use crate::world::{World, client_root, close, operator, resume, send, send_with, settings, settled};
+
+const NOTHING: [&str; 0] = [];
+
+fn tokens(amount: u64) -> Budget {
+    Budget {
+        tokens: Some(amount),
+        ..Budget::default()
+    }
+}
+
+fn turns(amount: u32) -> Budget {
+    Budget {
+        turns: Some(amount),
+        ..Budget::default()
+    }
+}
+
+fn millis(amount: u64) -> Budget {
+    Budget {
+        wall_time: Some(Duration::from_millis(amount)),
+        ..Budget::default()
+    }
+}
+
+/// A session that may spend this, with so many slots.
+fn bounded(budget: Budget, max_threads: u32) -> World {
+    let limits = Limits {
+        max_threads,
+        ..Limits::default()
+    };
+    let settings = Settings {
+        budget,
+        limits,
+        ..settings()
+    };
+    let mut root = client_root();
+    root.budget = budget;
+    World::open(settings, root)
+}
+
+fn spawn_with(world: &mut World, parent: ThreadId, budget: Budget) -> Command {
+    let mut spawn = world.wanted(parent);
+    spawn.spawned.budget = budget;
+    Command::Spawn(Box::new(spawn))
+}
+
+/// Spawns a thread with a budget, and its turn runs.
+fn running_with(world: &mut World, parent: ThreadId, budget: Budget) -> ThreadId {
+    let mut spawn = world.wanted(parent);
+    spawn.spawned.budget = budget;
+    let id = world.spawn_as(spawn);
+    world.begin(id);
+    id
+}
+
+/// The runner of the present attempt says that it has used so many tokens.
+fn used(world: &World, id: ThreadId, amount: u64) -> Command {
+    Command::RecordUsage {
+        thread: id,
+        generation: world.thread(id).generation,
+        usage: usage(amount),
+    }
+}
+
+fn usage(amount: u64) -> Usage {
+    Usage {
+        input_tokens: amount,
+        ..Usage::default()
+    }
+}
+
+fn give(caller: Caller, target: ThreadId, budget: Budget) -> Command {
+    Command::UpdateBudget { caller, target, budget }
+}
+
+fn reason(world: &World, id: ThreadId) -> Option<&str> {
+    let condition = world.thread(id).conditions.get(&ConditionKind::BudgetExhausted);
+    condition.map(|(_, reason)| reason.as_str())
+}
+
+fn is_spent(id: ThreadId, what: &str) -> String {
+    format!("the budget of agent {id} is spent ({what}); raise it with UpdateThreadBudget")
+}
+
+// ---- carving ----
+
+#[test]
+fn a_budget_is_carved_from_what_is_left_above() {
+    let mut world = bounded(tokens(1_000), 9);
+    let root = world.root();
+    let lead = running_with(&mut world, root, tokens(600));
+    let second = spawn_with(&mut world, root, tokens(500));
+    assert_eq!(
+        world.refusal(&second),
+        format!(
+            "budget.tokens 500 is more than agent {root} has left: of 1000, 0 are spent and 600 reserved; ask for at most \
+             400, leave it out to share that budget, or raise that budget with UpdateThreadBudget"
+        )
+    );
+    // What is spent of a reservation is not reserved any more.
+    world.run(&used(&world, lead, 250));
+    let second = spawn_with(&mut world, root, tokens(401));
+    assert!(
+        world
+            .refusal(&second)
+            .contains("of 1000, 250 are spent and 350 reserved; ask for at most 400")
+    );
+    let third = spawn_with(&mut world, root, tokens(400));
+    world.run(&third);
+
+    // Closing settles: what was not spent is free again.
+    world.close(lead);
+    let fourth = spawn_with(&mut world, root, tokens(350));
+    world.run(&fourth);
+}
+
+#[test]
+fn the_nearest_bound_of_each_resource_counts() {
+    let mut world = bounded(turns(5), 9);
+    let root = world.root();
+    let lead = running_with(&mut world, root, tokens(100));
+    let both = Budget {
+        tokens: Some(60),
+        turns: Some(4),
+        wall_time: Some(Duration::from_secs(9)),
+    };
+    let helper = spawn_with(&mut world, lead, both);
+    world.run(&helper);
+    for (budget, field) in [(tokens(41), "budget.tokens 41"), (turns(2), "budget.turns 2")] {
+        let more = spawn_with(&mut world, lead, budget);
+        assert!(world.refusal(&more).starts_with(field));
+    }
+    let shares = spawn_with(&mut world, lead, Budget::default());
+    world.run(&shares);
+}
+
+#[test]
+fn a_closed_thread_comes_back_if_what_it_has_left_still_fits() {
+    let mut world = bounded(tokens(100), 9);
+    let root = world.root();
+    let first = running_with(&mut world, root, tokens(80));
+    world.run(&used(&world, first, 30));
+    world.close(first);
+    let second = spawn_with(&mut world, root, tokens(30));
+    world.run(&second);
+    assert!(
+        world
+            .refusal(&resume(operator(), first))
+            .contains("budget.tokens 80 is more than")
+    );
+    world.run(&give(operator(), root, tokens(110)));
+    assert_eq!(world.run(&resume(operator(), first)), ["ThreadResumed"]);
+}
+
+#[test]
+fn only_those_above_give_more() {
+    let mut world = bounded(tokens(100), 9);
+    let root = world.root();
+    let lead = running_with(&mut world, root, tokens(50));
+    let helper = running_with(&mut world, lead, tokens(20));
+    let (by_lead, by_helper) = (world.caller(lead), world.caller(helper));
+    for more in [tokens(21), Budget::default()] {
+        assert_eq!(
+            world.refusal(&give(by_helper.clone(), helper, more)),
+            format!("agent {helper} may lower its own budget only; its parent or an operator can raise it")
+        );
+    }
+    assert_eq!(world.run(&give(by_helper, helper, tokens(10))), ["BudgetUpdated"]);
+    assert_eq!(world.run(&give(by_lead.clone(), helper, tokens(50))), ["BudgetUpdated"]);
+    assert_eq!(world.run(&give(by_lead.clone(), helper, tokens(50))), NOTHING);
+    assert!(
+        world
+            .refusal(&give(by_lead, helper, tokens(51)))
+            .contains("ask for at most 50")
+    );
+    world.close(helper);
+    assert_eq!(
+        world.refusal(&give(operator(), helper, tokens(1))),
+        format!("agent with id {helper} is closed")
+    );
+}
+
+#[test]
+fn the_sessions_budget_is_the_roots() {
+    let mut world = bounded(tokens(100), 9);
+    let root = world.root();
+    assert_eq!(world.run(&give(operator(), root, tokens(200))), ["BudgetUpdated"]);
+    assert_eq!(world.session.settings.budget, tokens(200));
+    let update = SettingsUpdate {
+        change: SettingsChange {
+            budget: Some(tokens(300)),
+            ..SettingsChange::default()
+        },
+        ..SettingsUpdate::default()
+    };
+    assert_eq!(world.run(&Command::UpdateSession(Box::new(update))), ["SessionUpdated"]);
+    assert_eq!(world.thread(root).budget, tokens(300));
+    assert_eq!(World::replay(&world.log), world.session);
+}
+
+// ---- the hard stop ----
+
+#[test]
+fn a_spent_budget_stops_the_subtree_and_nobody_else() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let lead = running_with(&mut world, root, tokens(100));
+    let helper = world.spawn_running(lead);
+    let other = world.spawn_running(root);
+    assert_eq!(world.run(&used(&world, lead, 60)), ["UsageRecorded"]);
+    assert_eq!(
+        world.run(&used(&world, helper, 40)),
+        [
+            "UsageRecorded",
+            "ConditionChanged",
+            "InterruptRequested",
+            "InterruptRequested"
+        ]
+    );
+    assert_eq!(reason(&world, lead), Some("tokens 100 of 100"));
+    assert!(world.thread(lead).interrupt.is_some() && world.thread(helper).interrupt.is_some());
+    assert!(world.thread(other).interrupt.is_none());
+
+    for target in [lead, helper] {
+        assert_eq!(world.refusal(&send(operator(), target)), is_spent(lead, "tokens"));
+    }
+    let spawn = spawn_with(&mut world, lead, Budget::default());
+    assert_eq!(world.refusal(&spawn), is_spent(lead, "tokens"));
+    world.run(&send(operator(), other));
+
+    // What is in flight overshoots; the mark stays as it was.
+    assert_eq!(world.run(&used(&world, helper, 70)), ["UsageRecorded"]);
+    assert_eq!(world.end(helper, settled(Interrupted)), ["TurnEnded"]);
+    assert_eq!(world.thread(lead).subtree_usage.tokens(), 140);
+    assert!(world.status(lead).is_open(), "nothing is closed");
+}
+
+#[test]
+fn who_waits_for_a_turn_is_settled_at_once() {
+    let mut world = bounded(tokens(10), 2);
+    let root = world.root();
+    let runs = world.spawn_running(root);
+    let starts = world.spawn(root);
+    let waits = world.enqueue(root);
+    world.run(&used(&world, runs, 10));
+    assert!(world.thread(runs).interrupt.is_some());
+    for id in [starts, waits] {
+        assert_eq!(world.status(id), Interrupted);
+        assert_eq!(world.waiting_inputs(id), [1], "its input is not lost");
+    }
+    world.run(&give(operator(), root, tokens(100)));
+    assert_eq!(world.status(waits), Interrupted, "it waits for its next input");
+    world.run(&send(operator(), waits));
+    assert_eq!(
+        (world.status(waits), world.waiting_inputs(waits)),
+        (PendingInit, vec![1, 2])
+    );
+}
+
+#[test]
+fn a_thread_with_one_turn_has_one() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let id = running_with(&mut world, root, turns(1));
+    assert_eq!(world.end(id, settled(Completed)), ["TurnEnded", "ConditionChanged"]);
+    assert_eq!(reason(&world, id), Some("turns 1 of 1"));
+    assert_eq!(world.refusal(&send(operator(), id)), is_spent(id, "turns"));
+
+    assert_eq!(
+        world.run(&give(operator(), id, turns(2))),
+        ["BudgetUpdated", "ConditionChanged"]
+    );
+    assert_eq!(reason(&world, id), None);
+    world.run(&send(operator(), id));
+    world.begin(id);
+    assert_eq!(world.end(id, settled(Completed)), ["TurnEnded", "ConditionChanged"]);
+}
+
+#[test]
+fn input_that_waited_for_the_end_of_a_stopped_turn_goes_on_when_there_is_room() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let id = running_with(&mut world, root, tokens(10));
+    world.run(&send(operator(), id));
+    world.run(&used(&world, id, 10));
+    assert_eq!(world.end(id, settled(Interrupted)), ["TurnEnded"]);
+    assert_eq!(
+        world.run(&give(operator(), id, tokens(50))),
+        ["BudgetUpdated", "ConditionChanged", "ThreadAdmitted"]
+    );
+    assert_eq!(world.waiting_inputs(id), [2]);
+}
+
+#[test]
+fn a_budget_below_what_is_spent_stops_at_once() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let id = world.spawn_running(root);
+    world.run(&used(&world, id, 50));
+    assert_eq!(
+        world.run(&give(operator(), id, tokens(40))),
+        ["BudgetUpdated", "ConditionChanged", "InterruptRequested"]
+    );
+    assert_eq!(reason(&world, id), Some("tokens 50 of 40"));
+}
+
+// ---- usage ----
+
+#[test]
+fn usage_that_tells_nothing_new_is_void() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let id = world.spawn_running(root);
+    world.run(&used(&world, id, 50));
+    let late = Command::RecordUsage {
+        thread: id,
+        generation: Generation::new(0),
+        usage: usage(90),
+    };
+    for command in [used(&world, id, 50), used(&world, id, 49), late, used(&world, root, 90)] {
+        assert_eq!(world.run(&command), NOTHING, "{command:?}");
+    }
+    // The end of the turn says less than telemetry did: what is known stays known.
+    world.end(id, settled(Completed));
+    assert_eq!(world.thread(id).usage.input_tokens, 50);
+    assert_eq!(world.thread(id).usage.turns, 1);
+    assert_eq!(world.run(&used(&world, id, 90)), NOTHING, "no turn runs");
+}
+
+#[test]
+fn telemetry_is_written_down_when_it_spends_a_budget_or_is_old() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let lead = running_with(&mut world, root, tokens(100));
+    let id = world.spawn_running(lead);
+    let (session, generation, begun) = (&world.session, world.thread(id).generation, world.thread(id).metered);
+    let is_due =
+        |amount, after: Duration| budget::is_checkpoint_due(session, id, generation, &usage(amount), begun.plus(after));
+    let soon = Duration::from_secs(1);
+    assert!(!is_due(99, soon));
+    assert!(is_due(100, soon));
+    assert!(is_due(1, budget::CHECKPOINT));
+    assert!(!is_due(0, budget::CHECKPOINT), "there is nothing new");
+    assert!(!budget::is_checkpoint_due(
+        session,
+        id,
+        generation.next(),
+        &usage(100),
+        begun.plus(soon)
+    ));
+}
+
+// ---- time ----
+
+#[test]
+fn turns_that_run_side_by_side_spend_time_together() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let lead = running_with(&mut world, root, millis(1_000));
+    let begun = world.thread(lead).metered;
+    assert_eq!(tick::next(&world.session), Some(begun.plus(Duration::from_secs(1))));
+    let helper = world.spawn_running(lead);
+    let later = world.thread(helper).metered.since(begun);
+    // The one alone for a while, then both: (begun + (begun + later) + 1 s) / 2.
+    let expected = UnixMillis::new((2 * begun.get() + u64::try_from(later.as_millis()).unwrap() + 1_000).div_ceil(2));
+    assert_eq!(tick::next(&world.session), Some(expected));
+    world.spawn_running(root);
+    assert_eq!(tick::next(&world.session), Some(expected), "others cost it nothing");
+}
+
+#[test]
+fn turns_are_stopped_when_their_time_is_over() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let lead = running_with(&mut world, root, millis(100));
+    world.spawn_running(lead);
+    let stopped = loop {
+        let events = world.run(&Command::Tick);
+        if !events.is_empty() {
+            break events;
+        }
+        assert!(world.thread(lead).subtree_usage.wall_time < Duration::from_millis(100));
+    };
+    assert_eq!(
+        stopped,
+        [
+            "UsageRecorded",
+            "UsageRecorded",
+            "ConditionChanged",
+            "InterruptRequested",
+            "InterruptRequested"
+        ]
+    );
+    assert!(world.thread(lead).subtree_usage.wall_time >= Duration::from_millis(100));
+    assert_eq!(tick::next(&world.session), None, "they are being stopped");
+    assert_eq!(world.run(&Command::Tick), NOTHING);
+}
+
+#[test]
+fn time_counts_once_however_often_it_is_written_down() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let id = world.spawn_running(root);
+    let begun = world.thread(id).metered;
+    for amount in 1..5 {
+        world.run(&used(&world, id, amount));
+    }
+    world.end(id, settled(Completed));
+    let ran = world.session.updated.since(begun);
+    assert_eq!(world.thread(id).usage.wall_time, ran);
+    assert_eq!(world.session.usage().wall_time, ran);
+
+    // The time of a turn that is lost with its attempt was spent all the same.
+    world.run(&send(operator(), id));
+    world.begin(id);
+    let begun = world.thread(id).metered;
+    world.close(id);
+    let lost = world.session.usage().wall_time.checked_sub(ran).unwrap();
+    assert!(!lost.is_zero() && lost <= world.session.updated.since(begun));
+}
+
+// ---- whatever happens ----
+
+/// A number that stands for a thread: the nth modulo how many there are.
+type Nth = u8;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Spawn { parent: Nth, budget: Budget },
+    Advance(Nth),
+    Use { target: Nth, amount: u64 },
+    Send(Nth),
+    Raise { target: Nth, by: u32 },
+    Close(Nth),
+    Resume(Nth),
+    Pause(bool),
+    Tick,
+}
+
+fn budgets() -> impl Strategy<Value = Budget> {
+    (
+        option::weighted(0.6, 1..200_u64),
+        option::weighted(0.3, 1..4_u32),
+        option::weighted(0.3, 1..300_u64),
+    )
+        .prop_map(|(tokens, turns, wall_time)| Budget {
+            tokens,
+            turns,
+            wall_time: wall_time.map(Duration::from_millis),
+        })
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let nth = any::<Nth>;
+    prop_oneof![
+        5 => (nth(), budgets()).prop_map(|(parent, budget)| Op::Spawn { parent, budget }),
+        12 => nth().prop_map(Op::Advance),
+        5 => (nth(), 1..120_u64).prop_map(|(target, amount)| Op::Use { target, amount }),
+        3 => nth().prop_map(Op::Send),
+        2 => (nth(), 1..100_u32).prop_map(|(target, by)| Op::Raise { target, by }),
+        1 => nth().prop_map(Op::Close),
+        1 => nth().prop_map(Op::Resume),
+        1 => any::<bool>().prop_map(Op::Pause),
+        2 => Just(Op::Tick),
+    ]
+}
+
+/// More of everything that is bounded.
+fn raised(budget: Budget, by: u32) -> Budget {
+    Budget {
+        tokens: budget.tokens.map(|tokens| tokens + u64::from(by)),
+        turns: budget.turns.map(|turns| turns + by % 3),
+        wall_time: budget.wall_time.map(|span| span + Duration::from_millis(u64::from(by))),
+    }
+}
+
+fn happen(world: &mut World, op: &Op) {
+    let command = match op {
+        Op::Spawn { parent, budget } => {
+            let mut spawn = world.wanted(world.nth(*parent).id);
+            spawn.spawned.budget = *budget;
+            spawn.on_limit = OnLimit::Queue;
+            Command::Spawn(Box::new(spawn))
+        }
+        Op::Advance(target) => {
+            let id = world.nth(*target).id;
+            world.advance(id);
+            return;
+        }
+        Op::Use { target, amount } => {
+            let thread = world.nth(*target);
+            used(world, thread.id, thread.usage.input_tokens + amount)
+        }
+        Op::Send(target) => send_with(operator(), world.nth(*target).id, false, OnLimit::Queue),
+        Op::Raise { target, by } => {
+            let thread = world.nth(*target);
+            give(operator(), thread.id, raised(thread.budget, *by))
+        }
+        Op::Close(target) => {
+            let thread = world.nth(*target);
+            if thread.spawned.parent.is_some() && thread.status.kind().is_open() {
+                let id = thread.id;
+                world.run(&close(operator(), id));
+                world.wind_down();
+            }
+            return;
+        }
+        Op::Resume(target) => resume(operator(), world.nth(*target).id),
+        Op::Pause(paused) => {
+            world.pause(*paused);
+            return;
+        }
+        Op::Tick => Command::Tick,
+    };
+    // A refusal is an answer like any other.
+    let _ = world.carry_out(&command);
+}
+
+/// Nobody ever spent less than before.
+fn usage_never_decreases(before: &Session, after: &Session) {
+    for earlier in before.in_spawn_order() {
+        let (earlier, now) = (earlier.subtree_usage, after.thread(earlier.id).unwrap().subtree_usage);
+        let grown = now.since(earlier);
+        assert_eq!(earlier.plus(grown), now, "it shrank from {earlier:?}");
+    }
+}
+
+/// As long as budgets are only raised, what is reserved fits into what it was carved from.
+fn reservations_fit(session: &Session) {
+    for thread in session.budgeted() {
+        for resource in Resource::ALL {
+            if let Some(bound) = resource.bound(&thread.budget) {
+                let reserved = budget::reserved(session, thread.id, resource, None);
+                assert!(reserved <= bound, "{reserved} of {bound} {resource:?} are promised");
+            }
+        }
+    }
+}
+
+/// Where a budget is spent, nothing is spawned, woken, admitted or handed out.
+fn nothing_starts_without_a_budget(before: &Session, appended: &[Recorded]) {
+    let mut state = before.clone();
+    for recorded in appended {
+        if let Event::Thread(id, event) = &recorded.event {
+            let starts_in = match event {
+                ThreadEvent::Spawned(spawned) => spawned.parent,
+                ThreadEvent::InputQueued { .. } | ThreadEvent::Admitted | ThreadEvent::TurnDispatched { .. } => {
+                    Some(*id)
+                }
+                _ => None,
+            };
+            let spent = starts_in.and_then(|id| budget::exhausted_over(&state, id));
+            assert!(spent.is_none(), "{event:?} below a spent budget");
+        }
+        evolve(&mut state, recorded);
+    }
+}
+
+proptest! {
+    #[test]
+    fn budgets_hold_in_every_history(session_may in budgets(), script in vec(ops(), 0..80)) {
+        let mut world = bounded(session_may, 3);
+        for op in &script {
+            let (before, from) = (world.session.clone(), world.log.len());
+            happen(&mut world, op);
+            usage_never_decreases(&before, &world.session);
+            reservations_fit(&world.session);
+            nothing_starts_without_a_budget(&before, &world.log[from..]);
+        }
+        prop_assert!(World::replay(&world.log) == world.session);
+    }
+
+    #[test]
+    fn spending_a_budget_leaves_nobody_at_work(amount in 1..50_u64, threads in 1..6_usize) {
+        let mut world = bounded(tokens(amount), 3);
+        let root = world.root();
+        let ids: Vec<ThreadId> = (0..threads)
+            .map(|_| {
+                let mut spawn = world.wanted(root);
+                spawn.on_limit = OnLimit::Queue;
+                world.spawn_as(spawn)
+            })
+            .collect();
+        world.begin(ids[0]);
+        world.run(&used(&world, ids[0], amount));
+        while ids.iter().any(|id| world.advance(*id)) {}
+        for id in ids {
+            let kind: StatusKind = world.status(id);
+            prop_assert!(!matches!(kind, Queued | PendingInit | Running), "{id} is {kind}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Eviction: where as many threads are open as may be, the oldest that nobody needs open makes room.
+
+use supervisor_svc::domain::{
+    command::Command,
+    event::{CloseCause, Event, SettingsChange, ThreadEvent},
+    ids::ThreadId,
+    settings::{Limits, Settings, WakePolicy},
+    status::{
+        Status,
+        StatusKind::{Completed, Interrupted, Shutdown},
+    },
+};
+
+use crate::world::{World, client_root, interrupt, operator, resume, settings, settled};
+
+const NO_ROOM: &str = "open agent thread limit reached (max 3); close agents that are done";
+
+/// A session with room for the root and two more.
+fn crowded() -> World {
+    let limits = Limits {
+        max_open_threads: 3,
+        ..Limits::default()
+    };
+    World::open(Settings { limits, ..settings() }, client_root())
+}
+
+fn done(world: &mut World, parent: ThreadId) -> ThreadId {
+    let id = world.spawn_running(parent);
+    world.end(id, settled(Completed));
+    id
+}
+
+fn one_more(world: &mut World) -> Command {
+    let root = world.root();
+    Command::Spawn(Box::new(world.wanted(root)))
+}
+
+fn is_evicted(world: &World, id: ThreadId) -> bool {
+    let fence = world.thread(id).fence.as_ref();
+    fence.is_some_and(|fence| fence.cause == CloseCause::Eviction)
+}
+
+#[test]
+fn the_oldest_that_settled_makes_room() {
+    let mut world = crowded();
+    let root = world.root();
+    let (first, second) = (world.spawn_running(root), world.spawn_running(root));
+    // The order of settling counts, not that of spawning.
+    world.end(second, settled(Completed));
+    world.end(first, settled(Completed));
+    let spawn = one_more(&mut world);
+    assert_eq!(world.run(&spawn), ["CloseRequested", "ThreadSpawned"]);
+    assert!(is_evicted(&world, second) && !is_evicted(&world, first));
+
+    // It is on its way out: the next one needs another to go.
+    let spawn = one_more(&mut world);
+    assert_eq!(world.run(&spawn), ["CloseRequested", "ThreadSpawned"]);
+    assert!(is_evicted(&world, first));
+    let spawn = one_more(&mut world);
+    assert_eq!(world.refusal(&spawn), NO_ROOM, "the rest is at work");
+
+    world.wind_down();
+    let Status::Shutdown { reason, .. } = &world.thread(second).status else {
+        panic!("it is closed");
+    };
+    assert_eq!(
+        reason,
+        "EVICTED: it had settled, and the session may have 3 open agents; ResumeAgent opens it again"
+    );
+}
+
+#[test]
+fn who_was_evicted_comes_back_and_makes_another_go() {
+    let mut world = crowded();
+    let root = world.root();
+    let first = done(&mut world, root);
+    let second = done(&mut world, root);
+    let spawn = one_more(&mut world);
+    world.run(&spawn);
+    world.wind_down();
+    assert_eq!(world.status(first), Shutdown);
+    assert_eq!(
+        world.run(&resume(operator(), first)),
+        ["CloseRequested", "ThreadResumed"]
+    );
+    assert_eq!(world.status(first), Completed);
+    assert!(is_evicted(&world, second));
+}
+
+#[test]
+fn who_is_needed_stays() {
+    // The parent of the new one.
+    let mut world = crowded();
+    let root = world.root();
+    let parent = done(&mut world, root);
+    world.spawn(root);
+    let child = Command::Spawn(Box::new(world.wanted(parent)));
+    assert_eq!(world.refusal(&child), NO_ROOM);
+
+    // One with an open child.
+    let mut world = crowded();
+    let root = world.root();
+    let parent = world.spawn_running(root);
+    world.spawn(parent);
+    world.end(parent, settled(Completed));
+    let spawn = one_more(&mut world);
+    assert_eq!(world.refusal(&spawn), NO_ROOM);
+
+    // One with input that no turn has read.
+    let mut world = crowded();
+    let root = world.root();
+    world.spawn(root);
+    let stopped = world.spawn(root);
+    world.run(&interrupt(operator(), stopped));
+    assert_eq!(
+        (world.status(stopped), world.waiting_inputs(stopped)),
+        (Interrupted, vec![1])
+    );
+    let spawn = one_more(&mut world);
+    assert_eq!(world.refusal(&spawn), NO_ROOM);
+}
+
+#[test]
+fn who_has_mail_that_will_wake_him_stays() {
+    for (wake_policy, goes) in [(WakePolicy::None, true), (WakePolicy::OnIdle, false)] {
+        let mut world = crowded();
+        let root = world.root();
+        let mut lead = world.wanted(root);
+        lead.spawned.wake_policy = wake_policy;
+        let lead = world.spawn_as(lead);
+        world.begin(lead);
+        world.end(lead, settled(Completed));
+        let helper = world.spawn(lead);
+        world.close(helper);
+        assert!(!world.thread(lead).mail.is_empty());
+        world.spawn(root);
+        let spawn = one_more(&mut world);
+        assert_eq!(world.carry_out(&spawn).is_ok(), goes, "{wake_policy:?}");
+    }
+}
+
+#[test]
+fn how_he_settled_has_been_read() {
+    let mut world = crowded();
+    let root = world.root();
+    let lead = world.spawn_running(root);
+    let helper = done(&mut world, lead);
+    let spawn = one_more(&mut world);
+    assert_eq!(world.refusal(&spawn), NO_ROOM, "its parent does not know yet");
+
+    let letter = *world.thread(lead).mail.keys().next().unwrap();
+    world.append(Event::Thread(lead, ThreadEvent::MailAcknowledged(letter)));
+    assert_eq!(world.run(&spawn), ["CloseRequested", "ThreadSpawned"]);
+    assert!(is_evicted(&world, helper));
+}
+
+#[test]
+fn a_lower_limit_closes_as_many_as_it_takes() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let threads: Vec<ThreadId> = (0..4).map(|_| done(&mut world, root)).collect();
+    world.lawful = false;
+    let change = SettingsChange {
+        limits: Some(Limits {
+            max_open_threads: 3,
+            ..Limits::default()
+        }),
+        ..SettingsChange::default()
+    };
+    world.update(change);
+    assert_eq!(world.session.open_count(), 5, "nothing is closed for the limit alone");
+    let spawn = one_more(&mut world);
+    assert_eq!(
+        world.run(&spawn),
+        ["CloseRequested", "CloseRequested", "CloseRequested", "ThreadSpawned"]
+    );
+    assert!(threads[..3].iter().all(|id| is_evicted(&world, *id)));
+    assert!(!is_evicted(&world, threads[3]));
+}

@@ -1,0 +1,386 @@
+//! What binds a session and can change: limits, pause, mode, and automatic orchestration.
+
+use std::collections::BTreeMap;
+
+use proptest::{collection::vec, prelude::*};
+use supervisor_svc::domain::{
+    command::{Command, SettingsUpdate},
+    event::{Event, SessionEvent, SettingsChange, Spawned, ThreadEvent},
+    ids::{InputNumber, ThreadId},
+    orchestration::{due, excerpt},
+    settings::{Budget, Limits, LimitsChange, Mode, OnLimit, Orchestration, Settings, WakePolicy},
+    status::{
+        Settled,
+        StatusKind::{Completed, Errored, Interrupted, PendingInit, Queued, Running},
+    },
+};
+
+use crate::world::{World, client_root, interrupt, operator, role, send, send_with, settings, settled, text};
+
+const NOTHING: [&str; 0] = [];
+
+fn update(change: SettingsChange) -> Command {
+    Command::UpdateSession(Box::new(SettingsUpdate {
+        change,
+        ..SettingsUpdate::default()
+    }))
+}
+
+fn bound(limits: LimitsChange) -> Command {
+    Command::UpdateSession(Box::new(SettingsUpdate {
+        limits,
+        ..SettingsUpdate::default()
+    }))
+}
+
+fn pause(paused: bool) -> Command {
+    update(SettingsChange {
+        paused: Some(paused),
+        ..SettingsChange::default()
+    })
+}
+
+fn orchestrate(orchestration: Orchestration) -> Command {
+    update(SettingsChange {
+        orchestration: Some(orchestration),
+        ..SettingsChange::default()
+    })
+}
+
+// ---- changing ----
+
+#[test]
+fn what_is_so_already_is_not_recorded() {
+    let mut world = World::with_slots(2);
+    let present = SettingsChange {
+        mode: Some(Mode::Implementation),
+        budget: Some(Budget::default()),
+        paused: Some(false),
+        orchestration: Some(Orchestration::Interactive),
+        webhooks: Some(Vec::new()),
+        limits: None,
+    };
+    assert_eq!(world.run(&update(present.clone())), NOTHING);
+    let same = LimitsChange {
+        max_threads: Some(2),
+        ..LimitsChange::default()
+    };
+    assert_eq!(world.run(&bound(same)), NOTHING);
+
+    let planning = SettingsChange {
+        mode: Some(Mode::Planning),
+        ..present
+    };
+    assert_eq!(world.run(&update(planning)), ["SessionUpdated"]);
+    let Event::Session(SessionEvent::Updated(recorded)) = &world.log.last().unwrap().event else {
+        panic!("it is the last event");
+    };
+    let only_the_mode = SettingsChange {
+        mode: Some(Mode::Planning),
+        ..SettingsChange::default()
+    };
+    assert_eq!(**recorded, only_the_mode);
+    assert_eq!(world.session.settings.mode, Mode::Planning);
+}
+
+#[test]
+fn limits_change_one_by_one() {
+    let mut world = World::with_slots(2);
+    let deeper = LimitsChange {
+        max_depth: Some(5),
+        ..LimitsChange::default()
+    };
+    world.run(&bound(deeper));
+    let expected = Limits {
+        max_depth: 5,
+        max_threads: 2,
+        ..Limits::default()
+    };
+    assert_eq!(world.session.settings.limits, expected);
+}
+
+#[test]
+fn more_slots_let_the_queue_in_and_fewer_push_nobody_out() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let first = world.spawn_running(root);
+    let queue = [world.enqueue(root), world.enqueue(root)];
+    let slots = |max_threads| LimitsChange {
+        max_threads: Some(max_threads),
+        ..LimitsChange::default()
+    };
+    assert_eq!(
+        world.run(&bound(slots(3))),
+        ["SessionUpdated", "ThreadAdmitted", "ThreadAdmitted"]
+    );
+    assert!(queue.iter().all(|id| world.status(*id) == PendingInit));
+
+    // Three are at work where two may be: whose turn ends gives its slot up, even with input waiting.
+    world.lawful = false;
+    assert_eq!(world.run(&bound(slots(2))), ["SessionUpdated"]);
+    world.run(&send(operator(), first));
+    assert_eq!(world.end(first, settled(Completed)), ["TurnEnded"]);
+    world.begin(queue[0]);
+    assert_eq!(world.end(queue[0], settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+    assert_eq!(world.status(first), PendingInit);
+}
+
+#[test]
+fn a_closed_session_stays_as_it_is() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    world.close(root);
+    assert_eq!(world.refusal(&pause(true)), "the session is closed");
+}
+
+// ---- pause ----
+
+#[test]
+fn what_a_pause_held_back_goes_on() {
+    let mut world = World::with_slots(2);
+    let root = world.root();
+    let runs = world.spawn_running(root);
+    world.run(&send(operator(), runs));
+    let starts = world.spawn(root);
+    let waits = world.enqueue(root);
+    world.run(&pause(true));
+    assert_eq!(
+        world.end(runs, settled(Completed)),
+        ["TurnEnded"],
+        "running turns finish"
+    );
+    assert!(!world.advance(starts), "no turn is handed out");
+    assert_eq!((world.status(runs), world.status(waits)), (Completed, Queued));
+
+    // Who went on before the pause goes first.
+    assert_eq!(world.run(&pause(false)), ["SessionUpdated", "ThreadAdmitted"]);
+    assert_eq!((world.status(runs), world.status(waits)), (PendingInit, Queued));
+    assert!(world.advance(starts));
+}
+
+#[test]
+fn who_was_stopped_before_his_turn_waits_for_input() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    world.spawn(root);
+    let waits = world.enqueue(root);
+    world.run(&interrupt(operator(), waits));
+    world.run(&pause(true));
+    assert_eq!(world.run(&pause(false)), ["SessionUpdated"]);
+    assert_eq!(world.status(waits), Interrupted);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Spawn,
+    Send(u8),
+    Advance(u8),
+    Pause(bool),
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        2 => Just(Op::Spawn),
+        4 => any::<u8>().prop_map(Op::Send),
+        8 => any::<u8>().prop_map(Op::Advance),
+        2 => any::<bool>().prop_map(Op::Pause),
+    ]
+}
+
+/// How often each input of each thread was given to a turn.
+fn read(world: &World) -> BTreeMap<(ThreadId, InputNumber), u32> {
+    let mut read = BTreeMap::new();
+    for recorded in &world.log {
+        match &recorded.event {
+            Event::Thread(id, ThreadEvent::Spawned(spawned)) if spawned.input.is_some() => {
+                read.insert((*id, InputNumber::new(1)), 0);
+            }
+            Event::Thread(id, ThreadEvent::InputQueued { number, .. }) => {
+                read.insert((*id, *number), 0);
+            }
+            Event::Thread(id, ThreadEvent::TurnDispatched { inputs, .. }) => {
+                for number in inputs {
+                    *read.get_mut(&(*id, *number)).expect("it was queued") += 1;
+                }
+            }
+            Event::Session(_) | Event::Thread(..) => {}
+        }
+    }
+    read
+}
+
+proptest! {
+    #[test]
+    fn a_pause_loses_no_input(script in vec(ops(), 0..60)) {
+        let mut world = World::with_slots(2);
+        for op in &script {
+            match op {
+                Op::Spawn => {
+                    let root = world.root();
+                    let mut spawn = world.wanted(root);
+                    spawn.on_limit = OnLimit::Queue;
+                    let _ = world.carry_out(&Command::Spawn(Box::new(spawn)));
+                }
+                Op::Send(nth) => {
+                    let target = world.nth(*nth).id;
+                    let _ = world.carry_out(&send_with(operator(), target, false, OnLimit::Queue));
+                }
+                Op::Advance(nth) => {
+                    let id = world.nth(*nth).id;
+                    world.advance(id);
+                }
+                Op::Pause(paused) => {
+                    world.run(&pause(*paused));
+                }
+            }
+        }
+        world.run(&pause(false));
+        let ids: Vec<ThreadId> = world.session.in_spawn_order().map(|thread| thread.id).collect();
+        while ids.iter().any(|id| world.advance(*id)) {}
+        for ((id, number), times) in read(&world) {
+            prop_assert_eq!(times, 1, "input {} of {}", number, id);
+        }
+    }
+}
+
+// ---- automatic orchestration ----
+
+fn says(message: &str) -> Settled {
+    Settled::Completed {
+        message: Some(message.to_owned()),
+        content: None,
+    }
+}
+
+fn auto_turn(thread: ThreadId) -> Command {
+    Command::AutoTurn {
+        thread,
+        input: text("go on"),
+    }
+}
+
+/// A session in AUTO with an orchestrator whose turn runs.
+fn orchestrated(spawned: Spawned) -> (World, ThreadId) {
+    let settings = Settings {
+        orchestration: Orchestration::Auto,
+        ..settings()
+    };
+    let mut world = World::open(settings, client_root());
+    let root = world.root();
+    let mut spawn = world.wanted(root);
+    spawn.spawned = Spawned {
+        parent: Some(root),
+        input: Some(text("the goal")),
+        ..spawned
+    };
+    let id = world.spawn_as(spawn);
+    world.begin(id);
+    (world, id)
+}
+
+#[test]
+fn an_orchestrator_gets_one_turn_for_each_that_it_completes() {
+    let (mut world, id) = orchestrated(role("orchestrator"));
+    assert!(due(&world.session).is_empty(), "its turn runs");
+    for _ in 0..3 {
+        world.end(id, says("one step further"));
+        assert_eq!(due(&world.session), [id]);
+        assert_eq!(World::replay(&world.log), world.session, "a restart finds it so");
+        assert_eq!(world.run(&auto_turn(id)), ["InputQueued", "ThreadAdmitted"]);
+        assert_eq!(world.run(&auto_turn(id)), NOTHING, "once is enough");
+        world.begin(id);
+    }
+}
+
+#[test]
+fn the_loop_ends_by_a_mark_or_by_a_turn_that_does_not_complete() {
+    for (outcome, goes_on) in [
+        (says("done\nTROUPE_COMPLETE\n"), false),
+        (says("  TROUPE_STALLED  \nI know no way"), false),
+        (says("I shall say TROUPE_COMPLETE when it is done"), true),
+        (says(""), true),
+        (settled(Errored), false),
+        (settled(Interrupted), false),
+    ] {
+        let (mut world, id) = orchestrated(role("orchestrator"));
+        world.end(id, outcome.clone());
+        assert_eq!(due(&world.session).contains(&id), goes_on, "{outcome:?}");
+        assert_eq!(world.run(&auto_turn(id)).is_empty(), !goes_on);
+    }
+}
+
+#[test]
+fn a_mark_behind_the_excerpt_is_kept() {
+    let long = format!("{}\nTROUPE_COMPLETE", "x".repeat(100));
+    assert_eq!(excerpt(&long, 50), format!("{}\nTROUPE_COMPLETE", "x".repeat(34)));
+    assert_eq!(excerpt(&"x".repeat(100), 50), "x".repeat(50));
+    assert_eq!(excerpt("TROUPE_COMPLETE\nand more", 15), "TROUPE_COMPLETE");
+}
+
+#[test]
+fn only_an_orchestrator_and_only_in_auto() {
+    let (mut world, id) = orchestrated(role("worker"));
+    world.end(id, says("done"));
+    assert!(due(&world.session).is_empty());
+
+    let (mut world, id) = orchestrated(role("orchestrator"));
+    world.run(&orchestrate(Orchestration::Interactive));
+    world.end(id, says("more to do"));
+    assert!(due(&world.session).is_empty());
+    assert_eq!(world.run(&auto_turn(id)), NOTHING);
+    world.run(&orchestrate(Orchestration::Auto));
+    assert_eq!(due(&world.session), [id]);
+}
+
+#[test]
+fn nothing_is_pending() {
+    // Somebody below it is at work, or waits.
+    let (mut world, id) = orchestrated(role("orchestrator"));
+    let helper = world.spawn_running(id);
+    world.end(id, says("I wait for the helper"));
+    assert_eq!(world.status(helper), Running);
+    assert!(due(&world.session).is_empty());
+    world.end(helper, settled(Completed));
+    assert!(!world.thread(id).mail.is_empty());
+    assert_eq!(due(&world.session), [id], "the next turn shows how the helper settled");
+
+    // Mail that wakes it is on its way to it already.
+    let (mut world, id) = orchestrated(Spawned {
+        wake_policy: WakePolicy::OnIdle,
+        ..role("orchestrator")
+    });
+    let helper = world.spawn_running(id);
+    world.end(helper, settled(Completed));
+    world.end(id, says("let me see"));
+    assert!(due(&world.session).is_empty());
+}
+
+#[test]
+fn nothing_holds_it_back() {
+    let (mut world, id) = orchestrated(role("orchestrator"));
+    world.end(id, says("more to do"));
+    world.run(&pause(true));
+    assert!(due(&world.session).is_empty());
+    world.run(&pause(false));
+    let one_turn = Budget {
+        turns: Some(1),
+        ..Budget::default()
+    };
+    world.run(&Command::UpdateBudget {
+        caller: operator(),
+        target: id,
+        budget: one_turn,
+    });
+    assert!(due(&world.session).is_empty(), "its budget is spent");
+    world.run(&Command::UpdateBudget {
+        caller: operator(),
+        target: id,
+        budget: Budget::default(),
+    });
+    world.run(&bound(LimitsChange {
+        max_threads: Some(1),
+        ..LimitsChange::default()
+    }));
+    world.spawn(world.root());
+    assert!(due(&world.session).is_empty(), "no slot is free");
+}
