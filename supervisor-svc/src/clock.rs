@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 use crate::domain::{
-    ids::{ApprovalId, EdgeId, HandoffId, SessionId, ThreadId},
+    ids::{ApprovalId, EdgeId, HandoffId, SessionId, ThreadId, WaitId},
     time::UnixMillis,
 };
 
@@ -44,4 +44,10 @@ pub fn new_edge_id() -> EdgeId {
 #[must_use]
 pub fn new_handoff_id() -> HandoffId {
     HandoffId::from_uuid(Uuid::now_v7())
+}
+
+/// A new wait's id.
+#[must_use]
+pub fn new_wait_id() -> WaitId {
+    WaitId::from_uuid(Uuid::now_v7())
 }

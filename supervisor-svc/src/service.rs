@@ -30,14 +30,14 @@ use troupe_proto::{
 use crate::{
     authority::AUTHORITY,
     clock,
-    domain::settings::Limits,
+    domain::settings::{Limits, StallRule},
     grpc::{ServiceConfig, SupervisorService, WaitLimits},
     notify::{WebhookLimits, Webhooks},
     registry::RegistryClient,
     runner_hub::{LEASE, RunnerGate, RunnerHub},
     session::{Context, Denials, Directory, Failure},
     store::{EventStore, OpenError as StoreError, SqliteStore},
-    watch::{TelemetryBoard, WatchLimits, WatchRoute},
+    watch::{OutputBoard, TelemetryBoard, WatchLimits, WatchRoute},
 };
 
 /// The file of the log in the data directory.
@@ -56,6 +56,8 @@ pub struct Config {
     pub limits: Limits,
     /// How long a runner is trusted without a word from it.
     pub lease: Duration,
+    /// When threads of sessions that are opened from now on count as stalled.
+    pub stall: StallRule,
     /// Times of watches.
     pub watch: WatchLimits,
     /// How notifications are sent to webhooks.
@@ -72,6 +74,7 @@ impl Config {
             registry_token: None,
             limits: Limits::default(),
             lease: LEASE,
+            stall: StallRule::default(),
             watch: WatchLimits {
                 bookmark_every: Duration::from_secs(15),
                 lifetime: Duration::from_secs(20 * 60),
@@ -158,6 +161,7 @@ impl Supervisor {
             keys,
             telemetry: TelemetryBoard::default(),
             denials: Denials::default(),
+            output: OutputBoard::default(),
             public_url: OnceLock::new(),
             webhooks: Webhooks::new(config.webhooks)?,
             fatal: CancellationToken::new(),
@@ -222,6 +226,7 @@ impl Supervisor {
         let draining = shutdown.draining();
         let config = ServiceConfig {
             limits: self.config.limits,
+            stall: self.config.stall,
             wait: WaitLimits {
                 default: Duration::from_secs(5 * 60),
                 max: Duration::from_secs(30 * 60),

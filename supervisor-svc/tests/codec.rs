@@ -35,7 +35,7 @@ use supervisor_svc::{
         session::Session,
         settings::{
             Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
-            RestartPolicy, Sandbox, Settings, SlotRelease, Usage, WakePolicy, Webhook,
+            RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
         },
         status::{Settled, StatusKind},
         time::UnixMillis,
@@ -252,6 +252,8 @@ fn settings() -> BoxedStrategy<Settings> {
             vec(webhook(), 0..3),
             btree_map(text(), text(), 0..4),
             vec(text(), 0..3),
+            btree_map(text(), text(), 0..4),
+            (any::<u32>(), span()).prop_map(|(repeats, silence)| StallRule { repeats, silence }),
         ),
     )
         .prop_map(|(first, second, third)| Settings {
@@ -271,6 +273,8 @@ fn settings() -> BoxedStrategy<Settings> {
             webhooks: third.1,
             labels: third.2,
             approve_tools: third.3,
+            runner_labels: third.4,
+            stall: third.5,
         })
         .boxed()
 }
@@ -944,6 +948,8 @@ fn some_settings() -> Settings {
         }],
         labels: BTreeMap::new(),
         approve_tools: Vec::new(),
+        runner_labels: BTreeMap::new(),
+        stall: StallRule::default(),
     }
 }
 

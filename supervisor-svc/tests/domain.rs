@@ -28,13 +28,19 @@ mod queue;
 mod reports;
 #[path = "domain/resume.rs"]
 mod resume;
+#[path = "domain/runners.rs"]
+mod runners;
 #[path = "domain/settings.rs"]
 mod settings;
 #[path = "domain/spawning.rs"]
 mod spawning;
+#[path = "domain/stall.rs"]
+mod stall;
 #[path = "domain/steps.rs"]
 mod steps;
 #[path = "domain/tools.rs"]
 mod tools;
+#[path = "domain/waiting.rs"]
+mod waiting;
 #[path = "domain/world.rs"]
 mod world;

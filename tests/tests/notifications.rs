@@ -187,19 +187,17 @@ async fn what_a_client_missed_it_is_told_after_a_restart() {
 
     pair.restart().await;
     let status = within("the end of the stream", async {
-        loop {
-            match notes.0.message().await {
-                Ok(Some(again)) => panic!("nothing is told twice on one stream: {again:?}"),
-                Ok(None) => panic!("a stream that is cut off says why"),
-                Err(status) => return status,
-            }
+        match notes.0.message().await {
+            Ok(Some(again)) => panic!("nothing is told twice on one stream: {again:?}"),
+            Ok(None) => panic!("a stream that is cut off says why"),
+            Err(status) => status,
         }
     })
     .await;
     refused::<()>(Err(status), Code::Unavailable, Reason::Draining, "is shutting down");
 
     let tree = tree.by(pair.operator());
-    let mut runner = runner.come_back(&pair, &[looked_at.clone()]).await;
+    let mut runner = runner.come_back(&pair, std::slice::from_ref(&looked_at)).await;
     runner.complete(&looked_at, "done").await;
     let missed = completed(&tree, &mut runner).await;
     // Policy, focus and position are what they were.

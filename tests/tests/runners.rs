@@ -214,13 +214,10 @@ async fn a_thread_waits_until_a_runner_is_there() {
 async fn a_runner_that_does_not_fit_is_none() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
-    let mut loose = hello("loose");
-    loose.kinds[0].enforces_tools = false;
     let elsewhere = RunnerHello {
         session_id: pair.tree().await.session,
         ..hello("elsewhere")
     };
-    let _loose = Runner::greet(&pair, loose).await;
     let _elsewhere = Runner::greet(&pair, elsewhere).await;
     let worker = tree.spawn("worker").await.id;
     assert!(

@@ -14,7 +14,7 @@ use super::{
 pub enum Owed {
     /// A turn is to be handed to a runner: the thread is PENDING_INIT and its next turn was not dispatched yet.
     Turn {
-        /// The runner that had it last, which may still hold its program.
+        /// The runner that was handed the present attempt before, and may still hold its program.
         last_runner: Option<RunnerId>,
     },
     /// The dispatched turn has not started: the runner may not have heard of it.
@@ -53,13 +53,13 @@ pub fn owed(session: &Session, id: ThreadId) -> Option<Owed> {
         return owed_under_fence(thread, asked_for.unwrap_or(thread.spawned.close_policy));
     }
     match thread.status.kind() {
-        StatusKind::PendingInit => match (&thread.turn, &thread.runner) {
+        StatusKind::PendingInit => match (&thread.turn, thread.holder()) {
             (LatestTurn::Dispatched { turn, .. }, Some(runner)) => Some(Owed::Start {
                 runner: runner.clone(),
                 turn: *turn,
             }),
             (_, last_runner) if !session.paused => Some(Owed::Turn {
-                last_runner: last_runner.clone(),
+                last_runner: last_runner.cloned(),
             }),
             _ => None,
         },
@@ -84,7 +84,7 @@ fn owed_under_fence(thread: &Thread, policy: ClosePolicy) -> Option<Owed> {
     if thread.open_children > 0 || !thread.status.kind().is_open() {
         return None;
     }
-    Some(match &thread.runner {
+    Some(match thread.holder() {
         Some(runner) => Owed::Stop {
             runner: runner.clone(),
             generation: thread.generation,

@@ -10,13 +10,14 @@ use imbl::Vector;
 use super::{
     approval::{Approval, MAX_DECIDED, Verdict},
     budget,
-    event::{ApprovalDecision, Event, Recorded, SessionEvent, Spawned, ThreadEvent},
+    event::{ApprovalDecision, ConditionKind, Event, Recorded, SessionEvent, Spawned, ThreadEvent},
     ids::{ApprovalId, EdgeId, Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId, Turn},
     mail::{Body, Letter},
     session::Session,
-    settings::Usage,
+    settings::{StallRule, Usage},
+    stall,
     status::{Settled, Status, StatusKind},
-    thread::{FenceSpan, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Repeated, Thread},
+    thread::{FenceSpan, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Thread},
     time::UnixMillis,
 };
 
@@ -50,10 +51,15 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
             if let Some(thread) = session.thread(*id).cloned() {
                 let mut thread = Arc::unwrap_or_clone(thread);
                 let (was_open, spent_before) = (thread.status.kind().is_open(), thread.total_usage());
+                let was_queued = thread.status == Status::Queued;
                 thread.apply(event, recorded.sequence, recorded.time);
+                thread.end_conditions(&session.settings.stall);
                 let (parent, is_open) = (thread.spawned.parent, thread.status.kind().is_open());
                 let spent = thread.total_usage().since(spent_before);
                 session.put(thread);
+                if was_queued && matches!(event, ThreadEvent::Admitted) {
+                    session.waits.lend_to(*id);
+                }
                 if was_open != is_open {
                     count_open_child(session, parent, is_open);
                 }
@@ -263,6 +269,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         since: recorded.time,
         status_sequence: recorded.sequence,
         generation: Generation::new(1),
+        handed_out: Generation::ZERO,
         note: spawned.note.clone(),
         effective: spawned.effective.clone(),
         grant: spawned.grant.clone(),
@@ -349,10 +356,12 @@ impl Thread {
             }
             ThreadEvent::TurnDispatched {
                 turn,
+                generation,
                 inputs,
                 mail_up_to,
                 ..
             } => {
+                self.handed_out = *generation;
                 self.mail_shown = *mail_up_to;
                 self.woken_up_to = self.woken_up_to.max(*mail_up_to);
                 let (consumed, left) = self
@@ -396,13 +405,7 @@ impl Thread {
                 report,
                 ..
             } => {
-                self.repeated = output.map(|output| Repeated {
-                    output,
-                    times: match self.repeated {
-                        Some(before) if before.output == output => before.times.saturating_add(1),
-                        Some(_) | None => 1,
-                    },
-                });
+                self.repeated = stall::row_after(self.repeated, outcome.kind(), *output);
                 self.mail_shown = Sequence::ZERO;
                 if self.turn.is_undispatched() {
                     self.woken_up_to = self.woken_up_to.max(self.newest_letter());
@@ -412,7 +415,6 @@ impl Thread {
                 }
                 self.usage = *usage;
                 self.interrupt = None;
-                self.conditions.remove(&super::event::ConditionKind::Stalled);
                 if !self.turn.is_undispatched() {
                     self.turn = LatestTurn::Ended {
                         turn: self.turn.number(),
@@ -475,6 +477,16 @@ impl Thread {
         }
     }
 
+    /// What holds of a turn under way ends with it, whatever ended it.
+    fn end_conditions(&mut self, rule: &StallRule) {
+        if !self.status.kind().is_active() {
+            self.conditions.remove(&ConditionKind::Unreachable);
+        }
+        if stall::is_over(self, rule) {
+            self.conditions.remove(&ConditionKind::Stalled);
+        }
+    }
+
     fn become_at(&mut self, status: Status, sequence: Sequence, time: UnixMillis) {
         if self.status != status {
             self.since = time;
@@ -496,6 +508,7 @@ impl Thread {
         self.earlier_usage = self.earlier_usage.plus(self.usage);
         self.usage = Usage::default();
         self.interrupt = None;
+        self.conditions.remove(&ConditionKind::Unreachable);
         if !self.turn.is_undispatched() {
             let mut waiting = self.turn.inputs();
             waiting.append(std::mem::take(&mut self.pending_inputs));

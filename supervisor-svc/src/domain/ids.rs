@@ -66,6 +66,10 @@ uuid_id!(
     /// A message along an edge.
     HandoffId
 );
+uuid_id!(
+    /// A call that waits for threads.
+    WaitId
+);
 
 macro_rules! number {
     ($(#[doc = $doc:literal])+ $name:ident($inner:ty)) => {

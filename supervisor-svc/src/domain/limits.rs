@@ -1,9 +1,20 @@
 //! Depth, slots and totals: how large a session's tree may grow. All are functions of the state, never counters beside it.
 
-use super::{budget, event::CloseCause, ids::ThreadId, refusal::Refusal, session::Session, thread::Thread};
+use std::time::Duration;
+
+use super::{
+    budget, event::CloseCause, ids::ThreadId, refusal::Refusal, session::Session, thread::Thread, time::UnixMillis,
+};
 
 /// How much input may wait for one thread.
 pub const MAX_PENDING_INPUTS: usize = 64;
+
+/// How often a thread is restarted within [`RESTART_WINDOW`]; one restart more closes its subtree instead.
+pub const MAX_RESTARTS_IN_WINDOW: usize = 3;
+
+/// The time in which restarts are counted together: a thread that kills its runners is not tried for ever, one that lost
+/// a runner now and then is.
+pub const RESTART_WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// Checks that a child of `parent` would not be too deep, and answers its depth.
 ///
@@ -24,10 +35,12 @@ pub fn may_spawn(session: &Session, thread: &Thread) -> bool {
     child_depth(session, thread).is_ok()
 }
 
-/// How many threads hold a slot.
+/// How many threads count against the limit: those that hold a slot, but for those that lent theirs to a queued descendant
+/// and wait for it. When such a wait is over more than the limit may count for a while; nobody new is admitted meanwhile.
 #[must_use]
 pub fn active(session: &Session) -> u32 {
-    u32::try_from(session.holding().len()).unwrap_or(u32::MAX)
+    let lent = session.waits.lenders(session).len();
+    u32::try_from(session.holding().len().saturating_sub(lent)).unwrap_or(u32::MAX)
 }
 
 /// Whether a slot is free for somebody who is not in the queue: a newcomer never overtakes it. Who is queued under a fence
@@ -117,4 +130,11 @@ pub fn no_room(session: &Session) -> Refusal {
         max: session.settings.limits.max_open_threads,
         remedy: "close agents that are done",
     }
+}
+
+/// Whether a thread was restarted as often as it may be: the next loss of its runner is its end.
+#[must_use]
+pub fn restarts_are_spent(thread: &Thread, now: UnixMillis) -> bool {
+    let recent = thread.restarts.iter().filter(|at| now.since(**at) < RESTART_WINDOW);
+    recent.count() >= MAX_RESTARTS_IN_WINDOW
 }

@@ -28,6 +28,8 @@ pub mod prompt;
 pub mod refusal;
 pub mod session;
 pub mod settings;
+pub mod stall;
 pub mod status;
 pub mod thread;
 pub mod time;
+pub mod waiting;

@@ -21,6 +21,7 @@ use super::{
     status::StatusKind,
     thread::{LatestTurn, Thread},
     time::UnixMillis,
+    waiting::Waits,
 };
 
 /// One root thread and the tree under it.
@@ -54,6 +55,8 @@ pub struct Session {
     pub(super) moot: OrdSet<ApprovalId>,
     /// The event that set the present receivers of notifications: one that nothing was sent to yet begins after it.
     pub webhooks_since: Sequence,
+    /// Who waits for whom at this moment. Volatile: in no log, and no part of what makes two states equal.
+    pub waits: Waits,
     pub(super) root: Option<ThreadId>,
     edges_at: OrdMap<ThreadId, OrdSet<EdgeId>>,
     threads: OrdMap<ThreadId, Arc<Thread>>,
@@ -96,6 +99,7 @@ impl Session {
             pending: OrdSet::new(),
             moot: OrdSet::new(),
             webhooks_since: Sequence::ZERO,
+            waits: Waits::default(),
             root: None,
             edges_at: OrdMap::new(),
             threads: OrdMap::new(),

@@ -241,6 +241,49 @@ pub struct Budget {
     pub wall_time: Option<Duration>,
 }
 
+/// When a thread counts as stalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StallRule {
+    /// How many completed turns in a row with the same output; zero: outputs are not compared.
+    pub repeats: u32,
+    /// How long nothing is heard of a running turn; zero: silence is no sign.
+    pub silence: Duration,
+}
+
+impl Default for StallRule {
+    fn default() -> Self {
+        Self {
+            repeats: 3,
+            silence: Duration::from_secs(10 * 60),
+        }
+    }
+}
+
+impl StallRule {
+    /// The longest silence that can be configured.
+    pub const MAX_SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Checks a configured rule.
+    ///
+    /// # Errors
+    /// A sentence that names the number, its value and its bounds.
+    pub fn check(&self) -> Result<(), String> {
+        if self.repeats == 1 {
+            return Err(String::from(
+                "stall_repeats is 1, which every turn has; it must be 0 (off) or at least 2",
+            ));
+        }
+        if self.silence > Self::MAX_SILENCE {
+            return Err(format!(
+                "stall_after is {} s; it must be 0 (off) to {} s",
+                self.silence.as_secs(),
+                Self::MAX_SILENCE.as_secs()
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// What was spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -376,4 +419,8 @@ pub struct Settings {
     pub webhooks: Vec<Webhook>,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
+    /// Its threads are given only to runners that have all of these labels.
+    pub runner_labels: BTreeMap<String, String>,
+    /// When a thread of it counts as stalled: the service's rule when it was opened.
+    pub stall: StallRule,
 }

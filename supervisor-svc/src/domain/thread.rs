@@ -34,6 +34,8 @@ pub struct Thread {
     pub status_sequence: Sequence,
     /// The attempt at executing it.
     pub generation: Generation,
+    /// The newest attempt in which a runner was handed a turn; older than the present one while nobody was.
+    pub handed_out: Generation,
     /// Its note; empty: none.
     pub note: String,
     /// Which tools it may use.
@@ -50,7 +52,7 @@ pub struct Thread {
     pub open_children: u32,
     /// Its own fence; an ancestor's counts too, see [`Session::is_closing`](super::session::Session::is_closing).
     pub fence: Option<Arc<Fence>>,
-    /// The runner that was given its present attempt.
+    /// The runner that it was given to last; see [`Self::holder`].
     pub runner: Option<RunnerId>,
     /// Its latest turn.
     pub turn: LatestTurn,
@@ -235,6 +237,23 @@ impl Thread {
         self.fenced
             .iter()
             .any(|span| span.from <= at && span.until.is_none_or(|until| at < until))
+    }
+
+    /// The runner that was handed the present attempt; `None` while nobody was.
+    #[must_use]
+    pub fn holder(&self) -> Option<&RunnerId> {
+        self.runner.as_ref().filter(|_| self.handed_out == self.generation)
+    }
+
+    /// The attempt that begins when the thread is given to a runner that does not have it: a new one, unless nobody was
+    /// handed the present one.
+    #[must_use]
+    pub fn next_attempt(&self) -> Generation {
+        if self.holder().is_some() {
+            self.generation.next()
+        } else {
+            self.generation
+        }
     }
 
     /// What it spent in all attempts.

@@ -38,7 +38,7 @@ pub(super) const PROSE_BYTES: usize = 64 * 1_024;
 const INPUT_BYTES: usize = 1_024 * 1_024;
 /// The most pieces of an input.
 const INPUT_ITEMS: usize = 64;
-/// The most labels of a session.
+/// The most labels of one kind.
 const LABELS: usize = 32;
 /// The shortest wall time that a budget may bound.
 const LEAST_WALL_TIME: Duration = Duration::from_millis(1);
@@ -129,20 +129,20 @@ pub(super) fn directory(field: &'static str, value: &str) -> Result<(), Status> 
     ))
 }
 
-/// Labels of a session.
-pub(super) fn labels(labels: &BTreeMap<String, String>) -> Result<(), Status> {
+/// Labels of a session, or those that its runners must have.
+pub(super) fn labels(field: &'static str, labels: &BTreeMap<String, String>) -> Result<(), Status> {
     if labels.len() > LABELS {
         return Err(bad(
-            "labels",
+            field,
             format!("{} labels; at most {LABELS} are allowed", labels.len()),
         ));
     }
     for (key, value) in labels {
         if key.is_empty() {
-            return Err(bad("labels", "a label has an empty key"));
+            return Err(bad(field, "a label has an empty key"));
         }
-        text("labels", key, NAME_BYTES)?;
-        text("labels", value, NAME_BYTES)?;
+        text(field, key, NAME_BYTES)?;
+        text(field, value, NAME_BYTES)?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::
 
 use super::{WaitLimits, watch};
 use crate::{
-    domain::settings::Limits,
+    domain::settings::{Limits, StallRule},
     notify::Clients,
     registry::RegistryClient,
     session::Directory,
@@ -23,6 +23,8 @@ use crate::{
 pub struct ServiceConfig {
     /// Defaults and maxima of sessions' limits.
     pub limits: Limits,
+    /// When threads of new sessions count as stalled.
+    pub stall: StallRule,
     /// Times of WaitAgents.
     pub wait: WaitLimits,
     /// Times of watches.

@@ -31,6 +31,7 @@ use crate::{
         status::StatusKind,
     },
     registry::{RegistryClient, Unresolved},
+    runner_hub::Need,
     session::{Failure, Handle, NewSession},
     store::{Content, CreationKey, limits::MAX_PAGE},
     wire::{self, WireEnum as _},
@@ -80,9 +81,13 @@ impl SupervisorService {
             contents.push(bundle);
         }
 
-        let root_id = clock::new_thread_id();
+        let (id, root_id) = (clock::new_session_id(), clock::new_thread_id());
+        if !root.client_owned {
+            let need = Need::new(id, &settings, root.sandbox, &root.effective);
+            self.directory.context().runners.check_enforceable(&need)?;
+        }
         let new = NewSession {
-            id: clock::new_session_id(),
+            id,
             events: vec![
                 Event::Session(SessionEvent::Opened(Box::new(settings))),
                 Event::Thread(root_id, ThreadEvent::Spawned(Arc::new(root))),
@@ -228,6 +233,8 @@ impl SupervisorService {
             webhooks: webhooks::checked(&request.webhooks, self.directory.context().webhooks.allow_private())?,
             labels: request.labels.clone(),
             approve_tools: request.approve_tools.clone(),
+            runner_labels: request.runner_labels.clone(),
+            stall: self.config.stall,
         })
     }
 
@@ -277,7 +284,7 @@ impl SupervisorService {
     ) -> Result<pb::ListSessionsResponse, Status> {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
-        check::labels(&request.labels)?;
+        check::labels("labels", &request.labels)?;
         let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
         request.page_size = 0;
         let page = Page::of(size, &token, &request, &call.scope)?;
@@ -380,6 +387,7 @@ fn check_new(request: &pb::CreateSessionRequest) -> Result<(), Status> {
     check::text("model", &request.model, check::REASON_BYTES)?;
     check::text("reasoning_effort", &request.reasoning_effort, check::NAME_BYTES)?;
     check::text("provider", &request.provider, check::NAME_BYTES)?;
-    check::labels(&request.labels)?;
+    check::labels("labels", &request.labels)?;
+    check::labels("runner_labels", &request.runner_labels)?;
     check::approve_tools(&request.approve_tools)
 }

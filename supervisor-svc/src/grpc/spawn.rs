@@ -22,6 +22,7 @@ use crate::{
         thread::Thread,
     },
     registry::{RegistryClient, Unresolved},
+    runner_hub::Need,
     session::{Begun, Done, Handle, InFlight},
     store::Content,
     wire::{View, WireEnum as _},
@@ -111,7 +112,10 @@ impl SupervisorService {
         let mut contents = vec![input_content];
         contents.extend(resolved.content.take());
         let warnings = std::mem::take(&mut resolved.warnings);
-        let command = Command::Spawn(Box::new(commit(&call, &request, parent, resolved, input)?));
+        let spawn = commit(&call, &request, parent, resolved, input)?;
+        let need = Need::of_spawn(&state, parent, &spawn)?;
+        self.directory.context().runners.check_enforceable(&need)?;
+        let command = Command::Spawn(Box::new(spawn));
         let done = in_flight.execute(command, call.origin(&request_id), contents).await?;
         self.answer(&call, &handle, &done, return_token, warnings)
     }

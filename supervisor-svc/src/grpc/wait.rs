@@ -10,10 +10,12 @@ use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 use super::{SupervisorService, call::Call, check};
 use crate::{
     domain::{
+        actor::Caller,
         authority,
         ids::ThreadId,
         refusal::{GuardedVerb, Refusal},
         session::{CASCADE_DEADLINE, Session},
+        waiting::Wait,
     },
     session::{Failure, Handle},
     wire,
@@ -97,6 +99,14 @@ impl SupervisorService {
                 ..pb::WaitAgentsResponse::default()
             });
         }
+        // For as long as the call lasts.
+        let _waiting = match &call.caller {
+            Caller::Thread { id, generation } => {
+                let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
+                Some(handle.waiting(wait).await?)
+            }
+            Caller::Operator { .. } => None,
+        };
         let waited = self
             .until_at(&handle, Instant::now() + timeout, |session| {
                 !settled(session).is_empty()

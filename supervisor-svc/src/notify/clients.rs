@@ -20,11 +20,14 @@ use crate::{
     wire,
 };
 
+/// A client's name in its session.
+type Key = (SessionId, String);
+
 /// The clients in use. All streams and calls of one client share it, so that a change of focus reaches open streams at once.
 #[derive(Clone, Default)]
 pub struct Clients {
     // Held for look-ups only, never across an await. Bounded by the open streams and calls.
-    used: Arc<Mutex<HashMap<(SessionId, String), Weak<Client>>>>,
+    used: Arc<Mutex<HashMap<Key, Weak<Client>>>>,
 }
 
 impl Clients {

@@ -21,8 +21,10 @@ use troupe_proto::{
 };
 
 use super::{
+    need::Offer,
     reports,
-    roster::{OUTBOX, Offer, RunnerHub},
+    roster::{OUTBOX, RunnerHub, Standing},
+    runner::Held,
 };
 use crate::{
     clock,
@@ -31,8 +33,10 @@ use crate::{
         authorize::MAX_PATHS,
         budget,
         command::Command,
+        event::ConditionKind,
         ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
         session::Session,
+        stall,
     },
     session::{
         Directory, Done, Failure, Handle, Origin,
@@ -76,7 +80,7 @@ impl RunnerGate {
         &self,
         runner: &RunnerId,
         held: &[pb::HeldThread],
-    ) -> (Vec<pb::HeldThreadVerdict>, HashMap<ThreadId, (SessionId, Generation)>) {
+    ) -> (Vec<pb::HeldThreadVerdict>, HashMap<ThreadId, Held>) {
         let mut verdicts = Vec::new();
         let mut kept = HashMap::new();
         for held in held {
@@ -86,7 +90,7 @@ impl RunnerGate {
                 applied_report_sequence: 0,
             };
             if let Some((session, thread)) = self.thread(&held.thread_id).await
-                && thread.runner.as_ref() == Some(runner)
+                && thread.holder() == Some(runner)
                 && thread.generation.get() == held.generation
                 && thread.status.kind().is_open()
                 // A turn that was sent and never arrived is owed still: the attempt is given up, and begun anew.
@@ -94,7 +98,8 @@ impl RunnerGate {
             {
                 verdict.go_on = true;
                 verdict.applied_report_sequence = thread.last_report.get();
-                kept.insert(thread.id, (session, thread.generation));
+                let is_idle = !thread.status.kind().is_active();
+                kept.insert(thread.id, Held::new(session, thread.generation, is_idle));
             }
             verdicts.push(verdict);
         }
@@ -228,6 +233,7 @@ impl Stream {
                 }
                 message = timeout(lease, incoming.message()), if room => {
                     let Ok(Ok(Some(pb::AttachRequest { message: Some(message) }))) = message else { return };
+                    self.heard(&message).await;
                     match message {
                         FromRunner::Report(report) => {
                             if let Some((ack, applied)) = self.report(report).await {
@@ -237,15 +243,62 @@ impl Stream {
                         FromRunner::StartRefused(refused) => self.start_refused(refused).await,
                         FromRunner::Telemetry(telemetry) => self.telemetry(telemetry).await,
                         FromRunner::ToolRequest(request) => self.tool(request),
+                        FromRunner::Output(output) => self.output(&output),
                         FromRunner::Heartbeat(_) => self.gate.hub().heartbeat(&self.runner),
-                        // Any message keeps the lease; a second hello means nothing, output has no watcher yet, and
-                        // commands are levels that need no acknowledgement.
-                        FromRunner::Hello(_)
-                        | FromRunner::Output(_)
-                        | FromRunner::CommandAck(_) => {}
+                        FromRunner::Draining(_) => {
+                            tracing::info!(runner = %self.runner, "a runner drains");
+                            self.gate.hub().drain(&self.runner);
+                        }
+                        // Any message keeps the lease; a second hello means nothing, and commands are levels that need
+                        // no acknowledgement.
+                        FromRunner::Hello(_) | FromRunner::CommandAck(_) => {}
                     }
                 }
             }
+        }
+    }
+
+    /// Whatever is said about an attempt shows that it lives: a stall by silence is over.
+    async fn heard(&self, message: &FromRunner) {
+        let Some((thread, generation)) = attempt_of(message) else {
+            return;
+        };
+        let Some(session) = self.gate.hub().heard(&self.runner, thread, generation) else {
+            return;
+        };
+        let Ok(session) = self.gate.directory.session(session).await else {
+            return;
+        };
+        let state = session.state();
+        let rule = &state.settings.stall;
+        if !state
+            .thread(thread)
+            .is_some_and(|thread| stall::is_by_silence(thread, rule))
+        {
+            return;
+        }
+        let command = Command::SetCondition {
+            thread,
+            generation,
+            kind: ConditionKind::Stalled,
+            active: false,
+            reason: String::from("it was heard of again"),
+        };
+        // Nobody waits for it; should it not be recorded, the next word says it again.
+        let _ = session.submit(command, Origin::service(), None, Vec::new()).await;
+    }
+
+    fn output(&self, output: &pb::ThreadOutput) {
+        let Ok(thread) = output.thread_id.parse::<ThreadId>() else {
+            return;
+        };
+        let generation = Generation::new(output.generation);
+        let hub = self.gate.hub();
+        if hub.standing(&self.runner, thread, generation) == Standing::Holds
+            && let Some(session) = hub.session_of(&self.runner, thread)
+        {
+            let board = &self.gate.directory.context().output;
+            board.put(session, thread, generation, &output.text);
         }
     }
 
@@ -356,6 +409,22 @@ impl Stream {
     }
 }
 
+/// The attempt that a message shows to be alive.
+fn attempt_of(message: &FromRunner) -> Option<(ThreadId, Generation)> {
+    let (thread, generation) = match message {
+        FromRunner::Report(report) => (&report.thread_id, report.generation),
+        FromRunner::Telemetry(telemetry) => (&telemetry.thread_id, telemetry.generation),
+        FromRunner::Output(output) => (&output.thread_id, output.generation),
+        FromRunner::ToolRequest(request) => (&request.thread_id, request.generation),
+        FromRunner::Hello(_)
+        | FromRunner::Heartbeat(_)
+        | FromRunner::StartRefused(_)
+        | FromRunner::CommandAck(_)
+        | FromRunner::Draining(_) => return None,
+    };
+    Some((thread.parse().ok()?, Generation::new(generation)))
+}
+
 /// The acknowledgement, once the report is durable or void. A report that could not be written is not acknowledged: the
 /// runner keeps it and sends it again.
 async fn acknowledge(ack: pb::ReportAck, applied: Option<Applied>, stream: &Stream) -> Option<pb::ReportAck> {
@@ -387,6 +456,16 @@ fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
     if hello.labels.len() > 32 {
         return Err(bad_hello("hello.labels", "a runner may have at most 32 labels"));
     }
+    if hello
+        .labels
+        .iter()
+        .any(|(key, value)| key.is_empty() || key.len().max(value.len()) > 128)
+    {
+        return Err(bad_hello(
+            "hello.labels",
+            "a runner's labels must have keys of 1 to 128 bytes and values of at most 128",
+        ));
+    }
     if hello.threads.len() > 100_000 {
         return Err(bad_hello("hello.threads", "a runner may hold at most 100000 threads"));
     }
@@ -399,6 +478,7 @@ fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
     };
     let offer = Offer {
         kinds: hello.kinds.clone(),
+        labels: hello.labels.clone(),
         capacity: hello.capacity,
         session,
     };

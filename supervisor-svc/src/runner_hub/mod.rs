@@ -2,10 +2,13 @@
 //! what a runner owes is a function of the sessions' states.
 
 mod attach;
+mod need;
 mod reports;
 mod roster;
+mod runner;
 
 pub use self::{
     attach::RunnerGate,
-    roster::{LEASE, Need, RunnerHub, Standing},
+    need::Need,
+    roster::{LEASE, RunnerHub, Standing},
 };

@@ -7,19 +7,20 @@ use std::{
 };
 
 use prost_types::Duration as ProtoDuration;
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
+use tokio::{sync::watch, time::Instant};
+use troupe_proto::{
+    fault::Fault,
+    supervisor::v1::{self as pb, attach_response::Message},
 };
-use tonic::Status;
-use troupe_proto::supervisor::v1::{self as pb, attach_response::Message};
 
+use super::{
+    need::{Need, Offer, check_enforceable},
+    runner::{AtRest, Held, Link, Outbox, Runner},
+};
 use crate::{
     domain::{
         ids::{Generation, RunnerId, SessionId, ThreadId, Turn},
-        session::Session,
-        settings::{ClosePolicy, Sandbox},
-        thread::Thread,
+        settings::ClosePolicy,
     },
     wire::WireEnum as _,
 };
@@ -33,32 +34,6 @@ pub const STOP_GRACE: Duration = Duration::from_secs(5);
 /// How many messages wait for a runner at most; one that falls behind further is cut off and attaches anew.
 pub(super) const OUTBOX: usize = 1_024;
 
-/// The way to a runner's stream.
-pub(super) type Outbox = mpsc::Sender<Result<pb::AttachResponse, Status>>;
-
-/// What a thread needs of a runner.
-#[derive(Clone, Copy, Debug)]
-pub struct Need {
-    /// Its session; some runners take threads of one session only.
-    pub session: SessionId,
-    /// Whether the operating system must keep it from writing.
-    pub read_only: bool,
-    /// Whether tools must be held back.
-    pub restricted: bool,
-}
-
-impl Need {
-    /// What a thread of that session needs.
-    #[must_use]
-    pub fn of(session: &Session, thread: &Thread) -> Self {
-        Self {
-            session: session.id,
-            read_only: thread.sandbox == Sandbox::ReadOnly,
-            restricted: !thread.effective.is_unrestricted(),
-        }
-    }
-}
-
 /// How a runner stands to an attempt at a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -68,37 +43,23 @@ pub enum Standing {
     Without,
     /// It is not attached, but its lease runs.
     Away,
+    /// It is not attached, and half of its lease is over.
+    Unreachable,
     /// Its lease ran out.
     Lost,
-}
-
-/// What a runner said of itself.
-#[derive(Clone, Debug)]
-pub(super) struct Offer {
-    pub kinds: Vec<pb::RunnerKind>,
-    pub capacity: u32,
-    pub session: Option<SessionId>,
-}
-
-#[derive(Debug)]
-enum Link {
-    Attached { outbox: Outbox, stream: u64 },
-    Away { since: Instant },
-}
-
-#[derive(Debug)]
-struct Runner {
-    offer: Offer,
-    link: Link,
-    held: HashMap<ThreadId, (SessionId, Generation)>,
-    /// It said that it has no room; forgotten when something of it ends, and at its next heartbeat.
-    full: bool,
 }
 
 #[derive(Debug, Default)]
 struct Roster {
     runners: HashMap<RunnerId, Runner>,
     streams: u64,
+}
+
+/// A program that has to leave so that a thread has its place.
+struct Dismissal {
+    runner: RunnerId,
+    thread: ThreadId,
+    generation: Generation,
 }
 
 /// The runners. Cheap to clone; every clone is the same roster.
@@ -121,7 +82,7 @@ impl RunnerHub {
             started: Instant::now(),
             lease,
         };
-        hub.announce_after_lease();
+        hub.announce_lease();
         hub
     }
 
@@ -131,29 +92,88 @@ impl RunnerHub {
         self.lease
     }
 
-    /// Changes whenever somebody's standing may have changed.
+    /// Changes whenever somebody's standing may have changed, or there may be room where there was none.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Whether an attached runner fits and has room.
+    /// Why no attached runner takes a thread now; `None` if one does.
     #[must_use]
-    pub fn has_one_for(&self, need: &Need) -> bool {
-        self.lock().runners.values().any(|runner| runner.fits(need))
+    pub fn lacks_one_for(&self, need: &Need<'_>) -> Option<&'static str> {
+        let roster = self.lock();
+        let mut fitting = roster
+            .runners
+            .values()
+            .filter(|runner| runner.would_fit(need))
+            .peekable();
+        if fitting.peek().is_none() {
+            Some("no attached runner fits; start one with `troupe run`")
+        } else if fitting.any(Runner::has_room) {
+            None
+        } else {
+            Some("every attached runner that fits is full; start another one with `troupe run`")
+        }
     }
 
-    /// Chooses a runner for an attempt and holds it there: among those that fit, the one that holds least.
+    /// Checks that one of the attached runners, with or without room, could hold a thread to its role. Where none is
+    /// attached for it, it may wait for one.
+    ///
+    /// # Errors
+    /// POLICY_NOT_ENFORCEABLE with what is missing.
+    pub fn check_enforceable(&self, need: &Need<'_>) -> Result<(), Fault> {
+        let roster = self.lock();
+        let attached = roster
+            .runners
+            .values()
+            .filter(|runner| matches!(runner.link, Link::Attached { .. }));
+        check_enforceable(attached.map(|runner| &runner.offer), need)
+    }
+
+    /// Chooses a runner for an attempt and holds it there: among those that fit, the one that keeps the fewest programs.
+    /// Where all are full, the program that has rested longest is asked to leave; its room is announced when it is gone.
     #[must_use]
-    pub fn place(&self, need: &Need, thread: ThreadId, generation: Generation) -> Option<RunnerId> {
+    pub fn place(&self, need: &Need<'_>, thread: ThreadId, generation: Generation) -> Option<RunnerId> {
         let mut roster = self.lock();
-        let (id, runner) = roster
+        let least = roster
             .runners
             .iter_mut()
-            .filter(|(_, runner)| runner.fits(need))
-            .min_by(|(a_id, a), (b_id, b)| (a.held.len(), a_id).cmp(&(b.held.len(), b_id)))?;
-        runner.held.insert(thread, (need.session, generation));
-        Some(id.clone())
+            .filter(|(_, runner)| runner.would_fit(need) && runner.has_room())
+            .min_by(|(a_id, a), (b_id, b)| (a.load(), a_id).cmp(&(b.load(), b_id)));
+        if let Some((id, runner)) = least {
+            runner.take(thread, Held::new(need.session, generation, false));
+            return Some(id.clone());
+        }
+        let dismissal = roster.make_place(need, thread);
+        drop(roster);
+        if let Some(leaving) = dismissal {
+            self.let_go(&leaving.runner, leaving.thread, leaving.generation);
+        }
+        None
+    }
+
+    /// Has the program of an attempt go on with its thread's next turn. False: the runner does not have it any more, or
+    /// lets it go.
+    #[must_use]
+    pub fn take_up(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> bool {
+        let mut roster = self.lock();
+        let runner = roster.runners.get_mut(id);
+        runner.is_some_and(|runner| matches!(runner.link, Link::Attached { .. }) && runner.take_up(thread, generation))
+    }
+
+    /// The turn of an attempt is over. Its program waits for the next one, until its place is needed or the runner drains.
+    pub fn rest(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
+        let mut roster = self.lock();
+        let Some(runner) = roster.runners.get_mut(id) else {
+            return;
+        };
+        let at_rest = runner.rest(thread, generation);
+        drop(roster);
+        match at_rest {
+            AtRest::Stays => {}
+            AtRest::Wanted => self.announce(),
+            AtRest::Leaves => self.let_go(id, thread, generation),
+        }
     }
 
     /// Gives an attempt back.
@@ -162,46 +182,42 @@ impl RunnerHub {
         let Some(runner) = roster.runners.get_mut(id) else {
             return;
         };
-        if runner.held.get(&thread).is_none_or(|(_, held)| *held != generation) {
-            return;
-        }
-        // Only who was turned away before needs to hear that there is room now.
-        let had_room = runner.has_room();
-        runner.held.remove(&thread);
-        runner.full = false;
+        let makes_room = runner.release(thread, generation);
         drop(roster);
-        if !had_room {
+        if makes_room {
             self.announce();
         }
     }
 
-    /// Whether a runner is attached and has this attempt.
+    /// Something was heard of an attempt. Answers its session; `None` if the runner does not have it.
+    pub fn heard(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<SessionId> {
+        self.lock().runners.get_mut(id)?.heard(thread, generation)
+    }
+
+    /// When something was last heard of an attempt; `None` if its runner is not attached, or does not have it.
     #[must_use]
-    pub fn holds(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> bool {
-        self.standing(id, thread, generation) == Standing::Holds
+    pub fn last_word(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<Instant> {
+        self.lock().runners.get(id)?.last_word(thread, generation)
     }
 
     /// How a runner stands to an attempt.
     #[must_use]
     pub fn standing(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Standing {
         let roster = self.lock();
-        let away_since = match roster.runners.get(id) {
-            Some(Runner {
-                link: Link::Attached { .. },
-                held,
-                ..
-            }) => {
-                let holds = held.get(&thread).is_some_and(|(_, held)| *held == generation);
+        let runner = roster.runners.get(id);
+        let away_since = match runner.map(|runner| &runner.link) {
+            Some(Link::Attached { .. }) => {
+                let holds = runner.is_some_and(|runner| runner.held(thread, generation).is_some());
                 return if holds { Standing::Holds } else { Standing::Without };
             }
-            Some(Runner {
-                link: Link::Away { since },
-                ..
-            }) => *since,
+            Some(Link::Away { since }) => *since,
             None => self.started,
         };
-        if away_since.elapsed() >= self.lease {
+        let away = away_since.elapsed();
+        if away >= self.lease {
             Standing::Lost
+        } else if away >= self.lease / 2 {
+            Standing::Unreachable
         } else {
             Standing::Away
         }
@@ -256,8 +272,25 @@ impl RunnerHub {
         );
     }
 
-    /// Stops a thread's program.
+    /// Stops a thread's program, since the thread is closed.
     pub fn shut_down(&self, id: &RunnerId, thread: ThreadId, generation: Generation, policy: ClosePolicy) {
+        self.stop_program(id, thread, generation, policy, "closed");
+    }
+
+    /// Stops a program at rest whose thread stays open.
+    fn let_go(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
+        tracing::debug!(runner = %id, %thread, %generation, "a program at rest has to leave");
+        self.stop_program(id, thread, generation, ClosePolicy::Terminate, "its place is needed");
+    }
+
+    fn stop_program(
+        &self,
+        id: &RunnerId,
+        thread: ThreadId,
+        generation: Generation,
+        policy: ClosePolicy,
+        reason: &'static str,
+    ) {
         let grace = match policy {
             ClosePolicy::Kill => Duration::ZERO,
             ClosePolicy::Terminate | ClosePolicy::FinishTurn => STOP_GRACE,
@@ -270,28 +303,17 @@ impl RunnerHub {
                 generation: generation.get(),
                 close_policy: policy.number(),
                 grace: ProtoDuration::try_from(grace).ok(),
-                reason: String::from("closed"),
+                reason: reason.to_owned(),
             }),
         );
     }
 
     /// A runner attached. An earlier stream of the same runner ends. Answers the new stream's number.
-    pub(super) fn attach(
-        &self,
-        id: &RunnerId,
-        offer: Offer,
-        outbox: Outbox,
-        held: HashMap<ThreadId, (SessionId, Generation)>,
-    ) -> u64 {
+    pub(super) fn attach(&self, id: &RunnerId, offer: Offer, outbox: Outbox, held: HashMap<ThreadId, Held>) -> u64 {
         let mut roster = self.lock();
         roster.streams += 1;
         let stream = roster.streams;
-        let runner = Runner {
-            offer,
-            link: Link::Attached { outbox, stream },
-            held,
-            full: false,
-        };
+        let runner = Runner::new(offer, Link::Attached { outbox, stream }, held, roster.runners.get(id));
         // The old outbox is dropped with the old entry, which ends its stream.
         roster.runners.insert(id.clone(), runner);
         drop(roster);
@@ -308,30 +330,36 @@ impl RunnerHub {
             runner.link = Link::Away { since: Instant::now() };
             drop(roster);
             self.announce();
-            self.announce_after_lease();
+            self.announce_lease();
         }
     }
 
     /// The session of an attempt that a runner has.
     pub(super) fn session_of(&self, id: &RunnerId, thread: ThreadId) -> Option<SessionId> {
-        Some(self.lock().runners.get(id)?.held.get(&thread)?.0)
+        Some(self.lock().runners.get(id)?.any_held(thread)?.session)
+    }
+
+    /// A runner takes no more threads; programs at rest have to leave.
+    pub(super) fn drain(&self, id: &RunnerId) {
+        let mut roster = self.lock();
+        let leaving = roster.runners.get_mut(id).map(Runner::drain).unwrap_or_default();
+        drop(roster);
+        for (thread, generation) in leaving {
+            self.let_go(id, thread, generation);
+        }
     }
 
     /// A runner does not take an attempt that it was given, `full` because it has no room.
     pub(super) fn turned_away(&self, id: &RunnerId, thread: ThreadId, full: bool) {
         if let Some(runner) = self.lock().runners.get_mut(id) {
-            runner.held.remove(&thread);
-            runner.full |= full;
+            runner.turn_away(thread, full);
         }
     }
 
     /// A runner that had no room is asked again at its next heartbeat: what filled it may not have been ours.
     pub(super) fn heartbeat(&self, id: &RunnerId) {
         let mut roster = self.lock();
-        let was_full = roster
-            .runners
-            .get_mut(id)
-            .is_some_and(|runner| std::mem::take(&mut runner.full));
+        let was_full = roster.runners.get_mut(id).is_some_and(Runner::ask_again);
         drop(roster);
         if was_full {
             self.announce();
@@ -352,7 +380,7 @@ impl RunnerHub {
             runner.link = Link::Away { since: Instant::now() };
             drop(roster);
             self.announce();
-            self.announce_after_lease();
+            self.announce_lease();
         }
     }
 
@@ -360,11 +388,14 @@ impl RunnerHub {
         self.changes.send_modify(|version| *version += 1);
     }
 
-    fn announce_after_lease(&self) {
-        let (changes, lease) = (Arc::downgrade(&self.changes), self.lease);
+    /// Announces the two moments of a lease that begins now: when half of it is over, and all of it.
+    fn announce_lease(&self) {
+        let (changes, half) = (Arc::downgrade(&self.changes), self.lease / 2);
+        let rest = self.lease - half;
         tokio::spawn(async move {
-            tokio::time::sleep(lease).await;
-            if let Some(changes) = changes.upgrade() {
+            for part in [half, rest] {
+                tokio::time::sleep(part).await;
+                let Some(changes) = changes.upgrade() else { return };
                 changes.send_modify(|version| *version += 1);
             }
         });
@@ -376,20 +407,31 @@ impl RunnerHub {
     }
 }
 
-impl Runner {
-    fn has_room(&self) -> bool {
-        !self.full && (self.offer.capacity == 0 || self.held.len() < self.offer.capacity as usize)
-    }
-
-    fn fits(&self, need: &Need) -> bool {
-        let attached = matches!(self.link, Link::Attached { .. });
-        let has_room = self.has_room();
-        let takes_session = self.offer.session.is_none_or(|only| only == need.session);
-        let enforces = self
-            .offer
-            .kinds
-            .iter()
-            .any(|kind| (!need.read_only || kind.enforces_read_only) && (!need.restricted || kind.enforces_tools));
-        attached && has_room && takes_session && enforces
+impl Roster {
+    /// Dismisses the program that has rested longest on a runner that would fit, once for each thread that waits.
+    fn make_place(&mut self, need: &Need<'_>, thread: ThreadId) -> Option<Dismissal> {
+        let mut longest: Option<(RunnerId, ThreadId, Instant)> = None;
+        for (id, runner) in &mut self.runners {
+            if !runner.would_fit(need) {
+                continue;
+            }
+            if runner.makes_place_for(thread) {
+                return None;
+            }
+            match runner.longest_at_rest() {
+                Some((resting, since)) if longest.as_ref().is_none_or(|(.., least)| since < *least) => {
+                    longest = Some((id.clone(), resting, since));
+                }
+                Some(_) => {}
+                None => runner.want_place(),
+            }
+        }
+        let (runner, resting, _) = longest?;
+        let generation = self.runners.get_mut(&runner)?.dismiss(resting, Some(thread))?;
+        Some(Dismissal {
+            runner,
+            thread: resting,
+            generation,
+        })
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     domain::{
         command::Command,
         decide::tick,
-        ids::{Epoch, ThreadId},
+        ids::{Epoch, ThreadId, WaitId},
         session::Session,
         time::UnixMillis,
     },
@@ -55,6 +55,8 @@ pub(super) struct Actor {
     look_again: Option<Instant>,
     /// What tells the session's webhooks; ends with the actor.
     pub(super) deliveries: Option<AbortOnDropHandle<()>>,
+    /// When to listen to the running threads; none while none runs.
+    pub(super) listen_at: Option<Instant>,
 }
 
 /// How long the actor leaves a store alone that could not write, before it tries its own work again.
@@ -90,6 +92,7 @@ impl Actor {
             backlog: VecDeque::new(),
             look_again: None,
             deliveries: None,
+            listen_at: None,
         };
         tokio::spawn(actor.run());
         handle
@@ -99,6 +102,7 @@ impl Actor {
         let mut roster = self.context.runners.changes();
         self.resume_work();
         self.deliver_notifications();
+        self.listen_later();
         loop {
             if !self.own.is_empty() || !self.backlog.is_empty() {
                 if !self.append(Vec::new()).await {
@@ -123,6 +127,11 @@ impl Actor {
                     self.resume_work();
                     if tick::next(&self.session).is_some_and(|due| due <= clock::now()) {
                         self.own.push_back(Command::Tick);
+                    }
+                    self.listen();
+                    // With nothing to carry out too: a failed append may have held up who waits for a slot.
+                    if !self.append(Vec::new()).await {
+                        return;
                     }
                     continue;
                 }
@@ -154,8 +163,18 @@ impl Actor {
                     self.dispatching.remove(&thread);
                     self.perform(thread);
                 }
+                Message::Waiting { id, wait } => {
+                    // No event: it changes what the next decisions rest on, now and whether or not the append succeeds.
+                    Arc::make_mut(&mut self.session).waits.begin(id, wait.clone());
+                    draft.waits().begin(id, wait);
+                }
+                Message::WaitOver(id) => {
+                    draft.waits().end(id);
+                    self.end_wait(id);
+                }
             }
         }
+        draft.follow_up();
         match draft.finish(self.epoch, &self.session) {
             Some((batch, pending)) => self.commit(batch, pending).await,
             None => true,
@@ -242,8 +261,19 @@ impl Actor {
         }
     }
 
+    /// Who waited may be silent no longer than anybody else from now on.
+    fn end_wait(&mut self, id: WaitId) {
+        let wait = Arc::make_mut(&mut self.session).waits.end(id);
+        let waited = wait.and_then(|wait| self.session.thread(wait.thread()));
+        if let Some(thread) = waited
+            && let Some(runner) = thread.holder()
+        {
+            self.context.runners.heard(runner, thread.id, thread.generation);
+        }
+    }
+
     /// When the actor must look at its work without being told to: at the nearest deadline of a cascade or of anything else
-    /// that passes by itself, and a while after an append failed.
+    /// that passes by itself, when running threads may have been silent for too long, and a while after an append failed.
     fn wake_up(&self) -> Option<Instant> {
         let cascade = self.session.fenced().map(|(_, fence)| fence.deadline).min();
         cascade
@@ -251,6 +281,7 @@ impl Actor {
             .chain(tick::next(&self.session))
             .map(instant)
             .chain(self.look_again)
+            .chain(self.listen_at)
             .min()
     }
 }

@@ -19,6 +19,7 @@ use crate::{
         ids::{Epoch, Sequence, ThreadId},
         session::Session,
         time::UnixMillis,
+        waiting::Waits,
     },
     store,
     wire::record,
@@ -123,8 +124,31 @@ impl Draft {
             return Ok((outcome, false));
         }
         let outcome = self.outcome_of(command);
-        let mut events = decide::decide(&self.working, command, self.now)?;
+        let events = decide::decide(&self.working, command, self.now)?;
         let recorded = !events.is_empty();
+        self.record_all(events, origin)?;
+        self.contents.extend(contents);
+        if let Some(remember) = remember {
+            self.remembered.push((remember, outcome));
+        }
+        Ok((outcome, recorded))
+    }
+
+    /// Who waits for whom, as the working copy has it.
+    pub fn waits(&mut self) -> &mut Waits {
+        &mut self.working.waits
+    }
+
+    /// Records what follows by itself without a command: waits that began make slots free.
+    pub fn follow_up(&mut self) {
+        let events = decide::follow_ups(&self.working);
+        if let Err(error) = self.record_all(events, &super::Origin::service()) {
+            tracing::error!(session = %self.working.id, %error, "what follows by itself cannot be recorded");
+        }
+    }
+
+    /// Records events and what follows from them, or none of it.
+    fn record_all(&mut self, mut events: Vec<Event>, origin: &super::Origin) -> Result<(), record::EncodeError> {
         let undo = (
             self.working.clone(),
             self.recorded.len(),
@@ -139,16 +163,12 @@ impl Draft {
                     self.encoded.truncate(undo.1);
                     self.new_threads.truncate(undo.2);
                     self.marks.truncate(undo.3);
-                    return Err(error.into());
+                    return Err(error);
                 }
             }
             events = decide::follow_ups(&self.working);
         }
-        self.contents.extend(contents);
-        if let Some(remember) = remember {
-            self.remembered.push((remember, outcome));
-        }
-        Ok((outcome, recorded))
+        Ok(())
     }
 
     fn recall(&self, remember: &Remember, requests: &Requests) -> Result<Option<Outcome>, Failure> {

@@ -29,7 +29,7 @@ use crate::{
     notify::Webhooks,
     runner_hub::{Need, RunnerHub},
     store::{self, Content, Created, CreationKey, EventStore},
-    watch::TelemetryBoard,
+    watch::{OutputBoard, TelemetryBoard},
     wire::{self, View, record},
 };
 
@@ -45,6 +45,8 @@ pub struct Context {
     pub telemetry: TelemetryBoard,
     /// Refused tool calls on their way to the log.
     pub denials: Denials,
+    /// What running threads write.
+    pub output: OutputBoard,
     /// Where agents' tools reach this service, as a URL; known once the service listens.
     pub public_url: OnceLock<String>,
     /// Sends notifications to whoever a session names.
@@ -60,11 +62,11 @@ impl Context {
         let mut shown = wire::thread::thread(session, thread, view);
         wire::thread::add_telemetry(&mut shown, self.telemetry.of(thread.id).as_deref());
         let waits_for_runner = thread.status.kind() == StatusKind::PendingInit && thread.turn.is_undispatched();
-        if waits_for_runner && !self.runners.has_one_for(&Need::of(session, thread)) {
+        if waits_for_runner && let Some(reason) = self.runners.lacks_one_for(&Need::of(session, thread)) {
             shown.conditions.push(pb::Condition {
                 kind: pb::ConditionKind::NoRunner.into(),
                 since: shown.status.as_ref().and_then(|status| status.since),
-                reason: String::from("no attached runner fits; start one with `troupe run`"),
+                reason: reason.to_owned(),
             });
         }
         shown

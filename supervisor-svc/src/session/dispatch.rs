@@ -54,7 +54,7 @@ struct Prompt {
 
 impl Job {
     /// Chooses a runner, if one fits, and holds the thread for it. A runner that still has the program goes on with it;
-    /// any other placement but the first is a new attempt.
+    /// any other placement is a new attempt, unless nobody was handed the present one.
     pub fn begin(
         context: &Arc<Context>,
         handle: &Handle,
@@ -65,15 +65,11 @@ impl Job {
         let thread = Arc::clone(session.thread(id)?);
         let same = last_runner
             .as_ref()
-            .filter(|runner| context.runners.holds(runner, id, thread.generation));
+            .filter(|runner| context.runners.take_up(runner, id, thread.generation));
         let (runner, generation, extent) = match same {
             Some(runner) => (runner.clone(), thread.generation, PromptExtent::Delta),
             None => {
-                let generation = if last_runner.is_some() {
-                    thread.generation.next()
-                } else {
-                    thread.generation
-                };
+                let generation = thread.next_attempt();
                 let runner = context.runners.place(&Need::of(session, &thread), id, generation)?;
                 (runner, generation, PromptExtent::Full)
             }

@@ -6,7 +6,7 @@ use crate::{
         cascade,
         command::Command,
         effect::{self, Owed},
-        event::{Event, Recorded, SessionEvent, ThreadEvent},
+        event::{ConditionKind, Event, Recorded, SessionEvent, ThreadEvent},
         ids::{Generation, RunnerId, ThreadId, Turn},
         settings::ClosePolicy,
     },
@@ -39,17 +39,24 @@ impl Actor {
                 }
                 ThreadEvent::Closed { .. } => {
                     self.context.telemetry.forget(*id);
+                    self.context.output.forget(*id);
                     if let Some(parent) = cascade::next_ready(&self.session, *id) {
                         self.perform(parent);
                     }
+                }
+                ThreadEvent::TurnStarted { .. } => {
+                    self.listen_later();
+                    self.perform(*id);
+                }
+                ThreadEvent::TurnEnded { .. } => {
+                    self.rest(*id);
+                    self.perform(*id);
                 }
                 ThreadEvent::Spawned(_)
                 | ThreadEvent::Admitted
                 | ThreadEvent::Placed { .. }
                 | ThreadEvent::TurnDispatched { .. }
-                | ThreadEvent::TurnStarted { .. }
-                | ThreadEvent::InterruptRequested { .. }
-                | ThreadEvent::TurnEnded { .. } => self.perform(*id),
+                | ThreadEvent::InterruptRequested { .. } => self.perform(*id),
                 ThreadEvent::SpawnFailed { .. }
                 | ThreadEvent::InputQueued { .. }
                 | ThreadEvent::InputDelivered { .. }
@@ -99,9 +106,8 @@ impl Actor {
         }
     }
 
-    /// Hands out what waits for a runner, and finds what was lost with one.
+    /// Hands out what waits for a runner, and sees how the others' runners stand.
     fn reconcile_runners(&mut self) {
-        let starting: Vec<ThreadId> = self.session.starting().collect();
         let active: Vec<ThreadId> = self
             .session
             .holding()
@@ -109,31 +115,56 @@ impl Actor {
             .copied()
             .chain(self.session.root_id())
             .collect();
-        for id in active.into_iter().chain(starting) {
-            self.find_lost(id);
+        for id in active {
+            if let Some(command) = self.standing_of(id) {
+                self.own.push_back(command);
+            }
             self.perform(id);
         }
     }
 
-    /// A thread at work whose runner does not have it any more is lost.
-    fn find_lost(&mut self, id: ThreadId) {
-        let Some(thread) = self.session.thread(id) else { return };
-        let Some(runner) = &thread.runner else { return };
+    /// What follows from how its runner stands to a thread at work: out of reach after half a lease, lost after all of it or
+    /// when the runner came back without it.
+    fn standing_of(&self, id: ThreadId) -> Option<Command> {
+        let thread = self.session.thread(id)?;
+        let runner = thread.holder()?;
         // Without a dispatched turn there is nothing to lose: whoever has room gets it.
         let has_turn = !thread.turn.is_undispatched();
         if !thread.status.kind().is_active() || !has_turn || self.dispatching.contains(&id) {
-            return;
+            return None;
         }
-        let reason = match self.context.runners.standing(runner, id, thread.generation) {
-            Standing::Holds | Standing::Away => return,
-            Standing::Without => format!("runner {runner} came back without the agent"),
-            Standing::Lost => format!("runner {runner} was lost: its lease ran out"),
+        let reachable = |active, reason| Command::SetCondition {
+            thread: id,
+            generation: thread.generation,
+            kind: ConditionKind::Unreachable,
+            active,
+            reason,
         };
-        self.own.push_back(Command::LoseRunner {
+        let lost = |reason| Command::LoseRunner {
             thread: id,
             generation: thread.generation,
             reason,
-        });
+        };
+        let is_unreachable = thread.conditions.contains_key(&ConditionKind::Unreachable);
+        match self.context.runners.standing(runner, id, thread.generation) {
+            Standing::Holds if is_unreachable => Some(reachable(false, format!("runner {runner} is back"))),
+            Standing::Unreachable if !is_unreachable => {
+                let reason = format!("runner {runner} has been away for half of its lease");
+                Some(reachable(true, reason))
+            }
+            Standing::Holds | Standing::Away | Standing::Unreachable => None,
+            Standing::Without => Some(lost(format!("runner {runner} came back without the agent"))),
+            Standing::Lost => Some(lost(format!("runner {runner} was lost: its lease ran out"))),
+        }
+    }
+
+    /// A turn is over: the runner may let its program go when it needs the place.
+    fn rest(&self, id: ThreadId) {
+        if let Some(thread) = self.session.thread(id)
+            && let Some(runner) = thread.holder()
+        {
+            self.context.runners.rest(runner, id, thread.generation);
+        }
     }
 
     /// Performs what is owed for one thread now. Repeating it does no harm: runners drop what they know already.
@@ -177,12 +208,12 @@ impl Actor {
         let now = clock::now();
         let overdue = self.session.fences_over(id).any(|fence| fence.deadline <= now);
         let forced = match self.context.runners.standing(runner, id, generation) {
-            Standing::Holds | Standing::Away | Standing::Lost if overdue => true,
+            Standing::Holds | Standing::Away | Standing::Unreachable | Standing::Lost if overdue => true,
             Standing::Holds => {
                 self.context.runners.shut_down(runner, id, generation, policy);
                 return;
             }
-            Standing::Away => return,
+            Standing::Away | Standing::Unreachable => return,
             Standing::Lost => true,
             Standing::Without => false,
         };

@@ -10,7 +10,14 @@ use super::{
     message::{Done, Message, Origin, Remember, Request},
 };
 use crate::{
-    domain::{command::Command, event::Recorded, ids::SessionId, session::Session},
+    clock,
+    domain::{
+        command::Command,
+        event::Recorded,
+        ids::{SessionId, WaitId},
+        session::Session,
+        waiting::Wait,
+    },
     store::Content,
     watch::encoded::EncodedEvents,
     wire::Sight,
@@ -69,6 +76,13 @@ pub enum Begun {
 pub struct InFlight {
     handle: Handle,
     remember: Option<Remember>,
+}
+
+/// A thread waits for others until this is dropped.
+#[derive(Debug)]
+pub struct Waiting {
+    control: mpsc::Sender<Message>,
+    id: WaitId,
 }
 
 impl Handle {
@@ -193,6 +207,22 @@ impl Handle {
             remember,
         }))
     }
+
+    /// A thread waits for others: that lends its slot to those of them that are queued below it.
+    ///
+    /// # Errors
+    /// [`Failure::Gone`].
+    pub async fn waiting(&self, wait: Wait) -> Result<Waiting, Failure> {
+        let id = clock::new_wait_id();
+        self.control
+            .send(Message::Waiting { id, wait })
+            .await
+            .map_err(|_| Failure::Gone)?;
+        Ok(Waiting {
+            control: self.control.clone(),
+            id,
+        })
+    }
 }
 
 impl InFlight {
@@ -217,11 +247,23 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         if let Some(remember) = self.remember.take() {
-            let control = self.handle.control.clone();
-            // The id is given back whatever ended the request. Where the mailbox has no room, a task waits for some.
-            if let Err(mpsc::error::TrySendError::Full(message)) = control.try_send(Message::Abandon(remember.key)) {
-                tokio::spawn(async move { control.send(message).await });
-            }
+            // The id is given back whatever ended the request.
+            send_in_any_case(&self.handle.control, Message::Abandon(remember.key));
         }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Whatever ended the call, a client that hung up too.
+        send_in_any_case(&self.control, Message::WaitOver(self.id));
+    }
+}
+
+/// Sends without waiting; where the mailbox has no room, a task waits for some.
+fn send_in_any_case(control: &mpsc::Sender<Message>, message: Message) {
+    if let Err(mpsc::error::TrySendError::Full(message)) = control.try_send(message) {
+        let control = control.clone();
+        tokio::spawn(async move { control.send(message).await });
     }
 }

@@ -11,9 +11,10 @@ use crate::{
         actor::Actor,
         command::Command,
         event::Circumstances,
-        ids::{InputNumber, ThreadId},
+        ids::{InputNumber, ThreadId, WaitId},
         session::Session,
         status::StatusKind,
+        waiting::Wait,
     },
     store::{Content, RequestHash, RequestKey},
 };
@@ -47,6 +48,10 @@ pub(super) enum Message {
     Abandon(RequestKey),
     /// A dispatch task has ended.
     Dispatched(ThreadId),
+    /// A thread waits for others from now on.
+    Waiting { id: WaitId, wait: Wait },
+    /// It waits no more.
+    WaitOver(WaitId),
 }
 
 /// For whom a command is carried out; goes into the header of its records.

@@ -15,6 +15,7 @@ mod handle;
 mod load;
 mod message;
 mod remembered;
+mod silence;
 pub mod tool_calls;
 
 pub use self::{
@@ -22,6 +23,6 @@ pub use self::{
     directory::{Context, Directory, NewSession},
     dispatch::digest,
     failure::Failure,
-    handle::{Begun, Commit, Handle, InFlight},
+    handle::{Begun, Commit, Handle, InFlight, Waiting},
     message::{Done, Origin, Outcome, Remember},
 };

@@ -1,12 +1,15 @@
-//! Following sessions: a snapshot as of S, then every event after S in order; and beside it the latest telemetry.
+//! Following sessions: a snapshot as of S, then every event after S in order; and beside it the latest telemetry
+//! and output.
 
 pub mod encoded;
+mod output;
 mod route;
 mod stream;
 mod tail;
 mod telemetry;
 
 pub use self::{
+    output::{OutputBoard, Piece},
     route::{BeginWatch, Messages, WatchRoute},
     stream::{Position, Scope, ThreadWatch, WatchLimits},
     telemetry::TelemetryBoard,

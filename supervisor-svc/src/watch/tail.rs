@@ -47,9 +47,9 @@ impl Tail {
     pub async fn next(&mut self) -> Result<Vec<Recorded>, Failure> {
         loop {
             let events = if self.behind {
-                self.from_log().await?
+                self.read_behind().await?
             } else {
-                self.from_feed().await?
+                self.read_feed().await?
             };
             if let Some(last) = events.last() {
                 self.position = last.sequence;
@@ -58,7 +58,7 @@ impl Tail {
         }
     }
 
-    async fn from_log(&mut self) -> Result<Vec<Recorded>, Failure> {
+    async fn read_behind(&mut self) -> Result<Vec<Recorded>, Failure> {
         // Only what is published: a record may be durable a moment before anybody may know.
         let published = self.handle.state().sequence;
         let events = read_log(self.store.as_ref(), self.handle.id(), self.position, published).await?;
@@ -66,7 +66,7 @@ impl Tail {
         Ok(events)
     }
 
-    async fn from_feed(&mut self) -> Result<Vec<Recorded>, Failure> {
+    async fn read_feed(&mut self) -> Result<Vec<Recorded>, Failure> {
         let commit = tokio::select! {
             biased;
             commit = self.feed.recv() => commit,

@@ -9,12 +9,16 @@ use troupe_proto::{store::v1::Private, supervisor::v1 as pb};
 use super::{
     enums::WireEnum as _,
     error::{DecodeError, malformed, required},
-    parts::{budget_to_pb, content_from_pb, limits_to_pb, stored_budget, stored_limits},
+    parts::{
+        budget_to_pb, content_from_pb, duration_from_pb, duration_to_pb, limits_to_pb, stored_budget, stored_limits,
+    },
     policy::{layer_from_proto, layer_to_proto},
 };
 use crate::domain::{
     event::SettingsChange,
-    settings::{Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease, Webhook},
+    settings::{
+        Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease, StallRule, Webhook,
+    },
 };
 
 /// The settings as a session that has nothing else yet.
@@ -41,6 +45,8 @@ pub fn settings_to_pb(settings: &Settings) -> pb::Session {
         webhooks: settings.webhooks.iter().map(webhook_to_pb).collect(),
         labels,
         approve_tools: settings.approve_tools.clone(),
+        runner_labels: settings.runner_labels.clone(),
+        stall: Some(stall_to_pb(settings.stall)),
         ..pb::Session::default()
     }
 }
@@ -63,6 +69,23 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         webhooks: stored_webhooks(session.webhooks, private.webhook_secrets)?,
         labels: session.labels.into_iter().collect::<BTreeMap<_, _>>(),
         approve_tools: session.approve_tools,
+        runner_labels: session.runner_labels,
+        stall: session.stall.map(stored_stall).transpose()?.unwrap_or_default(),
+    })
+}
+
+fn stall_to_pb(rule: StallRule) -> pb::StallRule {
+    pb::StallRule {
+        repeats: rule.repeats,
+        silence: Some(duration_to_pb(rule.silence)),
+    }
+}
+
+fn stored_stall(rule: pb::StallRule) -> Result<StallRule, DecodeError> {
+    let silence = required(rule.silence, "the silence of a stall")?;
+    Ok(StallRule {
+        repeats: rule.repeats,
+        silence: duration_from_pb(silence).ok_or_else(|| malformed("the silence of a stall is negative"))?,
     })
 }
 

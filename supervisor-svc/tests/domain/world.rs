@@ -20,16 +20,17 @@ use supervisor_svc::domain::{
         SettingsChange, Spawned, TemplateSource, ThreadEvent,
     },
     evolve::{evolve, open},
-    ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn},
+    ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
     refusal::Refusal,
     session::{CASCADE_DEADLINE, Session},
     settings::{
         Budget, ClosePolicy, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy, Sandbox,
-        Settings, SlotRelease, Usage, WakePolicy,
+        Settings, SlotRelease, StallRule, Usage, WakePolicy,
     },
     status::{Settled, StatusKind},
     thread::Thread,
     time::UnixMillis,
+    waiting::Wait,
 };
 use tool_policy::{Inheritance, Layer, MatchMode, Policy};
 use uuid::Uuid;
@@ -216,6 +217,22 @@ impl World {
         ApprovalId::from_uuid(self.new_id().as_uuid())
     }
 
+    /// A thread begins to wait for others, as with WaitAgents.
+    pub fn wait(&mut self, id: ThreadId, awaited: &[ThreadId]) -> WaitId {
+        let wait = WaitId::from_uuid(self.new_id().as_uuid());
+        let generation = self.thread(id).generation;
+        let awaited = Arc::new(awaited.iter().copied().collect());
+        self.session.waits.begin(wait, Wait::new(id, generation, awaited));
+        self.follow_up();
+        wait
+    }
+
+    /// A wait is over.
+    pub fn end_wait(&mut self, wait: WaitId) {
+        assert!(self.session.waits.end(wait).is_some(), "nobody waits");
+        self.follow_up();
+    }
+
     /// Changes settings as UpdateSession does.
     pub fn update(&mut self, change: SettingsChange) {
         self.append(Event::Session(SessionEvent::Updated(Box::new(change))));
@@ -342,14 +359,13 @@ impl World {
     /// The dispatch of the owed turn as the service makes it.
     pub fn dispatch_to(&self, id: ThreadId, runner: &RunnerId) -> Dispatch {
         let thread = self.thread(id);
-        let is_another = thread.runner.as_ref().is_some_and(|last| last != runner);
         Dispatch {
             thread: id,
             runner: runner.clone(),
-            generation: if is_another {
-                thread.generation.next()
-            } else {
+            generation: if thread.holder() == Some(runner) {
                 thread.generation
+            } else {
+                thread.next_attempt()
             },
             inputs: thread.pending_inputs.iter().map(|input| input.number).collect(),
             blocks: Vec::new(),
@@ -602,6 +618,8 @@ pub fn settings() -> Settings {
         webhooks: Vec::new(),
         labels: BTreeMap::new(),
         approve_tools: Vec::new(),
+        runner_labels: BTreeMap::new(),
+        stall: StallRule::default(),
     }
 }
 

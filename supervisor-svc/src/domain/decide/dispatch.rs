@@ -42,14 +42,10 @@ pub(super) fn dispatch(session: &Session, dispatch: &Dispatch) -> Vec<Event> {
     events
 }
 
-/// The first placement keeps the generation of the spawn, every other one is a new attempt.
+/// The runner that has the attempt may go on with it; any other placement begins the next one.
 fn is_of_this_attempt(thread: &Thread, dispatch: &Dispatch) -> bool {
-    let same_runner = thread.runner.as_ref() == Some(&dispatch.runner);
-    if thread.runner.is_none() || same_runner {
-        dispatch.generation == thread.generation || dispatch.generation == thread.generation.next()
-    } else {
-        dispatch.generation == thread.generation.next()
-    }
+    let goes_on = thread.holder() == Some(&dispatch.runner) && dispatch.generation == thread.generation;
+    goes_on || dispatch.generation == thread.next_attempt()
 }
 
 fn consumes_all(thread: &Thread, dispatch: &Dispatch) -> bool {

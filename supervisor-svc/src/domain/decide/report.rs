@@ -1,12 +1,15 @@
 //! What runners say. Late, repeated and impossible reports are void: they change nothing, and are acknowledged all the same.
 
+use super::close;
 use crate::domain::{
     budget,
     command::Report,
-    event::{ConditionKind, Event, ThreadEvent},
-    ids::{Generation, ReportSequence, ThreadId, Turn},
-    session::Session,
+    event::{CloseCause, ConditionKind, Event, ThreadEvent},
+    ids::{Digest, Generation, ReportSequence, ThreadId, Turn},
+    limits,
+    session::{CASCADE_DEADLINE, Session},
     settings::RestartPolicy,
+    stall,
     status::{Settled, StatusKind, Step},
     thread::{LatestTurn, Thread},
     time::UnixMillis,
@@ -43,7 +46,11 @@ pub(super) fn apply(
                 output: *output,
                 report: sequence,
             };
-            turn_ended(session, thread, *turn, outcome.kind(), ended)
+            let mut events = turn_ended(session, thread, *turn, outcome.kind(), ended);
+            if !events.is_empty() {
+                events.extend(repetition(session, thread, outcome.kind(), *output));
+            }
+            events
         }
         Report::InputDelivered { number, turn } => {
             let runs = matches!(&thread.turn, LatestTurn::Running { turn: running, .. } if running == turn);
@@ -116,10 +123,27 @@ fn turn_ended(session: &Session, thread: &Thread, turn: Turn, kind: StatusKind, 
     events
 }
 
+/// The thread stalls: this turn makes its row of equal outputs long enough.
+fn repetition(session: &Session, thread: &Thread, outcome: StatusKind, output: Option<Digest>) -> Option<Event> {
+    let rule = &session.settings.stall;
+    let stalls = stall::is_stall(stall::row_after(thread.repeated, outcome, output), rule);
+    let is_known = stall::is_stall(thread.repeated, rule) && thread.conditions.contains_key(&ConditionKind::Stalled);
+    (stalls && !is_known && !session.is_closing(thread.id)).then(|| {
+        Event::Thread(
+            thread.id,
+            ThreadEvent::ConditionChanged {
+                kind: ConditionKind::Stalled,
+                active: true,
+                reason: format!("its last {} turns had the same output", rule.repeats),
+            },
+        )
+    })
+}
+
 /// The program is gone. Under a fence that was asked for and the thread is closed; otherwise a turn that was under way failed.
 fn stopped(session: &Session, thread: &Thread, detail: &str, report: ReportSequence, now: UnixMillis) -> Vec<Event> {
     if session.is_closing(thread.id) {
-        return super::close::finish(session, thread.id, false);
+        return close::finish(session, thread.id, false);
     }
     if thread.turn.is_undispatched() || !thread.status.kind().is_active() {
         return Vec::new();
@@ -128,7 +152,8 @@ fn stopped(session: &Session, thread: &Thread, detail: &str, report: ReportSeque
     vec![ended(thread, Settled::Errored { message, content: None }, report, now)]
 }
 
-/// The attempt is over without a word of its runner: by policy the thread is placed anew or settled.
+/// The attempt is over without a word of its runner: by policy the thread is placed anew, settled, or closed when it was
+/// placed anew too often.
 pub(super) fn lose_runner(
     session: &Session,
     id: ThreadId,
@@ -143,9 +168,13 @@ pub(super) fn lose_runner(
         return Vec::new();
     }
     if session.is_closing(id) {
-        return super::close::finish(session, id, true);
+        return close::finish(session, id, true);
     }
-    if thread.interrupt.is_some() && !thread.turn.is_undispatched() {
+    // Without a turn that somebody was handed there is nothing to lose.
+    let Some(runner) = thread.holder().filter(|_| !thread.turn.is_undispatched()) else {
+        return Vec::new();
+    };
+    if thread.interrupt.is_some() {
         // It was to be stopped, and it has stopped.
         let reason = reason.to_owned();
         return vec![ended(
@@ -156,20 +185,36 @@ pub(super) fn lose_runner(
         )];
     }
     let started = matches!(thread.turn, LatestTurn::Running { .. });
-    let restart = !started || session.settings.restart_policy == RestartPolicy::OnLost;
-    match (&thread.runner, restart) {
-        // A turn that never started costs nothing to hand out again: a new attempt on the same runner's name fences the
-        // old one, and the next dispatch may choose another.
-        (Some(runner), true) => vec![Event::Thread(
+    match session.settings.restart_policy {
+        RestartPolicy::Never if started => vec![failed(thread, reason, now)],
+        RestartPolicy::OnLost if started && limits::restarts_are_spent(thread, now) => {
+            vec![restarted_too_often(thread, reason, now)]
+        }
+        // A turn that never started costs nothing to hand out again. The new attempt stands under the old runner's name, which
+        // fences that runner off; nobody is handed it yet, so whoever is next takes it without another one.
+        RestartPolicy::Never | RestartPolicy::OnLost => vec![Event::Thread(
             id,
             ThreadEvent::Placed {
                 runner: runner.clone(),
                 generation: generation.next(),
             },
         )],
-        (Some(_), false) => vec![failed(thread, reason, now)],
-        (None, _) => Vec::new(),
     }
+}
+
+fn restarted_too_often(thread: &Thread, reason: &str, now: UnixMillis) -> Event {
+    let reason = format!(
+        "restart intensity exceeded: {} restarts within {} s, and then {reason}",
+        limits::MAX_RESTARTS_IN_WINDOW,
+        limits::RESTART_WINDOW.as_secs()
+    );
+    let fence = close::NewFence {
+        reason: &reason,
+        cause: CloseCause::Intensity,
+        deadline: now.plus(CASCADE_DEADLINE),
+        policy: None,
+    };
+    close::fenced(thread, &fence)
 }
 
 /// The dispatched turn cannot be started by anybody: the thread is settled.

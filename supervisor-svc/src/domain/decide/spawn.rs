@@ -210,7 +210,10 @@ fn child_edges(session: &Session, parent: &Thread, spawn: &Spawn) -> EdgeManagem
 }
 
 /// What the child may use and hand on: never more than its parent may grant.
-fn child_rights(session: &Session, parent: &Thread, spawn: &Spawn) -> Result<Rights, Refusal> {
+///
+/// # Errors
+/// A bad pattern in the role's lists.
+pub fn child_rights(session: &Session, parent: &Thread, spawn: &Spawn) -> Result<Rights, Refusal> {
     let inheritance = session.settings.policy_inheritance;
     let source = match inheritance {
         tool_policy::Inheritance::Attenuate => &parent.grant,

@@ -1,0 +1,227 @@
+//! Attempts: one more at each re-placement and no other; runners that are out of reach, and threads that lose too many of them.
+
+use std::time::Duration;
+
+use supervisor_svc::domain::{
+    authority,
+    command::{Command, Report},
+    effect::{Owed, owed},
+    event::{CloseCause, ConditionKind},
+    ids::{Generation, RunnerId, ThreadId},
+    limits::{MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW},
+    settings::{RestartPolicy, Settings},
+    status::StatusKind::{self, Completed, Errored, PendingInit, Running, Shutdown},
+};
+
+use crate::world::{World, client_root, close, operator, resume, send, settings, settled, stopped};
+
+const NOTHING: [&str; 0] = [];
+
+fn under(restart_policy: RestartPolicy) -> World {
+    World::open(
+        Settings {
+            restart_policy,
+            ..settings()
+        },
+        client_root(),
+    )
+}
+
+fn out_of_reach(world: &World, id: ThreadId, active: bool) -> Command {
+    Command::SetCondition {
+        thread: id,
+        generation: world.thread(id).generation,
+        kind: ConditionKind::Unreachable,
+        active,
+        reason: String::from("runner r0 has been away for half of its lease"),
+    }
+}
+
+fn is_out_of_reach(world: &World, id: ThreadId) -> bool {
+    world.thread(id).conditions.contains_key(&ConditionKind::Unreachable)
+}
+
+// ---- attempts ----
+
+#[test]
+fn a_replacement_is_one_attempt_more_whoever_gets_it() {
+    for (policy, running) in [
+        (RestartPolicy::Never, false),
+        (RestartPolicy::OnLost, false),
+        (RestartPolicy::OnLost, true),
+    ] {
+        for next in ["r0", "r1"] {
+            let mut world = under(policy);
+            let id = world.spawn(world.root());
+            world.dispatch(id);
+            let turn = world.thread(id).turn.number();
+            if running {
+                world.report(id, Report::TurnStarted { turn });
+            }
+            let (old_token, late) = (world.caller(id), world.says(id, Report::TurnStarted { turn }));
+            world.lose(id);
+            assert_eq!(world.lose(id), NOTHING, "nobody has it, so nobody loses it");
+
+            let dispatch = world.dispatch_to(id, &RunnerId::new(next));
+            world.run(&Command::Dispatch(Box::new(dispatch)));
+            let thread = world.thread(id);
+            assert_eq!(thread.generation, Generation::new(2), "{policy:?}, running: {running}");
+            assert_eq!(thread.holder(), Some(&RunnerId::new(next)));
+            assert_eq!(world.run(&late), NOTHING, "a report of the old attempt");
+            assert!(authority::fresh(&world.session, &old_token).is_err());
+        }
+    }
+}
+
+#[test]
+fn a_program_that_was_let_go_is_one_attempt_more_too() {
+    for next in ["r0", "r1"] {
+        let (mut world, id) = World::with_thread_in(Completed);
+        world.run(&send(operator(), id));
+        // Its runner stopped the program meanwhile.
+        let mut dispatch = world.dispatch_to(id, &RunnerId::new(next));
+        dispatch.generation = world.thread(id).next_attempt();
+        assert_eq!(
+            world.run(&Command::Dispatch(Box::new(dispatch))),
+            ["ThreadPlaced", "TurnDispatched"]
+        );
+        assert_eq!(world.thread(id).generation, Generation::new(2));
+    }
+}
+
+#[test]
+fn a_runner_that_only_has_the_name_is_not_asked_to_stop() {
+    let mut world = under(RestartPolicy::OnLost);
+    let id = world.spawn_running(world.root());
+    world.lose(id);
+    world.run(&close(operator(), id));
+    assert_eq!(owed(&world.session, id), Some(Owed::Close));
+    world.wind_down();
+    world.run(&resume(operator(), id));
+    world.run(&send(operator(), id));
+    assert_eq!(owed(&world.session, id), Some(Owed::Turn { last_runner: None }));
+}
+
+// ---- restarts ----
+
+/// Loses the thread's runner and begins anew, as often as that goes well.
+fn restart(world: &mut World, id: ThreadId, times: usize) {
+    for _ in 0..times {
+        assert_eq!(world.lose(id), ["ThreadPlaced"]);
+        world.begin(id);
+    }
+}
+
+#[test]
+fn who_is_restarted_too_often_is_closed_with_all_below() {
+    let mut world = under(RestartPolicy::OnLost);
+    let id = world.spawn_running(world.root());
+    let child = world.spawn_running(id);
+    restart(&mut world, id, MAX_RESTARTS_IN_WINDOW);
+    assert_eq!(world.lose(id), ["CloseRequested"]);
+    let fence = world.thread(id).fence.clone().unwrap();
+    assert_eq!((fence.cause, fence.status_before), (CloseCause::Intensity, Running));
+    assert_eq!(
+        fence.reason,
+        "restart intensity exceeded: 3 restarts within 600 s, and then runner r0 was lost"
+    );
+    assert!(world.session.is_closing(child));
+    world.wind_down();
+    for id in [id, child] {
+        assert_eq!(world.status(id), Shutdown);
+    }
+}
+
+#[test]
+fn restarts_are_forgotten_in_time() {
+    let mut world = under(RestartPolicy::OnLost);
+    let id = world.spawn_running(world.root());
+    restart(&mut world, id, MAX_RESTARTS_IN_WINDOW);
+    world.pass(RESTART_WINDOW);
+    restart(&mut world, id, MAX_RESTARTS_IN_WINDOW);
+    world.pass(RESTART_WINDOW / 2);
+    assert_eq!(world.lose(id), ["CloseRequested"]);
+}
+
+#[test]
+fn only_turns_that_ran_count_as_restarts() {
+    let mut world = under(RestartPolicy::OnLost);
+    let id = world.spawn(world.root());
+    for _ in 0..3 * MAX_RESTARTS_IN_WINDOW {
+        world.dispatch(id);
+        assert_eq!(world.lose(id), ["ThreadPlaced"]);
+        world.pass(Duration::from_secs(1));
+    }
+    world.begin(id);
+    restart(&mut world, id, MAX_RESTARTS_IN_WINDOW);
+}
+
+// ---- out of reach ----
+
+#[test]
+fn only_turns_that_somebody_has_can_be_out_of_reach() {
+    for kind in StatusKind::ALL {
+        let (mut world, id) = World::with_thread_in(kind);
+        let expected: &[&str] = if kind == Running { &["ConditionChanged"] } else { &[] };
+        let command = out_of_reach(&world, id, true);
+        assert_eq!(world.run(&command), expected, "{kind}");
+        assert_eq!(world.run(&command), NOTHING, "{kind}: it is known");
+        let command = out_of_reach(&world, id, false);
+        assert_eq!(world.run(&command), expected, "{kind}");
+        assert!(!is_out_of_reach(&world, id));
+    }
+    let (mut world, id) = World::with_thread_in(PendingInit);
+    world.dispatch(id);
+    let command = out_of_reach(&world, id, true);
+    assert_eq!(world.run(&command), ["ConditionChanged"], "it was handed out");
+
+    let (mut world, _) = World::with_thread_in(Running);
+    let command = out_of_reach(&world, world.root(), true);
+    assert_eq!(world.run(&command), NOTHING, "its client executes it");
+}
+
+#[test]
+fn being_out_of_reach_ends_with_the_attempt_and_with_the_turn() {
+    let unreachable = |policy| {
+        let mut world = under(policy);
+        let id = world.spawn_running(world.root());
+        let command = out_of_reach(&world, id, true);
+        world.run(&command);
+        assert!(is_out_of_reach(&world, id));
+        (world, id)
+    };
+    let (mut world, id) = unreachable(RestartPolicy::OnLost);
+    let late = out_of_reach(&world, id, true);
+    world.lose(id);
+    assert_eq!((world.status(id), is_out_of_reach(&world, id)), (PendingInit, false));
+    world.begin(id);
+    assert_eq!(world.run(&late), NOTHING, "of an earlier attempt");
+
+    let (mut world, id) = unreachable(RestartPolicy::Never);
+    world.lose(id);
+    assert_eq!((world.status(id), is_out_of_reach(&world, id)), (Errored, false));
+
+    let (mut world, id) = unreachable(RestartPolicy::Never);
+    world.end(id, settled(Completed));
+    assert!(!is_out_of_reach(&world, id));
+
+    let (mut world, id) = unreachable(RestartPolicy::Never);
+    world.run(&close(operator(), id));
+    world.report(id, stopped());
+    assert_eq!((world.status(id), is_out_of_reach(&world, id)), (Shutdown, false));
+}
+
+#[test]
+fn what_is_derived_is_never_recorded() {
+    for kind in [ConditionKind::Closing, ConditionKind::NoRunner] {
+        let (mut world, id) = World::with_thread_in(Running);
+        let command = Command::SetCondition {
+            thread: id,
+            generation: world.thread(id).generation,
+            kind,
+            active: true,
+            reason: String::from("so it seems"),
+        };
+        assert_eq!(world.run(&command), NOTHING, "{kind:?}");
+    }
+}

@@ -1,0 +1,249 @@
+//! Threads that get nowhere: the same output again and again, or none at all.
+
+use std::time::Duration;
+
+use supervisor_svc::domain::{
+    command::{Command, Report},
+    event::ConditionKind,
+    ids::{Digest, ThreadId},
+    settings::{RestartPolicy, Settings, StallRule},
+    stall::ought_to_be_heard,
+    status::StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Running, Shutdown},
+};
+
+use crate::world::{World, client_root, ended, operator, resume, send, settings, settled};
+
+const NOTHING: [&str; 0] = [];
+
+fn world_with(repeats: u32, restart_policy: RestartPolicy) -> (World, ThreadId) {
+    let settings = Settings {
+        stall: StallRule {
+            repeats,
+            silence: Duration::from_secs(60),
+        },
+        restart_policy,
+        ..settings()
+    };
+    let mut world = World::open(settings, client_root());
+    let id = world.spawn(world.root());
+    (world, id)
+}
+
+/// A whole turn that ends like this, with that output.
+fn turn(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) -> Vec<&'static str> {
+    if world.status(id) != PendingInit {
+        world.run(&send(operator(), id));
+    }
+    world.begin(id);
+    end(world, id, kind, output)
+}
+
+fn end(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) -> Vec<&'static str> {
+    let number = world.thread(id).turn.number();
+    let Report::TurnEnded {
+        turn, outcome, usage, ..
+    } = ended(number.get(), settled(kind))
+    else {
+        panic!("it is the end of a turn");
+    };
+    let output = output.map(|byte| Digest::from_bytes([byte; 32]));
+    let report = Report::TurnEnded {
+        turn,
+        outcome,
+        usage,
+        output,
+    };
+    world.report(id, report)
+}
+
+fn silence(world: &World, id: ThreadId, active: bool) -> Command {
+    Command::SetCondition {
+        thread: id,
+        generation: world.thread(id).generation,
+        kind: ConditionKind::Stalled,
+        active,
+        reason: String::from("nothing was heard of it for 60s"),
+    }
+}
+
+fn stalls(world: &World, id: ThreadId) -> bool {
+    world.thread(id).conditions.contains_key(&ConditionKind::Stalled)
+}
+
+// ---- repetition ----
+
+#[test]
+fn equal_outputs_in_a_row_are_a_stall() {
+    for (repeats, turns, expected) in [
+        (3, vec![(Completed, Some(1)); 2], false),
+        (3, vec![(Completed, Some(1)); 3], true),
+        (3, vec![(Completed, Some(1)); 5], true),
+        (2, vec![(Completed, Some(1)); 2], true),
+        (0, vec![(Completed, Some(1)); 9], false),
+        (3, vec![(Completed, None); 9], false),
+        // Whatever comes between begins the row anew.
+        (
+            2,
+            vec![(Completed, Some(1)), (Completed, Some(2)), (Completed, Some(1))],
+            false,
+        ),
+        (
+            2,
+            vec![(Completed, Some(1)), (Completed, None), (Completed, Some(1))],
+            false,
+        ),
+        (
+            2,
+            vec![(Completed, Some(1)), (Interrupted, Some(1)), (Completed, Some(1))],
+            false,
+        ),
+        (2, vec![(Errored, Some(1)); 9], false),
+    ] {
+        let (mut world, id) = world_with(repeats, RestartPolicy::Never);
+        for (kind, output) in &turns {
+            turn(&mut world, id, *kind, *output);
+        }
+        assert_eq!(stalls(&world, id), expected, "{repeats}: {turns:?}");
+    }
+}
+
+#[test]
+fn a_stall_by_repetition_is_told_once_and_ends_with_another_output() {
+    let (mut world, id) = world_with(2, RestartPolicy::Never);
+    turn(&mut world, id, Completed, Some(1));
+    assert_eq!(
+        turn(&mut world, id, Completed, Some(1)),
+        ["TurnEnded", "ConditionChanged"]
+    );
+    let (_, reason) = world.thread(id).conditions.get(&ConditionKind::Stalled).unwrap();
+    assert_eq!(reason, "its last 2 turns had the same output");
+    assert_eq!(turn(&mut world, id, Completed, Some(1)), ["TurnEnded"], "it is known");
+    // Neither a word nor the end of silence is another output.
+    let word = silence(&world, id, false);
+    assert_eq!(world.run(&word), NOTHING);
+    assert!(stalls(&world, id));
+    turn(&mut world, id, Completed, Some(2));
+    assert!(!stalls(&world, id));
+}
+
+#[test]
+fn a_thread_that_goes_on_at_once_stalls_too() {
+    let (mut world, id) = world_with(2, RestartPolicy::Never);
+    turn(&mut world, id, Completed, Some(1));
+    world.run(&send(operator(), id));
+    world.begin(id);
+    world.run(&send(operator(), id));
+    assert_eq!(
+        end(&mut world, id, Completed, Some(1)),
+        ["TurnEnded", "ConditionChanged", "ThreadAdmitted"]
+    );
+    assert!(stalls(&world, id));
+}
+
+#[test]
+fn a_closed_thread_is_not_stalled() {
+    let (mut world, id) = world_with(2, RestartPolicy::Never);
+    turn(&mut world, id, Completed, Some(1));
+    turn(&mut world, id, Completed, Some(1));
+    world.close(id);
+    assert_eq!((world.status(id), stalls(&world, id)), (Shutdown, false));
+    world.run(&resume(operator(), id));
+    assert_eq!(
+        turn(&mut world, id, Completed, Some(1)),
+        ["TurnEnded", "ConditionChanged"],
+        "it goes on as before"
+    );
+}
+
+// ---- silence ----
+
+#[test]
+fn only_a_running_turn_can_be_silent() {
+    for kind in StatusKind::ALL {
+        let (mut world, id) = World::with_thread_in(kind);
+        let expected: &[&str] = if kind == Running { &["ConditionChanged"] } else { &[] };
+        let command = silence(&world, id, true);
+        assert_eq!(world.run(&command), expected, "{kind}");
+        assert_eq!(world.run(&command), NOTHING, "{kind}: it is known");
+    }
+    let (mut world, _) = World::with_thread_in(Running);
+    let command = silence(&world, world.root(), true);
+    assert_eq!(world.run(&command), NOTHING, "its client executes it");
+}
+
+#[test]
+fn silence_ends_with_a_word_a_turn_or_an_attempt() {
+    let silent = || {
+        let (mut world, id) = world_with(3, RestartPolicy::OnLost);
+        world.begin(id);
+        let command = silence(&world, id, true);
+        assert_eq!(world.run(&command), ["ConditionChanged"]);
+        (world, id)
+    };
+    let (mut world, id) = silent();
+    let word = silence(&world, id, false);
+    assert_eq!(world.run(&word), ["ConditionChanged"]);
+    assert!(!stalls(&world, id));
+
+    let (mut world, id) = silent();
+    end(&mut world, id, Completed, Some(1));
+    assert!(!stalls(&world, id));
+
+    let (mut world, id) = silent();
+    world.lose(id);
+    assert_eq!((world.status(id), stalls(&world, id)), (PendingInit, false));
+}
+
+#[test]
+fn silence_may_pass_into_repetition() {
+    let (mut world, id) = world_with(2, RestartPolicy::Never);
+    turn(&mut world, id, Completed, Some(1));
+    world.run(&send(operator(), id));
+    world.begin(id);
+    let command = silence(&world, id, true);
+    world.run(&command);
+    assert_eq!(
+        end(&mut world, id, Completed, Some(1)),
+        ["TurnEnded", "ConditionChanged"]
+    );
+    let (_, reason) = world.thread(id).conditions.get(&ConditionKind::Stalled).unwrap();
+    assert_eq!(reason, "its last 2 turns had the same output");
+}
+
+#[test]
+fn who_waits_may_be_silent() {
+    let (mut world, id) = World::with_thread_in(Running);
+    assert!(ought_to_be_heard(&world.session, world.thread(id)));
+    let wait = world.wait(id, &[id]);
+    assert!(!ought_to_be_heard(&world.session, world.thread(id)), "for others");
+    world.end_wait(wait);
+    assert!(ought_to_be_heard(&world.session, world.thread(id)));
+    let asks = Command::SetCondition {
+        thread: id,
+        generation: world.thread(id).generation,
+        kind: ConditionKind::AwaitingToolApproval,
+        active: true,
+        reason: String::from("exec_command"),
+    };
+    world.run(&asks);
+    assert!(!ought_to_be_heard(&world.session, world.thread(id)), "for an operator");
+}
+
+// ---- the rule ----
+
+#[test]
+fn a_rule_has_bounds() {
+    let rule = |repeats, seconds| StallRule {
+        repeats,
+        silence: Duration::from_secs(seconds),
+    };
+    for good in [rule(0, 0), rule(2, 1), StallRule::default(), rule(3, 86_400)] {
+        assert_eq!(good.check(), Ok(()));
+    }
+    for (bad, text) in [
+        (rule(1, 600), "stall_repeats is 1"),
+        (rule(3, 86_401), "stall_after is 86401 s"),
+    ] {
+        assert!(bad.check().unwrap_err().starts_with(text));
+    }
+}

@@ -1,0 +1,136 @@
+//! Waiting never deadlocks the queue: a thread that waits for a queued descendant lends its slot until the wait is over.
+
+use supervisor_svc::domain::{
+    ids::ThreadId,
+    limits::{active, slot_for_newcomer},
+    settings::{Limits, RestartPolicy, Settings},
+    status::StatusKind::{Completed, PendingInit, Queued, Running},
+};
+
+use crate::world::{World, client_root, operator, send, settings, settled};
+
+/// A session with so many slots in which more threads than that may be active for a while, which the laws of other
+/// histories exclude.
+fn world(max_threads: u32) -> World {
+    let limits = Limits {
+        max_threads,
+        max_depth: 9,
+        ..Limits::default()
+    };
+    let mut world = World::open(
+        Settings {
+            limits,
+            restart_policy: RestartPolicy::OnLost,
+            ..settings()
+        },
+        client_root(),
+    );
+    world.lawful = false;
+    world
+}
+
+/// The only slot is a parent's that has a queued child.
+fn parent_and_queued_child() -> (World, ThreadId, ThreadId) {
+    let mut world = world(1);
+    let parent = world.spawn_running(world.root());
+    let child = world.enqueue(parent);
+    (world, parent, child)
+}
+
+#[test]
+fn a_parent_that_waits_lends_its_slot() {
+    let (mut world, parent, child) = parent_and_queued_child();
+    let wait = world.wait(parent, &[child]);
+    assert_eq!((world.status(parent), world.status(child)), (Running, PendingInit));
+    assert_eq!(active(&world.session), 1, "the parent does not count");
+    assert!(!slot_for_newcomer(&world.session), "its slot is its child's");
+    world.begin(child);
+    world.end(child, settled(Completed));
+    world.end_wait(wait);
+    assert_eq!(active(&world.session), 1);
+}
+
+#[test]
+fn a_chain_of_waits_comes_to_an_end() {
+    let (mut world, parent, child) = parent_and_queued_child();
+    world.wait(parent, &[child]);
+    world.begin(child);
+    let grandchild = world.enqueue(child);
+    world.wait(child, &[grandchild]);
+    assert_eq!(world.status(grandchild), PendingInit);
+    assert_eq!(active(&world.session), 1);
+}
+
+#[test]
+fn those_before_the_child_in_the_queue_come_first() {
+    let mut world = world(1);
+    let parent = world.spawn_running(world.root());
+    let first = world.enqueue(world.root());
+    let child = world.enqueue(parent);
+    world.wait(parent, &[child]);
+    assert_eq!((world.status(first), world.status(child)), (PendingInit, Queued));
+    world.begin(first);
+    world.end(first, settled(Completed));
+    assert_eq!(world.status(child), PendingInit);
+}
+
+#[test]
+fn after_the_wait_nobody_is_admitted_until_the_limit_holds_again() {
+    let (mut world, parent, child) = parent_and_queued_child();
+    let wait = world.wait(parent, &[child]);
+    world.begin(child);
+    let next = world.enqueue(world.root());
+    world.end_wait(wait);
+    assert_eq!(
+        active(&world.session),
+        2,
+        "the parent counts again, and its child still runs"
+    );
+    world.end(child, settled(Completed));
+    assert_eq!((active(&world.session), world.status(next)), (1, Queued));
+    world.end(parent, settled(Completed));
+    assert_eq!(world.status(next), PendingInit);
+}
+
+#[test]
+fn who_waits_for_nobody_queued_below_lends_nothing() {
+    // For a child that has a slot of its own, also when that goes on with input that came meanwhile.
+    let mut world = world(2);
+    let parent = world.spawn_running(world.root());
+    let child = world.spawn_running(parent);
+    let queued = world.enqueue(world.root());
+    world.wait(parent, &[child]);
+    world.run(&send(operator(), child));
+    assert_eq!(world.end(child, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+    assert_eq!((active(&world.session), world.status(queued)), (2, Queued));
+    // For itself, and for somebody else's descendant.
+    world.wait(parent, &[parent, queued]);
+    assert_eq!(world.status(queued), Queued);
+}
+
+#[test]
+fn the_wait_of_an_earlier_attempt_lends_nothing() {
+    let (mut world, parent, child) = parent_and_queued_child();
+    world.wait(parent, &[child]);
+    world.lose(parent);
+    assert_eq!(active(&world.session), 2, "its program is gone, and so is who waited");
+}
+
+#[test]
+fn waits_are_no_part_of_the_state() {
+    let mut world = world(1);
+    let parent = world.spawn_running(world.root());
+    let before = world.session.clone();
+    let child = world.enqueue(parent);
+    let enqueued = world.session.clone();
+    world.wait(parent, &[child]);
+    assert!(
+        World::replay(&world.log) == world.session,
+        "the log alone gives the same"
+    );
+    assert!(before != enqueued);
+    let mut waiting = enqueued.clone();
+    waiting.waits = world.session.waits.clone();
+    assert!(waiting == enqueued);
+    assert_eq!(active(&World::replay(&world.log)), 2, "after a restart nobody waits");
+}
