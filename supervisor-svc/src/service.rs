@@ -9,6 +9,7 @@ use std::{
 
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
+    encoded::TakenOver,
     listen::url_of,
     secret::{SecretError, SecretToken},
     serve::{self, ServeError, ServeLimits, Serving},
@@ -37,7 +38,7 @@ use crate::{
     runner_hub::{LEASE, RunnerGate, RunnerHub},
     session::{Context, Denials, Directory, Failure},
     store::{EventStore, OpenError as StoreError, SqliteStore},
-    watch::{OutputBoard, TelemetryBoard, WatchLimits, WatchRoute},
+    watch::{OutputBoard, TelemetryBoard, WatchLimits, WatchMethod},
 };
 
 /// The file of the log in the data directory.
@@ -236,11 +237,11 @@ impl Supervisor {
         let agents = SupervisorService::new(self.directory.clone(), self.registry.clone(), config, draining.clone());
         let runners = RunnerGate::new(self.directory.clone(), draining);
         let agents = Arc::new(agents);
-        let routes = Routes::new(WatchRoute::new(
+        let routes = Routes::new(TakenOver::new(
             AgentSupervisorServiceServer::from_arc(Arc::clone(&agents))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
-            agents,
+            WatchMethod::new(agents),
         ))
         .add_service(
             ThreadRunnerServiceServer::new(runners)

@@ -12,6 +12,7 @@ pub mod auth;
 pub mod call;
 mod connection;
 pub mod deadline;
+pub mod encoded;
 pub mod identity;
 pub mod listen;
 pub mod paths;

@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use prost::Message as _;
-use troupe_proto::registry::v1::{ResolveSpawnRequest, ResolveSpawnResponse};
+use prost::{Message as _, bytes::Bytes};
+use troupe_proto::registry::v1::ResolveSpawnRequest;
 
 use crate::{domain::catalog::Catalog, source::View};
 
@@ -36,35 +36,33 @@ struct Kept {
 struct Answer {
     catalog: Weak<Catalog>,
     footer: Arc<str>,
-    response: Arc<ResolveSpawnResponse>,
+    /// Encoded, as it is sent.
+    response: Bytes,
     bytes: usize,
 }
 
 impl Answers {
     /// The answer that this very question got before, from this very view.
     #[must_use]
-    pub(super) fn get(&self, request: &ResolveSpawnRequest, view: &View) -> Option<ResolveSpawnResponse> {
+    pub(super) fn get(&self, request: &ResolveSpawnRequest, view: &View) -> Option<Bytes> {
         if request.encoded_len() > MAX_ANSWER_BYTES {
             return None;
         }
-        let response = {
-            let kept = self.lock();
-            let answer = kept.answers.get(request)?;
-            answer.is_from(view).then(|| Arc::clone(&answer.response))?
-        };
-        Some(ResolveSpawnResponse::clone(&response))
+        let kept = self.lock();
+        let answer = kept.answers.get(request)?;
+        answer.is_from(view).then(|| answer.response.clone())
     }
 
     /// Keeps an answer in the place of the one before.
-    pub(super) fn keep(&self, request: ResolveSpawnRequest, view: &View, response: &ResolveSpawnResponse) {
-        let bytes = request.encoded_len() + response.encoded_len() + view.footer.len();
+    pub(super) fn keep(&self, request: ResolveSpawnRequest, view: &View, response: Bytes) {
+        let bytes = request.encoded_len() + response.len() + view.footer.len();
         if bytes > MAX_ANSWER_BYTES {
             return;
         }
         let answer = Answer {
             catalog: Arc::downgrade(&view.catalog),
             footer: Arc::clone(&view.footer),
-            response: Arc::new(response.clone()),
+            response,
             bytes,
         };
         let mut kept = self.lock();
@@ -95,8 +93,6 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use troupe_proto::common::v1::ResolvedSpawn;
-
     use super::*;
     use crate::domain::catalog::tests::catalog;
 
@@ -114,19 +110,14 @@ mod tests {
         }
     }
 
-    fn response(instructions: &str) -> ResolveSpawnResponse {
-        ResolveSpawnResponse {
-            resolved: Some(ResolvedSpawn {
-                instructions: instructions.to_owned(),
-                ..ResolvedSpawn::default()
-            }),
-        }
+    fn response(text: &str) -> Bytes {
+        Bytes::copy_from_slice(text.as_bytes())
     }
 
     #[test]
     fn only_the_same_question_to_the_same_view_has_the_same_answer() {
         let (answers, first) = (Answers::default(), view());
-        answers.keep(request("a"), &first, &response("one"));
+        answers.keep(request("a"), &first, response("one"));
         assert_eq!(answers.get(&request("a"), &first), Some(response("one")));
         assert_eq!(answers.get(&request("b"), &first), None);
         let (catalog, footer) = (Arc::clone(&first.catalog), "footer".into());
@@ -136,7 +127,7 @@ mod tests {
             assert_eq!(answers.get(&request("a"), &other), None);
         }
         let second = view();
-        answers.keep(request("a"), &second, &response("two"));
+        answers.keep(request("a"), &second, response("two"));
         assert_eq!(answers.get(&request("a"), &second), Some(response("two")));
         assert_eq!(answers.get(&request("a"), &first), None);
     }
@@ -145,11 +136,11 @@ mod tests {
     fn the_bounds_hold() {
         let (answers, view) = (Answers::default(), view());
         let (long, longest) = ("x".repeat(MAX_ANSWER_BYTES / 2), "x".repeat(MAX_ANSWER_BYTES));
-        answers.keep(request("a"), &view, &response(&longest));
-        answers.keep(request(&longest), &view, &response(""));
+        answers.keep(request("a"), &view, response(&longest));
+        answers.keep(request(&longest), &view, response(""));
         assert_eq!(answers.lock().answers.len(), 0);
         for number in 0..=MAX_ANSWERS {
-            answers.keep(request(&number.to_string()), &view, &response(&long));
+            answers.keep(request(&number.to_string()), &view, response(&long));
             let kept = answers.lock();
             assert!(kept.answers.len() <= MAX_ANSWERS && kept.bytes <= MAX_BYTES);
             assert_eq!(
@@ -158,7 +149,7 @@ mod tests {
             );
         }
         for number in 0..=MAX_ANSWERS {
-            answers.keep(request(&number.to_string()), &view, &response("short"));
+            answers.keep(request(&number.to_string()), &view, response("short"));
         }
         let kept = answers.lock();
         assert!((1..=MAX_ANSWERS).contains(&kept.answers.len()));

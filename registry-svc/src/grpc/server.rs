@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use svc_kit::encoded::TakenOver;
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -23,7 +24,10 @@ use troupe_proto::{
     registry::v1::agent_registry_service_server::{AgentRegistryServiceServer, SERVICE_NAME},
 };
 
-use crate::{Parts, grpc::service::RegistryService};
+use crate::{
+    Parts,
+    grpc::{service::RegistryService, spawn::ResolveMethod},
+};
 
 /// The methods that carry a bundle.
 const OF_BUNDLES: &[&str] = &[
@@ -38,21 +42,23 @@ const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 /// The service, ready to be added to a server. Made by [`crate::Registry::service`].
 #[derive(Clone, Debug)]
 pub struct RegistryServer {
-    calls: AgentRegistryServiceServer<RegistryService>,
+    calls: TakenOver<AgentRegistryServiceServer<RegistryService>, ResolveMethod>,
     bundles: AgentRegistryServiceServer<RegistryService>,
     room: Arc<Semaphore>,
 }
 
 impl RegistryServer {
     pub(crate) fn new(parts: Arc<Parts>, draining: CancellationToken) -> Self {
-        let service = Arc::new(RegistryService::new(parts, draining));
+        let service = RegistryService::new(parts, draining);
+        let resolve = ResolveMethod(service.clone());
+        let service = Arc::new(service);
         let server = |limit| {
             AgentRegistryServiceServer::from_arc(Arc::clone(&service))
                 .max_decoding_message_size(limit)
                 .max_encoding_message_size(limit)
         };
         Self {
-            calls: server(MAX_MESSAGE_BYTES),
+            calls: TakenOver::new(server(MAX_MESSAGE_BYTES), resolve),
             bundles: server(MAX_WORKSPACE_MESSAGE_BYTES),
             room: Arc::new(Semaphore::new(MAX_TRANSFERS)),
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prost::{Message as _, bytes::Bytes};
 use svc_kit::identity::Principal;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -35,6 +36,14 @@ impl RegistryService {
         Self { parts, draining }
     }
 
+    /// Answers ResolveSpawn, encoded: at once if the answer is known.
+    pub(super) async fn resolve(&self, request: ResolveSpawnRequest) -> Result<Response<Bytes>, Status> {
+        if let Some(answer) = spawn::known(&self.parts, &request) {
+            return Ok(Response::new(answer));
+        }
+        self.blocking(move |parts| spawn::resolve(parts, request)).await
+    }
+
     /// Runs a call on a blocking thread: it may have to look at the disk, and a slow disk (a network mount) must stall
     /// its own callers only.
     async fn blocking<T: Send + 'static>(
@@ -62,15 +71,15 @@ impl AgentRegistryService for RegistryService {
         self.blocking(move |parts| agents::list(parts, request)).await
     }
 
+    /// For callers in this process; over the network the answer goes out as it is, see [`spawn::ResolveMethod`].
     async fn resolve_spawn(
         &self,
         request: Request<ResolveSpawnRequest>,
     ) -> Result<Response<ResolveSpawnResponse>, Status> {
-        let request = request.into_inner();
-        if let Some(answer) = spawn::known(&self.parts, &request) {
-            return Ok(Response::new(answer));
-        }
-        self.blocking(move |parts| spawn::resolve(parts, request)).await
+        let encoded = self.resolve(request.into_inner()).await?.into_inner();
+        ResolveSpawnResponse::decode(encoded)
+            .map(Response::new)
+            .map_err(|error| Status::internal(format!("an answer of the registry is malformed: {error}")))
     }
 
     async fn list_diagnostics(

@@ -1,6 +1,17 @@
-//! ResolveSpawn.
+//! ResolveSpawn. Its answers are encoded once and kept so: the same question to the same templates costs a look-up.
 
-use troupe_proto::registry::v1::{InheritedSettings, ResolveSpawnRequest, ResolveSpawnResponse};
+use prost::{Message as _, bytes::Bytes};
+use svc_kit::encoded::{Answer, EncodedCodec, EncodedMethod};
+use tonic::{
+    Request, Response, Status,
+    body::Body,
+    codegen::{BoxFuture, http},
+    server::{Grpc, UnaryService},
+};
+use troupe_proto::{
+    MAX_MESSAGE_BYTES,
+    registry::v1::{InheritedSettings, ResolveSpawnRequest, ResolveSpawnResponse},
+};
 
 use crate::{
     Parts,
@@ -9,17 +20,44 @@ use crate::{
         name::{AgentType, PersonaName},
         resolve::{self, Inherited, SpawnRequest, Surroundings, Wanted},
     },
-    grpc::{agents::graph_name, bounds, convert},
+    grpc::{agents::graph_name, bounds, convert, service::RegistryService},
 };
 
+/// The method ResolveSpawn.
+#[derive(Clone, Debug)]
+pub(super) struct ResolveMethod(pub(super) RegistryService);
+
+impl EncodedMethod for ResolveMethod {
+    const PATH: &'static str = "/troupe.registry.v1.AgentRegistryService/ResolveSpawn";
+
+    fn answer(&self, request: http::Request<Body>) -> Answer {
+        let method = self.clone();
+        Box::pin(async move {
+            let mut grpc = Grpc::new(EncodedCodec::default())
+                .apply_max_message_size_config(Some(MAX_MESSAGE_BYTES), Some(MAX_MESSAGE_BYTES));
+            Ok(grpc.unary(method, request).await)
+        })
+    }
+}
+
+impl UnaryService<ResolveSpawnRequest> for ResolveMethod {
+    type Response = Bytes;
+    type Future = BoxFuture<Response<Bytes>, Status>;
+
+    fn call(&mut self, request: Request<ResolveSpawnRequest>) -> Self::Future {
+        let service = self.0.clone();
+        Box::pin(async move { service.resolve(request.into_inner()).await })
+    }
+}
+
 /// The answer, if it was given before and nothing changed since. Never blocks.
-pub(super) fn known(parts: &Parts, request: &ResolveSpawnRequest) -> Option<ResolveSpawnResponse> {
+pub(super) fn known(parts: &Parts, request: &ResolveSpawnRequest) -> Option<Bytes> {
     let workspace = bounds::workspace(request.cwd.clone(), request.workspace_digest.clone()).ok()?;
     let view = parts.vouched_view(&workspace)?;
     parts.answers.get(request, &view)
 }
 
-pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<ResolveSpawnResponse, RegistryError> {
+pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<Bytes, RegistryError> {
     let question = request.clone();
     let agent_name = bounds::non_blank("agent_name", &request.agent_name, bounds::NAME_BYTES)?;
     let effort = request
@@ -54,7 +92,8 @@ pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<Res
     let response = ResolveSpawnResponse {
         resolved: Some(convert::resolved(resolved)),
     };
-    parts.answers.keep(question, &view, &response);
+    let response = Bytes::from(response.encode_to_vec());
+    parts.answers.keep(question, &view, response.clone());
     Ok(response)
 }
 

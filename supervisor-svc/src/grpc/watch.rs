@@ -82,9 +82,9 @@ impl BeginWatch for SupervisorService {
     }
 }
 
-/// The messages of a watch for callers in this process; over the network they go out as they are, see [`WatchRoute`].
+/// The messages of a watch for callers in this process; over the network they go out as they are, see [`WatchMethod`].
 ///
-/// [`WatchRoute`]: crate::watch::WatchRoute
+/// [`WatchMethod`]: crate::watch::WatchMethod
 pub(super) fn decoded(messages: Messages) -> BoxStream<'static, Result<pb::WatchThreadsResponse, Status>> {
     messages
         .map(|message| {

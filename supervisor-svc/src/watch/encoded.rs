@@ -2,13 +2,8 @@
 
 use std::sync::OnceLock;
 
-use bytes::{BufMut as _, Bytes};
+use bytes::Bytes;
 use prost::Message as _;
-use tonic::{
-    Status,
-    codec::{BufferSettings, Codec, EncodeBuf, Encoder},
-};
-use tonic_prost::{ProstCodec, ProstDecoder};
 use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 
 use crate::{
@@ -50,37 +45,4 @@ pub fn event(session: SessionId, recorded: &Recorded, sight: Sight) -> Bytes {
         message: Some(Message::Event(event)),
     };
     message.encode_to_vec().into()
-}
-
-/// Takes requests for watches and sends messages that are encoded already.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EncodedCodec;
-
-impl Codec for EncodedCodec {
-    type Encode = Bytes;
-    type Decode = pb::WatchThreadsRequest;
-    type Encoder = AsItIs;
-    type Decoder = ProstDecoder<pb::WatchThreadsRequest>;
-
-    fn encoder(&mut self) -> Self::Encoder {
-        AsItIs
-    }
-
-    fn decoder(&mut self) -> Self::Decoder {
-        ProstCodec::<pb::WatchThreadsResponse, pb::WatchThreadsRequest>::raw_decoder(BufferSettings::default())
-    }
-}
-
-/// Encodes nothing more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AsItIs;
-
-impl Encoder for AsItIs {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, message: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put(message);
-        Ok(())
-    }
 }

@@ -10,7 +10,7 @@ mod telemetry;
 
 pub use self::{
     output::{OutputBoard, Piece},
-    route::{BeginWatch, Messages, WatchRoute},
+    route::{BeginWatch, Messages, WatchMethod},
     stream::{Position, Scope, ThreadWatch, WatchLimits},
     telemetry::TelemetryBoard,
 };

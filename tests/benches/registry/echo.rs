@@ -6,11 +6,15 @@ use std::{
     net::SocketAddr,
 };
 
-use prost::Message as _;
+use prost::{
+    Message as _,
+    bytes::{Buf as _, BufMut as _},
+};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tonic::{
     Request, Response, Status,
     body::Body,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     codegen::{
         BoxFuture, Bytes, Context, Poll, Service,
         http::{self, uri::PathAndQuery},
@@ -20,9 +24,10 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-const PATH: &str = "/troupe.bench.Echo/Echo";
+/// Its one method.
+pub(crate) const PATH: &str = "/troupe.bench.Echo/Echo";
 
-/// A message of about that encoded size: one field of bytes, as `google.protobuf.BytesValue` has it.
+/// A message of about that encoded size, as the service holds it: one field of bytes, like `google.protobuf.BytesValue`.
 pub(crate) fn message(encoded: usize) -> Bytes {
     let mut size = encoded;
     while size > 0 && Bytes::from(vec![b'x'; size]).encoded_len() > encoded {
@@ -91,12 +96,49 @@ impl Drop for Served {
     }
 }
 
-/// One call.
-pub(crate) async fn call(channel: Channel, request: Bytes) -> Bytes {
+/// One call that reads the answer's bytes and nothing in them, of the echo or of any other service.
+pub(crate) async fn call(channel: Channel, path: &'static str, request: Bytes) -> Bytes {
     let mut grpc = tonic::client::Grpc::new(channel);
     grpc.ready().await.unwrap();
-    let codec = ProstCodec::<Bytes, Bytes>::default();
-    let path = PathAndQuery::from_static(PATH);
-    let answer = grpc.unary(Request::new(request), path, codec).await;
+    let path = PathAndQuery::from_static(path);
+    let answer = grpc.unary(Request::new(request), path, Opaque).await;
     answer.unwrap().into_inner()
+}
+
+/// Sends and takes bytes as they are.
+#[derive(Clone, Copy)]
+struct Opaque;
+
+impl Codec for Opaque {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Opaque {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(message);
+        Ok(())
+    }
+}
+
+impl Decoder for Opaque {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
+    }
 }

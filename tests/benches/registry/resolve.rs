@@ -1,8 +1,10 @@
 //! A warm ResolveSpawn against an echo of the same sizes, in the same run.
 
-use prost::Message as _;
+use prost::{Message as _, bytes::Bytes};
 use tonic::transport::Channel;
-use troupe_proto::registry::v1::{ResolveSpawnRequest, agent_registry_service_client::AgentRegistryServiceClient};
+use troupe_proto::registry::v1::{
+    ResolveSpawnRequest, ResolveSpawnResponse, agent_registry_service_client::AgentRegistryServiceClient,
+};
 
 use crate::{
     Plan, echo,
@@ -11,6 +13,8 @@ use crate::{
     table::{self, median, millis, quantile},
 };
 
+/// The method.
+const PATH: &str = "/troupe.registry.v1.AgentRegistryService/ResolveSpawn";
 /// Templates in each directory of a project as people have them.
 const TEMPLATES: usize = 4;
 
@@ -27,20 +31,27 @@ pub(crate) async fn run(plan: Plan) {
     let sizes = (request.encoded_len(), answer.encoded_len());
     let echo_request = echo::message(sizes.0);
     let echo = echo::Served::start(echo::message(sizes.1)).await;
-    let answered = echo::call(connect(echo.address).await, echo_request.clone()).await;
-    assert_eq!(answered, echo::message(sizes.1), "the echo answers what it was told to");
+    let echo_request = Bytes::from(echo_request.encode_to_vec());
+    let answered = echo::call(connect(echo.address).await, echo::PATH, echo_request.clone()).await;
+    assert_eq!(answered.len(), sizes.1, "the echo answers what it was told to");
+    let opaque_request = Bytes::from(request.encode_to_vec());
+    let answered = echo::call(connect(registry.address).await, PATH, opaque_request.clone()).await;
+    assert_eq!(ResolveSpawnResponse::decode(answered), Ok(answer));
 
-    let (mut echoed, mut resolved) = (Vec::new(), Vec::new());
+    let (mut echoed, mut resolved, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
     // In turns, so that whatever slows the machine down slows both.
     for _ in 0..plan.rounds {
-        let message = echo_request.clone();
-        let call = move |channel: Channel| {
+        let opaque = |path: &'static str, message: &Bytes| {
             let message = message.clone();
-            async move {
-                echo::call(channel, message).await;
+            move |channel: Channel| {
+                let message = message.clone();
+                async move {
+                    echo::call(channel, path, message).await;
+                }
             }
         };
-        echoed.push(load::run(plan, echo.address, call).await);
+        echoed.push(load::run(plan, echo.address, opaque(echo::PATH, &echo_request)).await);
+        resolved.push(load::run(plan, registry.address, opaque(PATH, &opaque_request)).await);
         let request = request.clone();
         let call = move |channel: Channel| {
             let request = request.clone();
@@ -49,7 +60,7 @@ pub(crate) async fn run(plan: Plan) {
                 client.resolve_spawn(request).await.unwrap();
             }
         };
-        resolved.push(load::run(plan, registry.address, call).await);
+        decoded.push(load::run(plan, registry.address, call).await);
     }
 
     println!("## ResolveSpawn against an echo\n");
@@ -61,12 +72,17 @@ pub(crate) async fn run(plan: Plan) {
         sizes.0,
         sizes.1
     );
-    let (echo_rate, resolve_rate) = (rate(&echoed), rate(&resolved));
+    let of_echo = |runs: &[Run]| rate(runs) / rate(&echoed);
     table::print(
         ["service", "calls/s", "p50, ms", "p99, ms", "of the echo"],
         &[
             row("echo (tonic alone)", &echoed, 1.0),
-            row("ResolveSpawn, warm", &resolved, resolve_rate / echo_rate),
+            row("ResolveSpawn, warm", &resolved, of_echo(&resolved)),
+            row(
+                "ResolveSpawn, warm, and the client reads the answer",
+                &decoded,
+                of_echo(&decoded),
+            ),
         ],
     );
 }
