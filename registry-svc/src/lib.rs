@@ -8,6 +8,7 @@
 mod authority;
 pub mod domain;
 mod grpc;
+mod limits_table;
 mod options;
 mod serve;
 mod source;
@@ -21,6 +22,7 @@ pub use crate::{
     authority::AUTHORITY,
     domain::{foreign::ForeignFormat, rules::ProjectTemplates},
     grpc::{server::RegistryServer, watch::WatchBounds},
+    limits_table::limits,
     options::TemplateOptions,
     source::{
         bundle::{BundleBounds, Upload},

@@ -9,6 +9,7 @@ pub mod authority;
 pub mod clock;
 pub mod domain;
 pub mod grpc;
+mod limits_table;
 pub mod notify;
 pub mod registry;
 pub mod runner_hub;
@@ -21,5 +22,6 @@ pub mod workspace;
 
 pub use self::{
     authority::AUTHORITY,
+    limits_table::limits,
     service::{Config, OpenError, RunError, Supervisor},
 };

@@ -76,10 +76,7 @@ impl Config {
             limits: Limits::default(),
             lease: LEASE,
             stall: StallRule::default(),
-            watch: WatchLimits {
-                bookmark_every: Duration::from_secs(15),
-                lifetime: Duration::from_secs(20 * 60),
-            },
+            watch: WatchLimits::default(),
             webhooks: WebhookLimits::default(),
         }
     }
@@ -228,10 +225,7 @@ impl Supervisor {
         let config = ServiceConfig {
             limits: self.config.limits,
             stall: self.config.stall,
-            wait: WaitLimits {
-                default: Duration::from_secs(5 * 60),
-                max: Duration::from_secs(30 * 60),
-            },
+            wait: WaitLimits::default(),
             watch: self.config.watch,
         };
         let agents = SupervisorService::new(self.directory.clone(), self.registry.clone(), config, draining.clone());

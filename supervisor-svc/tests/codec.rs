@@ -432,15 +432,17 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
             generation(),
             vec(input_number(), 0..4),
             vec(block(), 0..4),
+            option::of(digest()),
             extent,
             sequence()
         )
             .prop_map(
-                |(turn, generation, inputs, blocks, extent, mail_up_to)| ThreadEvent::TurnDispatched {
+                |(turn, generation, inputs, blocks, whole, extent, mail_up_to)| ThreadEvent::TurnDispatched {
                     turn,
                     generation,
                     inputs,
                     blocks,
+                    whole,
                     extent,
                     mail_up_to,
                 }

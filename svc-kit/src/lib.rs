@@ -14,6 +14,7 @@ mod connection;
 pub mod deadline;
 pub mod encoded;
 pub mod identity;
+pub mod limits;
 pub mod listen;
 pub mod paths;
 mod private_file;

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod client;
+pub mod content;
 pub mod events;
 pub mod pair;
 pub mod process;

@@ -219,6 +219,18 @@ impl Runner {
             .count()
     }
 
+    /// The numbers of the reports about an attempt whose acknowledgements have come and no test has read.
+    #[must_use]
+    pub fn unread_acks(&self, attempt: &Attempt) -> Vec<u64> {
+        self.unread
+            .iter()
+            .filter_map(|message| match message {
+                FromSupervisor::ReportAck(ack) if ack.thread_id == attempt.thread => Some(ack.report_sequence),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// Takes a thread's start and begins its first turn.
     pub async fn run(&mut self, thread: &str) -> Attempt {
         let attempt = Attempt::of(&self.start_of(thread).await);
@@ -274,8 +286,8 @@ impl Runner {
         self.report_as(attempt, number, kind).await;
     }
 
-    /// Makes a report with a number of the test's choice, and waits until it is durable or void.
-    pub async fn report_as(&mut self, attempt: &Attempt, number: u64, kind: Kind) {
+    /// Makes a report with a number of the test's choice, and does not wait: not every report has an acknowledgement.
+    pub async fn send_report(&self, attempt: &Attempt, number: u64, kind: Kind) {
         self.say(ToSupervisor::Report(RunnerReport {
             thread_id: attempt.thread.clone(),
             generation: attempt.generation,
@@ -283,6 +295,11 @@ impl Runner {
             kind: Some(kind),
         }))
         .await;
+    }
+
+    /// Makes a report with a number of the test's choice, and waits until it is durable or void.
+    pub async fn report_as(&mut self, attempt: &Attempt, number: u64, kind: Kind) {
+        self.send_report(attempt, number, kind).await;
         self.next("the acknowledgement of a report", |message| match message {
             FromSupervisor::ReportAck(ack)
                 if ack.thread_id == attempt.thread

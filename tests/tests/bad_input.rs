@@ -377,6 +377,30 @@ async fn reads() {
             => NotFound ThreadNotFound UNKNOWN;
         list_spawnable_agents(ListSpawnableAgentsRequest { session_id: session(), page_size: -1, ..Default::default() })
             => InvalidArgument InvalidArgument "page_size -1 is negative";
+        list_prompts(ListPromptsRequest::default()) => InvalidArgument InvalidArgument "give session_id or thread_id";
+        list_prompts(ListPromptsRequest { thread_id: UNKNOWN.into(), ..Default::default() })
+            => NotFound ThreadNotFound UNKNOWN;
+        list_prompts(ListPromptsRequest { thread_id: worker(), page_size: -1, ..Default::default() })
+            => InvalidArgument InvalidArgument "page_size -1 is negative";
+        get_prompt(GetPromptRequest { thread_id: worker(), ..Default::default() })
+            => InvalidArgument InvalidArgument "turn is required; turns count from 1";
+        get_prompt(GetPromptRequest { thread_id: UNKNOWN.into(), turn: 1, ..Default::default() })
+            => NotFound ThreadNotFound UNKNOWN;
+        get_prompt(GetPromptRequest { thread_id: worker(), turn: 1, ..Default::default() })
+            => NotFound NotFound "prompt of turn 1 not found";
+        list_artifacts(ListArtifactsRequest::default())
+            => InvalidArgument InvalidArgument "give session_id or thread_id";
+        list_artifacts(ListArtifactsRequest { thread_id: "x".into(), ..Default::default() })
+            => InvalidArgument InvalidArgument "invalid thread_id \"x\"";
+        list_artifacts(ListArtifactsRequest { session_id: session(), page_token: "x".into(), ..Default::default() })
+            => InvalidArgument InvalidArgument "start again without it";
+        get_content(GetContentRequest { session_id: session(), digest: "x".into() })
+            => InvalidArgument InvalidArgument "invalid digest \"x\"; expected a SHA-256";
+        get_content(GetContentRequest { digest: "0".repeat(64), ..Default::default() })
+            => InvalidArgument InvalidArgument "session_id is required";
+        get_content(GetContentRequest { session_id: session(), digest: "0".repeat(64) })
+            => NotFound NotFound "content 0000";
+
         get_quota(GetQuotaRequest::default()) => InvalidArgument InvalidArgument "give session_id or thread_id";
         get_quota(GetQuotaRequest { thread_id: "x".into(), ..Default::default() })
             => InvalidArgument InvalidArgument "invalid thread_id \"x\"";
@@ -646,9 +670,5 @@ async fn what_is_not_built_says_so() {
     unbuilt! {
         watch_sessions WatchSessionsRequest "WatchSessions";
         delete_session DeleteSessionRequest "DeleteSession";
-        list_prompts ListPromptsRequest "ListPrompts";
-        get_prompt GetPromptRequest "GetPrompt";
-        list_artifacts ListArtifactsRequest "ListArtifacts";
-        get_content GetContentRequest "GetContent";
     }
 }

@@ -5,9 +5,10 @@ use tonic::{Code, Status};
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        AuthorizeToolRequest, CloseAgentRequest, DescribeToolsRequest, GetQuotaRequest, GetThreadRequest,
-        InterruptAgentRequest, ListActiveAgentsRequest, ListSpawnableAgentsRequest, ResumeAgentRequest,
-        SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, WaitAgentsRequest, WatchThreadsRequest,
+        AuthorizeToolRequest, CloseAgentRequest, DescribeToolsRequest, GetPromptRequest, GetQuotaRequest,
+        GetThreadRequest, InterruptAgentRequest, ListActiveAgentsRequest, ListArtifactsRequest, ListPromptsRequest,
+        ListSpawnableAgentsRequest, ResumeAgentRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest,
+        WaitAgentsRequest, WatchThreadsRequest,
     },
 };
 use troupe_tests::{
@@ -55,6 +56,9 @@ async fn every_verb(client: &Supervisor, target: &str) -> Vec<(&'static str, Res
         get_thread(GetThreadRequest { thread_id: target() });
         list_active_agents(ListActiveAgentsRequest { thread_id: target() });
         get_quota(GetQuotaRequest { thread_id: target() });
+        list_prompts(ListPromptsRequest { thread_id: target() });
+        get_prompt(GetPromptRequest { thread_id: target(), turn: 1 });
+        list_artifacts(ListArtifactsRequest { thread_id: target() });
         describe_tools(DescribeToolsRequest { thread_id: target() });
         list_spawnable_agents(ListSpawnableAgentsRequest { thread_id: target() });
         authorize_tool(AuthorizeToolRequest { thread_id: target(), tool: String::from("exec_command") });

@@ -222,6 +222,7 @@ fn turn_dispatched(dispatched: &TurnDispatched) -> Value {
             "kind": name(names::block_kind(block.kind())),
             "content": optional(block.content.as_ref(), thread::content),
         })),
+        "sha256": dispatched.sha256,
         "extent": name(names::prompt_extent(dispatched.extent())),
     })
 }

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How much of a first page diagnostics may take.
-const DIAGNOSTICS_BYTES: usize = 256 * 1024;
+pub(super) const DIAGNOSTICS_BYTES: usize = 256 * 1024;
 /// The rest is for agents, less a little for token and revision.
 pub(super) const AGENTS_BYTES: usize = PAGE_BYTES - DIAGNOSTICS_BYTES - 4 * 1024;
 

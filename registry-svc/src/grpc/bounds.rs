@@ -20,7 +20,7 @@ pub(super) const INSTRUCTIONS_BYTES: usize = 1024 * 1024;
 /// A page token; ours are shorter.
 pub(super) const TOKEN_BYTES: usize = 1024;
 /// The page size where none is given, and the largest.
-const PAGE_SIZE: (usize, usize) = (500, 2_000);
+pub(super) const PAGE_SIZE: (usize, usize) = (500, 2_000);
 
 fn refuse<T>(field: &'static str, message: String) -> Result<T, RegistryError> {
     Err(RegistryError::Argument { field, message })

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How many roles a request may restrict the hint to.
-const MAX_NAMES: usize = 1_000;
+pub(super) const MAX_NAMES: usize = 1_000;
 
 pub(super) fn describe(
     parts: &Parts,

@@ -6,6 +6,7 @@ mod bounds;
 mod convert;
 mod describe;
 mod findings;
+pub(crate) mod limits;
 mod page;
 mod route;
 pub(crate) mod server;

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How many scores an answer has.
-const MAX_SCORES: usize = 100;
+pub(super) const MAX_SCORES: usize = 100;
 
 pub(super) fn route(parts: &Parts, request: RouteAgentRequest) -> Result<RouteAgentResponse, RegistryError> {
     let text = bounds::text("text", request.text, bounds::TEXT_BYTES)?;

@@ -36,11 +36,11 @@ use crate::{
 /// Files for people that may lie among templates.
 const FOR_PEOPLE: &[&str] = &["readme.md", "agents.md"];
 /// How many files a bundle may have.
-const MAX_FILES: usize = 2_000;
+pub(super) const MAX_FILES: usize = 2_000;
 /// How many bytes the files of a bundle may have together.
-const MAX_BYTES: usize = 16 * 1024 * 1024;
+pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// The longest path of a file, in bytes.
-const MAX_PATH_BYTES: usize = 4_096;
+pub(super) const MAX_PATH_BYTES: usize = 4_096;
 /// What keeping a file costs beside its bytes.
 const FILE_COST: usize = 512;
 /// How many calls' ids are remembered.

@@ -29,7 +29,7 @@ use crate::{
 
 /// How many entries a directory may have. One that has more is not read at all, rather than a part of it that nobody
 /// chose.
-const MAX_ENTRIES: usize = 2_000;
+pub(super) const MAX_ENTRIES: usize = 2_000;
 
 /// A directory that may hold templates.
 #[derive(Clone, Debug)]

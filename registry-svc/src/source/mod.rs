@@ -12,6 +12,7 @@ mod embedded;
 pub(crate) mod follow;
 mod footer;
 pub(crate) mod gather;
+pub(crate) mod limits;
 mod places;
 mod pledged;
 mod read;

@@ -41,7 +41,7 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) 
     lookout.way(Path::new(cwd));
     let start = fs::canonicalize(cwd).ok().filter(|path| path.is_dir());
     let Some(start) = start else {
-        return Err(RegistryError::CwdNotFound { cwd: cwd.to_owned() });
+        return Err(missing(cwd, roots));
     };
     // Of nested roots the outermost: the wall is around all of them.
     let root = roots
@@ -64,6 +64,18 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) 
         directories,
         wall: root.clone(),
     })
+}
+
+/// The error about a directory that does not exist. Outside the roots nobody learns what does.
+fn missing(cwd: &str, roots: &[PathBuf]) -> RegistryError {
+    let nearest = Path::new(cwd).ancestors().find_map(|path| fs::canonicalize(path).ok());
+    let is_inside = |path: PathBuf| roots.iter().any(|root| path.starts_with(root));
+    let cwd = cwd.to_owned();
+    if nearest.is_some_and(is_inside) {
+        RegistryError::CwdNotFound { cwd }
+    } else {
+        RegistryError::CwdOutsideRoots { cwd }
+    }
 }
 
 #[cfg(test)]
@@ -129,13 +141,13 @@ mod tests {
             project("relative", &[], &mut Places::default()),
             Err(RegistryError::CwdRelative { .. })
         ));
-        for cwd in ["root/none", "root/file", "none"] {
+        for cwd in ["root/none", "root/none/deeper", "root/file"] {
             assert!(
                 matches!(tree.walk(cwd), Err(RegistryError::CwdNotFound { .. })),
                 "{cwd}"
             );
         }
-        for cwd in ["outside", "", "root/link", "root/../outside"] {
+        for cwd in ["outside", "", "root/link", "root/../outside", "none", "outside/none", "root/link/none"] {
             assert!(
                 matches!(tree.walk(cwd), Err(RegistryError::CwdOutsideRoots { .. })),
                 "{cwd}"

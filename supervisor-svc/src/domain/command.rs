@@ -270,8 +270,10 @@ pub struct Dispatch {
     pub generation: Generation,
     /// The inputs that the turn consumes.
     pub inputs: Vec<InputNumber>,
-    /// The blocks of the effective prompt.
+    /// The blocks of the effective prompt; none where none are kept.
     pub blocks: Vec<BlockRef>,
+    /// SHA-256 of the effective prompt; `None` where none is kept.
+    pub whole: Option<Digest>,
     /// How much of it is sent.
     pub extent: PromptExtent,
     /// The newest letter that the prompt shows; zero if it shows none.

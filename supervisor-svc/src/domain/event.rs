@@ -134,8 +134,10 @@ pub enum ThreadEvent {
         generation: Generation,
         /// The inputs that it consumes.
         inputs: Vec<InputNumber>,
-        /// The blocks of the effective prompt.
+        /// The blocks of the effective prompt; none where none are kept.
         blocks: Vec<BlockRef>,
+        /// SHA-256 of the effective prompt; `None` where none is kept.
+        whole: Option<Digest>,
         /// How much of it was sent.
         extent: PromptExtent,
         /// The newest letter that it showed; zero if it showed none.
@@ -442,6 +444,9 @@ pub enum ConditionKind {
     /// Its runner cannot enforce a part of its policy.
     PolicyGap,
 }
+
+/// The kind of an artifact that is a prompt as the program was given it; whoever may not read prompts may not read it.
+pub const PROMPT_ARTIFACT: &str = "prompt";
 
 /// Something that a thread made.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,6 +25,7 @@ pub mod mail;
 pub mod notify;
 pub mod orchestration;
 pub mod prompt;
+pub mod reach;
 pub mod refusal;
 pub mod session;
 pub mod settings;

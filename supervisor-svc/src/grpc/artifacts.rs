@@ -1,23 +1,50 @@
-//! What threads made, and content by its digest.
+//! What threads made.
 
-use tokio_stream::wrappers::ReceiverStream;
+use std::sync::Arc;
+
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, unbuilt};
+use super::{SupervisorService, call::Call, check, marks::Marks, page::Page};
+use crate::{
+    domain::{authority, event::Recorded, refusal::GuardedVerb},
+    store::MarkKind,
+    wire,
+};
 
 impl SupervisorService {
     pub(super) async fn artifacts(
         &self,
-        _: Request<pb::ListArtifactsRequest>,
+        request: Request<pb::ListArtifactsRequest>,
     ) -> Result<pb::ListArtifactsResponse, Status> {
-        Err(unbuilt::method("ListArtifacts"))
-    }
-
-    pub(super) async fn content(
-        &self,
-        _: Request<pb::GetContentRequest>,
-    ) -> Result<ReceiverStream<Result<pb::GetContentResponse, Status>>, Status> {
-        Err(unbuilt::method("GetContent"))
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
+        request.page_size = 0;
+        let page = Page::of(size, &token, &request, &call.scope)?;
+        let named = check::optional_id("thread_id", &request.thread_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let around = Self::thread_or_own(&call, &handle, named)?;
+        let state = handle.state();
+        authority::authorize(&state, &call.caller, "ListArtifacts", around)?;
+        let marks = Marks {
+            store: Arc::clone(&self.directory.context().store),
+            session: handle.id(),
+            kind: MarkKind::Artifact,
+            thread: named,
+        };
+        let is_visible = |recorded: &Recorded| match (call.caller.thread(), recorded.event.thread()) {
+            (Some(own), Some(thread)) => state.is_within(thread, own),
+            (None, _) => true,
+            (Some(_), None) => false,
+        };
+        let show = |recorded: &Recorded| wire::marked::artifact(recorded).filter(|_| is_visible(recorded));
+        let (artifacts, next_page_token) = marks.page(&page, show).await?;
+        Ok(pb::ListArtifactsResponse {
+            artifacts,
+            next_page_token,
+        })
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The largest arguments of a tool call.
-const ARGUMENTS_BYTES: usize = 64 * 1_024;
+pub(super) const ARGUMENTS_BYTES: usize = 64 * 1_024;
 /// How much earlier than its caller's deadline a call that waits for an operator answers.
 const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 

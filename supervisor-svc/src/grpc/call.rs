@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The longest request id.
-const REQUEST_ID_BYTES: usize = 128;
+pub(super) const REQUEST_ID_BYTES: usize = 128;
 
 /// The circumstances of a call.
 #[derive(Clone, Debug)]

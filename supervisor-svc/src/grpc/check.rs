@@ -35,15 +35,15 @@ pub(super) const PATH_BYTES: usize = 4_096;
 /// The longest piece of prose: objective, definition of done, override, custom system prompt.
 pub(super) const PROSE_BYTES: usize = 64 * 1_024;
 /// The longest input, all its pieces together.
-const INPUT_BYTES: usize = 1_024 * 1_024;
+pub(super) const INPUT_BYTES: usize = 1_024 * 1_024;
 /// The most pieces of an input.
-const INPUT_ITEMS: usize = 64;
+pub(super) const INPUT_ITEMS: usize = 64;
 /// The most labels of one kind.
-const LABELS: usize = 32;
+pub(super) const LABELS: usize = 32;
 /// The shortest wall time that a budget may bound.
 const LEAST_WALL_TIME: Duration = Duration::from_millis(1);
 /// The most patterns of tools whose calls need an operator.
-const APPROVE_TOOLS: usize = 64;
+pub(super) const APPROVE_TOOLS: usize = 64;
 
 /// A request that is malformed at one field.
 pub(super) fn bad(field: &'static str, message: impl Into<String>) -> Status {

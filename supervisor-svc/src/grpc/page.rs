@@ -8,11 +8,11 @@ use tonic::Status;
 use super::check;
 
 /// Entries of a page where the request does not say.
-const DEFAULT_SIZE: usize = 100;
+pub(super) const DEFAULT_SIZE: usize = 100;
 /// The most entries of a page.
-const MAX_SIZE: usize = 1_000;
+pub(super) const MAX_SIZE: usize = 1_000;
 /// The most bytes of a page.
-const MAX_BYTES: usize = 1_024 * 1_024;
+pub(super) const MAX_BYTES: usize = 1_024 * 1_024;
 /// The longest token.
 const TOKEN_BYTES: usize = 128;
 

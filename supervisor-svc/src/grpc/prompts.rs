@@ -1,16 +1,209 @@
-//! The prompts that threads were sent.
+//! The prompts that threads were sent: each is a record of the log, its texts are content beside it.
 
-use tonic::{Request, Status};
-use troupe_proto::supervisor::v1 as pb;
+use std::sync::Arc;
 
-use super::{SupervisorService, unbuilt};
+use tonic::{Code, Request, Status};
+use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
+
+use super::{SupervisorService, call::Call, check, diff, marks::Marks, page::Page};
+use crate::{
+    domain::{
+        authority,
+        event::{BlockRef, Event, Recorded, ThreadEvent},
+        ids::{SessionId, ThreadId},
+        refusal::{GuardedVerb, Refusal},
+        settings::PromptLog,
+    },
+    session::{Failure, Handle},
+    store::MarkKind,
+    wire::{self, Sight},
+};
+
+/// The most bytes of texts in an answer; what does not fit is left out.
+pub(super) const TEXT_BYTES: u64 = 3 * 1_024 * 1_024;
+/// The most bytes of two prompts together that are compared. A diff has at most about twice as many, so it fits into an
+/// answer beside the texts.
+pub(super) const DIFF_BYTES: u64 = 1_024 * 1_024;
+
+/// A prompt in the log.
+struct Sent {
+    shown: pb::Prompt,
+    blocks: Vec<BlockRef>,
+}
+
+impl Sent {
+    fn of(recorded: &Recorded) -> Option<Self> {
+        let Event::Thread(_, ThreadEvent::TurnDispatched { blocks, .. }) = &recorded.event else {
+            return None;
+        };
+        Some(Self {
+            shown: wire::marked::prompt(recorded)?,
+            blocks: blocks.clone(),
+        })
+    }
+
+    /// The bytes of its texts.
+    fn size(&self) -> u64 {
+        self.blocks.iter().map(|block| block.content.size).sum()
+    }
+}
 
 impl SupervisorService {
-    pub(super) async fn prompts(&self, _: Request<pb::ListPromptsRequest>) -> Result<pb::ListPromptsResponse, Status> {
-        Err(unbuilt::method("ListPrompts"))
+    pub(super) async fn prompts(
+        &self,
+        request: Request<pb::ListPromptsRequest>,
+    ) -> Result<pb::ListPromptsResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
+        request.page_size = 0;
+        let page = Page::of(size, &token, &request, &call.scope)?;
+        let (handle, target) = self
+            .prompted(&call, &request.session_id, &request.thread_id, "ListPrompts")
+            .await?;
+        let marks = self.prompts_of(handle.id(), target);
+        let (prompts, next_page_token) = marks.page(&page, wire::marked::prompt).await?;
+        Ok(pb::ListPromptsResponse {
+            prompts,
+            next_page_token,
+        })
     }
 
-    pub(super) async fn prompt(&self, _: Request<pb::GetPromptRequest>) -> Result<pb::GetPromptResponse, Status> {
-        Err(unbuilt::method("GetPrompt"))
+    pub(super) async fn prompt(&self, request: Request<pb::GetPromptRequest>) -> Result<pb::GetPromptResponse, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        if request.turn == 0 {
+            return Err(check::bad("turn", "turn is required; turns count from 1"));
+        }
+        let (handle, target) = self
+            .prompted(&call, &request.session_id, &request.thread_id, "GetPrompt")
+            .await?;
+        let marks = self.prompts_of(handle.id(), target);
+        let mut sent = sent_for(&marks, request.turn).await?;
+        let keeps_texts = match handle.state().settings.prompt_log {
+            PromptLog::Full => true,
+            PromptLog::Hashes | PromptLog::Off => false,
+        };
+        let diff = match request.diff_with_turn {
+            0 => String::new(),
+            turn => {
+                may_compare(&call, keeps_texts)?;
+                let earlier = sent_for(&marks, turn).await?;
+                self.compare(handle.id(), &earlier, &sent).await?
+            }
+        };
+        if keeps_texts && call.sight == Sight::Previews {
+            self.add_texts(handle.id(), &mut sent).await?;
+        }
+        Ok(pb::GetPromptResponse {
+            prompt: Some(sent.shown),
+            diff,
+        })
     }
+
+    /// The thread whose prompts a request is about, if the caller may read them.
+    async fn prompted(
+        &self,
+        call: &Call,
+        session_id: &str,
+        thread_id: &str,
+        method: &str,
+    ) -> Result<(Handle, ThreadId), Status> {
+        let named = check::optional_id("thread_id", thread_id)?;
+        let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
+        let target = Self::thread_or_own(call, &handle, named)?;
+        authority::authorize(&handle.state(), &call.caller, method, target)?;
+        Ok((handle, target))
+    }
+
+    fn prompts_of(&self, session: SessionId, thread: ThreadId) -> Marks {
+        Marks {
+            store: Arc::clone(&self.directory.context().store),
+            session,
+            kind: MarkKind::Prompt,
+            thread: Some(thread),
+        }
+    }
+
+    /// Puts the texts into a prompt, as many as fit into an answer.
+    async fn add_texts(&self, session: SessionId, sent: &mut Sent) -> Result<(), Failure> {
+        let mut room = TEXT_BYTES;
+        for (shown, block) in sent.shown.blocks.iter_mut().zip(&sent.blocks) {
+            if let Some(left) = room.checked_sub(block.content.size) {
+                room = left;
+                shown.text = self.text(session, block).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn compare(&self, session: SessionId, earlier: &Sent, later: &Sent) -> Result<String, Status> {
+        let size = earlier.size().saturating_add(later.size());
+        if size > DIFF_BYTES {
+            let message = format!("the two prompts have {size} bytes; at most {DIFF_BYTES} are compared: read both");
+            return Err(Refusal::LimitExceeded {
+                limit: "diff_bytes",
+                message,
+            }
+            .into());
+        }
+        let earlier = self.side(session, earlier).await?;
+        let later = self.side(session, later).await?;
+        // In a thread for it: a diff may take as long as its patience.
+        tokio::task::spawn_blocking(move || diff::unified(&earlier, &later))
+            .await
+            .map_err(|error| {
+                let text = format!("the prompts could not be compared: {error}");
+                Fault::new(Code::Internal, Reason::Internal, text).into()
+            })
+    }
+
+    async fn side(&self, session: SessionId, sent: &Sent) -> Result<diff::Side, Failure> {
+        let mut blocks = Vec::new();
+        for block in &sent.blocks {
+            blocks.push((block.kind, self.text(session, block).await?));
+        }
+        Ok(diff::Side {
+            turn: sent.shown.turn,
+            blocks,
+        })
+    }
+
+    async fn text(&self, session: SessionId, block: &BlockRef) -> Result<String, Failure> {
+        let digest = block.content.digest;
+        let bytes = self
+            .directory
+            .context()
+            .store
+            .content(session, digest)
+            .await?
+            .ok_or_else(|| Failure::Corrupt(format!("content {digest} is missing")))?;
+        String::from_utf8(bytes.into()).map_err(|error| Failure::Corrupt(format!("content {digest}: {error}")))
+    }
+}
+
+/// The prompt of a turn. A thread's turns count up, each has one dispatch.
+async fn sent_for(marks: &Marks, turn: u32) -> Result<Sent, Status> {
+    let is_later = |recorded: &Recorded| Sent::of(recorded).is_some_and(|sent| sent.shown.turn > turn);
+    let last = marks.last_before(is_later).await?;
+    last.as_ref()
+        .and_then(Sent::of)
+        .filter(|sent| sent.shown.turn == turn)
+        .ok_or_else(|| {
+            let id = format!("of turn {turn}");
+            Refusal::Missing { what: "prompt", id }.into()
+        })
+}
+
+/// A diff shows texts.
+fn may_compare(call: &Call, keeps_texts: bool) -> Result<(), Refusal> {
+    if call.sight == Sight::Digests {
+        let text = "viewers see digests of prompts, not their texts; leave diff_with_turn out";
+        return Err(Refusal::NotPermitted(text.to_owned()));
+    }
+    if !keeps_texts {
+        let text = "the session keeps no texts of prompts that could be compared; open one with prompt_log FULL";
+        return Err(Refusal::IllegalState(text.to_owned()));
+    }
+    Ok(())
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use futures::stream::BoxStream;
 use svc_kit::thread_token::TokenKeys;
+use tokio::sync::Semaphore;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
 
-use super::{WaitLimits, watch};
+use super::{WaitLimits, content::MAX_READS, watch};
 use crate::{
     domain::settings::{Limits, StallRule},
     notify::Clients,
@@ -38,6 +39,8 @@ pub struct SupervisorService {
     pub(super) registry: RegistryClient,
     pub(super) keys: Arc<TokenKeys>,
     pub(super) clients: Clients,
+    /// Room for contents that are being read.
+    pub(super) reads: Arc<Semaphore>,
     pub(super) config: ServiceConfig,
     pub(super) draining: CancellationToken,
 }
@@ -53,6 +56,7 @@ impl SupervisorService {
     ) -> Self {
         Self {
             keys: Arc::clone(&directory.context().keys),
+            reads: Arc::new(Semaphore::new(MAX_READS)),
             directory,
             registry,
             clients: Clients::default(),

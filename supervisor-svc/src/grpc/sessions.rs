@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// How long CreateSession's request id is remembered.
-const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl SupervisorService {
     pub(super) async fn create(

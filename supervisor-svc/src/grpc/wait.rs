@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The most threads that one call waits for.
-const MAX_WAITED: usize = 1_000;
+pub(super) const MAX_WAITED: usize = 1_000;
 
 /// How much earlier than its caller's deadline a wait answers, so that the answer arrives.
 const ANSWER_MARGIN: Duration = Duration::from_millis(100);
@@ -34,6 +34,15 @@ pub struct WaitLimits {
     pub default: Duration,
     /// The longest.
     pub max: Duration,
+}
+
+impl Default for WaitLimits {
+    fn default() -> Self {
+        Self {
+            default: Duration::from_secs(5 * 60),
+            max: Duration::from_secs(30 * 60),
+        }
+    }
 }
 
 impl SupervisorService {

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How many messages a watcher may leave unread before it is fed from the log.
-const OUTBOX: usize = 64;
+pub(super) const OUTBOX: usize = 64;
 
 #[tonic::async_trait]
 impl BeginWatch for SupervisorService {

@@ -22,7 +22,8 @@ use troupe_proto::{
 
 use super::{
     need::Offer,
-    reports,
+    pieces::{Pieces, Place},
+    reports::{self, Heard},
     roster::{OUTBOX, RunnerHub, Standing},
     runner::Held,
 };
@@ -46,16 +47,28 @@ use crate::{
 };
 
 /// How long a new stream may take to say hello.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// The longest name of a tool that is decided.
-const MAX_TOOL_BYTES: usize = 256;
+pub(super) const MAX_TOOL_BYTES: usize = 256;
 
 /// The largest arguments of a tool call that is decided.
-const MAX_ARGUMENTS_BYTES: usize = 64 * 1_024;
+pub(super) const MAX_ARGUMENTS_BYTES: usize = 64 * 1_024;
 
 /// How many reports of one stream wait for their append at most.
-const REPORTS_IN_FLIGHT: usize = 256;
+pub(super) const REPORTS_IN_FLIGHT: usize = 256;
+
+/// The longest id of a runner.
+pub(super) const MAX_ID_BYTES: usize = 128;
+
+/// The most kinds that a runner offers.
+pub(super) const MAX_KINDS: usize = 16;
+
+/// The most labels of a runner.
+pub(super) const MAX_LABELS: usize = 32;
+
+/// The most threads that a runner comes back with.
+pub(super) const MAX_HELD: usize = 100_000;
 
 /// Lets runners attach.
 #[derive(Clone)]
@@ -217,6 +230,7 @@ impl Stream {
     /// Serves the stream until it ends, falls silent for a lease, or the service drains.
     async fn serve(&self, mut incoming: Streaming<pb::AttachRequest>) {
         let mut in_flight = FuturesOrdered::new();
+        let mut pieces = Pieces::default();
         let lease = self.gate.hub().lease();
         loop {
             let room = in_flight.len() < REPORTS_IN_FLIGHT;
@@ -236,7 +250,7 @@ impl Stream {
                     self.heard(&message).await;
                     match message {
                         FromRunner::Report(report) => {
-                            if let Some((ack, applied)) = self.report(report).await {
+                            if let Some((ack, applied)) = self.report(report, &mut pieces).await {
                                 in_flight.push_back(acknowledge(ack, applied, self));
                             }
                         }
@@ -302,8 +316,9 @@ impl Stream {
         }
     }
 
-    /// Puts a report into its session's mailbox; the acknowledgement follows when it is durable or void.
-    async fn report(&self, report: pb::RunnerReport) -> Option<(pb::ReportAck, Option<Applied>)> {
+    /// Puts a report into its session's mailbox; the acknowledgement follows when it is durable or void. A part of an
+    /// artifact has none of its own: it is neither before the artifact is.
+    async fn report(&self, report: pb::RunnerReport, pieces: &mut Pieces) -> Option<(pb::ReportAck, Option<Applied>)> {
         let thread: ThreadId = report.thread_id.parse().ok()?;
         let generation = Generation::new(report.generation);
         let sequence = ReportSequence::new(report.report_sequence);
@@ -317,8 +332,19 @@ impl Stream {
         if stopped {
             self.gate.hub().release(&self.runner, thread, generation);
         }
-        let (Some(session), Some((report, contents))) = (session, reports::from_proto(report)) else {
+        let Some(session) = session else {
             return Some((ack, None));
+        };
+        let place = Place {
+            thread,
+            generation,
+            sequence,
+        };
+        let prompt_log = session.state().settings.prompt_log;
+        let (report, contents) = match reports::read(place, report, pieces, prompt_log) {
+            Heard::News(news) => *news,
+            Heard::Part => return None,
+            Heard::Nothing => return Some((ack, None)),
         };
         let command = Command::Report {
             thread,
@@ -444,17 +470,19 @@ async fn acknowledge(ack: pb::ReportAck, applied: Option<Applied>, stream: &Stre
 
 fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
     let id = &hello.runner_id;
-    if id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) {
+    if id.is_empty() || id.len() > MAX_ID_BYTES || id.chars().any(char::is_control) {
         return Err(bad_hello(
             "hello.runner_id",
-            "runner_id must have 1 to 128 bytes without control characters",
+            &format!("runner_id must have 1 to {MAX_ID_BYTES} bytes without control characters"),
         ));
     }
-    if hello.kinds.is_empty() || hello.kinds.len() > 16 {
-        return Err(bad_hello("hello.kinds", "a runner must offer 1 to 16 kinds"));
+    if hello.kinds.is_empty() || hello.kinds.len() > MAX_KINDS {
+        let text = format!("a runner must offer 1 to {MAX_KINDS} kinds");
+        return Err(bad_hello("hello.kinds", &text));
     }
-    if hello.labels.len() > 32 {
-        return Err(bad_hello("hello.labels", "a runner may have at most 32 labels"));
+    if hello.labels.len() > MAX_LABELS {
+        let text = format!("a runner may have at most {MAX_LABELS} labels");
+        return Err(bad_hello("hello.labels", &text));
     }
     if hello
         .labels
@@ -466,8 +494,9 @@ fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
             "a runner's labels must have keys of 1 to 128 bytes and values of at most 128",
         ));
     }
-    if hello.threads.len() > 100_000 {
-        return Err(bad_hello("hello.threads", "a runner may hold at most 100000 threads"));
+    if hello.threads.len() > MAX_HELD {
+        let text = format!("a runner may hold at most {MAX_HELD} threads");
+        return Err(bad_hello("hello.threads", &text));
     }
     let session = match hello.session_id.as_str() {
         "" => None,

@@ -2,7 +2,9 @@
 //! what a runner owes is a function of the sessions' states.
 
 mod attach;
+pub(crate) mod limits;
 mod need;
+mod pieces;
 mod reports;
 mod roster;
 mod runner;

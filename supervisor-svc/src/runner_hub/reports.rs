@@ -1,16 +1,19 @@
 //! What runners say, as commands of the domain.
 
 use bytes::Bytes;
+use serde_json::json;
 use troupe_proto::supervisor::v1::{self as pb, runner_report::Kind};
 use uuid::Uuid;
 
+use super::pieces::{Added, MAX_ARTIFACT_BYTES, Pieces, Place};
 use crate::{
     domain::{
         command::Report,
         content::{ContentRef, MAX_EVENT_MESSAGE_BYTES, preview, truncate},
-        event::Artifact,
+        event::{Artifact, PROMPT_ARTIFACT},
         ids::{ArtifactId, InputNumber, Turn},
         orchestration,
+        settings::PromptLog,
         status::Settled,
     },
     session::digest,
@@ -18,10 +21,36 @@ use crate::{
     wire::parts::usage_from_pb,
 };
 
-/// The domain's report with the content that it refers to; `None` for reports that change no state.
-pub(super) fn from_proto(report: pb::RunnerReport) -> Option<(Report, Vec<Content>)> {
+/// The longest name of an artifact.
+pub(super) const MAX_NAME_BYTES: usize = 256;
+/// The longest kind of an artifact.
+pub(super) const MAX_KIND_BYTES: usize = 64;
+/// The longest media type of an artifact.
+pub(super) const MAX_MEDIA_TYPE_BYTES: usize = 128;
+/// The longest word on how a program ended, or on a gap of its policy.
+pub(super) const MAX_DETAIL_BYTES: usize = 1_024;
+
+/// What a report comes to.
+pub(super) enum Heard {
+    /// It is the session's to judge, with the content that it refers to.
+    News(Box<(Report, Vec<Content>)>),
+    /// It is a part of one that is not whole yet. Not to be acknowledged: the last part's acknowledgement is for all.
+    Part,
+    /// It changes no state.
+    Nothing,
+}
+
+/// The domain's report, with what came of it before. `log` says how much of a prompt is kept.
+pub(super) fn read(place: Place, report: pb::RunnerReport, pieces: &mut Pieces, log: PromptLog) -> Heard {
     let mut contents = Vec::new();
-    let report = match report.kind? {
+    let Some(kind) = report.kind else {
+        pieces.interrupt(place.thread);
+        return Heard::Nothing;
+    };
+    if !matches!(kind, Kind::Artifact(_)) {
+        pieces.interrupt(place.thread);
+    }
+    let report = match kind {
         Kind::TurnStarted(started) => Report::TurnStarted {
             turn: Turn::new(started.turn),
         },
@@ -30,22 +59,83 @@ pub(super) fn from_proto(report: pb::RunnerReport) -> Option<(Report, Vec<Conten
             number: InputNumber::new(delivered.number),
             turn: Turn::new(delivered.turn),
         },
-        Kind::Artifact(artifact) => Report::Artifact(Artifact {
-            id: ArtifactId::from_uuid(Uuid::now_v7()),
-            name: truncate(&artifact.name, 256).to_owned(),
-            kind: truncate(&artifact.kind, 64).to_owned(),
-            media_type: truncate(&artifact.media_type, 128).to_owned(),
-            content: keep(artifact.data, String::new(), &mut contents),
-            turn: Turn::new(artifact.turn),
-        }),
-        Kind::Stopped(stopped) => Report::Stopped {
-            detail: truncate(&stopped.detail, 1_024).to_owned(),
+        Kind::Artifact(piece) => match pieces.add(place, bounded(piece)) {
+            Added::Whole(whole) => Report::Artifact(artifact(whole, &mut contents)),
+            Added::Unfinished => return Heard::Part,
+            Added::Dropped => return Heard::Nothing,
         },
-        Kind::PolicyGap(gap) => Report::PolicyGap(truncate(&gap.gap, 1_024).to_owned()),
-        // The dispatched prompt is what was sent: this runner protocol knows no program that changes it.
-        Kind::Prompt(_) => return None,
+        Kind::Prompt(prompt) => match prompt_artifact(&prompt, log) {
+            Some(whole) => Report::Artifact(artifact(whole, &mut contents)),
+            None => return Heard::Nothing,
+        },
+        Kind::Stopped(stopped) => Report::Stopped {
+            detail: truncate(&stopped.detail, MAX_DETAIL_BYTES).to_owned(),
+        },
+        Kind::PolicyGap(gap) => Report::PolicyGap(truncate(&gap.gap, MAX_DETAIL_BYTES).to_owned()),
     };
-    Some((report, contents))
+    Heard::News(Box::new((report, contents)))
+}
+
+fn artifact(whole: pb::ArtifactReport, contents: &mut Vec<Content>) -> Artifact {
+    Artifact {
+        id: ArtifactId::from_uuid(Uuid::now_v7()),
+        name: whole.name,
+        kind: whole.kind,
+        media_type: whole.media_type,
+        content: keep(whole.data, String::new(), contents),
+        turn: Turn::new(whole.turn),
+    }
+}
+
+/// An artifact, or a piece of one, with its texts cut to their bounds.
+fn bounded(piece: pb::ArtifactReport) -> pb::ArtifactReport {
+    pb::ArtifactReport {
+        name: label(&piece.name, MAX_NAME_BYTES),
+        kind: label(&piece.kind, MAX_KIND_BYTES),
+        media_type: label(&piece.media_type, MAX_MEDIA_TYPE_BYTES),
+        ..piece
+    }
+}
+
+/// A short text of a runner's, without control characters.
+fn label(text: &str, max: usize) -> String {
+    let shown: String = text.chars().filter(|c| !c.is_control()).collect();
+    truncate(shown.trim(), max).to_owned()
+}
+
+/// A prompt as the program was given it, as an artifact; `None` where no prompts are kept, or it is larger than an
+/// artifact may be.
+fn prompt_artifact(prompt: &pb::PromptReport, log: PromptLog) -> Option<pb::ArtifactReport> {
+    let keeps_texts = match log {
+        PromptLog::Full => true,
+        PromptLog::Hashes => false,
+        PromptLog::Off => return None,
+    };
+    let blocks: Vec<serde_json::Value> = prompt
+        .blocks
+        .iter()
+        .map(|block| {
+            json!({
+                "kind": block.kind().as_str_name(),
+                "sha256": digest(block.text.as_bytes()).to_string(),
+                "text": keeps_texts.then_some(&block.text),
+            })
+        })
+        .collect();
+    let data = Bytes::from(json!(blocks).to_string());
+    if data.len() > MAX_ARTIFACT_BYTES {
+        tracing::warn!(turn = prompt.turn, bytes = data.len(), "the prompt of a program is too large to be kept");
+        return None;
+    }
+    Some(pb::ArtifactReport {
+        turn: prompt.turn,
+        name: format!("prompt of turn {}", prompt.turn),
+        kind: PROMPT_ARTIFACT.to_owned(),
+        media_type: String::from("application/json"),
+        data,
+        append: false,
+        more: false,
+    })
 }
 
 fn turn_ended(ended: pb::TurnEndedReport, contents: &mut Vec<Content>) -> Report {

@@ -46,8 +46,11 @@ pub(super) struct Job {
 /// A prompt that was put together.
 struct Prompt {
     resolved: common::ResolvedSpawn,
+    /// What is sent.
     blocks: Vec<common::PromptBlock>,
+    /// The effective prompt, as much of it as is kept.
     refs: Vec<BlockRef>,
+    whole: Option<Digest>,
     contents: Vec<Content>,
     inputs: Vec<pb::Input>,
 }
@@ -101,6 +104,7 @@ impl Job {
             generation: self.generation,
             inputs: self.thread.pending_inputs.iter().map(|input| input.number).collect(),
             blocks: prompt.refs.clone(),
+            whole: prompt.whole,
             extent: self.extent,
             mail_up_to: prompt::shown_mail(&self.thread)
                 .last()
@@ -171,25 +175,32 @@ impl Job {
                 .map(|text| (BlockKind::Override, text.clone())),
         );
 
-        let keep = self.session.settings.prompt_log == PromptLog::Full;
+        let (keeps_digests, keeps_texts) = match self.session.settings.prompt_log {
+            PromptLog::Full => (true, true),
+            PromptLog::Hashes => (true, false),
+            PromptLog::Off => (false, false),
+        };
         let mut prompt = Prompt {
             resolved,
             blocks: Vec::new(),
             refs: Vec::new(),
+            whole: keeps_digests.then(|| digest_of_whole(&texts)),
             contents: Vec::new(),
             inputs,
         };
         for (kind, text) in texts {
             let digest = digest(text.as_bytes());
-            prompt.refs.push(BlockRef {
-                kind,
-                content: ContentRef {
-                    digest,
-                    size: text.len() as u64,
-                    preview: if keep { preview(&text) } else { String::new() },
-                },
-            });
-            if keep {
+            if keeps_digests {
+                prompt.refs.push(BlockRef {
+                    kind,
+                    content: ContentRef {
+                        digest,
+                        size: text.len() as u64,
+                        preview: if keeps_texts { preview(&text) } else { String::new() },
+                    },
+                });
+            }
+            if keeps_texts {
                 prompt.contents.push(Content {
                     digest,
                     bytes: Bytes::from(text.clone().into_bytes()),
@@ -323,6 +334,16 @@ fn input_text(input: &pb::Input) -> String {
         })
         .collect();
     parts.join("\n")
+}
+
+/// SHA-256 of a prompt as an agent reads it: its blocks that are not blank, joined by a blank line.
+fn digest_of_whole(blocks: &[(BlockKind, String)]) -> Digest {
+    let texts: Vec<&str> = blocks
+        .iter()
+        .map(|(_, text)| text.as_str())
+        .filter(|text| !text.trim().is_empty())
+        .collect();
+    digest(texts.join("\n\n").as_bytes())
 }
 
 /// SHA-256 of some bytes.

@@ -2,6 +2,7 @@
 //! and output.
 
 pub mod encoded;
+pub(crate) mod limits;
 mod output;
 mod route;
 mod stream;

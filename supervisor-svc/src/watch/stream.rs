@@ -33,13 +33,13 @@ use crate::{
 };
 
 /// How many threads a part of a snapshot has at most.
-const CHUNK_THREADS: usize = 256;
+pub(super) const CHUNK_THREADS: usize = 256;
 
 /// How many bytes a part of a snapshot has at most; one thread alone may not exceed it.
-const CHUNK_BYTES: usize = 512 * 1024;
+pub(super) const CHUNK_BYTES: usize = 512 * 1024;
 
 /// How often a watcher gets telemetry at most.
-const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
+pub(super) const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
 
 /// The times of a watch.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,15 @@ pub struct WatchLimits {
     pub bookmark_every: Duration,
     /// How long a stream lives; jittered by the caller so that streams do not end together.
     pub lifetime: Duration,
+}
+
+impl Default for WatchLimits {
+    fn default() -> Self {
+        Self {
+            bookmark_every: Duration::from_secs(15),
+            lifetime: Duration::from_secs(20 * 60),
+        }
+    }
 }
 
 /// Where a watch begins.

@@ -12,10 +12,10 @@ use troupe_proto::supervisor::v1::Telemetry;
 use crate::domain::ids::{SessionId, ThreadId};
 
 /// How many plan steps of a thread are kept.
-const MAX_PLAN_STEPS: usize = 64;
+pub(super) const MAX_PLAN_STEPS: usize = 64;
 
 /// How many bytes a text of telemetry keeps.
-const MAX_TEXT_BYTES: usize = 512;
+pub(super) const MAX_TEXT_BYTES: usize = 512;
 
 /// The latest values of every thread in this process.
 #[derive(Clone, Debug)]

@@ -148,6 +148,7 @@ fn turn_dispatched(dispatched: pb::TurnDispatched) -> Result<ThreadEvent, Decode
         generation: Generation::new(dispatched.generation),
         inputs: dispatched.inputs.into_iter().map(InputNumber::new).collect(),
         blocks: blocks?,
+        whole: stored_text_or_none(&dispatched.sha256, "the prompt's digest")?,
         extent: PromptExtent::from_number(dispatched.extent)?,
         mail_up_to: Sequence::new(dispatched.mail_up_to),
     })

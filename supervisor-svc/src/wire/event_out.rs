@@ -68,6 +68,7 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
             generation,
             inputs,
             blocks,
+            whole,
             extent,
             mail_up_to,
         } => Kind::TurnDispatched(pb::TurnDispatched {
@@ -77,6 +78,7 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
             blocks: blocks.iter().map(block_to_pb).collect(),
             extent: extent.number(),
             mail_up_to: mail_up_to.get(),
+            sha256: text_or_empty(*whole),
         }),
         ThreadEvent::TurnStarted {
             turn,

@@ -14,6 +14,7 @@ pub mod event;
 mod event_in;
 mod event_out;
 pub mod mail;
+pub mod marked;
 pub mod notify;
 pub mod parts;
 pub mod policy;

@@ -369,6 +369,7 @@ impl World {
             },
             inputs: thread.pending_inputs.iter().map(|input| input.number).collect(),
             blocks: Vec::new(),
+            whole: None,
             extent: PromptExtent::Full,
             mail_up_to: thread.mail.get_max().map_or(Sequence::ZERO, |(sequence, _)| *sequence),
         }

@@ -35,6 +35,7 @@ pub(super) fn dispatch(session: &Session, dispatch: &Dispatch) -> Vec<Event> {
             generation: dispatch.generation,
             inputs: dispatch.inputs.clone(),
             blocks: dispatch.blocks.clone(),
+            whole: dispatch.whole,
             extent: dispatch.extent,
             mail_up_to: dispatch.mail_up_to,
         },

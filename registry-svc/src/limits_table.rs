@@ -1,0 +1,11 @@
+//! Every number of the registry that a client can meet.
+
+use svc_kit::limits::Limit;
+
+use crate::{grpc, source};
+
+/// The table, in the order in which it is shown.
+#[must_use]
+pub fn limits() -> Vec<Limit> {
+    [grpc::limits::limits(), source::limits::limits()].concat()
+}

@@ -1,0 +1,30 @@
+//! The numbers of files and uploads, for the table of all numbers.
+
+use svc_kit::limits::Limit;
+
+use crate::{
+    domain::yaml,
+    source::{
+        bundle::{BundleBounds, MAX_BYTES, MAX_FILES, MAX_PATH_BYTES},
+        directory::MAX_ENTRIES,
+        read::MAX_FILE_BYTES,
+    },
+};
+
+const FILES: &str = "Template files";
+const UPLOADS: &str = "Uploaded workspaces";
+
+pub(crate) fn limits() -> Vec<Limit> {
+    let kept = BundleBounds::default();
+    vec![
+        Limit::bytes(FILES, "a file", MAX_FILE_BYTES),
+        Limit::bytes(FILES, "the YAML of a file", yaml::MAX_BYTES),
+        Limit::count(FILES, "the files of a directory", MAX_ENTRIES),
+        Limit::count(UPLOADS, "the files of a workspace", MAX_FILES),
+        Limit::bytes(UPLOADS, "a workspace", MAX_BYTES),
+        Limit::bytes(UPLOADS, "a path in it", MAX_PATH_BYTES),
+        Limit::count(UPLOADS, "workspaces that are held", kept.count),
+        Limit::bytes(UPLOADS, "workspaces that are held, together", kept.bytes),
+        Limit::time(UPLOADS, "a workspace that nobody uses", kept.idle),
+    ]
+}

@@ -1,0 +1,51 @@
+//! Which contents belong to a subtree by its present state. What belonged to it before is found in the log, by its marks.
+
+use super::{
+    content::ContentRef,
+    ids::{Digest, ThreadId},
+    mail::Body,
+    session::Session,
+    status::{Settled, Status},
+    thread::Thread,
+};
+
+/// Whether a thread or one below it has that content: as its last message, its first input, input that waits or that its
+/// turn was given, or mail. Costs as much as the subtree has threads, inputs and letters.
+#[must_use]
+pub fn has_content(session: &Session, top: ThreadId, digest: Digest) -> bool {
+    session
+        .subtree(top)
+        .into_iter()
+        .any(|thread| thread_has(thread, digest))
+}
+
+fn thread_has(thread: &Thread, digest: Digest) -> bool {
+    let is_it = |content: &ContentRef| content.digest == digest;
+    last_message(&thread.status).is_some_and(is_it)
+        || thread.spawned.input.as_ref().is_some_and(is_it)
+        || thread.pending_inputs.iter().any(|input| is_it(&input.content))
+        || thread.turn.inputs().iter().any(|input| is_it(&input.content))
+        || thread.mail.values().any(|letter| match &letter.body {
+            Body::Handoff(handoff) => is_it(&handoff.message) || handoff.structured.as_ref().is_some_and(is_it),
+            Body::Settled { status, .. } => last_message(status).is_some_and(is_it),
+        })
+}
+
+/// The whole last message, where it is longer than a status.
+fn last_message(status: &Status) -> Option<&ContentRef> {
+    let settled = match status {
+        Status::Settled(settled)
+        | Status::Shutdown {
+            before: Some(settled), ..
+        } => settled,
+        Status::Queued
+        | Status::AwaitingApproval
+        | Status::PendingInit
+        | Status::Running
+        | Status::Shutdown { before: None, .. } => return None,
+    };
+    match settled {
+        Settled::Completed { content, .. } | Settled::Errored { content, .. } => content.as_ref(),
+        Settled::Interrupted { .. } => None,
+    }
+}

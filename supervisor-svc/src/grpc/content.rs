@@ -1,0 +1,201 @@
+//! Content by its digest, for those to whom it belongs: to know a digest opens nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Status};
+use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
+
+use super::{SupervisorService, call::Call, check, marks::Marks};
+use crate::{
+    domain::{
+        actor::Caller,
+        authority,
+        content::truncate,
+        event::{Event, PROMPT_ARTIFACT, Recorded, ThreadEvent},
+        ids::{Digest, SessionId, ThreadId},
+        reach,
+        refusal::{GuardedVerb, Refusal},
+        session::Session,
+    },
+    session::{Failure, Handle},
+    store::MarkKind,
+    wire::Sight,
+};
+
+/// The most bytes of a part.
+pub(super) const PART_BYTES: usize = 256 * 1_024;
+/// How many parts wait for a reader at most.
+const WAITING_PARTS: usize = 4;
+/// How long a reader may take for a part.
+pub(super) const PART_WITHIN: Duration = Duration::from_secs(60);
+/// How many contents are in memory for their readers at most.
+pub(super) const MAX_READS: usize = 64;
+/// When somebody who came when there were as many may try again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+type Parts = mpsc::Sender<Result<pb::GetContentResponse, Status>>;
+
+impl SupervisorService {
+    pub(super) async fn content(
+        &self,
+        request: Request<pb::GetContentRequest>,
+    ) -> Result<ReceiverStream<Result<pb::GetContentResponse, Status>>, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        let digest = digest(&request.digest)?;
+        if call.token.is_none() {
+            check::session_id(&request.session_id)?;
+        }
+        let handle = self
+            .session_for(&call, &request.session_id, None, GuardedVerb::Act)
+            .await?;
+        let read = Arc::clone(&self.reads).try_acquire_owned().map_err(|_| busy())?;
+        let bytes = self.readable(&call, &handle, digest).await?;
+        // The last place is for the reason of an early end.
+        let (outbox, parts) = mpsc::channel(WAITING_PARTS + 1);
+        tokio::spawn(async move {
+            send(bytes, outbox).await;
+            drop(read);
+        });
+        Ok(ReceiverStream::new(parts))
+    }
+
+    /// The bytes, if the caller may read them.
+    async fn readable(&self, call: &Call, handle: &Handle, digest: Digest) -> Result<Bytes, Status> {
+        let session = handle.id();
+        let (is_theirs, may_know) = match &call.caller {
+            Caller::Thread { id, .. } => {
+                let state = handle.state();
+                authority::authorize(&state, &call.caller, "GetContent", *id)?;
+                (self.belongs_to(&state, *id, digest).await?, false)
+            }
+            Caller::Operator { .. } => match call.sight {
+                Sight::Previews => (true, true),
+                Sight::Digests => (self.is_artifact(session, digest).await?, true),
+            },
+        };
+        // To a thread, what is not its own does not exist.
+        let found = if is_theirs || may_know {
+            let store = &self.directory.context().store;
+            store.content(session, digest).await.map_err(Failure::from)?
+        } else {
+            None
+        };
+        match found {
+            Some(bytes) if is_theirs => Ok(bytes),
+            Some(_) => {
+                let text = "viewers read the contents of artifacts only; ask an operator for this one";
+                Err(Refusal::NotPermitted(text.to_owned()).into())
+            }
+            None => {
+                let id = digest.to_string();
+                Err(Refusal::Missing { what: "content", id }.into())
+            }
+        }
+    }
+
+    /// Whether some thread made it and it shows no prompt.
+    async fn is_artifact(&self, session: SessionId, digest: Digest) -> Result<bool, Failure> {
+        let is_it = |recorded: &Recorded| match &recorded.event {
+            Event::Thread(_, ThreadEvent::ArtifactRecorded { artifact, .. }) => {
+                artifact.content.digest == digest && artifact.kind != PROMPT_ARTIFACT
+            }
+            Event::Session(_) | Event::Thread(..) => false,
+        };
+        self.marks_of(session, MarkKind::Artifact).any(is_it).await
+    }
+
+    /// Whether it belongs to a thread or one below it: by the present state, which is cheap, or by the log as an artifact, a
+    /// prompt or a handoff, among at most [`SEARCHED`](super::marks::SEARCHED) of each.
+    async fn belongs_to(&self, session: &Session, own: ThreadId, digest: Digest) -> Result<bool, Failure> {
+        if reach::has_content(session, own, digest) {
+            return Ok(true);
+        }
+        let is_it =
+            |recorded: &Recorded| owner_of(recorded, digest).is_some_and(|owner| session.is_within(owner, own));
+        for kind in [MarkKind::Artifact, MarkKind::Prompt, MarkKind::Mail] {
+            if self.marks_of(session.id, kind).any(is_it).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn marks_of(&self, session: SessionId, kind: MarkKind) -> Marks {
+        Marks {
+            store: Arc::clone(&self.directory.context().store),
+            session,
+            kind,
+            thread: None,
+        }
+    }
+}
+
+/// The thread that a marked record gave that content to; `None` if it gave it to none.
+fn owner_of(recorded: &Recorded, digest: Digest) -> Option<ThreadId> {
+    let (has_it, owner) = match &recorded.event {
+        Event::Thread(id, ThreadEvent::ArtifactRecorded { artifact, .. }) => (artifact.content.digest == digest, *id),
+        Event::Thread(id, ThreadEvent::TurnDispatched { blocks, .. }) => {
+            (blocks.iter().any(|block| block.content.digest == digest), *id)
+        }
+        Event::Thread(_, ThreadEvent::HandoffSent(handoff)) => {
+            let structured = handoff.structured.as_ref();
+            let has_it = handoff.message.digest == digest || structured.is_some_and(|json| json.digest == digest);
+            (has_it, handoff.to)
+        }
+        // No other event is marked.
+        Event::Session(_) | Event::Thread(..) => return None,
+    };
+    has_it.then_some(owner)
+}
+
+/// Sends the bytes in parts, at the pace of their reader.
+async fn send(bytes: Bytes, outbox: Parts) {
+    // Only a reader who has left leaves no room in a new channel.
+    let Ok(last_word) = outbox.clone().reserve_owned().await else {
+        return;
+    };
+    let mut total_size = bytes.len() as u64;
+    let mut rest = bytes;
+    loop {
+        let part = pb::GetContentResponse {
+            data: rest.split_to(rest.len().min(PART_BYTES)),
+            total_size: std::mem::take(&mut total_size),
+        };
+        match timeout(PART_WITHIN, outbox.send(Ok(part))).await {
+            Ok(Ok(())) if rest.is_empty() => return,
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return,
+            Err(_) => {
+                last_word.send(Err(slow()));
+                return;
+            }
+        }
+    }
+}
+
+fn digest(text: &str) -> Result<Digest, Status> {
+    text.parse().map_err(|_| {
+        let shown = truncate(text, 64);
+        check::bad(
+            "digest",
+            format!("invalid digest \"{shown}\"; expected a SHA-256 of 64 lower-case hexadecimal digits"),
+        )
+    })
+}
+
+fn busy() -> Status {
+    let text = format!("{MAX_READS} contents are being read, which is the limit; try again in a moment");
+    Fault::new(Code::ResourceExhausted, Reason::Overloaded, text)
+        .with("max", MAX_READS)
+        .retry_after(RETRY_AFTER)
+        .into()
+}
+
+fn slow() -> Status {
+    let text = format!("no part was taken for {} s; read the content again", PART_WITHIN.as_secs());
+    Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, text).into()
+}

@@ -1,0 +1,78 @@
+//! The numbers of requests and answers, for the table of all numbers.
+
+use svc_kit::limits::Limit;
+
+use super::{
+    WaitLimits,
+    authorize::ARGUMENTS_BYTES,
+    call::REQUEST_ID_BYTES,
+    check::{
+        ALIAS_BYTES, APPROVE_TOOLS, INPUT_BYTES, INPUT_ITEMS, LABELS, NAME_BYTES, NOTE_BYTES, PATH_BYTES, PROSE_BYTES,
+        REASON_BYTES,
+    },
+    content::{MAX_READS, PART_BYTES, PART_WITHIN},
+    marks::SEARCHED,
+    page::{DEFAULT_SIZE, MAX_BYTES, MAX_SIZE},
+    prompts::{DIFF_BYTES, TEXT_BYTES},
+    sessions::REMEMBERED,
+    wait::MAX_WAITED,
+    watch::OUTBOX,
+};
+use crate::domain::authorize::MAX_PATHS;
+
+const REQUESTS: &str = "Requests to the supervisor";
+const PAGES: &str = "Pages of the supervisor";
+const WAITING: &str = "Waiting";
+const READING: &str = "Reading prompts and content";
+const WATCHING: &str = "Watching threads";
+
+pub(crate) fn limits() -> Vec<Limit> {
+    let wait = WaitLimits::default();
+    vec![
+        Limit::bytes(REQUESTS, "a request_id", REQUEST_ID_BYTES),
+        Limit::time(REQUESTS, "a request_id is remembered", REMEMBERED),
+        Limit::bytes(
+            REQUESTS,
+            "a role, a persona, an effort, a provider, a label, a key or a value of labels",
+            NAME_BYTES,
+        ),
+        Limit::bytes(REQUESTS, "a reason, a model, the name of a tool", REASON_BYTES),
+        Limit::bytes(REQUESTS, "an alias", ALIAS_BYTES),
+        Limit::bytes(REQUESTS, "a thread_note", NOTE_BYTES),
+        Limit::bytes(REQUESTS, "a directory", PATH_BYTES),
+        Limit::bytes(
+            REQUESTS,
+            "an objective, definition_of_done, override or custom_system_prompt",
+            PROSE_BYTES,
+        ),
+        Limit::bytes(REQUESTS, "an input, all its items together", INPUT_BYTES),
+        Limit::count(REQUESTS, "the items of an input", INPUT_ITEMS),
+        Limit::count(REQUESTS, "the labels of a session", LABELS),
+        Limit::count(REQUESTS, "the patterns of approve_tools", APPROVE_TOOLS),
+        Limit::count(REQUESTS, "the patterns of a list of tools", tool_policy::MAX_PATTERNS),
+        Limit::bytes(REQUESTS, "a pattern of tools", tool_policy::MAX_PATTERN_BYTES),
+        Limit::bytes(REQUESTS, "the arguments of AuthorizeTool", ARGUMENTS_BYTES),
+        Limit::count(REQUESTS, "the paths of AuthorizeTool", MAX_PATHS),
+        Limit::count(PAGES, "entries where page_size is 0", DEFAULT_SIZE),
+        Limit::count(PAGES, "entries", MAX_SIZE),
+        Limit::bytes(PAGES, "a page; an entry that is larger is a page of its own", MAX_BYTES),
+        Limit::count(WAITING, "the threads of one WaitAgents", MAX_WAITED),
+        Limit::time(WAITING, "a WaitAgents that does not say how long", wait.default),
+        Limit::time(WAITING, "a WaitAgents", wait.max),
+        Limit::bytes(READING, "the texts of a GetPrompt", TEXT_BYTES),
+        Limit::bytes(READING, "two prompts that are compared", DIFF_BYTES),
+        Limit::bytes(READING, "a part of GetContent", PART_BYTES),
+        Limit::count(READING, "contents that are read at once", MAX_READS),
+        Limit::time(READING, "the reader of a content, for each part", PART_WITHIN),
+        Limit::count(
+            READING,
+            "records of one kind that a content is searched for in, for viewers and threads",
+            SEARCHED,
+        ),
+        Limit::count(
+            WATCHING,
+            "messages that a watcher leaves unread before it is fed from the log",
+            OUTBOX,
+        ),
+    ]
+}

@@ -1,0 +1,268 @@
+//! Artifacts that come in pieces.
+//!
+//! Nothing of an artifact is durable before its last piece is, so no earlier piece is acknowledged, and a runner that
+//! attaches anew sends them all again: what is here belongs to one stream and is forgotten with it.
+//!
+//! To acknowledge a report is to acknowledge every one before it. So the pieces of an artifact are consecutive reports of
+//! their thread, and an artifact that another report comes into is given up before that report is acknowledged: a thread
+//! has one unfinished artifact at most.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use troupe_proto::supervisor::v1 as pb;
+
+use crate::{
+    domain::ids::{Generation, ReportSequence, ThreadId},
+    store::limits::MAX_CONTENT_BYTES,
+};
+
+/// The largest artifact.
+pub(super) const MAX_ARTIFACT_BYTES: usize = 16 * 1_024 * 1_024;
+/// The most bytes of unfinished artifacts on one stream.
+pub(super) const MAX_UNFINISHED_BYTES: usize = 64 * 1_024 * 1_024;
+/// The most unfinished artifacts on one stream.
+pub(super) const MAX_UNFINISHED: usize = 256;
+
+const _: () = assert!(MAX_ARTIFACT_BYTES <= MAX_CONTENT_BYTES && MAX_ARTIFACT_BYTES <= MAX_UNFINISHED_BYTES);
+
+/// A report's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub thread: ThreadId,
+    pub generation: Generation,
+    pub sequence: ReportSequence,
+}
+
+impl Place {
+    fn is_followed_by(self, next: Self) -> bool {
+        let follows = Self {
+            sequence: self.sequence.next(),
+            ..self
+        };
+        follows == next
+    }
+}
+
+/// What a piece made of its artifact.
+#[derive(Debug)]
+pub(super) enum Added {
+    /// It is whole, with all its bytes.
+    Whole(pb::ArtifactReport),
+    /// More is to come.
+    Unfinished,
+    /// There is none: it is too large, or pieces are missing.
+    Dropped,
+}
+
+/// The first piece of an artifact, and the bytes of all so far.
+#[derive(Debug)]
+struct Unfinished {
+    first: pb::ArtifactReport,
+    bytes: BytesMut,
+    /// Where the last piece stood.
+    last: Place,
+}
+
+/// The unfinished artifacts of a stream, the one continued longest ago first.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    unfinished: VecDeque<Unfinished>,
+}
+
+impl Pieces {
+    /// Takes a report that is no artifact: what its thread had not finished is given up.
+    pub fn interrupt(&mut self, thread: ThreadId) {
+        if let Some(artifact) = self.take(thread) {
+            artifact.give_up("another report came between its pieces");
+        }
+    }
+
+    /// Takes a piece, or a whole artifact. Its texts are within their bounds.
+    pub fn add(&mut self, place: Place, piece: pb::ArtifactReport) -> Added {
+        let mut artifact = match self.take(place.thread) {
+            Some(before) if before.is_continued_by(place, &piece) => before,
+            before => {
+                if let Some(before) = before {
+                    before.give_up("what came next was not its next piece");
+                }
+                if !piece.append && !piece.more {
+                    return Added::Whole(piece);
+                }
+                let begun = Unfinished::begin(place, &piece);
+                if piece.append {
+                    begun.give_up("its beginning is missing");
+                    return Added::Dropped;
+                }
+                begun
+            }
+        };
+        if artifact.bytes.len() + piece.data.len() > MAX_ARTIFACT_BYTES {
+            artifact.give_up("it is larger than 16 MiB");
+            return Added::Dropped;
+        }
+        artifact.bytes.extend_from_slice(&piece.data);
+        artifact.last = place;
+        if piece.more {
+            self.keep(artifact);
+            return Added::Unfinished;
+        }
+        Added::Whole(pb::ArtifactReport {
+            data: artifact.bytes.freeze(),
+            ..artifact.first
+        })
+    }
+
+    fn take(&mut self, thread: ThreadId) -> Option<Unfinished> {
+        let place = self
+            .unfinished
+            .iter()
+            .position(|artifact| artifact.last.thread == thread)?;
+        self.unfinished.remove(place)
+    }
+
+    fn keep(&mut self, artifact: Unfinished) {
+        self.unfinished.push_back(artifact);
+        while self.unfinished.len() > MAX_UNFINISHED || self.bytes() > MAX_UNFINISHED_BYTES {
+            let Some(oldest) = self.unfinished.pop_front() else { return };
+            oldest.give_up("its runner has begun too many others");
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.unfinished.iter().map(|artifact| artifact.bytes.len()).sum()
+    }
+}
+
+impl Unfinished {
+    /// An artifact without its bytes yet.
+    fn begin(place: Place, first: &pb::ArtifactReport) -> Self {
+        Self {
+            first: pb::ArtifactReport {
+                data: Bytes::new(),
+                ..first.clone()
+            },
+            bytes: BytesMut::new(),
+            last: place,
+        }
+    }
+
+    fn is_continued_by(&self, place: Place, piece: &pb::ArtifactReport) -> bool {
+        let same = (piece.turn, &piece.name) == (self.first.turn, &self.first.name);
+        piece.append && same && self.last.is_followed_by(place)
+    }
+
+    fn give_up(&self, why: &str) {
+        tracing::warn!(
+            thread = %self.last.thread,
+            artifact = self.first.name,
+            bytes = self.bytes.len(),
+            why,
+            "an artifact is dropped"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn place(thread: u128, sequence: u64) -> Place {
+        Place {
+            thread: ThreadId::from_uuid(Uuid::from_u128(thread)),
+            generation: Generation::new(1),
+            sequence: ReportSequence::new(sequence),
+        }
+    }
+
+    fn piece(append: bool, more: bool, data: &Bytes) -> pb::ArtifactReport {
+        pb::ArtifactReport {
+            turn: 1,
+            name: String::from("log"),
+            kind: String::from(if append { "" } else { "report" }),
+            data: data.clone(),
+            append,
+            more,
+            ..pb::ArtifactReport::default()
+        }
+    }
+
+    fn whole(added: Added) -> Option<Bytes> {
+        match added {
+            Added::Whole(artifact) => {
+                assert_eq!(artifact.kind, "report", "the first piece says what it is");
+                Some(artifact.data)
+            }
+            Added::Unfinished | Added::Dropped => None,
+        }
+    }
+
+    #[test]
+    fn a_piece_that_does_not_follow_drops_the_artifact() {
+        let data = Bytes::from_static(b"x");
+        for (next, piece_of) in [
+            (place(1, 3), piece(true, false, &data)),
+            (
+                Place {
+                    generation: Generation::new(2),
+                    ..place(1, 2)
+                },
+                piece(true, false, &data),
+            ),
+            (
+                place(1, 2),
+                pb::ArtifactReport {
+                    name: String::from("other"),
+                    ..piece(true, false, &data)
+                },
+            ),
+            (
+                place(1, 2),
+                pb::ArtifactReport {
+                    turn: 2,
+                    ..piece(true, false, &data)
+                },
+            ),
+        ] {
+            let mut pieces = Pieces::default();
+            assert!(matches!(pieces.add(place(1, 1), piece(false, true, &data)), Added::Unfinished));
+            assert!(matches!(pieces.add(next, piece_of), Added::Dropped), "{next:?}");
+            assert!(pieces.unfinished.is_empty());
+        }
+    }
+
+    #[test]
+    fn threads_do_not_come_between_each_others_pieces() {
+        let data = Bytes::from_static(b"x");
+        let mut pieces = Pieces::default();
+        for thread in 1..=2 {
+            pieces.add(place(thread, 1), piece(false, true, &data));
+        }
+        for thread in 1..=2 {
+            let added = pieces.add(place(thread, 2), piece(true, false, &data));
+            assert_eq!(whole(added).as_deref(), Some(&b"xx"[..]));
+        }
+    }
+
+    #[test]
+    fn who_begins_too_many_loses_the_oldest() {
+        let data = Bytes::from(vec![0; MAX_ARTIFACT_BYTES]);
+        let mut pieces = Pieces::default();
+        for thread in 1..=5 {
+            pieces.add(place(thread, 1), piece(false, true, &data));
+        }
+        assert_eq!(pieces.bytes(), MAX_UNFINISHED_BYTES);
+        let nothing = Bytes::new();
+        let ends: Vec<bool> = (1..=5)
+            .map(|thread| whole(pieces.add(place(thread, 2), piece(true, false, &nothing))).is_some())
+            .collect();
+        assert_eq!(ends, [false, true, true, true, true]);
+
+        for thread in 0..=MAX_UNFINISHED as u128 {
+            pieces.add(place(thread, 1), piece(false, true, &nothing));
+        }
+        assert_eq!(pieces.unfinished.len(), MAX_UNFINISHED);
+    }
+}

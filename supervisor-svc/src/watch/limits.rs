@@ -1,0 +1,28 @@
+//! The numbers of watches, for the table of all numbers.
+
+use svc_kit::limits::Limit;
+
+use super::{
+    WatchLimits,
+    stream::{CHUNK_BYTES, CHUNK_THREADS, TELEMETRY_EVERY},
+    telemetry::{MAX_PLAN_STEPS, MAX_TEXT_BYTES},
+};
+
+const AREA: &str = "Watching threads";
+
+pub(crate) fn limits() -> Vec<Limit> {
+    let times = WatchLimits::default();
+    vec![
+        Limit::count(AREA, "the threads of one part of a snapshot", CHUNK_THREADS),
+        Limit::bytes(AREA, "one part of a snapshot", CHUNK_BYTES),
+        Limit::time(
+            AREA,
+            "from one telemetry of a thread to the next, at least",
+            TELEMETRY_EVERY,
+        ),
+        Limit::count(AREA, "the steps of a plan in telemetry", MAX_PLAN_STEPS),
+        Limit::bytes(AREA, "a text in telemetry", MAX_TEXT_BYTES),
+        Limit::time(AREA, "a silent stream until it gets a bookmark", times.bookmark_every),
+        Limit::time(AREA, "a stream, and up to a fifth more", times.lifetime),
+    ]
+}

@@ -1,0 +1,181 @@
+//! The numbers that a client can meet, as rows of one table. Each crate makes its rows of the constants that its code
+//! checks against, and a test compares the rows with the documentation: neither can change without the other.
+
+use std::{fmt, time::Duration};
+
+use troupe_proto::MAX_MESSAGE_BYTES;
+
+use crate::{
+    secret::{MAX_TOKEN_BYTES, MIN_SECRET_BYTES},
+    serve::ServeLimits,
+};
+
+/// One number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What it belongs to: a heading of the table.
+    pub area: &'static str,
+    /// What it bounds.
+    pub what: &'static str,
+    /// The bound; of a setting the default.
+    pub amount: Amount,
+    /// How it is changed; `None`: not at all.
+    pub setting: Option<Setting>,
+}
+
+/// How much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many of something.
+    Count(u64),
+    /// So long.
+    Time(Duration),
+}
+
+/// What an operator changes a number with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The flag.
+    pub flag: &'static str,
+    /// The environment variable.
+    pub variable: &'static str,
+}
+
+impl Limit {
+    /// A number of bytes.
+    #[must_use]
+    pub fn bytes(area: &'static str, what: &'static str, bytes: impl TryInto<u64>) -> Self {
+        Self::of(area, what, Amount::Bytes(number(bytes)))
+    }
+
+    /// A number of things.
+    #[must_use]
+    pub fn count(area: &'static str, what: &'static str, count: impl TryInto<u64>) -> Self {
+        Self::of(area, what, Amount::Count(number(count)))
+    }
+
+    /// A span of time.
+    #[must_use]
+    pub const fn time(area: &'static str, what: &'static str, span: Duration) -> Self {
+        Self::of(area, what, Amount::Time(span))
+    }
+
+    /// The same, set by an operator.
+    #[must_use]
+    pub const fn set_by(self, flag: &'static str, variable: &'static str) -> Self {
+        Self {
+            setting: Some(Setting { flag, variable }),
+            ..self
+        }
+    }
+
+    const fn of(area: &'static str, what: &'static str, amount: Amount) -> Self {
+        Self {
+            area,
+            what,
+            amount,
+            setting: None,
+        }
+    }
+}
+
+fn number(value: impl TryInto<u64>) -> u64 {
+    value.try_into().unwrap_or(u64::MAX)
+}
+
+/// Units of bytes above the byte, the largest first.
+const BYTE_UNITS: &[(u128, &str)] = &[(1_024 * 1_024, "MiB"), (1_024, "KiB")];
+/// Units of milliseconds above the millisecond, the largest first.
+const TIME_UNITS: &[(u128, &str)] = &[(3_600_000, "h"), (60_000, "min"), (1_000, "s")];
+
+impl fmt::Display for Amount {
+    /// In the largest unit that it is a whole number of.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, units, smallest) = match self {
+            Self::Count(count) => return f.write_str(&grouped(*count)),
+            Self::Bytes(bytes) => (u128::from(*bytes), BYTE_UNITS, "bytes"),
+            Self::Time(span) => (span.as_millis(), TIME_UNITS, "ms"),
+        };
+        let whole = units
+            .iter()
+            .find(|(unit, _)| number >= *unit && number.is_multiple_of(*unit));
+        let (unit, name) = whole.copied().unwrap_or((1, smallest));
+        write!(f, "{} {name}", grouped(number / unit))
+    }
+}
+
+/// A number with its thousands apart.
+fn grouped(number: impl fmt::Display) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// What every service that this crate serves is bounded by.
+#[must_use]
+pub fn limits() -> Vec<Limit> {
+    const AREA: &str = "Connections and messages, both services";
+    let serve = ServeLimits::default();
+    vec![
+        Limit::bytes(AREA, "a message", MAX_MESSAGE_BYTES),
+        Limit::bytes(AREA, "the headers of a call", serve.max_header_bytes),
+        Limit::bytes(AREA, "a token", MAX_TOKEN_BYTES),
+        Limit::bytes(AREA, "a token, at least", MIN_SECRET_BYTES),
+        Limit::count(AREA, "connections at once", serve.max_connections),
+        Limit::count(
+            AREA,
+            "calls at once on one connection",
+            serve.max_streams_per_connection,
+        ),
+        Limit::count(
+            AREA,
+            "calls at once that have not begun to answer",
+            serve.max_calls_in_flight,
+        ),
+        Limit::time(AREA, "a silent connection until it is pinged", serve.keepalive_interval),
+        Limit::time(AREA, "the answer to a ping", serve.keepalive_timeout),
+        Limit::time(
+            AREA,
+            "calls in flight at a shutdown, until they are cut off",
+            serve.drain,
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_shown_in_its_largest_whole_unit() {
+        let millis = Duration::from_millis;
+        for (amount, shown) in [
+            (Amount::Bytes(0), "0 bytes"),
+            (Amount::Bytes(64), "64 bytes"),
+            (Amount::Bytes(1_025), "1,025 bytes"),
+            (Amount::Bytes(1_024), "1 KiB"),
+            (Amount::Bytes(1_024 * 1_024 + 1_024), "1,025 KiB"),
+            (Amount::Bytes(16 * 1_024 * 1_024), "16 MiB"),
+            (Amount::Count(7), "7"),
+            (Amount::Count(999), "999"),
+            (Amount::Count(100_000), "100,000"),
+            (Amount::Count(1_000_000), "1,000,000"),
+            (Amount::Time(millis(0)), "0 ms"),
+            (Amount::Time(millis(250)), "250 ms"),
+            (Amount::Time(millis(30_000)), "30 s"),
+            (Amount::Time(millis(90_000)), "90 s"),
+            (Amount::Time(millis(1_200_000)), "20 min"),
+            (Amount::Time(millis(86_400_000)), "24 h"),
+        ] {
+            assert_eq!(amount.to_string(), shown);
+        }
+    }
+}

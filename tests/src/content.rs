@@ -1,0 +1,37 @@
+//! Reading content as a client does.
+
+use tonic::Status;
+use troupe_proto::supervisor::v1::GetContentRequest;
+
+use crate::{client::Supervisor, within};
+
+/// The most bytes of a part.
+const PART_BYTES: usize = 256 * 1024;
+
+/// The whole of a content, put together from its parts.
+///
+/// # Errors
+///
+/// The refusal, or what the stream ended with.
+///
+/// # Panics
+///
+/// If a part is too large, or the first part does not say how large the whole is.
+pub async fn read(client: &Supervisor, session: &str, digest: &str) -> Result<Vec<u8>, Status> {
+    let request = GetContentRequest {
+        session_id: session.to_owned(),
+        digest: digest.to_owned(),
+    };
+    let answer = within("a content", client.clone().get_content(request)).await?;
+    let mut parts = answer.into_inner();
+    let mut sizes = Vec::new();
+    let mut bytes = Vec::new();
+    while let Some(part) = within("a part of a content", parts.message()).await? {
+        assert!(part.data.len() <= PART_BYTES, "a part of {} bytes", part.data.len());
+        sizes.push(part.total_size);
+        bytes.extend_from_slice(&part.data);
+    }
+    let rest = vec![0; sizes.len().saturating_sub(1)];
+    assert_eq!(sizes, [vec![bytes.len() as u64], rest].concat());
+    Ok(bytes)
+}

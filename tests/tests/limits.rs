@@ -1,0 +1,78 @@
+//! The page of all limits says what the code says.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{
+    collections::BTreeSet,
+    env,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use svc_kit::limits::Limit;
+
+/// Set to write the page anew instead of only comparing it.
+const WRITE: &str = "TROUPE_WRITE_DOCS";
+
+const HEAD: &str = "\
+# Limits
+
+Every size, time and count that a client can meet, as the code has it: a test writes this page, and fails when the two
+differ. What has no setting is fixed. A session may have limits of its own, within those that are set here.
+";
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs")
+}
+
+/// Every number, in the order of the page.
+fn table() -> Vec<Limit> {
+    [svc_kit::limits::limits(), supervisor_svc::limits(), registry_svc::limits()].concat()
+}
+
+fn render(limits: &[Limit]) -> String {
+    let mut areas: Vec<&str> = Vec::new();
+    for limit in limits {
+        if !areas.contains(&limit.area) {
+            areas.push(limit.area);
+        }
+    }
+    let mut page = String::from(HEAD);
+    for area in areas {
+        writeln!(page, "\n## {area}\n\n| what | limit | set by |\n|---|---|---|").unwrap();
+        for limit in limits.iter().filter(|limit| limit.area == area) {
+            let set_by = limit.setting.map_or_else(String::new, |setting| {
+                format!("`{}`, `{}` ", setting.flag, setting.variable)
+            });
+            writeln!(page, "| {} | {} | {set_by}|", limit.what, limit.amount).unwrap();
+        }
+    }
+    page
+}
+
+#[test]
+fn the_page_of_limits_is_what_the_code_has() {
+    let path = docs().join("limits.md");
+    let page = render(&table());
+    if env::var_os(WRITE).is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/limits.md is not what the code has; write it anew with `{WRITE}=1 cargo test -p troupe-tests --test limits`:\n\
+         {page}"
+    );
+}
+
+#[test]
+fn every_number_is_named_once_and_every_setting_is_described() {
+    let operating = fs::read_to_string(docs().join("operating.md")).unwrap();
+    let mut named = BTreeSet::new();
+    for limit in table() {
+        assert!(named.insert((limit.area, limit.what)), "twice: {limit:?}");
+        for name in limit.setting.iter().flat_map(|setting| [setting.flag, setting.variable]) {
+            assert!(operating.contains(&format!("`{name}`")), "docs/operating.md lacks {name}");
+        }
+    }
+}
