@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::Styles, builder::styling::AnsiColor};
 
 use crate::{
-    commands::{agents, close, demo, doctor, lint, ps, resolve, run, sample_agent, send, spawn, up, wait, watch},
+    commands::{
+        agents, close, demo, doctor, lint, ps, resolve, run, sample_agent, send, spawn, store, up, wait, watch,
+    },
     token::Given,
 };
 
@@ -147,6 +149,8 @@ pub(crate) enum Command {
     Run(run::Args),
     /// Look for what is wrong, and say what to do about it
     Doctor(doctor::Args),
+    /// Verify, read, pack or back up what is kept on disk; needs no running pair
+    Store(store::Args),
     /// The agent program of the demo: reads its prompt, obeys the directives in it
     #[command(hide = true)]
     SampleAgent(sample_agent::Args),

@@ -140,6 +140,7 @@ fn help_and_version_succeed() {
     assert_eq!(help.status.code(), Some(0));
     for command in [
         "up", "demo", "agents", "resolve", "lint", "spawn", "ps", "send", "wait", "close", "watch", "run", "doctor",
+        "store",
     ] {
         assert!(
             stdout(&help).contains(&format!("\n  {command} ")),

@@ -1,8 +1,9 @@
 //! supervisor-svc: owns the tree of threads. Limits, mailboxes, notifications and cascade shutdown; asks the registry on every
 //! spawn; streams every change to clients.
 //!
-//! Dependencies point one way: `grpc -> session, watch, notify, runner_hub -> domain`, with `store` behind a trait and `wire` as the
-//! only place where the domain meets protobuf. `domain` knows none of the others.
+//! Dependencies point one way: `grpc -> session, watch, notify, runner_hub -> domain`, with `store` behind a trait and `wire`
+//! as the only place where the domain meets protobuf. `domain` knows none of the others. `maintenance` works on a data
+//! directory without a service.
 #![forbid(unsafe_code)]
 
 pub mod authority;
@@ -10,6 +11,7 @@ pub mod clock;
 pub mod domain;
 pub mod grpc;
 mod limits_table;
+pub mod maintenance;
 pub mod notify;
 pub mod registry;
 pub mod runner_hub;

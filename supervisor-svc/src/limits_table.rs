@@ -36,8 +36,7 @@ pub fn limits() -> Vec<Limit> {
 fn sessions() -> Vec<Limit> {
     let (default, ceiling) = (Limits::default(), Limits::CEILING);
     vec![
-        Limit::count(SESSIONS, "max_depth; the root is 0", default.max_depth)
-            .set_by("--max-depth", "TROUPE_MAX_DEPTH"),
+        Limit::count(SESSIONS, "max_depth; the root is 0", default.max_depth).set_by("--max-depth", "TROUPE_MAX_DEPTH"),
         Limit::count(SESSIONS, "max_depth, whatever is set", ceiling.max_depth),
         Limit::count(
             SESSIONS,

@@ -37,12 +37,9 @@ use crate::{
     registry::RegistryClient,
     runner_hub::{LEASE, RunnerGate, RunnerHub},
     session::{Context, Denials, Directory, Failure},
-    store::{EventStore, OpenError as StoreError, SqliteStore},
+    store::{DATABASE, EventStore, OpenError as StoreError, SqliteStore},
     watch::{OutputBoard, TelemetryBoard, WatchLimits, WatchMethod},
 };
-
-/// The file of the log in the data directory.
-const DATABASE: &str = "troupe.db";
 
 /// What the supervisor is told at its start.
 #[derive(Clone, Debug)]

@@ -436,8 +436,8 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
             extent,
             sequence()
         )
-            .prop_map(
-                |(turn, generation, inputs, blocks, whole, extent, mail_up_to)| ThreadEvent::TurnDispatched {
+            .prop_map(|(turn, generation, inputs, blocks, whole, extent, mail_up_to)| {
+                ThreadEvent::TurnDispatched {
                     turn,
                     generation,
                     inputs,
@@ -446,7 +446,7 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
                     extent,
                     mail_up_to,
                 }
-            ),
+            }),
         (turn(), generation(), report()).prop_map(|(turn, generation, report)| ThreadEvent::TurnStarted {
             turn,
             generation,

@@ -119,6 +119,24 @@ impl TokenKeys {
         Self::parse(&text).map_err(|problem| SecretError::Malformed { path, problem })
     }
 
+    /// Copies the file of the keys from one directory into another, where it gets permissions 0600: a copy of a log is
+    /// of use to its threads only with the keys that made their tokens. Answers whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or kept from others, holds no keys, or the copy cannot be written.
+    pub fn copy(from: &Path, to: &Path) -> Result<bool, SecretError> {
+        let path = from.join(KEYS_FILE);
+        let Some(text) = private_file::read(&path).map_err(|why| SecretError::unusable(&path, why))? else {
+            return Ok(false);
+        };
+        Self::parse(&text).map_err(|problem| SecretError::Malformed { path, problem })?;
+        let path = to.join(KEYS_FILE);
+        private_file::replace(&path, text.as_bytes(), private_file::PRIVATE)
+            .map_err(|cause| SecretError::Write { path, cause })?;
+        Ok(true)
+    }
+
     fn parse(text: &str) -> Result<Self, &'static str> {
         let mut keys: Vec<Key> = Vec::new();
         let lines = text.lines().map(str::trim);

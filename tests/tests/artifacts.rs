@@ -169,7 +169,11 @@ async fn what_an_artifact_is_called_is_bounded() {
     };
     runner.report(&attempt, Report::Artifact(report)).await;
     let artifact = artifacts(&tree, &worker).await.pop().unwrap();
-    assert_eq!(artifact.name, format!("a[31m{}", "é".repeat(125)), "at most 256 bytes, whole characters");
+    assert_eq!(
+        artifact.name,
+        format!("a[31m{}", "é".repeat(125)),
+        "at most 256 bytes, whole characters"
+    );
     assert_eq!((artifact.kind, artifact.media_type), ("k".repeat(64), "m".repeat(128)));
 }
 
@@ -184,7 +188,10 @@ async fn pieces_make_one_artifact() {
     assert!(artifacts(&tree, &worker).await.is_empty(), "nothing half is stored");
     runner.report_as(&attempt, 4, last("three")).await;
 
-    assert!(runner.unread_acks(&attempt).is_empty(), "the last acknowledgement is for all");
+    assert!(
+        runner.unread_acks(&attempt).is_empty(),
+        "the last acknowledgement is for all"
+    );
     assert_eq!(only_content(&tree, &worker).await, b"one, two, three");
     let log = about(&tree.log().await, &worker);
     let recorded = log.iter().filter_map(|event| match &event.kind {
@@ -252,7 +259,10 @@ async fn another_report_of_the_thread_ends_an_unfinished_artifact() {
     runner.report_as(&attempt, 9, last("two")).await;
     assert_eq!(only_content(&tree, &other).await, b"theirs");
     let found = artifacts(&tree, &worker).await;
-    assert_eq!(read(&tree.client(), &tree.session, sum(&found[1])).await.unwrap(), b"one, two");
+    assert_eq!(
+        read(&tree.client(), &tree.session, sum(&found[1])).await.unwrap(),
+        b"one, two"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,7 +274,9 @@ async fn an_artifact_has_16_mib_or_is_none() {
 
     runner.send_report(&attempt, 2, first(part(1))).await;
     for number in 2..8 {
-        runner.send_report(&attempt, u64::from(number) + 1, middle(part(number))).await;
+        runner
+            .send_report(&attempt, u64::from(number) + 1, middle(part(number)))
+            .await;
     }
     runner.report_as(&attempt, 9, last(part(8))).await;
     let whole = (1..=8).map(part).collect::<Vec<_>>().concat();
@@ -272,13 +284,20 @@ async fn an_artifact_has_16_mib_or_is_none() {
 
     runner.send_report(&attempt, 10, first(part(1))).await;
     for number in 2..=8 {
-        runner.send_report(&attempt, u64::from(number) + 9, middle(part(number))).await;
+        runner
+            .send_report(&attempt, u64::from(number) + 9, middle(part(number)))
+            .await;
     }
     // Void, not refused: the runner lets go of it and goes on.
     runner.report_as(&attempt, 18, last("x")).await;
-    runner.report_as(&attempt, 19, Report::Artifact(piece("the next"))).await;
+    runner
+        .report_as(&attempt, 19, Report::Artifact(piece("the next")))
+        .await;
     let found = artifacts(&tree, &worker).await;
-    let sizes: Vec<u64> = found.iter().map(|artifact| artifact.content.as_ref().unwrap().size).collect();
+    let sizes: Vec<u64> = found
+        .iter()
+        .map(|artifact| artifact.content.as_ref().unwrap().size)
+        .collect();
     assert_eq!(sizes, [16 * MIB as u64, 8]);
 }
 
@@ -346,18 +365,32 @@ async fn artifacts_are_listed_to_whom_they_belong() {
         let found = page(&client, of_thread(&a.id), 0, "").await.unwrap().artifacts;
         assert_eq!(names(&found), ["a"], "of the thread itself");
     }
-    assert_eq!(names(&page(&by_a, all(), 0, "").await.unwrap().artifacts), ["a", "child"]);
+    assert_eq!(
+        names(&page(&by_a, all(), 0, "").await.unwrap().artifacts),
+        ["a", "child"]
+    );
     assert_eq!(names(&page(&by_b, all(), 0, "").await.unwrap().artifacts), ["b"]);
-    assert_eq!(names(&page(&by_a, of_thread(&child.id), 0, "").await.unwrap().artifacts), ["child"]);
+    assert_eq!(
+        names(&page(&by_a, of_thread(&child.id), 0, "").await.unwrap().artifacts),
+        ["child"]
+    );
     let answer = page(&by_b, of_thread(&child.id), 0, "").await;
     let text = "Not permitted to act on agents outside your subtree.";
     refused(answer, Code::PermissionDenied, Reason::OutsideSubtree, text);
 
     let one = page(&by_a, all(), 1, "").await.unwrap();
     let other = page(&by_a, all(), 1, &one.next_page_token).await.unwrap();
-    assert_eq!((names(&one.artifacts), names(&other.artifacts)), (vec!["a"], vec!["child"]));
+    assert_eq!(
+        (names(&one.artifacts), names(&other.artifacts)),
+        (vec!["a"], vec!["child"])
+    );
     let answer = page(&by_b, all(), 1, &one.next_page_token).await;
-    refused(answer, Code::InvalidArgument, Reason::InvalidArgument, "start again without it");
+    refused(
+        answer,
+        Code::InvalidArgument,
+        Reason::InvalidArgument,
+        "start again without it",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -392,7 +425,12 @@ async fn content_is_read_by_whom_it_belongs_to() {
         let whole = read(&operator, &tree.session, digest).await.unwrap();
         assert_eq!(read(&by_a, "", digest).await.unwrap(), whole);
         let answer = read(&by_b, "", digest).await;
-        refused(answer, Code::NotFound, Reason::NotFound, &format!("content {digest} not found"));
+        refused(
+            answer,
+            Code::NotFound,
+            Reason::NotFound,
+            &format!("content {digest} not found"),
+        );
         let answer = read(&viewer, &tree.session, digest).await;
         if is_artifact {
             assert_eq!(answer.unwrap(), whole);
@@ -408,14 +446,24 @@ async fn content_is_read_by_whom_it_belongs_to() {
     let nothing = "0".repeat(64);
     for client in [&operator, &viewer, &by_a, &by_b] {
         let answer = read(client, &tree.session, &nothing).await;
-        refused(answer, Code::NotFound, Reason::NotFound, &format!("content {nothing} not found"));
+        refused(
+            answer,
+            Code::NotFound,
+            Reason::NotFound,
+            &format!("content {nothing} not found"),
+        );
     }
     // Content belongs to its session.
     let elsewhere = pair.tree().await;
     let answer = read(&elsewhere.client(), &elsewhere.session, digest).await;
     refused(answer, Code::NotFound, Reason::NotFound, "not found");
     let answer = read(&by_a, &elsewhere.session, digest).await;
-    refused(answer, Code::PermissionDenied, Reason::OutsideSubtree, "outside your subtree");
+    refused(
+        answer,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        "outside your subtree",
+    );
     for malformed in [String::new(), "0".repeat(63), "g".repeat(64), "A".repeat(64)] {
         let answer = read(&by_a, "", &malformed).await;
         let text = "expected a SHA-256 of 64 lower-case hexadecimal digits";

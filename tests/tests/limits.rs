@@ -27,7 +27,12 @@ fn docs() -> PathBuf {
 
 /// Every number, in the order of the page.
 fn table() -> Vec<Limit> {
-    [svc_kit::limits::limits(), supervisor_svc::limits(), registry_svc::limits()].concat()
+    [
+        svc_kit::limits::limits(),
+        supervisor_svc::limits(),
+        registry_svc::limits(),
+    ]
+    .concat()
 }
 
 fn render(limits: &[Limit]) -> String {
@@ -71,8 +76,15 @@ fn every_number_is_named_once_and_every_setting_is_described() {
     let mut named = BTreeSet::new();
     for limit in table() {
         assert!(named.insert((limit.area, limit.what)), "twice: {limit:?}");
-        for name in limit.setting.iter().flat_map(|setting| [setting.flag, setting.variable]) {
-            assert!(operating.contains(&format!("`{name}`")), "docs/operating.md lacks {name}");
+        for name in limit
+            .setting
+            .iter()
+            .flat_map(|setting| [setting.flag, setting.variable])
+        {
+            assert!(
+                operating.contains(&format!("`{name}`")),
+                "docs/operating.md lacks {name}"
+            );
         }
     }
 }

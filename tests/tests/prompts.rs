@@ -167,8 +167,14 @@ async fn a_diff_shows_the_blocks_that_differ() {
     ] {
         assert!(diff.contains(part), "{part:?} is not in {diff}");
     }
-    assert!(diff.lines().any(|line| line.starts_with('+') && line.contains("and the tests")));
-    assert!(!diff.contains("turn 1 system") && !diff.contains("turn 1 role"), "{diff}");
+    assert!(
+        diff.lines()
+            .any(|line| line.starts_with('+') && line.contains("and the tests"))
+    );
+    assert!(
+        !diff.contains("turn 1 system") && !diff.contains("turn 1 role"),
+        "{diff}"
+    );
     let back = compared(&client, &worker, 1, 2).await.unwrap().diff;
     assert!(back.contains("--- turn 2 override\n+++ turn 1 override\n") && back.contains("\n+Only today.\n"));
     assert_eq!(compared(&client, &worker, 2, 2).await.unwrap().diff, "");
@@ -176,7 +182,12 @@ async fn a_diff_shows_the_blocks_that_differ() {
 
     let answer = compared(&client, &worker, 2, 3).await;
     refused(answer, Code::NotFound, Reason::NotFound, "prompt of turn 3 not found");
-    refused(prompt(&client, &worker, 3).await, Code::NotFound, Reason::NotFound, "prompt of turn 3 not found");
+    refused(
+        prompt(&client, &worker, 3).await,
+        Code::NotFound,
+        Reason::NotFound,
+        "prompt of turn 3 not found",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,7 +227,12 @@ async fn a_session_that_keeps_hashes_keeps_no_texts() {
     assert!(first.blocks.iter().all(|block| block.text.is_empty()));
     let task = block(&first, BlockKind::Task).sha256.clone();
     let answer = read(&client, &tree.session, &task).await;
-    refused(answer, Code::NotFound, Reason::NotFound, &format!("content {task} not found"));
+    refused(
+        answer,
+        Code::NotFound,
+        Reason::NotFound,
+        &format!("content {task} not found"),
+    );
     let text = "open one with prompt_log FULL";
     let answer = compared(&client, &worker, 2, 1).await;
     refused(answer, Code::FailedPrecondition, Reason::IllegalTransition, text);
@@ -237,7 +253,11 @@ async fn a_session_that_keeps_no_prompts_keeps_that_there_were_some() {
 
     let listed = page(&client, &worker, 0, "").await.unwrap().prompts;
     assert_eq!(listed.iter().map(|prompt| prompt.turn).collect::<Vec<_>>(), [1, 2]);
-    assert!(listed.iter().all(|prompt| prompt.sha256.is_empty() && prompt.blocks.is_empty()));
+    assert!(
+        listed
+            .iter()
+            .all(|prompt| prompt.sha256.is_empty() && prompt.blocks.is_empty())
+    );
     assert_eq!(prompt(&client, &worker, 1).await.unwrap(), listed[0]);
     for block in sent {
         let answer = read(&client, &tree.session, &block.sha256).await;
@@ -262,7 +282,12 @@ async fn viewers_see_digests() {
         refused(answer, Code::PermissionDenied, Reason::NotPermitted, text);
     }
     let answer = compared(&viewer, &worker, 2, 1).await;
-    refused(answer, Code::PermissionDenied, Reason::NotPermitted, "viewers see digests of prompts");
+    refused(
+        answer,
+        Code::PermissionDenied,
+        Reason::NotPermitted,
+        "viewers see digests of prompts",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -283,14 +308,32 @@ async fn a_thread_reads_the_prompts_of_its_subtree() {
     assert_eq!(prompt(&by_a, "", 1).await.unwrap().thread_id, a.id, "its own");
     assert_eq!(page(&by_a, &child.id, 0, "").await.unwrap().prompts.len(), 1);
     let text = "Not permitted to act on agents outside your subtree.";
-    refused(prompt(&by_b, &child.id, 1).await, Code::PermissionDenied, Reason::OutsideSubtree, text);
-    refused(page(&by_b, &child.id, 0, "").await, Code::PermissionDenied, Reason::OutsideSubtree, text);
+    refused(
+        prompt(&by_b, &child.id, 1).await,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        text,
+    );
+    refused(
+        page(&by_b, &child.id, 0, "").await,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        text,
+    );
 
     let task = block(&of_child, BlockKind::Task);
-    assert_eq!(read(&by_a, &tree.session, &task.sha256).await.unwrap(), task.text.as_bytes());
+    assert_eq!(
+        read(&by_a, &tree.session, &task.sha256).await.unwrap(),
+        task.text.as_bytes()
+    );
     assert_eq!(read(&by_a, "", &task.sha256).await.unwrap(), task.text.as_bytes());
     let answer = read(&by_b, "", &task.sha256).await;
-    refused(answer, Code::NotFound, Reason::NotFound, &format!("content {} not found", task.sha256));
+    refused(
+        answer,
+        Code::NotFound,
+        Reason::NotFound,
+        &format!("content {} not found", task.sha256),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -311,7 +354,9 @@ async fn a_prompt_as_the_program_was_given_it_is_an_artifact() {
             text: told.to_owned(),
             sha256: String::from("not looked at"),
         }];
-        runner.report(&attempt, Report::Prompt(PromptReport { turn: 1, blocks })).await;
+        runner
+            .report(&attempt, Report::Prompt(PromptReport { turn: 1, blocks }))
+            .await;
 
         let found = artifacts(&tree.client(), &worker).await;
         let Some(text) = text else {
@@ -321,16 +366,27 @@ async fn a_prompt_as_the_program_was_given_it_is_an_artifact() {
         let [kept] = &found[..] else {
             panic!("one artifact, not {found:?}");
         };
-        assert_eq!((kept.kind.as_str(), kept.media_type.as_str(), kept.turn), ("prompt", "application/json", 1));
+        assert_eq!(
+            (kept.kind.as_str(), kept.media_type.as_str(), kept.turn),
+            ("prompt", "application/json", 1)
+        );
         let sum = &kept.content.as_ref().unwrap().digest;
         let bytes = read(&tree.client(), &tree.session, sum).await.unwrap();
         let shown: Value = serde_json::from_slice(&bytes).unwrap();
         let sha256 = digest(told.as_bytes()).to_string();
-        assert_eq!(shown, json!([{ "kind": "BLOCK_KIND_TASK", "sha256": sha256, "text": text }]));
+        assert_eq!(
+            shown,
+            json!([{ "kind": "BLOCK_KIND_TASK", "sha256": sha256, "text": text }])
+        );
 
         let viewer = pair.with_token(VIEWER);
         assert_eq!(artifacts(&viewer, &worker).await, found);
         let answer = read(&viewer, &tree.session, sum).await;
-        refused(answer, Code::PermissionDenied, Reason::NotPermitted, "viewers read the contents of artifacts only");
+        refused(
+            answer,
+            Code::PermissionDenied,
+            Reason::NotPermitted,
+            "viewers read the contents of artifacts only",
+        );
     }
 }

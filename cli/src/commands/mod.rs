@@ -11,6 +11,7 @@ pub(crate) mod run;
 pub(crate) mod sample_agent;
 pub(crate) mod send;
 pub(crate) mod spawn;
+pub(crate) mod store;
 pub(crate) mod up;
 pub(crate) mod wait;
 pub(crate) mod watch;
@@ -54,6 +55,7 @@ pub(crate) async fn run(command: Command, context: &Context, matches: &ArgMatche
         Command::Watch(args) => Box::pin(watch::run(args, context)).await,
         Command::Run(args) => Box::pin(run::run(args, context)).await,
         Command::Doctor(args) => Box::pin(doctor::run(args, context)).await,
+        Command::Store(args) => store::run(args, context),
         Command::SampleAgent(_) => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use super::{common, list, name, optional, session, thread, time};
 use crate::names;
 
 /// An event.
-pub(super) fn event(event: &Event) -> Value {
+pub(crate) fn event(event: &Event) -> Value {
     let (kind, body) = match &event.kind {
         Some(kind) => body(kind),
         None => ("unknown", Value::Null),

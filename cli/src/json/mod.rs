@@ -17,6 +17,7 @@ use serde_json::Value;
 
 pub(crate) use self::{
     common::resolved,
+    event::event,
     registry::{agent, diagnostic},
     session::session,
     thread::{status, thread},

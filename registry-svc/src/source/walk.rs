@@ -147,7 +147,15 @@ mod tests {
                 "{cwd}"
             );
         }
-        for cwd in ["outside", "", "root/link", "root/../outside", "none", "outside/none", "root/link/none"] {
+        for cwd in [
+            "outside",
+            "",
+            "root/link",
+            "root/../outside",
+            "none",
+            "outside/none",
+            "root/link/none",
+        ] {
             assert!(
                 matches!(tree.walk(cwd), Err(RegistryError::CwdOutsideRoots { .. })),
                 "{cwd}"

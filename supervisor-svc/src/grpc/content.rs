@@ -114,8 +114,7 @@ impl SupervisorService {
         if reach::has_content(session, own, digest) {
             return Ok(true);
         }
-        let is_it =
-            |recorded: &Recorded| owner_of(recorded, digest).is_some_and(|owner| session.is_within(owner, own));
+        let is_it = |recorded: &Recorded| owner_of(recorded, digest).is_some_and(|owner| session.is_within(owner, own));
         for kind in [MarkKind::Artifact, MarkKind::Prompt, MarkKind::Mail] {
             if self.marks_of(session.id, kind).any(is_it).await? {
                 return Ok(true);
@@ -196,6 +195,9 @@ fn busy() -> Status {
 }
 
 fn slow() -> Status {
-    let text = format!("no part was taken for {} s; read the content again", PART_WITHIN.as_secs());
+    let text = format!(
+        "no part was taken for {} s; read the content again",
+        PART_WITHIN.as_secs()
+    );
     Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, text).into()
 }

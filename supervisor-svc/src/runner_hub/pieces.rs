@@ -124,7 +124,9 @@ impl Pieces {
     fn keep(&mut self, artifact: Unfinished) {
         self.unfinished.push_back(artifact);
         while self.unfinished.len() > MAX_UNFINISHED || self.bytes() > MAX_UNFINISHED_BYTES {
-            let Some(oldest) = self.unfinished.pop_front() else { return };
+            let Some(oldest) = self.unfinished.pop_front() else {
+                return;
+            };
             oldest.give_up("its runner has begun too many others");
         }
     }
@@ -227,7 +229,10 @@ mod tests {
             ),
         ] {
             let mut pieces = Pieces::default();
-            assert!(matches!(pieces.add(place(1, 1), piece(false, true, &data)), Added::Unfinished));
+            assert!(matches!(
+                pieces.add(place(1, 1), piece(false, true, &data)),
+                Added::Unfinished
+            ));
             assert!(matches!(pieces.add(next, piece_of), Added::Dropped), "{next:?}");
             assert!(pieces.unfinished.is_empty());
         }

@@ -124,7 +124,11 @@ fn prompt_artifact(prompt: &pb::PromptReport, log: PromptLog) -> Option<pb::Arti
         .collect();
     let data = Bytes::from(json!(blocks).to_string());
     if data.len() > MAX_ARTIFACT_BYTES {
-        tracing::warn!(turn = prompt.turn, bytes = data.len(), "the prompt of a program is too large to be kept");
+        tracing::warn!(
+            turn = prompt.turn,
+            bytes = data.len(),
+            "the prompt of a program is too large to be kept"
+        );
         return None;
     }
     Some(pb::ArtifactReport {

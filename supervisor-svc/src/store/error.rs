@@ -9,7 +9,7 @@ use crate::domain::ids::{Digest, Epoch, Sequence, SessionId, ThreadId};
 /// Why a write was refused. It surely did not happen, and the store goes on unless it is [`Refusal::Closed`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// There is no space left for it.
+    /// There is no space left for it, or only what is kept for ending what has begun and it would begin something.
     #[error("the disk is full")]
     DiskFull,
     /// The file or its file system can't be written.
@@ -234,6 +234,20 @@ pub enum OpenError {
         /// The newest version that this program knows.
         supported: i64,
     },
+    /// The data was written by an older version of the program, and whoever opens it may not change it.
+    #[error(
+        "the database has schema version {found}, this program reads {needed}; start the service of this version once, \
+         or use the program that wrote it"
+    )]
+    Outdated {
+        /// The version of the data.
+        found: i64,
+        /// The version that is read.
+        needed: i64,
+    },
+    /// The file or its file system can't be written.
+    #[error("the database is read-only; make its file, its directory and the file system writable")]
+    ReadOnly,
     /// The engine's own check found the file damaged.
     #[error("the database is damaged ({0}); restore a backup")]
     Damaged(String),

@@ -17,9 +17,11 @@ mod checksum;
 mod error;
 mod group;
 pub mod limits;
+mod maintain;
 mod memory;
 mod query;
 mod readers;
+mod reserve;
 mod schema;
 mod sqlite;
 mod writer;
@@ -34,6 +36,7 @@ pub use self::{
         RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
     error::{AppendError, Invalid, OpenError, ReadError, Refusal, Side, WriteError},
+    maintain::{Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, compact, copy},
     memory::MemoryStore,
     sqlite::SqliteStore,
 };
@@ -42,11 +45,15 @@ use crate::domain::{
     time::UnixMillis,
 };
 
+/// The database's file in a data directory.
+pub const DATABASE: &str = "troupe.db";
+
 /// A log of many sessions. Every list is a page: a `limit` above [`limits::MAX_PAGE`] means that much.
 ///
 /// Reads see every write that was acknowledged before they began, and never wait for a writer.
 pub trait EventStore: Send + Sync + 'static {
-    /// The identity of the data directory, given at its creation. It tells a restored backup from the present.
+    /// The identity of the log, given when it is first opened. A copy has none until then, so the identity tells a
+    /// restored backup from the present, and two restored ones from each other.
     fn log_id(&self) -> Uuid;
 
     /// Begins a session with its first batch, which must expect [`Sequence::ZERO`]; its epoch becomes the session's.

@@ -48,7 +48,7 @@ fn page(limit: usize) -> i64 {
     i64::try_from(limit.min(MAX_PAGE)).unwrap_or(i64::MAX)
 }
 
-fn number_at(row: &Row<'_>, column: usize) -> Result<u64, SqlError> {
+pub(super) fn number_at(row: &Row<'_>, column: usize) -> Result<u64, SqlError> {
     let number: i64 = row.get(column)?;
     u64::try_from(number).map_err(|_| SqlError::IntegralValueOutOfRange(column, number))
 }
@@ -66,7 +66,7 @@ fn session_at(row: &Row<'_>, column: usize) -> Result<SessionId, SqlError> {
         .map(|bytes| SessionId::from_uuid(Uuid::from_bytes(bytes)))
 }
 
-fn bytes_at(row: &Row<'_>, column: usize) -> Result<Bytes, SqlError> {
+pub(super) fn bytes_at(row: &Row<'_>, column: usize) -> Result<Bytes, SqlError> {
     row.get::<_, Vec<u8>>(column).map(Bytes::from)
 }
 

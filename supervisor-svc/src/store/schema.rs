@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig, params};
+use rusqlite::{Connection, MAIN_DB, OpenFlags, TransactionBehavior, config::DbConfig, params};
 use uuid::Uuid;
 
 use super::{
@@ -120,6 +120,7 @@ const SYNCHRONOUS_FULL: i64 = 2;
 pub(super) fn open_writer(path: &Path) -> Result<(Connection, Uuid), OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = open(path, flags)?;
+    refuse_read_only(&connection)?;
     let version = version_of(&connection)?;
     make_durable(&connection)?;
     check_pages(&connection)?;
@@ -134,6 +135,46 @@ pub(super) fn open_writer(path: &Path) -> Result<(Connection, Uuid), OpenError> 
 /// The engine's.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, rusqlite::Error> {
     open(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+}
+
+/// Opens the file for reading beside whoever writes it.
+///
+/// # Errors
+/// See [`OpenError`]: the file must be of this version, because only its writer may migrate it.
+pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
+    let connection = open_reader(path)?;
+    refuse_other_version(&connection)?;
+    Ok(connection)
+}
+
+/// Opens the file for work on it as a whole, while it has no other writer. It is neither created nor migrated.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(super) fn open_alone(path: &Path) -> Result<Connection, OpenError> {
+    let connection = open(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    refuse_read_only(&connection)?;
+    refuse_other_version(&connection)?;
+    make_durable(&connection)?;
+    check_pages(&connection)?;
+    Ok(connection)
+}
+
+/// Finishes a copy of the file: checks it and takes its log's id out. Who opens the copy first gives it an id of its
+/// own, so that neither the log that goes on nor a second log restored from the same copy is mistaken for it.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(super) fn finish_copy(path: &Path) -> Result<(), OpenError> {
+    let connection = open(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.execute("DELETE FROM meta WHERE key = 'log_id'", [])?;
+    check_pages(&connection)
 }
 
 fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
@@ -159,6 +200,27 @@ fn version_of(connection: &Connection) -> Result<usize, OpenError> {
         });
     }
     usize::try_from(found).map_err(|_| OpenError::Damaged(format!("schema version {found}")))
+}
+
+/// The engine opens what it may not write for reading, without a word.
+fn refuse_read_only(connection: &Connection) -> Result<(), OpenError> {
+    if connection.is_readonly(MAIN_DB)? {
+        Err(OpenError::ReadOnly)
+    } else {
+        Ok(())
+    }
+}
+
+fn refuse_other_version(connection: &Connection) -> Result<(), OpenError> {
+    let version = version_of(connection)?;
+    if version == MIGRATIONS.len() {
+        Ok(())
+    } else {
+        Err(OpenError::Outdated {
+            found: i64::try_from(version).unwrap_or(i64::MAX),
+            needed: newest(),
+        })
+    }
 }
 
 fn make_durable(connection: &Connection) -> Result<(), OpenError> {

@@ -16,6 +16,7 @@ use super::{
     error::{AppendError, OpenError, ReadError, WriteError},
     query,
     readers::Readers,
+    reserve::Reserve,
     schema,
     writer::Writer,
 };
@@ -28,9 +29,14 @@ use crate::domain::{
 ///
 /// A write is acknowledged when its commit group is flushed to the disk. Dropping the store flushes what was accepted
 /// and joins the writing thread, which blocks; [`close`](EventStore::close) does so without blocking.
+///
+/// Beside the file lies a reserve of room. When the disk is full it is given up, so that threads can still be closed;
+/// until there is room for it again, sessions and threads that are new are refused with
+/// [`Refusal::DiskFull`](super::Refusal::DiskFull).
 pub struct SqliteStore {
     readers: Arc<Readers>,
     writer: Writer,
+    reserve: Arc<Reserve>,
     log_id: Uuid,
 }
 
@@ -44,9 +50,11 @@ impl SqliteStore {
         let path = path.into();
         tokio::task::spawn_blocking(move || -> Result<Self, OpenError> {
             let (connection, log_id) = schema::open_writer(&path)?;
+            let reserve = Arc::new(Reserve::beside(&path));
             Ok(Self {
                 readers: Arc::new(Readers::new(path)),
-                writer: Writer::start(connection)?,
+                writer: Writer::start(connection, Arc::clone(&reserve))?,
+                reserve,
                 log_id,
             })
         })
@@ -63,7 +71,11 @@ impl EventStore for SqliteStore {
         Box::pin(async move {
             batch.check_first(key.as_ref())?;
             let weight = batch.weight();
-            let work = move |connection: &Connection| apply::create(connection, key.as_ref(), &batch);
+            let reserve = Arc::clone(&self.reserve);
+            let work = move |connection: &Connection| match apply::create(connection, key.as_ref(), &batch)? {
+                Created::New => reserve.admit().map(|()| Created::New),
+                existing @ Created::Existing { .. } => Ok(existing),
+            };
             self.writer.submit(weight, work).await
         })
     }
@@ -72,9 +84,14 @@ impl EventStore for SqliteStore {
         Box::pin(async move {
             batch.check()?;
             let weight = batch.weight();
-            self.writer
-                .submit(weight, move |connection: &Connection| apply::append(connection, &batch))
-                .await
+            let reserve = Arc::clone(&self.reserve);
+            let work = move |connection: &Connection| {
+                if !batch.new_threads.is_empty() {
+                    reserve.admit()?;
+                }
+                apply::append(connection, &batch)
+            };
+            self.writer.submit(weight, work).await
         })
     }
 

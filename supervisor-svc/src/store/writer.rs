@@ -17,6 +17,7 @@ use super::{
     error::{Refusal, WriteError},
     group::{self, Ending, Failure, Job, Task},
     limits::{CHECKPOINT_FRAMES, MAX_GROUP_BYTES, MAX_GROUP_JOBS, MAX_QUEUE_BYTES, MAX_QUEUE_JOBS},
+    reserve::Reserve,
 };
 
 enum Message {
@@ -38,13 +39,14 @@ impl Writer {
     ///
     /// # Errors
     /// The operating system's, if it starts no thread.
-    pub(super) fn start(connection: Connection) -> std::io::Result<Self> {
+    pub(super) fn start(connection: Connection, reserve: Arc<Reserve>) -> std::io::Result<Self> {
         let (messages, inbox) = mpsc::channel(MAX_QUEUE_JOBS);
         let closed = Arc::new(AtomicBool::new(false));
         let worker = Worker {
             connection,
             inbox,
             closed: Arc::clone(&closed),
+            reserve,
         };
         let thread = thread::Builder::new()
             .name("store-writer".to_owned())
@@ -122,6 +124,7 @@ struct Worker {
     inbox: mpsc::Receiver<Message>,
     /// Tells an orderly end from a stop after a failure.
     closed: Arc<AtomicBool>,
+    reserve: Arc<Reserve>,
 }
 
 impl Worker {
@@ -174,7 +177,12 @@ impl Worker {
         if jobs.is_empty() {
             return None;
         }
+        self.reserve.restore();
         let ending = group::commit(&self.connection, jobs);
+        if ending == Ending::Refused(Refusal::DiskFull) {
+            // Before the answers: who tries again finds the room.
+            self.reserve.release();
+        }
         for job in jobs.drain(..) {
             job.answer(&ending);
         }

@@ -1,0 +1,360 @@
+//! `troupe store`: what is kept on disk, checked, read, packed and copied without asking a service.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use supervisor_svc::{
+    domain::ids::{Sequence, SessionId},
+    maintenance::{self, Backup, Fault, MaintenanceError, Progress, Report},
+    store::ReadError,
+};
+
+use crate::{
+    context::Context,
+    error::{Error, Result},
+    json, sanitize,
+    ui::{self, Live, style},
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe store verify
+  troupe store dump 01939c5a-0000-7000-8000-00000000aa01
+  troupe store backup ~/backups/monday
+  troupe store compact
+
+All but `compact` work beside a running service. --data-dir says whose data it is.";
+
+const VERIFY_HELP: &str = "\
+Examples:
+  troupe store verify
+  troupe store verify --data-dir /var/lib/troupe --output json
+
+Checked are the pages of the file; of each session, that every record matches its checksum, has its number, can be
+read and folds to a state; every content, its digest, and that none is missing; the snapshot and remembered requests.
+
+Exit codes: 0 sound, 1 something is wrong, 2 wrong usage.";
+
+const DUMP_HELP: &str = "\
+Examples:
+  troupe store dump 01939c5a-0000-7000-8000-00000000aa01
+  troupe store dump 01939c5a-0000-7000-8000-00000000aa01 --after 120 | jq -r .kind
+
+The events are those of `troupe watch --output json`. Secrets of webhooks are not in them; the beginnings of inputs
+and messages are.";
+
+const COMPACT_HELP: &str = "\
+Example:
+  troupe store compact
+
+Stop the service first. It takes as much free space as the database has, for as long as it runs.";
+
+const BACKUP_HELP: &str = "\
+Examples:
+  troupe store backup ~/backups/monday
+  troupe store backup /mnt/backups/troupe --data-dir /var/lib/troupe
+
+The directory must be empty or absent. It gets the log as of one moment and the keys of threads' tokens, both readable
+for you alone; keep it as safe as the data directory.";
+
+/// How often the progress is shown anew, at most.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// The arguments of `store`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    /// What to do
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What there is to do.
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Check everything that is kept, and say what is wrong
+    #[command(after_help = VERIFY_HELP)]
+    Verify,
+    /// Write the events of a session as JSON, one a line
+    #[command(after_help = DUMP_HELP)]
+    Dump {
+        /// Which session: its whole id
+        #[arg(value_name = "SESSION_ID", value_parser = parse_session)]
+        session: SessionId,
+        /// Only the events after this number
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        after: u64,
+    },
+    /// Give back the space of what was deleted; the service must be stopped
+    #[command(after_help = COMPACT_HELP)]
+    Compact,
+    /// Copy the log and the keys of tokens into an empty directory
+    #[command(after_help = BACKUP_HELP)]
+    Backup {
+        /// Where to
+        #[arg(value_name = "DEST_DIR")]
+        destination: PathBuf,
+    },
+}
+
+fn parse_session(text: &str) -> std::result::Result<SessionId, String> {
+    text.parse()
+        .map_err(|_| "expected the whole id of a session: 36 characters with hyphens".to_owned())
+}
+
+/// Does what is to be done.
+pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
+    match args.action {
+        Action::Verify => verify(context),
+        Action::Dump { session, after } => dump(session, Sequence::new(after), context),
+        Action::Compact => compact(context),
+        Action::Backup { destination } => backup(&destination, context),
+    }
+}
+
+fn failure(error: MaintenanceError) -> Error {
+    let shown = Error::failure(sanitize::line(&error.to_string()));
+    if let MaintenanceError::Read(ReadError::Compacted { oldest, .. }) = error {
+        shown.hint(format!("pass --after {oldest}"))
+    } else {
+        shown
+    }
+}
+
+/// Checks, and fails if something is wrong.
+fn verify(context: &Context) -> Result<()> {
+    let mut meter = Meter::new(context);
+    let report = maintenance::verify(&context.data_dir()?, &mut |progress| meter.show(progress)).map_err(failure)?;
+    meter.clear();
+    context.ui.answer(|| to_json(&report), || text(&report))?;
+    if report.is_sound() {
+        Ok(())
+    } else {
+        Err(Error::answered(summary(&report)))
+    }
+}
+
+fn dump(session: SessionId, after: Sequence, context: &Context) -> Result<()> {
+    let events = maintenance::events(&context.data_dir()?, session, after).map_err(failure)?;
+    for event in events {
+        context.ui.json(&json::event(&event.map_err(failure)?))?;
+    }
+    Ok(())
+}
+
+fn compact(context: &Context) -> Result<()> {
+    let done = maintenance::compact(&context.data_dir()?).map_err(failure)?;
+    context.ui.answer(
+        || json!({ "bytes_before": done.before, "bytes_after": done.after }),
+        || format!("{} before, {} after", size(done.before), size(done.after)),
+    )
+}
+
+fn backup(destination: &Path, context: &Context) -> Result<()> {
+    let made = maintenance::backup(&context.data_dir()?, destination).map_err(failure)?;
+    context.ui.answer(
+        || {
+            json!({
+                "destination": destination,
+                "bytes": made.bytes,
+                "has_keys": made.has_keys,
+            })
+        },
+        || how_to_restore(&sanitize::line(&destination.to_string_lossy()), made),
+    )
+}
+
+fn how_to_restore(destination: &str, made: Backup) -> String {
+    let keys = if made.has_keys {
+        "with the keys of threads' tokens"
+    } else {
+        "without keys of threads' tokens, since there are none"
+    };
+    format!(
+        "{} {} in {destination}, {keys}\n\
+         To restore it, copy its files into an empty directory and start the service with --data-dir on that one:\n\
+         its threads go on from here, operators and runners get new tokens, and watchers begin anew.",
+        style::paint(style::GOOD, "✓"),
+        size(made.bytes)
+    )
+}
+
+/// How far a check is, on a terminal.
+struct Meter {
+    live: Option<Live>,
+    drawn: Option<Instant>,
+}
+
+impl Meter {
+    fn new(context: &Context) -> Self {
+        let is_shown = !context.ui.is_json() && ui::is_interactive();
+        Self {
+            live: is_shown.then(Live::default),
+            drawn: None,
+        }
+    }
+
+    fn show(&mut self, progress: Progress) {
+        let Some(live) = &mut self.live else { return };
+        if self.drawn.is_some_and(|drawn| drawn.elapsed() < FRAME) {
+            return;
+        }
+        let frame = match progress {
+            Progress::Pages => "checking the file".to_owned(),
+            Progress::Sessions { checked, of } => format!("checking sessions: {checked} of {of}"),
+        };
+        self.drawn = Some(Instant::now());
+        // It is a courtesy; the answer reports what keeps the terminal from being written.
+        let _ = live.draw(&style::paint(style::DIM, frame).to_string());
+    }
+
+    fn clear(&mut self) {
+        if let Some(live) = &mut self.live {
+            let _ = live.draw("");
+        }
+    }
+}
+
+fn text(report: &Report) -> String {
+    let damage = report.damage.iter().map(|damage| sanitize::line(damage));
+    let mut lines: Vec<String> = damage.chain(report.faults.iter().map(fault)).collect();
+    let mark = if report.is_sound() {
+        style::paint(style::GOOD, "✓")
+    } else {
+        style::paint(style::BAD, "✗")
+    };
+    lines.push(format!("{mark} {}", summary(report)));
+    lines.join("\n")
+}
+
+fn fault(fault: &Fault) -> String {
+    let first = sanitize::line(&fault.first.to_string());
+    let session = style::paint(style::NAME, fault.session);
+    match fault.problems {
+        0 | 1 => format!("{session}  {first}"),
+        several => format!("{session}  {first} (and {} more)", several - 1),
+    }
+}
+
+fn summary(report: &Report) -> String {
+    let mut text = format!(
+        "{}, {}, {}, {}",
+        count(report.sessions, "session"),
+        count(report.events, "event"),
+        count(report.contents, "content"),
+        size(report.bytes)
+    );
+    if report.not_kept > 0 {
+        text.push_str(&format!(
+            "; {} blocks of prompts are not kept, as `prompt_log` says",
+            report.not_kept
+        ));
+    }
+    if !report.is_sound() {
+        let broken = u64::try_from(report.faults.len()).unwrap_or(u64::MAX);
+        text.push_str(&format!(": {} with problems", count(broken, "session")));
+        if !report.damage.is_empty() {
+            text.push_str(", and the file is damaged: restore a backup");
+        }
+    }
+    text
+}
+
+fn to_json(report: &Report) -> Value {
+    json!({
+        "sound": report.is_sound(),
+        "sessions": report.sessions,
+        "events": report.events,
+        "contents": report.contents,
+        "bytes": report.bytes,
+        "blocks_not_kept": report.not_kept,
+        "damage": report.damage,
+        "faults": report.faults.iter().map(|fault| json!({
+            "session_id": fault.session.to_string(),
+            "first": fault.first.to_string(),
+            "problems": fault.problems,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn count(number: u64, one: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        several => format!("{several} {one}s"),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    const KIB: u64 = 1024;
+    const MIB: u64 = 1024 * KIB;
+    match bytes {
+        0..KIB => count(bytes, "byte"),
+        KIB..MIB => format!("{} KiB", bytes / KIB),
+        MIB.. => format!("{}.{} MiB", bytes / MIB, bytes % MIB * 10 / MIB),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use supervisor_svc::maintenance::Problem;
+
+    use super::*;
+    use crate::ui::plain;
+
+    fn report() -> Report {
+        Report {
+            sessions: 2,
+            events: 1,
+            contents: 3,
+            bytes: 3 * 512 * 1024,
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn a_sound_log_is_one_line() {
+        assert_eq!(plain(&text(&report())), "✓ 2 sessions, 1 event, 3 contents, 1.5 MiB");
+    }
+
+    #[test]
+    fn every_session_with_a_problem_has_a_line() {
+        let session = SessionId::from_uuid(uuid::Uuid::from_u128(7));
+        let broken = |problems| Fault {
+            session,
+            first: Problem::Changed(Sequence::new(9)),
+            problems,
+        };
+        let report = Report {
+            faults: vec![broken(1), broken(3)],
+            not_kept: 4,
+            ..report()
+        };
+        assert_eq!(
+            plain(&text(&report)),
+            format!(
+                "{session}  record 9 does not match its checksum\n\
+                 {session}  record 9 does not match its checksum (and 2 more)\n\
+                 ✗ 2 sessions, 1 event, 3 contents, 1.5 MiB; 4 blocks of prompts are not kept, as `prompt_log` says: \
+                 2 sessions with problems"
+            )
+        );
+        assert_eq!(to_json(&report)["faults"][1]["problems"], 3);
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        for (bytes, shown) in [
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (1023, "1023 bytes"),
+            (1024, "1 KiB"),
+            (1024 * 1024 - 1, "1023 KiB"),
+            (1024 * 1024, "1.0 MiB"),
+        ] {
+            assert_eq!(size(bytes), shown);
+        }
+    }
+}

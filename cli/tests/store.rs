@@ -1,0 +1,261 @@
+//! `troupe store` over the data of real services: running, stopped, damaged and restored.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+use support::{Client, PATIENCE, log, start};
+use tempfile::TempDir;
+use tokio::{process::Child, time::timeout};
+use troupe_proto::supervisor::v1::{
+    CreateSessionRequest, ListActiveAgentsRequest, SpawnAgentRequest, WatchThreadsRequest,
+    watch_threads_response::Message,
+};
+
+/// Stands in the message of the thread and so in the log.
+const MARK: &str = "quite-unmistakable";
+
+fn run(home: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_troupe"))
+        .env_clear()
+        .env("HOME", home)
+        .current_dir(home)
+        .arg("store")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// What a command that succeeds prints as JSON.
+fn json(home: &Path, arguments: &[&str]) -> Value {
+    let output = run(home, &[arguments, &["--output", "json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
+fn data_dir(home: &Path) -> PathBuf {
+    home.join(".local/share/troupe")
+}
+
+/// A pair with one session and one thread in it.
+struct Pair {
+    home: TempDir,
+    process: Child,
+    client: Client,
+    session: String,
+    thread: String,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let (process, mut client) = start(home.path()).await;
+        let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
+        let session = created.into_inner().session.unwrap().session_id;
+        let request = SpawnAgentRequest {
+            session_id: session.clone(),
+            agent_type: String::from("worker"),
+            message: Some(format!("look for {MARK}")),
+            ..SpawnAgentRequest::default()
+        };
+        let spawned = client.spawn_agent(request).await.unwrap().into_inner();
+        Self {
+            home,
+            process,
+            client,
+            session,
+            thread: spawned.thread.unwrap().thread_id,
+        }
+    }
+
+    /// Asks it to stop, as Ctrl-C does, and waits.
+    async fn stop(mut self) -> TempDir {
+        let pid = self.process.id().unwrap();
+        let asked = Command::new("sh").args(["-c", &format!("kill -INT {pid}")]).status();
+        assert!(asked.unwrap().success());
+        let status = timeout(PATIENCE, self.process.wait()).await.unwrap().unwrap();
+        assert!(status.success(), "{status}");
+        self.home
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_service_is_verified_and_read() {
+    let mut pair = Pair::start().await;
+    let home = pair.home.path();
+    let events = log(&mut pair.client, &pair.session).await;
+
+    let output = run(home, &["verify"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let expected = format!("✓ 1 session, {} events, ", events.len());
+    assert!(stdout(&output).starts_with(&expected), "{}", stdout(&output));
+    let report = json(home, &["verify"]);
+    assert_eq!(
+        (&report["sound"], &report["sessions"]),
+        (&Value::from(true), &Value::from(1))
+    );
+    assert_eq!(report["events"], Value::from(events.len()));
+
+    let dumped = run(home, &["dump", &pair.session, "--after", "1"]);
+    assert_eq!(dumped.status.code(), Some(0), "{}", stderr(&dumped));
+    let dumped: Vec<Value> = stdout(&dumped)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let numbers: Vec<u64> = dumped.iter().map(|event| event["sequence"].as_u64().unwrap()).collect();
+    let after_first: Vec<u64> = events[1..].iter().map(|event| event.sequence).collect();
+    assert_eq!(numbers, after_first);
+    assert!(
+        dumped
+            .iter()
+            .any(|event| event["kind"] == "thread_spawned" && event["thread_id"] == pair.thread.as_str())
+    );
+
+    // Packing is for a directory that nobody uses.
+    let refused = run(home, &["compact"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let owner = format!("(process {})", pair.process.id().unwrap());
+    assert!(stderr(&refused).contains(&owner), "{}", stderr(&refused));
+    let home = pair.stop().await;
+    let packed = json(home.path(), &["compact"]);
+    assert!(packed["bytes_after"].as_u64().unwrap() > 0, "{packed}");
+    assert_eq!(json(home.path(), &["verify"])["events"], Value::from(events.len()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_of_a_running_service_can_be_restored_as_a_log_of_its_own() {
+    let mut pair = Pair::start().await;
+    let log_id = snapshot_of(&mut pair.client, &pair.session, None).await.unwrap();
+    let backups = tempfile::tempdir().unwrap();
+    let destination = backups.path().join("monday");
+    let named = destination.to_str().unwrap();
+    let made = run(pair.home.path(), &["backup", named]);
+    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    assert!(stdout(&made).contains("To restore it"), "{}", stdout(&made));
+    let again = run(pair.home.path(), &["backup", named]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        stderr(&again).contains("is not empty; nothing is overwritten"),
+        "{}",
+        stderr(&again)
+    );
+    assert_eq!(
+        json(pair.home.path(), &["verify", "--data-dir", named])["sound"],
+        Value::from(true)
+    );
+    let (session, thread) = (pair.session.clone(), pair.thread.clone());
+    pair.stop().await;
+
+    let home = tempfile::tempdir().unwrap();
+    let data = data_dir(home.path());
+    fs::create_dir_all(&data).unwrap();
+    for file in fs::read_dir(&destination).unwrap() {
+        let file = file.unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
+        fs::copy(file.path(), data.join(file.file_name())).unwrap();
+    }
+    let (mut process, mut client) = start(home.path()).await;
+    let request = ListActiveAgentsRequest {
+        session_id: session.clone(),
+        ..ListActiveAgentsRequest::default()
+    };
+    let listed = client.list_active_agents(request).await.unwrap().into_inner().threads;
+    assert!(listed.iter().any(|listed| listed.thread_id == thread), "{listed:?}");
+    // A position in the old log means nothing in this one.
+    assert_eq!(snapshot_of(&mut client, &session, Some(log_id)).await, None);
+    process.kill().await.unwrap();
+}
+
+/// The id of the log by a snapshot, or `None` if the service says that a position in that log means nothing to it.
+async fn snapshot_of(client: &mut Client, session: &str, resumed: Option<String>) -> Option<String> {
+    let request = WatchThreadsRequest {
+        session_id: session.to_owned(),
+        after_sequence: resumed.is_some().then_some(1),
+        log_id: resumed.unwrap_or_default(),
+        ..WatchThreadsRequest::default()
+    };
+    let mut stream = client.watch_threads(request).await.unwrap().into_inner();
+    loop {
+        let message = timeout(PATIENCE, stream.message()).await.unwrap().unwrap().unwrap();
+        match message.message {
+            Some(Message::Snapshot(snapshot)) => return Some(snapshot.log_id),
+            Some(Message::Reset(_)) => return None,
+            Some(Message::Event(event)) => panic!("the log goes on with {event:?}"),
+            Some(Message::Telemetry(_) | Message::Bookmark(_) | Message::Output(_)) | None => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_is_named_and_the_exit_code_says_so() {
+    let pair = Pair::start().await;
+    let session = pair.session.clone();
+    let home = pair.stop().await;
+    let database = data_dir(home.path()).join("troupe.db");
+    let mut bytes = fs::read(&database).unwrap();
+    let places: Vec<usize> = bytes
+        .windows(MARK.len())
+        .enumerate()
+        .filter_map(|(at, window)| (window == MARK.as_bytes()).then_some(at))
+        .collect();
+    assert!(!places.is_empty(), "the log does not hold the message");
+    for at in places {
+        bytes[at] = b'Q';
+    }
+    fs::write(&database, bytes).unwrap();
+
+    let output = run(home.path(), &["verify"]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = stdout(&output);
+    let first = shown.lines().next().unwrap();
+    assert!(
+        first.starts_with(&session) && first.contains("does not match its checksum"),
+        "{shown}"
+    );
+    assert!(shown.contains("1 session with problems"), "{shown}");
+    let output = run(home.path(), &["verify", "--output", "json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["sound"], Value::from(false));
+    assert_eq!(report["faults"][0]["session_id"], Value::from(session));
+}
+
+#[test]
+fn every_command_has_an_example_and_says_what_is_not_there() {
+    let home = tempfile::tempdir().unwrap();
+    let id = "01939c5a-0000-7000-8000-00000000aa01";
+    let backup = home.path().join("backup");
+    for arguments in [
+        &["verify"][..],
+        &["dump", id],
+        &["compact"],
+        &["backup", backup.to_str().unwrap()],
+    ] {
+        let help = run(home.path(), &[arguments[0], "--help"]);
+        assert_eq!(help.status.code(), Some(0));
+        let example = format!("troupe store {}", arguments[0]);
+        assert!(stdout(&help).contains(&format!("\n  {example}")), "{}", stdout(&help));
+
+        let refused = run(home.path(), arguments);
+        assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
+        assert!(stderr(&refused).contains("there is no log at"), "{}", stderr(&refused));
+    }
+    assert!(!data_dir(home.path()).exists() && !backup.exists(), "nothing is made");
+    assert_eq!(run(home.path(), &["dump", "aa01"]).status.code(), Some(2), "half an id");
+}

@@ -1,0 +1,70 @@
+//! Why work on a data directory failed. Each says what to do, where something can be done.
+
+use std::{io, path::PathBuf};
+
+use svc_kit::{paths::PathsError, secret::SecretError};
+use thiserror::Error;
+
+use crate::{
+    domain::ids::{Sequence, SessionId},
+    store::{MaintainError, OpenError, ReadError},
+    wire::DecodeError,
+};
+
+/// Why work on a data directory failed.
+#[derive(Debug, Error)]
+pub enum MaintenanceError {
+    /// The directory has no log.
+    #[error("there is no log at {}; is --data-dir right?", .path.display())]
+    NoLog {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The log can't be opened.
+    #[error("cannot read the log {}: {source}", .path.display())]
+    Open {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
+    /// The directory can't be locked, most likely because a service has it.
+    #[error(transparent)]
+    Locked(#[from] PathsError),
+    /// The database can't be packed or copied.
+    #[error(transparent)]
+    Store(#[from] MaintainError),
+    /// The log can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The log has no such session.
+    #[error("session with id {0} not found")]
+    SessionNotFound(SessionId),
+    /// A record has no meaning to this program.
+    #[error("record {sequence} of session {session}: {source}")]
+    Record {
+        /// Its session.
+        session: SessionId,
+        /// Its number.
+        sequence: Sequence,
+        /// Why.
+        source: DecodeError,
+    },
+    /// The directory for a backup holds something.
+    #[error("{} is not empty; nothing is overwritten, choose another directory", .path.display())]
+    Occupied {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The keys of tokens can't be copied.
+    #[error(transparent)]
+    Keys(#[from] SecretError),
+    /// A file or directory can't be made.
+    #[error("cannot write {}: {cause}", .path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+}
