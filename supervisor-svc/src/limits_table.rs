@@ -6,7 +6,7 @@ use crate::{
     domain::{
         approval::{APPROVAL_TIMEOUT, MAX_DECIDED},
         content::{MAX_EVENT_MESSAGE_BYTES, PREVIEW_CHARS},
-        limits::MAX_PENDING_INPUTS,
+        limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS},
         mail::MAX_HANDOFFS,
         session::CASCADE_DEADLINE,
         settings::Limits,
@@ -63,6 +63,11 @@ fn sessions() -> Vec<Limit> {
             ceiling.max_total_threads,
         ),
         Limit::count(SESSIONS, "inputs that wait for one thread", MAX_PENDING_INPUTS),
+        Limit::bytes(
+            SESSIONS,
+            "inputs that wait for one thread, where there are several",
+            MAX_PENDING_INPUT_BYTES,
+        ),
         Limit::count(SESSIONS, "handoffs that wait in one mailbox", MAX_HANDOFFS),
         Limit::count(SESSIONS, "decided approvals that are listed", MAX_DECIDED),
         Limit::count(SESSIONS, "restarts of a thread that are remembered", MAX_RESTARTS),

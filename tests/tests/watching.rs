@@ -9,13 +9,13 @@ use troupe_proto::{
     fault::{metadata_of, retry_after},
     reason::Reason,
     supervisor::v1::{
-        CloseAgentRequest, EventKind, SetThreadNoteRequest, Telemetry, WatchThreadsRequest,
+        CloseAgentRequest, EventKind, SetThreadNoteRequest, Telemetry, ThreadOutput, WatchThreadsRequest,
         attach_request::Message as ToSupervisor, event::Kind, watch_threads_response::Message,
     },
 };
 use troupe_tests::{
     events::{assert_whole, closed, names},
-    pair::Pair,
+    pair::{Pair, VIEWER},
     refusal::refused,
     runner::Runner,
     tree::{Tree, kind},
@@ -346,4 +346,51 @@ async fn telemetry_comes_beside_the_log() {
     let (_, threads) = late.snapshot().await;
     assert_eq!(kind(&threads[1]), kind(&thread));
     assert_eq!(threads[1].activity, "reading");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_thread_writes_is_shown_to_who_asks_for_it() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let wanted = WatchThreadsRequest {
+        output: true,
+        ..below(&worker)
+    };
+    let mut shown = Watch::open(&tree.client(), wanted.clone()).await;
+    let mut not_asked = Watch::open(&tree.client(), below(&worker)).await;
+    let mut viewer = Watch::open(&pair.with_token(VIEWER), wanted).await;
+    for watch in [&mut shown, &mut not_asked, &mut viewer] {
+        watch.snapshot().await;
+    }
+
+    let output = ThreadOutput {
+        thread_id: worker.clone(),
+        generation: 1,
+        text: String::from("reading the tests"),
+    };
+    runner.say(ToSupervisor::Output(output)).await;
+    let chunk = shown
+        .first(|message| match message {
+            Message::Output(chunk) => Some(chunk),
+            _ => None,
+        })
+        .await;
+    assert_eq!((chunk.thread_id, chunk.generation), (worker.clone(), 1));
+    assert_eq!(chunk.text, "reading the tests");
+
+    // The others hear of the next event without any output before it.
+    runner.complete(&attempt, "done").await;
+    for watch in [&mut not_asked, &mut viewer] {
+        let next = watch
+            .first(|message| match message {
+                Message::Output(chunk) => Some(Err(chunk)),
+                Message::Event(event) => Some(Ok(event)),
+                _ => None,
+            })
+            .await;
+        assert!(next.is_ok(), "{next:?}");
+    }
 }

@@ -9,6 +9,10 @@ use super::{
 /// How much input may wait for one thread.
 pub const MAX_PENDING_INPUTS: usize = 64;
 
+/// How many bytes of input may wait for one thread, unless it is a single one: a turn is given all of it in one message,
+/// as it came and as text, and once more what a lost attempt was given.
+pub const MAX_PENDING_INPUT_BYTES: u64 = 512 * 1024;
+
 /// How often a thread is restarted within [`RESTART_WINDOW`]; one restart more closes its subtree instead.
 pub const MAX_RESTARTS_IN_WINDOW: usize = 3;
 

@@ -18,6 +18,7 @@ use crate::{
         refusal::GuardedVerb,
     },
     watch::{BeginWatch, Messages, Position, Scope, ThreadWatch, WatchLimits},
+    wire::Sight,
 };
 
 /// How many messages a watcher may leave unread before it is fed from the log.
@@ -69,6 +70,8 @@ impl BeginWatch for SupervisorService {
                 top,
                 kinds,
                 watcher: call.token,
+                // Output is text like any prompt: viewers see none.
+                output: request.output && call.sight == Sight::Previews,
                 sight: call.sight,
             },
             limits: WatchLimits {

@@ -241,9 +241,9 @@ impl Stream {
                     return;
                 }
                 Some(ack) = in_flight.next(), if !in_flight.is_empty() => {
-                    if let Some(ack) = ack {
-                        self.gate.hub().send(&self.runner, ToRunner::ReportAck(ack));
-                    }
+                    // A report that was not recorded ends the stream: on the next one the runner sends it again.
+                    let Some(ack) = ack else { return };
+                    self.gate.hub().send(&self.runner, ToRunner::ReportAck(ack));
                 }
                 message = timeout(lease, incoming.message()), if room => {
                     let Ok(Ok(Some(pb::AttachRequest { message: Some(message) }))) = message else { return };

@@ -2,7 +2,7 @@
 //! publishes, answers and acts.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -27,7 +27,7 @@ use crate::{
     domain::{
         command::Command,
         decide::tick,
-        ids::{Epoch, ThreadId, WaitId},
+        ids::{Epoch, Generation, ReportSequence, ThreadId, WaitId},
         session::Session,
         time::UnixMillis,
     },
@@ -53,6 +53,8 @@ pub(super) struct Actor {
     backlog: VecDeque<Request>,
     /// When to compute anew what is owed, because an append failed.
     look_again: Option<Instant>,
+    /// The oldest report of each thread that a failed append took with it, until its runner sends it again.
+    lost_reports: HashMap<ThreadId, (Generation, ReportSequence)>,
     /// What tells the session's webhooks; ends with the actor.
     pub(super) deliveries: Option<AbortOnDropHandle<()>>,
     /// When to listen to the running threads; none while none runs.
@@ -91,6 +93,7 @@ impl Actor {
             dispatching: HashSet::new(),
             backlog: VecDeque::new(),
             look_again: None,
+            lost_reports: HashMap::new(),
             deliveries: None,
             listen_at: None,
         };
@@ -156,7 +159,12 @@ impl Actor {
         while let Some(message) = waiting.pop_front().or_else(|| self.next_waiting(&draft)) {
             match message {
                 Message::Request(request) if draft.is_full() => self.backlog.push_back(*request),
-                Message::Request(request) => draft.take(*request, &self.requests),
+                Message::Request(request) => match self.held_up(&request.command) {
+                    Some(failure) => {
+                        let _ = request.reply.send(Err(failure));
+                    }
+                    None => draft.take(*request, &self.requests),
+                },
                 Message::Begin { remember, reply } => self.begin(remember, reply),
                 Message::Abandon(key) => self.end(&key),
                 Message::Dispatched(thread) => {
@@ -208,6 +216,9 @@ impl Actor {
                     self.context.fatal.cancel();
                 }
                 tracing::warn!(session = %self.handle.id, %error, "an append failed");
+                for (thread, generation, sequence) in &pending.reports {
+                    self.lost_reports.entry(*thread).or_insert((*generation, *sequence));
+                }
                 pending.fail(&Failure::from(error));
                 // What was owed before the failed append still is.
                 self.own.clear();
@@ -215,6 +226,30 @@ impl Actor {
                 goes_on
             }
         }
+    }
+
+    /// Why a command has to wait for a better time. After a failed append nothing is spawned for a while, so that closing
+    /// gets through where only a little room is left; and no report is taken before the one that was lost comes again, since
+    /// the number of the newer one would say that the older one is durable too.
+    fn held_up(&mut self, command: &Command) -> Option<Failure> {
+        let why = match command {
+            Command::Spawn(_) if self.look_again.is_some() => "the last write failed",
+            Command::Report {
+                thread,
+                generation,
+                sequence,
+                ..
+            } => {
+                let (attempt, lost) = *self.lost_reports.get(thread)?;
+                if attempt != *generation || *sequence <= lost {
+                    self.lost_reports.remove(thread);
+                    return None;
+                }
+                "an earlier report of the agent was not recorded"
+            }
+            _ => return None,
+        };
+        Some(Failure::StoreUnavailable(why.to_owned()))
     }
 
     fn publish(&mut self, mut pending: Pending) {

@@ -16,7 +16,7 @@ use crate::{
         decide,
         event::{Event, Recorded, ThreadEvent},
         evolve, graph,
-        ids::{Epoch, Sequence, ThreadId},
+        ids::{Epoch, Generation, ReportSequence, Sequence, ThreadId},
         session::Session,
         time::UnixMillis,
         waiting::Waits,
@@ -58,6 +58,7 @@ pub(super) struct Draft {
     marks: Vec<store::Mark>,
     new_threads: Vec<ThreadId>,
     remembered: Vec<(Remember, Outcome)>,
+    reports: Vec<(ThreadId, Generation, ReportSequence)>,
     answers: Vec<Answer>,
 }
 
@@ -68,6 +69,8 @@ pub(super) struct Pending {
     pub recorded: Vec<Recorded>,
     pub remembered: Vec<(Remember, Outcome)>,
     pub now: UnixMillis,
+    /// The runners' reports that it rests on.
+    pub reports: Vec<(ThreadId, Generation, ReportSequence)>,
     answers: Vec<Answer>,
 }
 
@@ -84,6 +87,7 @@ impl Draft {
             marks: Vec::new(),
             new_threads: Vec::new(),
             remembered: Vec::new(),
+            reports: Vec::new(),
             answers: Vec::new(),
         }
     }
@@ -106,6 +110,15 @@ impl Draft {
             contents,
             reply,
         } = request;
+        if let Command::Report {
+            thread,
+            generation,
+            sequence,
+            ..
+        } = &command
+        {
+            self.reports.push((*thread, *generation, *sequence));
+        }
         let result = self.carry_out(&command, &origin, remember, contents, requests);
         self.answers.push(Answer { reply, result });
     }
@@ -127,7 +140,9 @@ impl Draft {
         let events = decide::decide(&self.working, command, self.now)?;
         let recorded = !events.is_empty();
         self.record_all(events, origin)?;
-        self.contents.extend(contents);
+        if recorded {
+            self.contents.extend(contents);
+        }
         if let Some(remember) = remember {
             self.remembered.push((remember, outcome));
         }
@@ -278,6 +293,7 @@ impl Draft {
             recorded: self.recorded,
             remembered: self.remembered,
             now: self.now,
+            reports: self.reports,
             answers: self.answers,
         };
         Some((batch, pending))

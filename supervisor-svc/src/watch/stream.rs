@@ -41,6 +41,9 @@ pub(super) const CHUNK_BYTES: usize = 512 * 1024;
 /// How often a watcher gets telemetry at most.
 pub(super) const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
 
+/// How often a watcher gets output at most.
+const OUTPUT_EVERY: Duration = Duration::from_millis(50);
+
 /// The times of a watch.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchLimits {
@@ -82,6 +85,8 @@ pub struct Scope {
     pub watcher: Option<ThreadPrincipal>,
     /// How much of texts it shows.
     pub sight: Sight,
+    /// Whether it shows what threads write.
+    pub output: bool,
 }
 
 /// A watch about to run.
@@ -156,6 +161,10 @@ impl ThreadWatch {
         let mut telemetry = self.directory.context().telemetry.changes();
         telemetry.mark_changed();
         let mut telemetry_at = Instant::now();
+        let mut output_seen = 0;
+        let mut output = self.directory.context().output.changes();
+        output.mark_changed();
+        let mut output_at = Instant::now();
         let mut told = *position;
         loop {
             tokio::select! {
@@ -182,6 +191,10 @@ impl ThreadWatch {
                 () = news_at(&mut telemetry, telemetry_at) => {
                     self.send_telemetry(outbox, &mut telemetry_seen).await?;
                     telemetry_at = Instant::now() + TELEMETRY_EVERY;
+                }
+                () = news_at(&mut output, output_at), if self.scope.output => {
+                    self.send_output(outbox, &mut output_seen).await?;
+                    output_at = Instant::now() + OUTPUT_EVERY;
                 }
                 _ = idle.tick() => {
                     send(outbox, &bookmark(*position, false)).await?;
@@ -316,6 +329,30 @@ impl ThreadWatch {
                 let message = pb::WatchThreadsResponse {
                     sequence: 0,
                     message: Some(Message::Telemetry((*values).clone())),
+                };
+                send(outbox, &message).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_output(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
+        let (newest, pieces) = self.directory.context().output.since(self.handle.id(), *seen);
+        *seen = newest;
+        for piece in pieces {
+            let within = self
+                .scope
+                .top
+                .is_none_or(|top| self.handle.state().is_within(piece.thread, top));
+            if within {
+                let chunk = pb::ThreadOutputChunk {
+                    thread_id: piece.thread.to_string(),
+                    generation: piece.generation.get(),
+                    text: piece.text.to_string(),
+                };
+                let message = pb::WatchThreadsResponse {
+                    sequence: 0,
+                    message: Some(Message::Output(chunk)),
                 };
                 send(outbox, &message).await?;
             }

@@ -6,10 +6,11 @@ use supervisor_svc::domain::{
     actor::Caller,
     authority,
     command::{Command, Report},
+    content::ContentRef,
     effect::{Owed, owed},
     ids::{Generation, RunnerId, ThreadId, Turn},
     input::{GivenInput, required},
-    limits::MAX_PENDING_INPUTS,
+    limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS},
     list::{ListScope, Listing, list},
     refusal::Refusal,
     settings::OnLimit,
@@ -245,6 +246,35 @@ fn so_much_input_may_wait() {
     assert_eq!(
         world.refusal(&send(operator(), id)),
         format!("agent with id {id} has 64 inputs waiting; wait until it has read them")
+    );
+}
+
+#[test]
+fn so_many_bytes_of_input_may_wait() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let sized = |size| match send(operator(), id) {
+        Command::SendInput {
+            caller,
+            target,
+            input,
+            interrupt,
+            on_limit,
+        } => Command::SendInput {
+            caller,
+            target,
+            input: ContentRef { size, ..input },
+            interrupt,
+            on_limit,
+        },
+        other => other,
+    };
+    // One alone may be larger than what may wait together.
+    world.run(&sized(2 * MAX_PENDING_INPUT_BYTES));
+    assert_eq!(
+        world.refusal(&sized(1)),
+        format!(
+            "agent with id {id} has 1048576 bytes of input waiting, and 1 more would exceed 524288; wait until it has read them"
+        )
     );
 }
 

@@ -39,6 +39,18 @@ pub(super) fn send(
             newest: thread.last_input,
         });
     }
+    let waiting: u64 = thread.pending_inputs.iter().map(|input| input.content.size).sum();
+    if !thread.pending_inputs.is_empty() && waiting.saturating_add(input.size) > limits::MAX_PENDING_INPUT_BYTES {
+        return Err(Refusal::LimitExceeded {
+            limit: "waiting input",
+            message: format!(
+                "agent with id {} has {waiting} bytes of input waiting, and {} more would exceed {}; wait until it has read them",
+                thread.id,
+                input.size,
+                limits::MAX_PENDING_INPUT_BYTES
+            ),
+        });
+    }
     super::step(thread, Step::InputQueued, "take input")?;
     let was_settled = thread.status.kind().is_settled();
     let slot_is_free = limits::slot_for_newcomer(session) || session.holding().contains(&thread.id);
