@@ -6,8 +6,9 @@ use troupe_proto::{
     common::v1::{BlockKind, Mode},
     reason::Reason,
     supervisor::v1::{
-        Budget, CloseSessionRequest, ConditionKind, CreateSessionRequest, Limits, OnLimit, Orchestration,
-        ResumeAgentRequest, Session, SetThreadNoteRequest, SpawnAgentRequest, StatusKind, Turn, UpdateSessionRequest,
+        Budget, CloseSessionRequest, ConditionKind, CreateSessionRequest, GetThreadRequest, Limits, OnLimit,
+        Orchestration, ResumeAgentRequest, Session, SetThreadNoteRequest, SpawnAgentRequest, StatusKind, Turn,
+        UpdateSessionRequest,
     },
 };
 use troupe_tests::{
@@ -334,4 +335,27 @@ async fn who_was_evicted_can_be_resumed() {
         has(&tree.thread(&second).await, ConditionKind::Closing),
         "now the other one goes"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_is_read_with_what_is_below_it() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let lead = tree.spawn("worker").await.id;
+    let below = tree.spawn_under(&lead, "worker").await.id;
+    tree.spawn("worker").await;
+    tree.close(&below).await;
+    let request = GetThreadRequest {
+        thread_id: lead.clone(),
+        ..GetThreadRequest::default()
+    };
+    let answer = tree.client().get_thread(request).await.unwrap().into_inner();
+    let counted: Vec<(StatusKind, u32)> = answer
+        .roll_up
+        .unwrap()
+        .threads
+        .iter()
+        .map(|counted| (counted.kind(), counted.count))
+        .collect();
+    assert_eq!(counted, [(StatusKind::PendingInit, 1), (StatusKind::Shutdown, 1)]);
 }

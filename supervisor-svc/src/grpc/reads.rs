@@ -23,8 +23,10 @@ impl SupervisorService {
         let (handle, target) = self
             .target(&call, &request.session_id, &request.thread_id, "GetThread")
             .await?;
+        let state = handle.state();
         Ok(pb::GetThreadResponse {
-            thread: Some(self.show_to(&call, &handle.state(), target)?),
+            thread: Some(self.show_to(&call, &state, target)?),
+            roll_up: state.thread(target).map(|top| wire::thread::roll_up_of(&state, top)),
         })
     }
 

@@ -32,6 +32,7 @@ use crate::{
         time::UnixMillis,
     },
     store::{self, AppendError},
+    watch::snapshot::Snapshots,
 };
 
 /// The owner of one session. Lives in a task of its own, ends with the process or when it is fenced off.
@@ -78,6 +79,7 @@ impl Actor {
             spawns: spawn_sender,
             state,
             feed: feed.clone(),
+            snapshots: Snapshots::default(),
         };
         let actor = Self {
             context,

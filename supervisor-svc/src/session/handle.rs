@@ -19,7 +19,7 @@ use crate::{
         waiting::Wait,
     },
     store::Content,
-    watch::encoded::EncodedEvents,
+    watch::{encoded::EncodedEvents, snapshot::Snapshots},
     wire::Sight,
 };
 
@@ -60,6 +60,7 @@ pub struct Handle {
     pub(super) spawns: mpsc::Sender<Message>,
     pub(super) state: watch::Receiver<Arc<Session>>,
     pub(super) feed: broadcast::Sender<Arc<Commit>>,
+    pub(super) snapshots: Snapshots,
 }
 
 /// Whether a request is new.
@@ -90,6 +91,12 @@ impl Handle {
     #[must_use]
     pub const fn id(&self) -> SessionId {
         self.id
+    }
+
+    /// What its watchers are sent at first.
+    #[must_use]
+    pub const fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
     }
 
     /// The present durable state.

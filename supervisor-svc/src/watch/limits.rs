@@ -4,7 +4,8 @@ use svc_kit::limits::Limit;
 
 use super::{
     WatchLimits,
-    stream::{CHUNK_BYTES, CHUNK_THREADS, TELEMETRY_EVERY},
+    snapshot::{CHUNK_BYTES, CHUNK_THREADS},
+    stream::TELEMETRY_EVERY,
     telemetry::{MAX_PLAN_STEPS, MAX_TEXT_BYTES},
 };
 

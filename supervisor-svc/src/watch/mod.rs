@@ -5,6 +5,7 @@ pub mod encoded;
 pub(crate) mod limits;
 mod output;
 mod route;
+pub mod snapshot;
 mod stream;
 mod tail;
 mod telemetry;

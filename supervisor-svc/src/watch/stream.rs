@@ -1,7 +1,7 @@
 //! One watcher: a snapshot or a position, then the log until it is caught up, then what is appended. A watcher that lags goes
 //! back to the log, so it slows nobody and loses nothing.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -18,7 +18,7 @@ use troupe_proto::{
     supervisor::v1::{self as pb, watch_threads_response::Message},
 };
 
-use super::encoded;
+use super::{encoded, snapshot::Shown};
 use crate::{
     domain::{
         actor::Caller,
@@ -31,12 +31,6 @@ use crate::{
     store::limits::MAX_PAGE,
     wire::{self, Sight},
 };
-
-/// How many threads a part of a snapshot has at most.
-pub(super) const CHUNK_THREADS: usize = 256;
-
-/// How many bytes a part of a snapshot has at most; one thread alone may not exceed it.
-pub(super) const CHUNK_BYTES: usize = 512 * 1024;
 
 /// How often a watcher gets telemetry at most.
 pub(super) const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
@@ -275,46 +269,17 @@ impl ThreadWatch {
         wanted && within
     }
 
-    async fn snapshot(&self, outbox: &Outbox, state: &Arc<Session>, include_closed: bool) -> Result<(), End> {
-        let threads: Vec<_> = match self.scope.top {
-            None => state.in_spawn_order().collect(),
-            Some(top) => {
-                let mut subtree = state.subtree(top);
-                subtree.sort_by_key(|thread| thread.spawn_sequence);
-                subtree
-            }
-        };
-        let context = self.directory.context();
-        let view = wire::View {
+    async fn snapshot(&self, outbox: &Outbox, state: &Session, include_closed: bool) -> Result<(), End> {
+        let shown = Shown {
+            top: self.scope.top,
+            include_closed,
             sight: self.scope.sight,
-            ..wire::View::default()
         };
-        let mut chunk = pb::Snapshot {
-            session: Some(wire::thread::session(state)),
-            threads: Vec::new(),
-            last: false,
-            log_id: context.store.log_id().to_string(),
-        };
-        let mut bytes = 0;
-        for thread in threads {
-            if !include_closed && !thread.status.kind().is_open() {
-                continue;
-            }
-            let shown = context.show(state, thread, view);
-            let size = shown.encoded_len();
-            if chunk.threads.len() >= CHUNK_THREADS || (bytes + size > CHUNK_BYTES && !chunk.threads.is_empty()) {
-                let next = pb::Snapshot {
-                    log_id: chunk.log_id.clone(),
-                    ..pb::Snapshot::default()
-                };
-                send(outbox, &part(state, std::mem::replace(&mut chunk, next))).await?;
-                bytes = 0;
-            }
-            bytes += size;
-            chunk.threads.push(shown);
+        let parts = self.handle.snapshots().of(self.directory.context(), state, shown);
+        for part in parts.iter() {
+            outbox.send(Ok(part.clone())).await.map_err(|_| End::Gone)?;
         }
-        chunk.last = true;
-        send(outbox, &part(state, chunk)).await
+        Ok(())
     }
 
     async fn send_telemetry(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
@@ -392,13 +357,6 @@ async fn news_at(changes: &mut tokio::sync::watch::Receiver<u64>, at: Instant) {
 async fn send(outbox: &Outbox, message: &pb::WatchThreadsResponse) -> Result<(), End> {
     let message = Bytes::from(message.encode_to_vec());
     outbox.send(Ok(message)).await.map_err(|_| End::Gone)
-}
-
-fn part(state: &Session, chunk: pb::Snapshot) -> pb::WatchThreadsResponse {
-    pb::WatchThreadsResponse {
-        sequence: state.sequence.get(),
-        message: Some(Message::Snapshot(chunk)),
-    }
 }
 
 fn bookmark(position: Sequence, ending: bool) -> pb::WatchThreadsResponse {

@@ -1,5 +1,7 @@
 //! Sessions and threads as their clients see them.
 
+use std::collections::BTreeMap;
+
 use troupe_proto::supervisor::v1 as pb;
 
 use super::{
@@ -16,7 +18,7 @@ use crate::domain::{
     ids::ThreadId,
     limits,
     session::{CASCADE_DEADLINE, Session},
-    settings::Budget,
+    settings::{Budget, Usage},
     status::{Status, StatusKind},
     thread::Thread,
     time::UnixMillis,
@@ -151,18 +153,33 @@ pub fn session(session: &Session) -> pb::Session {
     }
 }
 
+/// What a whole session does and spent; its counts are kept.
 fn roll_up(session: &Session) -> pb::RollUp {
+    rolled_up(|kind| session.count(kind), session.usage())
+}
+
+/// What a thread and everything below it do and spent. Costs a walk over the subtree, so only who asks pays for it.
+#[must_use]
+pub fn roll_up_of(session: &Session, top: &Thread) -> pb::RollUp {
+    let mut counts = BTreeMap::new();
+    for thread in session.subtree(top.id) {
+        *counts.entry(thread.status.kind()).or_insert(0) += 1;
+    }
+    rolled_up(|kind| counts.get(&kind).copied().unwrap_or_default(), top.subtree_usage)
+}
+
+fn rolled_up(count: impl Fn(StatusKind) -> u32, usage: Usage) -> pb::RollUp {
     let threads = StatusKind::ALL
         .into_iter()
         .map(|kind| pb::StatusCount {
             kind: kind.number(),
-            count: session.count(kind),
+            count: count(kind),
         })
         .filter(|counted| counted.count > 0)
         .collect();
     pb::RollUp {
         threads,
-        usage: Some(usage_to_pb(session.usage())),
+        usage: Some(usage_to_pb(usage)),
     }
 }
 

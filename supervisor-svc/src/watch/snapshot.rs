@@ -1,0 +1,139 @@
+//! Snapshots as watchers are sent them: parts, encoded. Watchers of a whole session that come at about the same time share
+//! one, so that a crowd that reconnects costs one walk over the tree.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use prost::Message as _;
+use tokio::time::Instant;
+use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
+
+use crate::{
+    domain::{
+        ids::{Sequence, ThreadId},
+        session::Session,
+        thread::Thread,
+    },
+    session::Context,
+    wire::{self, Sight},
+};
+
+/// How many threads a part has at most.
+pub(super) const CHUNK_THREADS: usize = 256;
+
+/// How many bytes a part has at most; one thread alone may not exceed it.
+pub(super) const CHUNK_BYTES: usize = 512 * 1024;
+
+/// How long a snapshot is shared while nothing is appended: it also shows what no event tells, as whether a runner is there.
+const SHARED_FOR: Duration = Duration::from_millis(250);
+
+/// What a snapshot shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The top of the subtree; `None`: the whole session.
+    pub top: Option<ThreadId>,
+    /// Closed threads too.
+    pub include_closed: bool,
+    /// How much of texts.
+    pub sight: Sight,
+}
+
+/// The newest snapshot of a session, for as long as it is good.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshots {
+    // Held for one look-up or one change, never across an await, nor while a snapshot is made.
+    newest: Arc<Mutex<Option<Newest>>>,
+}
+
+#[derive(Debug)]
+struct Newest {
+    sequence: Sequence,
+    shown: Shown,
+    made: Instant,
+    parts: Arc<[Bytes]>,
+}
+
+impl Snapshots {
+    /// The parts of a snapshot of that state.
+    pub(super) fn of(&self, context: &Context, state: &Session, shown: Shown) -> Arc<[Bytes]> {
+        let kept = |newest: &Newest| {
+            let is_same = newest.sequence == state.sequence && newest.shown == shown;
+            (is_same && newest.made.elapsed() < SHARED_FOR).then(|| Arc::clone(&newest.parts))
+        };
+        if let Some(parts) = self.lock().as_ref().and_then(kept) {
+            return parts;
+        }
+        let parts: Arc<[Bytes]> = make(context, state, shown).into();
+        if shown.top.is_none() {
+            *self.lock() = Some(Newest {
+                sequence: state.sequence,
+                shown,
+                made: Instant::now(),
+                parts: Arc::clone(&parts),
+            });
+        }
+        parts
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Newest>> {
+        // It is replaced whole, so a panic elsewhere leaves it usable.
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn make(context: &Context, state: &Session, shown: Shown) -> Vec<Bytes> {
+    let view = wire::View {
+        sight: shown.sight,
+        ..wire::View::default()
+    };
+    let log_id = context.store.log_id().to_string();
+    let mut chunk = pb::Snapshot {
+        session: Some(wire::thread::session(state)),
+        log_id: log_id.clone(),
+        ..pb::Snapshot::default()
+    };
+    let mut parts = Vec::new();
+    let mut bytes = 0;
+    for thread in threads(state, shown) {
+        let thread = context.show(state, thread, view);
+        let size = thread.encoded_len();
+        if chunk.threads.len() >= CHUNK_THREADS || (bytes + size > CHUNK_BYTES && !chunk.threads.is_empty()) {
+            let next = pb::Snapshot {
+                log_id: log_id.clone(),
+                ..pb::Snapshot::default()
+            };
+            parts.push(encoded(state, std::mem::replace(&mut chunk, next)));
+            bytes = 0;
+        }
+        bytes += size;
+        chunk.threads.push(thread);
+    }
+    chunk.last = true;
+    parts.push(encoded(state, chunk));
+    parts
+}
+
+/// Parents before children.
+fn threads(state: &Session, shown: Shown) -> Vec<&Arc<Thread>> {
+    let mut threads: Vec<&Arc<Thread>> = match shown.top {
+        None => state.in_spawn_order().collect(),
+        Some(top) => {
+            let mut subtree = state.subtree(top);
+            subtree.sort_by_key(|thread| thread.spawn_sequence);
+            subtree
+        }
+    };
+    threads.retain(|thread| shown.include_closed || thread.status.kind().is_open());
+    threads
+}
+
+fn encoded(state: &Session, part: pb::Snapshot) -> Bytes {
+    let message = pb::WatchThreadsResponse {
+        sequence: state.sequence.get(),
+        message: Some(Message::Snapshot(part)),
+    };
+    message.encode_to_vec().into()
+}
