@@ -1,5 +1,6 @@
 //! The harness of the whole-system tests: a pair of real services over real gRPC, in this process ([`pair`]) or as one of
-//! its own ([`process`]), and a runner that does what its test says ([`runner`]).
+//! its own ([`process`]), the supervisor alone as a process that dies ([`service`]), and a runner that does what its test
+//! says ([`runner`]).
 //!
 //! Tests wait for what they expect, with [`within`]; they never sleep, and what they expect is an answer, an event or a
 //! message, never a time.
@@ -8,12 +9,15 @@
 
 pub mod client;
 pub mod content;
+pub mod crowd;
 pub mod events;
+mod grow;
 pub mod pair;
 pub mod process;
 pub mod receiver;
 pub mod refusal;
 pub mod runner;
+pub mod service;
 pub mod tree;
 pub mod watch;
 

@@ -19,46 +19,40 @@ use tokio::{
 
 use crate::{client, within};
 
-/// Where the binary is: `TROUPE_BIN`, else beside the test executables, where `cargo test --workspace` puts it. It is built
-/// only if it is not there; whoever runs this package alone after a change builds it anew with `cargo build -p troupe-cli`.
+/// Where the binary is: what `TROUPE_BIN` says, else see [`find`].
 pub fn troupe() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(find)
+    BINARY.get_or_init(|| find("TROUPE_BIN", "troupe-cli", "troupe"))
 }
 
-fn find() -> PathBuf {
-    if let Some(path) = env::var_os("TROUPE_BIN") {
+/// Where a binary of the workspace is: what the variable says, else beside the test executables, where
+/// `cargo test --workspace` puts it. It is built only if it is not there; whoever runs this package alone after a
+/// change builds it anew with `cargo build -p PACKAGE`.
+pub fn find(variable: &str, package: &str, name: &str) -> PathBuf {
+    if let Some(path) = env::var_os(variable) {
         return path.into();
     }
     // <target>/<profile>/deps/<test>
     let test = env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
-    let binary = profile.join("troupe");
+    let binary = profile.join(name);
     if !binary.exists() {
-        build(profile);
+        build(profile, package, name);
     }
     binary
 }
 
-fn build(profile: &Path) {
+fn build(profile: &Path, package: &str, name: &str) {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = std::process::Command::new(cargo);
     command
-        .args([
-            "build",
-            "--locked",
-            "-p",
-            "troupe-cli",
-            "--bin",
-            "troupe",
-            "--target-dir",
-        ])
+        .args(["build", "--locked", "-p", package, "--bin", name, "--target-dir"])
         .arg(profile.parent().unwrap())
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     if profile.ends_with("release") {
         command.arg("--release");
     }
-    assert!(command.status().unwrap().success(), "troupe cannot be built");
+    assert!(command.status().unwrap().success(), "{name} cannot be built");
 }
 
 /// A home that processes have in common: their data, their ready file and what they log lie in it.

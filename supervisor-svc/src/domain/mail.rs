@@ -96,9 +96,10 @@ pub fn woken(session: &Session) -> Vec<ThreadId> {
     };
     let mut woken = Vec::new();
     for id in session.waking() {
-        let has_slot = session.holding().contains(&id);
-        if (has_slot || free > 0) && may_begin(session, id) {
-            free -= u32::from(!has_slot);
+        let Some(thread) = session.thread(id) else { continue };
+        let needs_slot = limits::needs_slot(session, thread);
+        if (!needs_slot || free > 0) && may_begin(session, id) {
+            free -= u32::from(needs_slot);
             woken.push(id);
         }
     }

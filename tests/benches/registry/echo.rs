@@ -36,6 +36,11 @@ pub(crate) fn message(encoded: usize) -> Bytes {
     Bytes::from(vec![b'x'; size])
 }
 
+/// The bytes of such a message as they are sent.
+pub(crate) fn sent(encoded: usize) -> Bytes {
+    message(encoded).encode_to_vec().into()
+}
+
 /// The service.
 #[derive(Clone)]
 struct Echo {

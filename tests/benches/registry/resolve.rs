@@ -29,9 +29,8 @@ pub(crate) async fn run(plan: Plan) {
     let mut client = AgentRegistryServiceClient::new(connect(registry.address).await);
     let answer = client.resolve_spawn(request.clone()).await.unwrap().into_inner();
     let sizes = (request.encoded_len(), answer.encoded_len());
-    let echo_request = echo::message(sizes.0);
+    let echo_request = echo::sent(sizes.0);
     let echo = echo::Served::start(echo::message(sizes.1)).await;
-    let echo_request = Bytes::from(echo_request.encode_to_vec());
     let answered = echo::call(connect(echo.address).await, echo::PATH, echo_request.clone()).await;
     assert_eq!(answered.len(), sizes.1, "the echo answers what it was told to");
     let opaque_request = Bytes::from(request.encode_to_vec());

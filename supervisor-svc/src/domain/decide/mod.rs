@@ -155,8 +155,12 @@ pub fn follow_ups(session: &Session) -> Vec<Event> {
         return stops;
     }
     let mut events = approval::moot(session);
-    let admitted = limits::admissible(session).into_iter().chain(mailbox::woken(session));
-    events.extend(admitted.map(|id| Event::Thread(id, ThreadEvent::Admitted)));
+    let mut admitted = limits::admissible(session);
+    if admitted.is_empty() {
+        // Only then: a thread may be waiting and woken at once, and who waits takes the free slots first.
+        admitted = mailbox::woken(session);
+    }
+    events.extend(admitted.into_iter().map(|id| Event::Thread(id, ThreadEvent::Admitted)));
     let root_is_closed = session
         .root_id()
         .and_then(|root| session.thread(root))

@@ -1,0 +1,126 @@
+//! `supervisor-svc` as a process that may be killed at any moment, over what outlives it: its data directory, and a
+//! registry in this process.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::OnceLock,
+};
+
+use registry_svc::{Config, Registry};
+use svc_kit::{
+    auth::{Authenticator, Trust},
+    listen::url_of,
+    serve::ServeLimits,
+    shutdown::Shutdown,
+};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    net::TcpListener,
+    process::{Child, Command},
+};
+
+use crate::{client, process::find, within};
+
+/// Where the binary is: what `TROUPE_SUPERVISOR_BIN` says, else beside the test executables; see [`crate::process`].
+fn supervisor() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| find("TROUPE_SUPERVISOR_BIN", "supervisor-svc", "supervisor-svc"))
+}
+
+/// What outlives the service. The registry knows the embedded roles and no project.
+#[derive(Debug)]
+pub struct Ground {
+    files: TempDir,
+    registry: SocketAddr,
+}
+
+/// One life of the service. Calls from this machine are an operator's, and no runner is attached.
+#[derive(Debug)]
+pub struct Service {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Ground {
+    /// An empty data directory, and a registry that serves as long as the test runs.
+    pub async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let registry = Registry::open(Config::default()).unwrap();
+        let authenticator = Authenticator::new().trust(Trust::Loopback);
+        let serving = registry.serve(listener, authenticator, ServeLimits::default(), Shutdown::new());
+        tokio::spawn(async move { serving.await.unwrap() });
+        Self {
+            files: tempfile::tempdir().unwrap(),
+            registry: address,
+        }
+    }
+
+    /// Starts the service with these arguments on a free port, and answers once it says that it serves.
+    ///
+    /// # Panics
+    ///
+    /// If it ends before. What it logs is shown when the test fails.
+    pub async fn start(&self, arguments: &[&str]) -> Service {
+        let mut process = Command::new(supervisor())
+            .env_clear()
+            .current_dir(self.files.path())
+            .args(["--supervisor-listen", "127.0.0.1:0", "--registry-url"])
+            .arg(url_of(self.registry))
+            .arg("--data-dir")
+            .arg(self.files.path().join("data"))
+            .args(["--log", "warn,supervisor_svc=info"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+        let address = within("word that the supervisor serves", async {
+            loop {
+                let line = log.next_line().await.unwrap().expect("it serves before it ends");
+                show(&line);
+                if let Some(address) = serving_at(&line) {
+                    return address;
+                }
+            }
+        })
+        .await;
+        // To its end, so that the process never waits for room in the pipe.
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = log.next_line().await {
+                show(&line);
+            }
+        });
+        Service { process, address }
+    }
+}
+
+impl Service {
+    /// A client of it.
+    #[must_use]
+    pub fn client(&self) -> client::Supervisor {
+        client::supervisor(self.address, None)
+    }
+
+    /// SIGKILL.
+    pub async fn kill(mut self) {
+        self.process.kill().await.unwrap();
+    }
+}
+
+/// The address in the line that says that the service serves.
+fn serving_at(line: &str) -> Option<SocketAddr> {
+    let (_, said) = line.split_once("supervisor-svc serves address=")?;
+    said.split_whitespace().next()?.parse().ok()
+}
+
+#[expect(clippy::print_stderr, reason = "a test that fails shows what the service logged")]
+fn show(line: &str) {
+    eprintln!("{line}");
+}

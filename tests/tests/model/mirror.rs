@@ -1,0 +1,190 @@
+//! The session as its watched log alone makes it: the domain's own fold over what a client was sent.
+
+use std::sync::Arc;
+
+use supervisor_svc::{
+    domain::{
+        event::{Circumstances, CloseCause, Event, Recorded},
+        evolve::{evolve, open},
+        ids::{RunnerId, Sequence, ThreadId},
+        session::Session,
+        thread::Thread,
+    },
+    wire::{event_from_pb, parts::time_from_pb},
+};
+use troupe_proto::{
+    store::v1::Private,
+    supervisor::v1::{self as pb, event::Kind},
+};
+use troupe_tests::{events, runner::Attempt};
+
+use crate::{laws, script::Nth};
+
+/// Tool names by which rights are compared, beside those of the laws: what the roles of these sessions tell apart.
+const TOOLS: [&str; 4] = ["exec_command", "read_file", "set_thread_note", "wait"];
+
+/// A log and what it makes.
+pub struct Mirror {
+    pub session: Session,
+    pub log: Vec<pb::Event>,
+    tools: Vec<String>,
+}
+
+impl Mirror {
+    /// The session that the first events of a log open.
+    pub fn open(id: &str, events: &[pb::Event]) -> Self {
+        let (first, rest) = events.split_first().unwrap();
+        let mut mirror = Self {
+            session: open(id.parse().unwrap(), &recorded(first)).unwrap(),
+            log: vec![first.clone()],
+            tools: Vec::from(TOOLS.map(str::to_owned)),
+        };
+        mirror.fold(rest);
+        mirror
+    }
+
+    /// Folds the events up to the end of an append, and holds each of them and the state after them to the laws.
+    pub fn fold(&mut self, events: &[pb::Event]) {
+        let appended: Vec<Recorded> = events.iter().map(recorded).collect();
+        let before = self.session.clone();
+        for recorded in &appended {
+            let earlier = self.session.clone();
+            evolve(&mut self.session, recorded);
+            grows_within_limits(&earlier, &self.session);
+        }
+        self.log.extend_from_slice(events);
+        laws::of_append(&before, &appended, &self.session, &self.tools);
+        laws::of_state(&self.session);
+    }
+
+    /// The sequence of the newest event.
+    pub fn head(&self) -> u64 {
+        self.session.sequence.get()
+    }
+
+    /// The events after the first `known` that clients caused, as far as the log says.
+    pub fn by_clients_since(&self, known: usize) -> Vec<&pb::Event> {
+        let is_by_client = |event: &&pb::Event| ["operator:", "thread:"].iter().any(|who| event.actor.starts_with(who));
+        self.log[known..].iter().filter(is_by_client).collect()
+    }
+
+    /// The events after the first `known` that runners reported.
+    pub fn by_runners_since(&self, known: usize) -> Vec<&pb::Event> {
+        let is_by_runner = |event: &&pb::Event| event.actor.starts_with("runner:");
+        self.log[known..].iter().filter(is_by_runner).collect()
+    }
+
+    /// The nth thread.
+    pub fn nth(&self, nth: Nth) -> &Arc<Thread> {
+        self.nth_of(nth, |_| true).unwrap()
+    }
+
+    /// The nth thread of those that are chosen.
+    pub fn nth_of(&self, nth: Nth, chosen: impl Fn(&Thread) -> bool) -> Option<&Arc<Thread>> {
+        let found: Vec<&Arc<Thread>> = self.session.in_spawn_order().filter(|thread| chosen(thread)).collect();
+        pick(&found, nth)
+    }
+
+    /// Every thread, parents before children.
+    pub fn ids(&self) -> Vec<ThreadId> {
+        self.session.in_spawn_order().map(|thread| thread.id).collect()
+    }
+
+    /// The attempts that a runner holds, those at rest too.
+    pub fn held_by(&self, runner: &str) -> Vec<Attempt> {
+        let runner = RunnerId::new(runner);
+        let is_held = |thread: &&Arc<Thread>| thread.status.kind().is_open() && thread.holder() == Some(&runner);
+        let threads = self.session.in_spawn_order();
+        threads.filter(is_held).map(|thread| attempt(thread)).collect()
+    }
+}
+
+/// The nth of these things.
+pub fn pick<T: Copy>(things: &[T], nth: Nth) -> Option<T> {
+    things.get(usize::from(nth).checked_rem(things.len())?).copied()
+}
+
+/// The present attempt at a thread.
+pub fn attempt(thread: &Thread) -> Attempt {
+    Attempt {
+        thread: thread.id.to_string(),
+        generation: thread.generation.get(),
+        turn: thread.turn.number().get(),
+    }
+}
+
+/// The id of what an event made; `None` where what it made has none that a request is answered with.
+pub fn made_by(event: &pb::Event) -> Option<String> {
+    match event.kind.as_ref().unwrap() {
+        Kind::ThreadSpawned(_) => Some(event.thread_id.clone()),
+        Kind::InputQueued(queued) => Some(format!("{}/{}", event.thread_id, queued.number)),
+        Kind::HandoffSent(sent) => Some(sent.handoff.as_ref().unwrap().handoff_id.clone()),
+        _ => None,
+    }
+}
+
+/// The kind of an event as its name, for people.
+pub fn name(event: &Event) -> String {
+    let shown = match event {
+        Event::Session(event) => format!("{event:?}"),
+        Event::Thread(_, event) => format!("{event:?}"),
+    };
+    let name = shown.split(|character: char| !character.is_alphanumeric()).next();
+    name.unwrap_or_default().to_owned()
+}
+
+/// A watched event as the domain has it. What watchers are not sent, no session of these histories has.
+fn recorded(event: &pb::Event) -> Recorded {
+    let thread = (!event.thread_id.is_empty()).then(|| event.thread_id.parse().unwrap());
+    let decoded = event_from_pb(thread, event.kind.clone().unwrap(), Private::default());
+    Recorded {
+        sequence: Sequence::new(event.sequence),
+        time: time_from_pb(event.time.unwrap()).unwrap(),
+        circumstances: Circumstances {
+            actor: event.actor.parse().unwrap(),
+            request_id: None,
+            traceparent: None,
+            cause: None,
+        },
+        event: decoded.unwrap_or_else(|error| panic!("{} of the log: {error}", events::name(event))),
+    }
+}
+
+/// One event takes only what is free: of no limit may more be used after it, unless that is within the limit.
+fn grows_within_limits(before: &Session, after: &Session) {
+    let limits = &after.settings.limits;
+    for (what, was, is, limit) in [
+        (
+            "max_threads",
+            before.holding().len(),
+            after.holding().len(),
+            limits.max_threads,
+        ),
+        (
+            "max_open_threads",
+            open_of(before),
+            open_of(after),
+            limits.max_open_threads,
+        ),
+        (
+            "max_total_threads",
+            before.total(),
+            after.total(),
+            limits.max_total_threads,
+        ),
+    ] {
+        assert!(
+            is <= was || is <= limit as usize,
+            "{what} {limit}: {is} after event {}, {was} before it",
+            after.sequence
+        );
+    }
+}
+
+/// The open threads, but for those that were evicted and are on their way out.
+fn open_of(session: &Session) -> usize {
+    let evicted = session
+        .fenced()
+        .filter(|(_, fence)| fence.cause == CloseCause::Eviction);
+    session.open_count() - evicted.count()
+}

@@ -1,0 +1,655 @@
+//! Playing a script against a pair, with a mirror of its log.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, mem,
+    path::Path,
+    time::Duration,
+};
+
+use supervisor_svc::domain::{
+    effect::{Owed, owed},
+    graph,
+    ids::ThreadId,
+    settings::Limits as ServiceLimits,
+    status::StatusKind,
+    thread::Thread,
+};
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+use troupe_proto::{
+    fault::reason_of,
+    supervisor::v1::{
+        AcknowledgeMailboxRequest, ArtifactReport, Budget, CloseAgentRequest, CloseSessionRequest, CreateEdgeRequest,
+        DeleteEdgeRequest, Event, InputDeliveredReport, InterruptAgentRequest, Limits, OnLimit, PolicyGapReport,
+        ResolveApprovalRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest, SetThreadNoteRequest,
+        SpawnAgentRequest, ThreadStoppedReport, TurnEndedReport, TurnOutcome, TurnStartedReport, UpdateSessionRequest,
+        UpdateThreadBudgetRequest, Usage, WakePolicy, event::Kind, runner_report::Kind as Report,
+    },
+};
+use troupe_tests::{
+    client::Supervisor,
+    events::{assert_whole, names},
+    pair::Pair,
+    runner::{Attempt, Runner},
+    tree::Tree,
+    watch::Watch,
+    within,
+};
+
+use crate::{
+    answers::{Answers, mail_of_log, mail_of_service},
+    mirror::{Mirror, attempt, made_by, pick},
+    request::{Answer, Request},
+    script::{Asked, Call, Nth, Op, Saying, Setup, Who},
+};
+
+/// The runners that are attached.
+const RUNNERS: [&str; 2] = ["r0", "r1"];
+
+/// The roles that are spawned, as agent type and as graph template; the last one does not exist.
+const ROLES: [(&str, &str); 8] = [
+    ("", ""),
+    ("worker", ""),
+    ("orchestrator", ""),
+    ("explorer", ""),
+    ("narrow", ""),
+    ("", "orchestrator"),
+    ("", "lead"),
+    ("nobody", ""),
+];
+
+/// A role of the project whose children may do less than itself.
+const NARROW: &str = "---\ndescription: Has workers read.\n\
+    allow_list:\n  - \"*_agent\"\n  - send_input\n  - \"read_*\"\n\
+    grant_list:\n  - \"read_*\"\n  - send_input\n\
+    spawn_list:\n  - worker\n---\nYou have workers read.\n";
+
+/// A graph template of the project that declares every edge; what it spawns waits for an operator all the same.
+const LEAD: &str =
+    "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
+
+/// Longer than any history takes, so that runners are lost only when the script says so.
+const LEASE: Duration = Duration::from_secs(600);
+
+/// How often everything is read until no event came in between, and how many steps the end may have.
+const ENOUGH: usize = 1_000;
+
+/// Which threads a thread spawns under: below this its own, else any.
+const OWN_CHILD: Nth = 192;
+
+/// Which closings spare the root: below this.
+const SPARES_ROOT: Nth = 240;
+
+/// A session under way.
+pub struct Play {
+    pair: Pair,
+    tree: Tree,
+    watch: Watch,
+    mirror: Mirror,
+    /// Events that were watched and are not folded yet.
+    ahead: Vec<Event>,
+    runners: BTreeMap<&'static str, Runner>,
+    /// The last token that was answered for each thread.
+    tokens: BTreeMap<String, String>,
+    /// The requests of operators that were accepted, and what they made.
+    accepted: Vec<(Request, Option<String>)>,
+    requests: u32,
+}
+
+impl Play {
+    /// Starts a pair with two runners, and opens the session.
+    pub async fn open(setup: &Setup) -> Self {
+        let pair = Pair::with(|config| {
+            config.limits = ServiceLimits::CEILING;
+            config.lease = LEASE;
+        })
+        .await;
+        pair.write_role("narrow", NARROW);
+        let templates = Path::new(&pair.project()).join("docs/templates");
+        fs::create_dir_all(&templates).unwrap();
+        fs::write(templates.join("lead.md"), LEAD).unwrap();
+        let mut runners = BTreeMap::new();
+        for id in RUNNERS {
+            runners.insert(id, Runner::attach(&pair, id).await);
+        }
+        let tree = pair.tree_with(setup.request()).await;
+        let mut watch = tree.watch_after(0).await;
+        let events = watch.up_to(tree.head().await).await;
+        let mirror = Mirror::open(&tree.session, &events);
+        Self {
+            tokens: BTreeMap::from([(tree.root.clone(), tree.root_token.clone())]),
+            pair,
+            watch,
+            mirror,
+            ahead: Vec::new(),
+            runners,
+            tree,
+            accepted: Vec::new(),
+            requests: 0,
+        }
+    }
+
+    /// Has one thing happen, and checks what the service says then.
+    pub async fn happens(&mut self, op: &Op) {
+        match op {
+            Op::Ask(asked) => self.ask(asked).await,
+            Op::Work(nth) => self.work(*nth).await,
+            Op::Say { target, what } => self.say(*target, *what).await,
+            Op::ComeBack { runner, without } => {
+                let id = RUNNERS[usize::from(*runner) % RUNNERS.len()];
+                self.come_back(id, *without).await;
+                self.settle().await;
+            }
+            Op::Retry(nth) => self.retry(*nth).await,
+            Op::Restart => self.restart().await,
+        }
+    }
+
+    /// Reads the log and then everything else, until nothing was recorded meanwhile: then both are of the same moment,
+    /// and must say the same.
+    async fn settle(&mut self) {
+        for _ in 0..ENOUGH {
+            let session = self.tree.now().await;
+            let mut events = mem::take(&mut self.ahead);
+            events.extend(self.watch.up_to(session.sequence).await);
+            self.mirror.fold(&events);
+            // Another one each time.
+            let ids = self.mirror.ids();
+            let mailbox = ids[self.mirror.log.len() % ids.len()];
+            let told = Answers::of_service(&self.tree, session, mailbox).await;
+            if self.tree.head().await == self.mirror.head() {
+                told.assert_are(&Answers::of_log(&self.mirror.session, mailbox));
+                return;
+            }
+        }
+        panic!("the session never rests");
+    }
+}
+
+// ---- clients ----
+
+impl Play {
+    /// Makes calls at once. What the log then says of clients is what they were answered: nothing of what was refused,
+    /// and of each accepted request one effect, however often it was made.
+    async fn ask(&mut self, asked: &[Asked]) {
+        let known = self.mirror.log.len();
+        let mut requests = Vec::new();
+        let mut calls = JoinSet::new();
+        for Asked { by, call, twice } in asked {
+            let Some(client) = self.client(*by) else { continue };
+            let Some(request) = self.request(*by, *call) else {
+                continue;
+            };
+            for _ in 0..=u8::from(*twice) {
+                let (number, call) = (requests.len(), request.clone().make(client.clone()));
+                calls.spawn(async move { (number, within("an answer", call).await) });
+            }
+            requests.push((*by, request));
+        }
+        let mut answers: Vec<Vec<Answer>> = vec![Vec::new(); requests.len()];
+        for (number, answer) in calls.join_all().await {
+            match answer {
+                Ok(answer) => answers[number].push(answer),
+                Err(status) => assert_refusal(&status),
+            }
+        }
+        self.settle().await;
+
+        let mut is_any_accepted = false;
+        let mut made = BTreeSet::new();
+        for ((by, request), answers) in requests.into_iter().zip(answers) {
+            if answers.is_empty() {
+                continue;
+            }
+            is_any_accepted = true;
+            let ids: BTreeSet<&String> = answers.iter().filter_map(|answer| answer.made.as_ref()).collect();
+            assert!(ids.len() <= 1, "one request made {ids:?}: {request:?}");
+            let id = ids.first().map(|id| (*id).clone());
+            for token in answers.iter().filter_map(|answer| answer.token.as_ref()) {
+                self.tokens.insert(token.thread.clone(), token.text.clone());
+            }
+            if request.always_makes() {
+                made.extend(id.clone());
+            }
+            if let Who::Operator = by {
+                self.accepted.push((request, id));
+            }
+        }
+        let caused = self.mirror.by_clients_since(known);
+        let logged: Vec<String> = caused.iter().filter_map(|event| made_by(event)).collect();
+        assert_eq!(
+            logged.len(),
+            made.len(),
+            "{logged:?} in the log, {made:?} in the answers"
+        );
+        assert_eq!(logged.into_iter().collect::<BTreeSet<_>>(), made);
+        if !is_any_accepted {
+            let is_verdict = |event: &&&Event| matches!(event.kind, Some(Kind::SpawnFailed(_)));
+            let verdicts = caused.iter().filter(is_verdict).count();
+            assert_eq!(verdicts, caused.len(), "refused: {:?}", names(caused));
+        }
+    }
+
+    /// A request that was accepted is accepted again, made what it made, and has no effect.
+    async fn retry(&mut self, nth: Nth) {
+        let numbers: Vec<usize> = (0..self.accepted.len()).collect();
+        let Some(number) = pick(&numbers, nth) else { return };
+        let (request, made) = self.accepted[number].clone();
+        let known = self.mirror.log.len();
+        let answer = within("the answer to a retry", request.clone().make(self.tree.client())).await;
+        let answer = answer.unwrap_or_else(|status| panic!("a retry of {request:?} was refused: {status:?}"));
+        if let (Some(made), Some(again)) = (&made, &answer.made) {
+            assert_eq!(again, made, "a retry of {request:?}");
+        }
+        self.settle().await;
+        let caused = self.mirror.by_clients_since(known);
+        assert!(caused.is_empty(), "a retry of {request:?}: {:?}", names(caused));
+    }
+
+    /// Who calls; `None` if nobody was ever answered a token for the thread.
+    fn client(&self, by: Who) -> Option<Supervisor> {
+        match by {
+            Who::Operator => Some(self.tree.client()),
+            Who::Thread(nth) => {
+                let id = self.mirror.nth(nth).id.to_string();
+                self.tokens.get(&id).map(|token| self.pair.with_token(token))
+            }
+        }
+    }
+
+    /// The request that a call stands for now, if there is anything for it to be about.
+    fn request(&mut self, by: Who, call: Call) -> Option<Request> {
+        self.requests += 1;
+        let request_id = format!("request {}", self.requests);
+        let session_id = self.tree.session.clone();
+        let id = |nth: Nth| self.mirror.nth(nth).id.to_string();
+        let text = || Some(String::from("the task"));
+        Some(match call {
+            Call::Spawn {
+                parent,
+                role,
+                alias,
+                queue,
+                wakes,
+                turns,
+            } => {
+                let (agent_type, role_template) = ROLES[usize::from(role) % ROLES.len()];
+                let wake_policy = if wakes { WakePolicy::Always } else { WakePolicy::None };
+                Request::Spawn(Box::new(SpawnAgentRequest {
+                    request_id,
+                    session_id,
+                    parent_thread_id: self.parent(by, parent)?,
+                    message: text(),
+                    agent_type: agent_type.to_owned(),
+                    role_template: role_template.to_owned(),
+                    alias: if alias > 0 {
+                        format!("Alias-{alias}")
+                    } else {
+                        String::new()
+                    },
+                    on_limit: on_limit(queue),
+                    wake_policy: wake_policy.into(),
+                    budget: (turns > 0).then(|| budget(turns)),
+                    return_token: true,
+                    ..SpawnAgentRequest::default()
+                }))
+            }
+            Call::Send {
+                target,
+                interrupt,
+                queue,
+            } => Request::Send(SendInputRequest {
+                request_id,
+                session_id,
+                thread_id: id(target),
+                message: text(),
+                interrupt,
+                on_limit: on_limit(queue),
+                ..SendInputRequest::default()
+            }),
+            Call::Interrupt { target, only_this } => Request::Interrupt(InterruptAgentRequest {
+                request_id,
+                session_id,
+                thread_id: id(target),
+                only_this,
+                ..InterruptAgentRequest::default()
+            }),
+            Call::Close(target) => {
+                let spared = |thread: &Thread| target < SPARES_ROOT && thread.spawned.parent.is_none();
+                let thread = self.mirror.nth_of(target, |thread| !spared(thread))?;
+                Request::Close(CloseAgentRequest {
+                    request_id,
+                    session_id,
+                    thread_id: thread.id.to_string(),
+                    ..CloseAgentRequest::default()
+                })
+            }
+            Call::Resume(target) => {
+                let is_closed = |thread: &Thread| thread.status.kind() == StatusKind::Shutdown;
+                Request::Resume(ResumeAgentRequest {
+                    request_id,
+                    session_id,
+                    thread_id: self.mirror.nth_of(target, is_closed)?.id.to_string(),
+                    ..ResumeAgentRequest::default()
+                })
+            }
+            Call::Note { target, blank } => Request::Note(SetThreadNoteRequest {
+                request_id: request_id.clone(),
+                session_id,
+                thread_id: id(target),
+                thread_note: if blank { String::from(" ") } else { request_id },
+            }),
+            Call::Connect { from, to, one_way } => Request::Connect(CreateEdgeRequest {
+                request_id,
+                session_id,
+                from_thread_id: id(from),
+                to_thread_id: id(to),
+                one_way,
+                ..CreateEdgeRequest::default()
+            }),
+            Call::Disconnect(edge) => {
+                let edges = graph::edges_within(&self.mirror.session, self.mirror.session.root_id()?);
+                let ids: Vec<_> = edges.iter().map(|edge| edge.id).collect();
+                Request::Disconnect(DeleteEdgeRequest {
+                    request_id,
+                    session_id,
+                    edge_id: pick(&ids, edge)?.to_string(),
+                })
+            }
+            Call::HandOff { from, to } => Request::HandOff(SendHandoffRequest {
+                request_id,
+                session_id,
+                from_thread_id: id(from),
+                to_thread_id: id(to),
+                message: String::from("over to you"),
+                ..SendHandoffRequest::default()
+            }),
+            Call::Acknowledge { target, letter } => {
+                let thread = self.mirror.nth(target);
+                let letters: Vec<u64> = thread.mail.keys().map(|sequence| sequence.get()).collect();
+                Request::Acknowledge(AcknowledgeMailboxRequest {
+                    request_id,
+                    session_id,
+                    thread_id: thread.id.to_string(),
+                    up_to_sequence: pick(&letters, letter).unwrap_or(self.mirror.head()),
+                })
+            }
+            Call::Budget { target, turns } => Request::Budget(UpdateThreadBudgetRequest {
+                request_id,
+                session_id,
+                thread_id: id(target),
+                budget: Some(budget(turns)),
+            }),
+            Call::Decide { approval, grant } => {
+                let ids: Vec<_> = self.mirror.session.approvals.keys().copied().collect();
+                Request::Decide(ResolveApprovalRequest {
+                    request_id,
+                    session_id,
+                    approval_id: pick(&ids, approval)?.to_string(),
+                    grant,
+                    ..ResolveApprovalRequest::default()
+                })
+            }
+            Call::Pause(paused) => Request::Update(UpdateSessionRequest {
+                request_id,
+                session_id,
+                paused: Some(paused),
+                ..UpdateSessionRequest::default()
+            }),
+            Call::MoreSlots => Request::Update(UpdateSessionRequest {
+                request_id,
+                session_id,
+                limits: Some(Limits {
+                    max_threads: Some(self.mirror.session.settings.limits.max_threads + 1),
+                    ..Limits::default()
+                }),
+                ..UpdateSessionRequest::default()
+            }),
+        })
+    }
+
+    /// Where a spawn goes: under an open thread, which is mostly the caller's own where a thread calls.
+    fn parent(&self, by: Who, parent: Nth) -> Option<String> {
+        let own = match by {
+            Who::Thread(own) if parent < OWN_CHILD => Some(self.mirror.nth(own)),
+            Who::Thread(_) | Who::Operator => self.mirror.nth_of(parent, |thread| thread.status.kind().is_open()),
+        };
+        own.map(|thread| thread.id.to_string())
+    }
+}
+
+fn on_limit(queue: bool) -> i32 {
+    let on_limit = if queue { OnLimit::Queue } else { OnLimit::Refuse };
+    on_limit.into()
+}
+
+fn budget(turns: u32) -> Budget {
+    Budget {
+        turns,
+        ..Budget::default()
+    }
+}
+
+/// A call is accepted, or refused with one of the reasons; nothing else happens to it.
+#[track_caller]
+fn assert_refusal(status: &Status) {
+    let is_refusal = matches!(
+        status.code(),
+        Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::FailedPrecondition
+            | Code::Unauthenticated
+    );
+    assert!(is_refusal && reason_of(status).is_some(), "{status:?}");
+}
+
+// ---- runners ----
+
+impl Play {
+    /// A runner does what is owed to a thread.
+    async fn work(&mut self, nth: Nth) {
+        let state = &self.mirror.session;
+        let is_runners_to_do = |thread: &Thread| {
+            let owed = owed(state, thread.id);
+            matches!(
+                owed,
+                Some(Owed::Start { .. } | Owed::Interrupt { .. } | Owed::Stop { .. })
+            )
+        };
+        if let Some(id) = self.mirror.nth_of(nth, is_runners_to_do).map(|thread| thread.id) {
+            self.discharge(id).await;
+            self.settle().await;
+        }
+    }
+
+    /// A thread's runner does what is owed. False: it has nothing to do.
+    async fn discharge(&mut self, id: ThreadId) -> bool {
+        let Some(owed) = owed(&self.mirror.session, id) else {
+            return false;
+        };
+        let attempt = attempt(self.mirror.session.thread(id).unwrap());
+        let (runner, report) = match owed {
+            Owed::Start { runner, turn } => (runner, Report::TurnStarted(TurnStartedReport { turn: turn.get() })),
+            Owed::Interrupt { runner, .. } => (runner, ended(&attempt, TurnOutcome::Interrupted)),
+            Owed::Stop { runner, .. } => (runner, stopped()),
+            Owed::Turn { .. } | Owed::Close => return false,
+        };
+        let runner = self.runners.get_mut(runner.as_str()).unwrap();
+        runner.report(&attempt, report).await;
+        true
+    }
+
+    /// The runner of a turn under way says something about it.
+    async fn say(&mut self, nth: Nth, what: Saying) {
+        let has_turn = |thread: &Thread| {
+            let is_under_way = thread.status.kind().is_active() && !thread.turn.is_undispatched();
+            is_under_way && thread.holder().is_some()
+        };
+        let Some(thread) = self.mirror.nth_of(nth, has_turn).cloned() else {
+            return;
+        };
+        let known = self.mirror.log.len();
+        let attempt = attempt(&thread);
+        let runner = self.runners.get_mut(thread.holder().unwrap().as_str()).unwrap();
+        let turn = attempt.turn;
+        let report = match what {
+            Saying::Completed => ended(&attempt, TurnOutcome::Completed),
+            Saying::Errored => ended(&attempt, TurnOutcome::Errored),
+            Saying::Interrupted => ended(&attempt, TurnOutcome::Interrupted),
+            Saying::Delivered => {
+                let oldest = thread.pending_inputs.front().map(|input| input.number);
+                Report::InputDelivered(InputDeliveredReport {
+                    number: oldest.unwrap_or(thread.last_input).get(),
+                    turn,
+                })
+            }
+            Saying::Stopped => stopped(),
+            Saying::Artifact => Report::Artifact(ArtifactReport {
+                turn,
+                name: String::from("notes.md"),
+                kind: String::from("document"),
+                media_type: String::from("text/markdown"),
+                data: "notes".into(),
+                append: false,
+                more: false,
+            }),
+            Saying::Gap => Report::PolicyGap(PolicyGapReport {
+                gap: String::from("web_search cannot be denied"),
+            }),
+            Saying::Again => {
+                let report = ended(&attempt, TurnOutcome::Completed);
+                runner.report_as(&attempt, thread.last_report.get(), report).await;
+                return self.assert_void(known).await;
+            }
+            Saying::OtherAttempt => {
+                let other = Attempt {
+                    generation: attempt.generation + 1,
+                    ..attempt.clone()
+                };
+                // Numbers of the harness are those of real attempts only.
+                runner
+                    .report_as(&other, 1, ended(&attempt, TurnOutcome::Completed))
+                    .await;
+                return self.assert_void(known).await;
+            }
+        };
+        runner.report(&attempt, report).await;
+        self.settle().await;
+    }
+
+    /// Checks that no report changed anything.
+    async fn assert_void(&mut self, known: usize) {
+        self.settle().await;
+        let reported = self.mirror.by_runners_since(known);
+        assert!(reported.is_empty(), "void: {:?}", names(reported));
+    }
+
+    /// A runner's stream breaks, and it comes back without one of its attempts, or with all.
+    async fn come_back(&mut self, id: &'static str, without: Option<Nth>) {
+        let mut held = self.mirror.held_by(id);
+        if let Some(lost) = without
+            && !held.is_empty()
+        {
+            held.remove(usize::from(lost) % held.len());
+        }
+        let runner = self.runners.remove(id).unwrap();
+        let runner = runner.come_back(&self.pair, &held).await;
+        self.runners.insert(id, runner);
+    }
+}
+
+fn stopped() -> Report {
+    Report::Stopped(ThreadStoppedReport {
+        detail: String::from("exit status 0"),
+        killed: false,
+    })
+}
+
+/// The end of an attempt's turn, with what the attempt used so far.
+fn ended(attempt: &Attempt, outcome: TurnOutcome) -> Report {
+    Report::TurnEnded(TurnEndedReport {
+        turn: attempt.turn,
+        outcome: outcome.into(),
+        message: format!("turn {}", attempt.turn),
+        usage: Some(Usage {
+            input_tokens: 10 * u64::from(attempt.turn),
+            ..Usage::default()
+        }),
+        ..TurnEndedReport::default()
+    })
+}
+
+// ---- the service ----
+
+impl Play {
+    /// Both services start anew over the same files: the log is the same, and nobody's request is in what follows it.
+    async fn restart(&mut self) {
+        self.pair.restart().await;
+        self.tree = self.tree.by(self.pair.operator());
+        for id in RUNNERS {
+            self.come_back(id, None).await;
+        }
+        self.watch = self.tree.watch_after(0).await;
+        let known = self.mirror.log.len();
+        let again = self.watch.up_to(known as u64).await;
+        assert!(again == self.mirror.log, "a restart changed the log");
+        self.settle().await;
+        let caused = self.mirror.by_clients_since(known);
+        assert!(caused.is_empty(), "a restart: {:?}", names(caused));
+        self.assert_mailboxes().await;
+    }
+
+    /// Closes the session: everything in it is then SHUTDOWN. That parents close after their children is a law.
+    pub async fn close(mut self) {
+        let request = CloseSessionRequest {
+            session_id: self.tree.session.clone(),
+            ..CloseSessionRequest::default()
+        };
+        let answer = within("the fence", self.tree.client().close_session(request)).await;
+        answer.unwrap();
+        for _ in 0..ENOUGH {
+            self.settle().await;
+            if self.mirror.session.closed {
+                return self.assert_over().await;
+            }
+            let mut had_work = false;
+            for id in self.mirror.ids() {
+                had_work |= self.discharge(id).await;
+            }
+            if !had_work {
+                let event = self.watch.event().await;
+                self.ahead.push(event);
+            }
+        }
+        panic!("the session never closes");
+    }
+
+    async fn assert_over(self) {
+        let state = &self.mirror.session;
+        assert_eq!(state.open_count(), 0);
+        assert!(state.holding().is_empty());
+        assert_eq!(state.count(StatusKind::Shutdown) as usize, state.total());
+        assert_whole(&self.mirror.log);
+        let is_end = |event: &&Event| matches!(event.kind, Some(Kind::SessionClosed(_)));
+        assert_eq!(self.mirror.log.iter().filter(is_end).count(), 1);
+        assert!(
+            self.tree.log().await == self.mirror.log,
+            "another watch saw another log"
+        );
+        self.assert_mailboxes().await;
+    }
+
+    /// Checks every mailbox. Nothing may be under way that sends mail.
+    async fn assert_mailboxes(&self) {
+        for id in self.mirror.ids() {
+            let told = mail_of_service(&self.tree, id).await;
+            if self.tree.head().await == self.mirror.head() {
+                assert_eq!(told, mail_of_log(&self.mirror.session, id), "the mailbox of {id}");
+            }
+        }
+    }
+}
