@@ -1,53 +1,112 @@
-//! The one place where the time of day and new ids come from.
+//! The one place where the time of day and new ids come from. A supervisor is given its clock, so that a test can bring one
+//! that gives the same history twice.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use uuid::Uuid;
 
 use crate::domain::{
-    ids::{ApprovalId, EdgeId, HandoffId, SessionId, ThreadId, WaitId},
+    ids::{ApprovalId, ArtifactId, EdgeId, HandoffId, SessionId, ThreadId, WaitId},
     time::UnixMillis,
 };
 
-/// The time of day.
-#[must_use]
-pub fn now() -> UnixMillis {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMillis::new(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+/// What a clock rests on.
+pub trait TimeSource: Send + Sync + 'static {
+    /// The time of day.
+    fn now(&self) -> UnixMillis;
+
+    /// A UUID that was never answered before: UUIDv7, so that ids sort by creation.
+    fn new_uuid(&self) -> Uuid;
 }
 
-/// A new session's id: UUIDv7, so that ids sort by creation.
-#[must_use]
-pub fn new_session_id() -> SessionId {
-    SessionId::from_uuid(Uuid::now_v7())
+/// The time of day and new ids. Cheap to clone; every clone is the same clock.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn TimeSource>);
+
+impl Clock {
+    /// The clock that rests on `source`.
+    #[must_use]
+    pub fn new(source: impl TimeSource) -> Self {
+        Self(Arc::new(source))
+    }
+
+    /// The clock of this machine.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::new(System)
+    }
+
+    /// The time of day.
+    #[must_use]
+    pub fn now(&self) -> UnixMillis {
+        self.0.now()
+    }
+
+    /// A new session's id.
+    #[must_use]
+    pub fn new_session_id(&self) -> SessionId {
+        SessionId::from_uuid(self.0.new_uuid())
+    }
+
+    /// A new thread's id.
+    #[must_use]
+    pub fn new_thread_id(&self) -> ThreadId {
+        ThreadId::from_uuid(self.0.new_uuid())
+    }
+
+    /// A new approval's id.
+    #[must_use]
+    pub fn new_approval_id(&self) -> ApprovalId {
+        ApprovalId::from_uuid(self.0.new_uuid())
+    }
+
+    /// A new artifact's id.
+    #[must_use]
+    pub fn new_artifact_id(&self) -> ArtifactId {
+        ArtifactId::from_uuid(self.0.new_uuid())
+    }
+
+    /// A new edge's id.
+    #[must_use]
+    pub fn new_edge_id(&self) -> EdgeId {
+        EdgeId::from_uuid(self.0.new_uuid())
+    }
+
+    /// A new handoff's id.
+    #[must_use]
+    pub fn new_handoff_id(&self) -> HandoffId {
+        HandoffId::from_uuid(self.0.new_uuid())
+    }
+
+    /// A new wait's id.
+    #[must_use]
+    pub fn new_wait_id(&self) -> WaitId {
+        WaitId::from_uuid(self.0.new_uuid())
+    }
+
+    /// The lifetime and up to a fifth more, so that streams that began together do not end together.
+    #[must_use]
+    pub fn jittered(&self, lifetime: Duration) -> Duration {
+        // The lowest bits of a UUIDv7 are random.
+        let random = self.0.new_uuid().as_u128() % 1_000;
+        let fraction = u32::try_from(random).unwrap_or_default();
+        lifetime + lifetime / 5 * fraction / 1_000
+    }
 }
 
-/// A new thread's id.
-#[must_use]
-pub fn new_thread_id() -> ThreadId {
-    ThreadId::from_uuid(Uuid::now_v7())
-}
+/// The operating system.
+struct System;
 
-/// A new approval's id.
-#[must_use]
-pub fn new_approval_id() -> ApprovalId {
-    ApprovalId::from_uuid(Uuid::now_v7())
-}
+impl TimeSource for System {
+    fn now(&self) -> UnixMillis {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        UnixMillis::new(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+    }
 
-/// A new edge's id.
-#[must_use]
-pub fn new_edge_id() -> EdgeId {
-    EdgeId::from_uuid(Uuid::now_v7())
-}
-
-/// A new handoff's id.
-#[must_use]
-pub fn new_handoff_id() -> HandoffId {
-    HandoffId::from_uuid(Uuid::now_v7())
-}
-
-/// A new wait's id.
-#[must_use]
-pub fn new_wait_id() -> WaitId {
-    WaitId::from_uuid(Uuid::now_v7())
+    fn new_uuid(&self) -> Uuid {
+        Uuid::now_v7()
+    }
 }

@@ -25,5 +25,5 @@ pub mod workspace;
 pub use self::{
     authority::AUTHORITY,
     limits_table::limits,
-    service::{Config, OpenError, RunError, Supervisor},
+    service::{Config, OpenError, RunError, Supervisor, Surroundings},
 };

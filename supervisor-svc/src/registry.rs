@@ -94,16 +94,22 @@ impl RegistryClient {
             .connect_timeout(CONNECT_WITHIN)
             .tcp_nodelay(true)
             .connect_lazy();
+        Ok(Self::over(channel, url.to_owned(), token))
+    }
+
+    /// A client over a channel of the caller's making; `url` only names the registry in logs and errors.
+    #[must_use]
+    pub fn over(channel: Channel, url: String, token: Option<SecretToken>) -> Self {
         let client = AgentRegistryServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
-        Ok(Self {
+        Self {
             client,
             token,
-            url: url.to_owned(),
+            url,
             transfers: Arc::default(),
             kept: None,
-        })
+        }
     }
 
     /// The same registry for the questions of a session that keeps this bundle. It is uploaded again where the registry

@@ -2,11 +2,13 @@
 //! work to do, and offers its services.
 
 use std::{
+    io,
     path::PathBuf,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use futures::Stream;
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
     encoded::TakenOver,
@@ -16,10 +18,13 @@ use svc_kit::{
     shutdown::Shutdown,
     thread_token::TokenKeys,
 };
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+};
 use tokio_rustls::rustls;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
+use tonic::{service::Routes, transport::server::Connected};
 use troupe_proto::{
     MAX_MESSAGE_BYTES,
     supervisor::v1::{
@@ -30,7 +35,7 @@ use troupe_proto::{
 
 use crate::{
     authority::AUTHORITY,
-    clock,
+    clock::Clock,
     domain::settings::{Limits, StallRule},
     grpc::{ServiceConfig, SupervisorService, WaitLimits},
     notify::{WebhookLimits, Webhooks},
@@ -117,6 +122,16 @@ pub enum RunError {
     OutcomeUnknown,
 }
 
+/// What a supervisor has around it.
+pub struct Surroundings {
+    /// Its log.
+    pub store: Arc<dyn EventStore>,
+    /// Its way to the registry.
+    pub registry: RegistryClient,
+    /// Where the time of day and new ids come from.
+    pub clock: Clock,
+}
+
 /// The supervisor, opened and ready to serve.
 #[derive(Clone)]
 pub struct Supervisor {
@@ -135,30 +150,38 @@ impl Supervisor {
         let store = SqliteStore::open(path.clone())
             .await
             .map_err(|source| OpenError::Store { path, source })?;
-        Self::over(Arc::new(store), config)
-    }
-
-    /// As [`Self::open`], over a store of the caller's.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
-    pub fn over(store: Arc<dyn EventStore>, config: Config) -> Result<Self, OpenError> {
-        let keys = Arc::new(TokenKeys::load_or_create(&config.data_dir)?);
         let registry = RegistryClient::new(&config.registry_url, config.registry_token.clone()).map_err(|source| {
             OpenError::RegistryUrl {
                 url: config.registry_url.clone(),
                 source,
             }
         })?;
+        let surroundings = Surroundings {
+            store: Arc::new(store),
+            registry,
+            clock: Clock::system(),
+        };
+        Self::over(surroundings, config)
+    }
+
+    /// As [`Self::open`], but with surroundings of the caller's: of the data directory only the keys are used, and the
+    /// registry's address and token in `config` are not.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn over(surroundings: Surroundings, config: Config) -> Result<Self, OpenError> {
+        let Surroundings { store, registry, clock } = surroundings;
+        let keys = Arc::new(TokenKeys::load_or_create(&config.data_dir)?);
         let context = Context {
             store,
+            webhooks: Webhooks::new(config.webhooks, clock.clone())?,
+            clock,
             runners: RunnerHub::new(config.lease),
             keys,
             telemetry: TelemetryBoard::default(),
             denials: Denials::default(),
             output: OutputBoard::default(),
             public_url: OnceLock::new(),
-            webhooks: Webhooks::new(config.webhooks)?,
             fatal: CancellationToken::new(),
         };
         Ok(Self {
@@ -168,15 +191,18 @@ impl Supervisor {
         })
     }
 
-    fn keys(&self) -> Arc<TokenKeys> {
-        Arc::clone(&self.directory.context().keys)
+    /// Who may call what, the threads of this supervisor included.
+    fn auth(&self, authenticator: Authenticator) -> AuthLayer {
+        let keys = Arc::clone(&self.directory.context().keys);
+        AuthLayer::new(authenticator.threads(keys), AUTHORITY)
     }
 
     /// Brings back every session that has work to do by itself. Answers how many.
     async fn wake(&self) -> Result<usize, Failure> {
-        let store = &self.directory.context().store;
-        while store
-            .forget_requests(clock::now())
+        let context = self.directory.context();
+        while context
+            .store
+            .forget_requests(context.clock.now())
             .await
             .is_ok_and(|forgotten| forgotten > 0)
         {}
@@ -198,6 +224,35 @@ impl Supervisor {
         if let Ok(address) = listener.local_addr() {
             let _ = self.directory.context().public_url.set(url_of(address));
         }
+        let auth = self.auth(authenticator);
+        let serving = self.serving(&shutdown);
+        let served = serve::serve(listener, serving, auth, limits, shutdown);
+        self.until_ended(served).await
+    }
+
+    /// As [`Self::serve`], over connections that the caller accepts and bounds, and without reflection. Agents are not told
+    /// where the service is.
+    ///
+    /// # Errors
+    /// See [`RunError`].
+    pub async fn serve_over<C>(
+        self,
+        incoming: impl Stream<Item = io::Result<C>>,
+        authenticator: Authenticator,
+        limits: ServeLimits,
+        shutdown: Shutdown,
+    ) -> Result<(), RunError>
+    where
+        C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    {
+        let auth = self.auth(authenticator);
+        let Serving { routes, names, .. } = self.serving(&shutdown);
+        let served = serve::serve_over(incoming, routes, &names, auth, limits, shutdown);
+        self.until_ended(served).await
+    }
+
+    /// Brings the sessions back while it is served, and ends the store after that.
+    async fn until_ended(self, served: impl Future<Output = Result<(), ServeError>>) -> Result<(), RunError> {
         let waking = self.clone();
         tokio::spawn(async move {
             match waking.wake().await {
@@ -205,8 +260,6 @@ impl Supervisor {
                 Err(failure) => tracing::error!(%failure, "sessions cannot be brought back"),
             }
         });
-        let auth = AuthLayer::new(authenticator.threads(self.keys()), AUTHORITY);
-        let served = serve::serve(listener, self.serving(&shutdown), auth, limits, shutdown);
         let ended = tokio::select! {
             served = served => served.map_err(RunError::from),
             () = self.directory.context().fatal.cancelled() => Err(RunError::OutcomeUnknown),

@@ -9,9 +9,17 @@
 
 use std::{io, time::Duration};
 
-use tokio::{net::TcpListener, time::timeout};
+use futures::Stream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
-use tonic::{service::Routes, transport::Server};
+use tonic::{
+    service::Routes,
+    transport::{Server, server::Connected},
+};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tonic_reflection::server::Builder;
 
@@ -119,18 +127,41 @@ pub async fn serve(
         descriptor_set,
     } = serving;
     let address = listener.local_addr().map_err(ServeError::Listener)?;
-    let (mut reporter, health) = tonic_health::server::health_reporter();
-    announce(&reporter, &names, ServingStatus::Serving).await;
     let described = || reflection(&names, descriptor_set);
     let routes = routes
-        .add_service(health)
         .add_service(described().build_v1().map_err(ServeError::Reflection)?)
-        .add_service(described().build_v1alpha().map_err(ServeError::Reflection)?)
-        .prepare();
-
-    let close = CancellationToken::new();
+        .add_service(described().build_v1alpha().map_err(ServeError::Reflection)?);
     let cut = CancellationToken::new();
     let incoming = connection::accept(listener, limits.max_connections, cut.clone());
+    tracing::info!(%address, services = ?names, "serving");
+    let ended = serve_over(incoming, routes, &names, auth, limits, shutdown).await;
+    // Connections have tasks of their own, which do not end with the server's future.
+    cut.cancel();
+    ended
+}
+
+/// As [`serve`], over connections that the caller accepts, bounds, and cuts off after the drain; and without reflection.
+/// `names` are the full names of the services, for health.
+///
+/// # Errors
+///
+/// If the transport fails.
+pub async fn serve_over<C>(
+    incoming: impl Stream<Item = io::Result<C>>,
+    routes: Routes,
+    names: &[&'static str],
+    auth: AuthLayer,
+    limits: ServeLimits,
+    shutdown: Shutdown,
+) -> Result<(), ServeError>
+where
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let (mut reporter, health) = tonic_health::server::health_reporter();
+    announce(&reporter, names, ServingStatus::Serving).await;
+    let routes = routes.add_service(health).prepare();
+
+    let close = CancellationToken::new();
     let mut builder = Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -149,7 +180,6 @@ pub async fn serve(
             .layer(auth)
             .serve_with_incoming_shutdown(routes, incoming, close.clone().cancelled_owned()),
     );
-    tracing::info!(%address, services = ?names, "serving");
 
     tokio::select! {
         ended = &mut server => return ended.map_err(ServeError::Transport),
@@ -157,7 +187,7 @@ pub async fn serve(
     }
 
     let drain = async move {
-        announce(&reporter, &names, ServingStatus::NotServing).await;
+        announce(&reporter, names, ServingStatus::NotServing).await;
         tokio::time::sleep(limits.notice).await;
         shutdown.start_draining();
         // Watchers of health have been told; forgetting the names ends their streams.
@@ -167,15 +197,13 @@ pub async fn serve(
         close.cancel();
     };
     let ended = timeout(limits.drain, async { tokio::join!(drain, &mut server).1 }).await;
-    // Connections have tasks of their own, which do not end with the server's future.
-    cut.cancel();
     match ended {
         Ok(ended) => {
-            tracing::info!(%address, "drained");
+            tracing::info!(services = ?names, "drained");
             ended.map_err(ServeError::Transport)
         }
         Err(_) => {
-            tracing::warn!(%address, deadline = ?limits.drain, "some connections did not drain in time and were cut off");
+            tracing::warn!(services = ?names, deadline = ?limits.drain, "some connections did not drain in time and are cut off");
             Ok(())
         }
     }

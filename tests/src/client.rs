@@ -51,7 +51,13 @@ impl Interceptor for Bearer {
 /// A client of the supervisor at that address.
 #[must_use]
 pub fn supervisor(at: SocketAddr, token: Option<&str>) -> Supervisor {
-    AgentSupervisorServiceClient::with_interceptor(endpoint(at).connect_lazy(), Bearer::new(token))
+    supervisor_over(endpoint(at).connect_lazy(), token)
+}
+
+/// A client of the supervisor over that channel.
+#[must_use]
+pub fn supervisor_over(channel: Channel, token: Option<&str>) -> Supervisor {
+    AgentSupervisorServiceClient::with_interceptor(channel, Bearer::new(token))
 }
 
 /// The same, with so small a window that whoever does not read is soon sent nothing more.
@@ -61,13 +67,19 @@ pub fn narrow_supervisor(at: SocketAddr, token: Option<&str>) -> Supervisor {
         .initial_stream_window_size(NARROW)
         .initial_connection_window_size(NARROW)
         .connect_lazy();
-    AgentSupervisorServiceClient::with_interceptor(channel, Bearer::new(token))
+    supervisor_over(channel, token)
 }
 
 /// The runners' side of the supervisor at that address.
 #[must_use]
 pub fn runners(at: SocketAddr, token: Option<&str>) -> Runners {
-    ThreadRunnerServiceClient::with_interceptor(endpoint(at).connect_lazy(), Bearer::new(token))
+    runners_over(endpoint(at).connect_lazy(), token)
+}
+
+/// The runners' side of the supervisor over that channel.
+#[must_use]
+pub fn runners_over(channel: Channel, token: Option<&str>) -> Runners {
+    ThreadRunnerServiceClient::with_interceptor(channel, Bearer::new(token))
 }
 
 /// A client of the registry at that address.

@@ -213,7 +213,9 @@ async fn serve_supervisor(
     }
 }
 
-fn authenticator() -> Authenticator {
+/// Who the services know: the bearers of the tokens above.
+#[must_use]
+pub fn authenticator() -> Authenticator {
     Authenticator::new()
         .operator("tester", OperatorRole::Admin, secret(OPERATOR))
         .operator("reader", OperatorRole::Viewer, secret(VIEWER))

@@ -198,3 +198,17 @@ fn yaml_is_read_behind_one_module_a_crate() {
         ["cli/src/commands/up/settings.rs", "registry-svc/src/domain/yaml.rs"]
     );
 }
+
+#[test]
+fn the_supervisor_reads_one_clock() {
+    // Histories that a seed repeats rest on it: what stands in a log comes from the clock that a supervisor is given.
+    let readers: Vec<String> = sources(&root().join("supervisor-svc/src"))
+        .into_iter()
+        .filter(|path| {
+            let code = code(path);
+            code.contains("SystemTime::now") || code.contains("Uuid::now_v7")
+        })
+        .map(|path| path.strip_prefix(root()).unwrap().display().to_string())
+        .collect();
+    assert_eq!(readers, ["supervisor-svc/src/clock.rs"]);
+}

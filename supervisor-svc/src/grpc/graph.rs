@@ -6,7 +6,6 @@ use troupe_proto::supervisor::v1 as pb;
 
 use super::{SupervisorService, call::Call, check, page::Page};
 use crate::{
-    clock,
     domain::{
         authority,
         command::Command,
@@ -53,7 +52,7 @@ impl SupervisorService {
         let remember = call.remember("CreateEdge", &request_id, &request)?;
         check::text("label", &request.label, check::NAME_BYTES)?;
         let edge = Edge {
-            id: clock::new_edge_id(),
+            id: self.clock().new_edge_id(),
             from,
             to,
             bidirectional: !request.one_way,
@@ -63,7 +62,7 @@ impl SupervisorService {
         let command = Command::CreateEdge {
             caller: call.caller.clone(),
             edge: edge.clone(),
-            approval: clock::new_approval_id(),
+            approval: self.clock().new_approval_id(),
         };
         let done = handle
             .execute(command, call.origin(&request_id), remember, Vec::new())
@@ -141,7 +140,7 @@ impl SupervisorService {
         let to = graph::find(&state, &call.caller, receiver, graph::no_edge(from))?;
         let reply_to = reply_to(&state, &call, from, &request.reply_to_thread_id)?;
         let remember = call.remember("SendHandoff", &request_id, &request)?;
-        let (handoff, contents) = take_handoff(request, from, to, reply_to)?;
+        let (handoff, contents) = take_handoff(self.clock().new_handoff_id(), request, from, to, reply_to)?;
         let command = Command::SendHandoff {
             caller: call.caller.clone(),
             handoff: Box::new(handoff.clone()),
@@ -200,6 +199,7 @@ fn reply_to(session: &Session, call: &Call, from: ThreadId, name: &str) -> Resul
 
 /// A handoff and its texts, checked.
 fn take_handoff(
+    id: HandoffId,
     request: pb::SendHandoffRequest,
     from: ThreadId,
     to: ThreadId,
@@ -227,7 +227,7 @@ fn take_handoff(
     }
     check::text("context_ref", &request.context_ref, REFERENCE_BYTES)?;
     let handoff = Handoff {
-        id: clock::new_handoff_id(),
+        id,
         from,
         to,
         message,

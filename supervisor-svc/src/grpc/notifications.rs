@@ -7,7 +7,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check, watch::jittered};
+use super::{SupervisorService, call::Call, check};
 use crate::{
     domain::{
         ids::{Sequence, ThreadId},
@@ -54,7 +54,7 @@ impl SupervisorService {
             client,
             after: kept.sequence,
             details,
-            lifetime: jittered(self.config.watch.lifetime),
+            lifetime: self.clock().jittered(self.config.watch.lifetime),
             draining: self.draining.clone(),
         };
         tokio::spawn(stream.run(outbox));

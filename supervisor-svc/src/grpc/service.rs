@@ -12,6 +12,7 @@ use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::
 
 use super::{WaitLimits, content::MAX_READS, watch};
 use crate::{
+    clock::Clock,
     domain::settings::{Limits, StallRule},
     notify::Clients,
     registry::RegistryClient,
@@ -63,6 +64,11 @@ impl SupervisorService {
             config,
             draining,
         }
+    }
+
+    /// Where the time of day and new ids come from.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.directory.context().clock
     }
 }
 

@@ -19,7 +19,6 @@ use super::{
     webhooks,
 };
 use crate::{
-    clock,
     domain::{
         command::Command,
         content::ContentRef,
@@ -50,7 +49,7 @@ impl SupervisorService {
         let mut request = request.into_inner();
         let request_id = std::mem::take(&mut request.request_id);
         let remember = call.remember("CreateSession", &request_id, &request)?;
-        let now = clock::now();
+        let now = self.clock().now();
         let key = remember.map(|remember| CreationKey {
             creator: call.scope.clone(),
             request_id: remember.key.request_id,
@@ -81,7 +80,7 @@ impl SupervisorService {
             contents.push(bundle);
         }
 
-        let (id, root_id) = (clock::new_session_id(), clock::new_thread_id());
+        let (id, root_id) = (self.clock().new_session_id(), self.clock().new_thread_id());
         if !root.client_owned {
             let need = Need::new(id, &settings, root.sandbox, &root.effective);
             self.directory.context().runners.check_enforceable(&need)?;

@@ -9,7 +9,7 @@ use troupe_proto::{
 
 use super::{SupervisorService, call::Call, check, resolved::Resolved};
 use crate::{
-    clock,
+    clock::Clock,
     domain::{
         command::{Command, Spawn},
         content::{ContentRef, truncate},
@@ -112,7 +112,7 @@ impl SupervisorService {
         let mut contents = vec![input_content];
         contents.extend(resolved.content.take());
         let warnings = std::mem::take(&mut resolved.warnings);
-        let spawn = commit(&call, &request, parent, resolved, input)?;
+        let spawn = commit(self.clock(), &call, &request, parent, resolved, input)?;
         let need = Need::of_spawn(&state, parent, &spawn)?;
         self.directory.context().runners.check_enforceable(&need)?;
         let command = Command::Spawn(Box::new(spawn));
@@ -281,6 +281,7 @@ fn question(session: &Session, parent: &Thread, request: &pb::SpawnAgentRequest)
 
 /// Everything that the commit decides upon.
 fn commit(
+    clock: &Clock,
     call: &Call,
     request: &pb::SpawnAgentRequest,
     parent: &Thread,
@@ -318,12 +319,12 @@ fn commit(
     };
     Ok(Spawn {
         caller: call.caller.clone(),
-        id: clock::new_thread_id(),
+        id: clock.new_thread_id(),
         spawned,
         role_layers,
         grant_list: resolved.grant_list,
         on_limit: check::choice("on_limit", request.on_limit)?,
-        approval: clock::new_approval_id(),
+        approval: clock.new_approval_id(),
     })
 }
 

@@ -112,7 +112,7 @@ impl SupervisorService {
         let _waiting = match &call.caller {
             Caller::Thread { id, generation } => {
                 let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
-                Some(handle.waiting(wait).await?)
+                Some(handle.waiting(self.clock().new_wait_id(), wait).await?)
             }
             Caller::Operator { .. } => None,
         };

@@ -1,6 +1,6 @@
 //! WatchThreads: where a watch begins and what it shows.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use futures::{StreamExt as _, stream::BoxStream};
 use prost::Message as _;
@@ -8,7 +8,6 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
-use uuid::Uuid;
 
 use super::{SupervisorService, call::Call, check};
 use crate::{
@@ -75,7 +74,7 @@ impl BeginWatch for SupervisorService {
                 sight: call.sight,
             },
             limits: WatchLimits {
-                lifetime: jittered(self.config.watch.lifetime),
+                lifetime: self.clock().jittered(self.config.watch.lifetime),
                 ..self.config.watch
             },
             draining: self.draining.clone(),
@@ -95,11 +94,4 @@ pub(super) fn decoded(messages: Messages) -> BoxStream<'static, Result<pb::Watch
                 .map_err(|error| Status::internal(format!("a message of a watch is malformed: {error}")))
         })
         .boxed()
-}
-
-/// Up to a fifth more, so that streams that began together do not end together.
-pub(super) fn jittered(lifetime: Duration) -> Duration {
-    let random = Uuid::new_v4().as_u128() % 1_000;
-    let fraction = u32::try_from(random).unwrap_or_default();
-    lifetime + lifetime / 5 * fraction / 1_000
 }

@@ -1,6 +1,6 @@
 //! The runners' side of the service: one stream a runner, hello first, then reports in order and commands as they come.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream::FuturesOrdered};
 use svc_kit::identity::principal_of;
@@ -28,7 +28,6 @@ use super::{
     runner::Held,
 };
 use crate::{
-    clock,
     domain::{
         actor::Actor,
         authorize::MAX_PATHS,
@@ -93,9 +92,9 @@ impl RunnerGate {
         &self,
         runner: &RunnerId,
         held: &[pb::HeldThread],
-    ) -> (Vec<pb::HeldThreadVerdict>, HashMap<ThreadId, Held>) {
+    ) -> (Vec<pb::HeldThreadVerdict>, BTreeMap<ThreadId, Held>) {
         let mut verdicts = Vec::new();
-        let mut kept = HashMap::new();
+        let mut kept = BTreeMap::new();
         for held in held {
             let mut verdict = pb::HeldThreadVerdict {
                 thread_id: held.thread_id.clone(),
@@ -235,6 +234,8 @@ impl Stream {
         loop {
             let room = in_flight.len() < REPORTS_IN_FLIGHT;
             tokio::select! {
+                // What is durable is acknowledged before more is taken in.
+                biased;
                 () = self.gate.draining.cancelled() => {
                     let reason = String::from("the supervisor is shutting down");
                     self.gate.hub().send(&self.runner, ToRunner::GoAway(pb::RunnerGoAway { reason }));
@@ -341,7 +342,8 @@ impl Stream {
             sequence,
         };
         let prompt_log = session.state().settings.prompt_log;
-        let (report, contents) = match reports::read(place, report, pieces, prompt_log) {
+        let clock = &self.gate.directory.context().clock;
+        let (report, contents) = match reports::read(place, report, pieces, prompt_log, clock) {
             Heard::News(news) => *news,
             Heard::Part => return None,
             Heard::Nothing => return Some((ack, None)),
@@ -396,10 +398,10 @@ impl Stream {
         };
         let generation = Generation::new(telemetry.generation);
         let usage = telemetry.usage.and_then(|usage| usage_from_pb(usage).ok());
-        let board = &self.gate.directory.context().telemetry;
-        board.put(session.id(), thread, telemetry);
+        let context = self.gate.directory.context();
+        context.telemetry.put(session.id(), thread, telemetry);
         if let Some(usage) = usage
-            && budget::is_checkpoint_due(&session.state(), thread, generation, &usage, clock::now())
+            && budget::is_checkpoint_due(&session.state(), thread, generation, &usage, context.clock.now())
         {
             let command = Command::RecordUsage {
                 thread,

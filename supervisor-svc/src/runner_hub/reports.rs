@@ -3,15 +3,15 @@
 use bytes::Bytes;
 use serde_json::json;
 use troupe_proto::supervisor::v1::{self as pb, runner_report::Kind};
-use uuid::Uuid;
 
 use super::pieces::{Added, MAX_ARTIFACT_BYTES, Pieces, Place};
 use crate::{
+    clock::Clock,
     domain::{
         command::Report,
         content::{ContentRef, MAX_EVENT_MESSAGE_BYTES, preview, truncate},
         event::{Artifact, PROMPT_ARTIFACT},
-        ids::{ArtifactId, InputNumber, Turn},
+        ids::{InputNumber, Turn},
         orchestration,
         settings::PromptLog,
         status::Settled,
@@ -41,7 +41,13 @@ pub(super) enum Heard {
 }
 
 /// The domain's report, with what came of it before. `log` says how much of a prompt is kept.
-pub(super) fn read(place: Place, report: pb::RunnerReport, pieces: &mut Pieces, log: PromptLog) -> Heard {
+pub(super) fn read(
+    place: Place,
+    report: pb::RunnerReport,
+    pieces: &mut Pieces,
+    log: PromptLog,
+    clock: &Clock,
+) -> Heard {
     let mut contents = Vec::new();
     let Some(kind) = report.kind else {
         pieces.interrupt(place.thread);
@@ -60,12 +66,12 @@ pub(super) fn read(place: Place, report: pb::RunnerReport, pieces: &mut Pieces, 
             turn: Turn::new(delivered.turn),
         },
         Kind::Artifact(piece) => match pieces.add(place, bounded(piece)) {
-            Added::Whole(whole) => Report::Artifact(artifact(whole, &mut contents)),
+            Added::Whole(whole) => Report::Artifact(artifact(whole, clock, &mut contents)),
             Added::Unfinished => return Heard::Part,
             Added::Dropped => return Heard::Nothing,
         },
         Kind::Prompt(prompt) => match prompt_artifact(&prompt, log) {
-            Some(whole) => Report::Artifact(artifact(whole, &mut contents)),
+            Some(whole) => Report::Artifact(artifact(whole, clock, &mut contents)),
             None => return Heard::Nothing,
         },
         Kind::Stopped(stopped) => Report::Stopped {
@@ -76,9 +82,9 @@ pub(super) fn read(place: Place, report: pb::RunnerReport, pieces: &mut Pieces, 
     Heard::News(Box::new((report, contents)))
 }
 
-fn artifact(whole: pb::ArtifactReport, contents: &mut Vec<Content>) -> Artifact {
+fn artifact(whole: pb::ArtifactReport, clock: &Clock, contents: &mut Vec<Content>) -> Artifact {
     Artifact {
-        id: ArtifactId::from_uuid(Uuid::now_v7()),
+        id: clock.new_artifact_id(),
         name: whole.name,
         kind: whole.kind,
         media_type: whole.media_type,

@@ -1,7 +1,7 @@
 //! The roster of runners: attached, away within their lease, or lost.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -51,7 +51,7 @@ pub enum Standing {
 
 #[derive(Debug, Default)]
 struct Roster {
-    runners: HashMap<RunnerId, Runner>,
+    runners: BTreeMap<RunnerId, Runner>,
     streams: u64,
 }
 
@@ -309,7 +309,7 @@ impl RunnerHub {
     }
 
     /// A runner attached. An earlier stream of the same runner ends. Answers the new stream's number.
-    pub(super) fn attach(&self, id: &RunnerId, offer: Offer, outbox: Outbox, held: HashMap<ThreadId, Held>) -> u64 {
+    pub(super) fn attach(&self, id: &RunnerId, offer: Offer, outbox: Outbox, held: BTreeMap<ThreadId, Held>) -> u64 {
         let mut roster = self.lock();
         roster.streams += 1;
         let stream = roster.streams;

@@ -1,6 +1,6 @@
 //! One runner as the roster knows it: its stream, what it offers, and the attempts that it has.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use tokio::{sync::mpsc, time::Instant};
 use tonic::Status;
@@ -64,7 +64,7 @@ impl Held {
 pub(super) struct Runner {
     pub offer: Offer,
     pub link: Link,
-    held: HashMap<ThreadId, Held>,
+    held: BTreeMap<ThreadId, Held>,
     /// It said that it has no room; forgotten when something of it ends, and at its next heartbeat.
     is_full: bool,
     /// It takes no more threads.
@@ -75,7 +75,7 @@ pub(super) struct Runner {
 
 impl Runner {
     /// A runner that attached with these attempts. What was heard of them on `earlier` streams counts.
-    pub fn new(offer: Offer, link: Link, mut held: HashMap<ThreadId, Held>, earlier: Option<&Self>) -> Self {
+    pub fn new(offer: Offer, link: Link, mut held: BTreeMap<ThreadId, Held>, earlier: Option<&Self>) -> Self {
         for (thread, held) in &mut held {
             if let Some(before) = earlier.and_then(|earlier| earlier.held(*thread, held.generation)) {
                 held.last_word = before.last_word;

@@ -23,7 +23,6 @@ use super::{
     remembered::Requests,
 };
 use crate::{
-    clock,
     domain::{
         command::Command,
         decide::tick,
@@ -130,7 +129,7 @@ impl Actor {
                 () = until(deadline) => {
                     self.look_again = None;
                     self.resume_work();
-                    if tick::next(&self.session).is_some_and(|due| due <= clock::now()) {
+                    if tick::next(&self.session).is_some_and(|due| due <= self.context.clock.now()) {
                         self.own.push_back(Command::Tick);
                     }
                     self.listen();
@@ -150,7 +149,7 @@ impl Actor {
 
     /// Makes one append of the given messages and of whatever else waits. Answers whether the actor goes on.
     async fn append(&mut self, messages: Vec<Message>) -> bool {
-        let mut draft = Draft::new(&self.session, clock::now());
+        let mut draft = Draft::new(&self.session, self.context.clock.now());
         while let Some(command) = self.own.pop_front() {
             draft.take(own_request(command), &self.requests);
             if draft.is_full() {
@@ -271,7 +270,7 @@ impl Actor {
     }
 
     fn begin(&mut self, remember: Remember, reply: oneshot::Sender<Result<Option<Done>, Failure>>) {
-        match self.requests.recall(&remember, clock::now()) {
+        match self.requests.recall(&remember, self.context.clock.now()) {
             Ok(Some(outcome)) => {
                 let done = Done {
                     session: Arc::clone(&self.session),
@@ -312,11 +311,12 @@ impl Actor {
     /// When the actor must look at its work without being told to: at the nearest deadline of a cascade or of anything else
     /// that passes by itself, when running threads may have been silent for too long, and a while after an append failed.
     fn wake_up(&self) -> Option<Instant> {
+        let now = self.context.clock.now();
         let cascade = self.session.fenced().map(|(_, fence)| fence.deadline).min();
         cascade
             .into_iter()
             .chain(tick::next(&self.session))
-            .map(instant)
+            .map(|deadline| instant(deadline, now))
             .chain(self.look_again)
             .chain(self.listen_at)
             .min()
@@ -325,8 +325,8 @@ impl Actor {
 
 /// A deadline on the monotonic clock. One that has passed is looked at at once; the pause only keeps a failing store from
 /// being hammered.
-fn instant(deadline: UnixMillis) -> Instant {
-    Instant::now() + deadline.since(clock::now()).max(Duration::from_millis(50))
+fn instant(deadline: UnixMillis, now: UnixMillis) -> Instant {
+    Instant::now() + deadline.since(now).max(Duration::from_millis(50))
 }
 
 async fn until(deadline: Option<Instant>) {

@@ -16,7 +16,7 @@ use super::{
     remembered::Requests,
 };
 use crate::{
-    clock,
+    clock::Clock,
     domain::{
         event::{Event, Recorded, SessionEvent},
         evolve,
@@ -25,6 +25,7 @@ use crate::{
         session::Session,
         status::StatusKind,
         thread::Thread,
+        time::UnixMillis,
     },
     notify::Webhooks,
     runner_hub::{Need, RunnerHub},
@@ -37,6 +38,8 @@ use crate::{
 pub struct Context {
     /// The log.
     pub store: Arc<dyn EventStore>,
+    /// Where the time of day and new ids come from.
+    pub clock: Clock,
     /// Where threads are executed.
     pub runners: RunnerHub,
     /// Mints and verifies the threads' tokens.
@@ -151,7 +154,7 @@ impl Directory {
     pub async fn create(&self, new: NewSession) -> Result<Handle, Failure> {
         let hash = new.key.as_ref().map(|key| (key.request_id.clone(), key.hash));
         let epoch = Epoch::new(1);
-        let (session, batch) = first_batch(&new, epoch)?;
+        let (session, batch) = first_batch(&new, epoch, self.context.clock.now())?;
         let (id, key, store) = (new.id, new.key, Arc::clone(&self.context.store));
         // In the session's own place: whoever hears of the session before its actor stands waits for that actor, instead
         // of loading the session and fencing the actor off.
@@ -215,7 +218,7 @@ impl Directory {
             let due = self
                 .context
                 .store
-                .due_before(clock::now(), after, store::limits::MAX_PAGE)
+                .due_before(self.context.clock.now(), after, store::limits::MAX_PAGE)
                 .await?;
             let Some(last) = due.last() else { return Ok(woken) };
             after = Some(*last);
@@ -267,8 +270,7 @@ enum NotMade {
 }
 
 /// The first append of a session and the state after it.
-fn first_batch(new: &NewSession, epoch: Epoch) -> Result<(Session, store::Batch), Failure> {
-    let now = clock::now();
+fn first_batch(new: &NewSession, epoch: Epoch, now: UnixMillis) -> Result<(Session, store::Batch), Failure> {
     let mut session: Option<Session> = None;
     let mut records = Vec::new();
     let mut new_threads = Vec::new();

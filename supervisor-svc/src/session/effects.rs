@@ -1,7 +1,6 @@
 //! Performing what is owed: a thin reading of [`effect::owed`] after each append, after a restart, and when runners come or go.
 
 use crate::{
-    clock,
     domain::{
         cascade,
         command::Command,
@@ -205,7 +204,7 @@ impl Actor {
     /// Asks the runner to stop the program. Where there is no program to stop, or the cascade's time is over, the thread is
     /// closed without its word.
     fn stop(&mut self, id: ThreadId, runner: &RunnerId, generation: Generation, policy: ClosePolicy) {
-        let now = clock::now();
+        let now = self.context.clock.now();
         let overdue = self.session.fences_over(id).any(|fence| fence.deadline <= now);
         let forced = match self.context.runners.standing(runner, id, generation) {
             Standing::Holds | Standing::Away | Standing::Unreachable | Standing::Lost if overdue => true,

@@ -10,7 +10,6 @@ use super::{
     message::{Done, Message, Origin, Remember, Request},
 };
 use crate::{
-    clock,
     domain::{
         command::Command,
         event::Recorded,
@@ -215,12 +214,11 @@ impl Handle {
         }))
     }
 
-    /// A thread waits for others: that lends its slot to those of them that are queued below it.
+    /// A thread waits for others, under an id of its own: that lends its slot to those of them that are queued below it.
     ///
     /// # Errors
     /// [`Failure::Gone`].
-    pub async fn waiting(&self, wait: Wait) -> Result<Waiting, Failure> {
-        let id = clock::new_wait_id();
+    pub async fn waiting(&self, id: WaitId, wait: Wait) -> Result<Waiting, Failure> {
         self.control
             .send(Message::Waiting { id, wait })
             .await

@@ -27,6 +27,7 @@ use self::{
     post::Sending,
 };
 use crate::{
+    clock::Clock,
     domain::{
         ids::Sequence,
         notify::{Attention, Notification},
@@ -67,15 +68,16 @@ impl Default for WebhookLimits {
 pub struct Webhooks {
     limits: WebhookLimits,
     tls: TlsConnector,
+    clock: Clock,
     stopped: CancellationToken,
 }
 
 impl Webhooks {
-    /// Webhooks that trust the public certificate authorities.
+    /// Webhooks that trust the public certificate authorities, and sign with the time of that clock.
     ///
     /// # Errors
     /// If TLS cannot be set up.
-    pub fn new(limits: WebhookLimits) -> Result<Self, rustls::Error> {
+    pub fn new(limits: WebhookLimits, clock: Clock) -> Result<Self, rustls::Error> {
         let roots: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
@@ -84,6 +86,7 @@ impl Webhooks {
         Ok(Self {
             limits,
             tls: TlsConnector::from(Arc::new(config)),
+            clock,
             stopped: CancellationToken::new(),
         })
     }
@@ -210,6 +213,7 @@ impl Receiver {
         let limits = &self.webhooks.limits;
         let sending = Sending {
             tls: &self.webhooks.tls,
+            clock: &self.webhooks.clock,
             allow_private: limits.allow_private,
             within: limits.timeout,
         };

@@ -22,7 +22,7 @@ use super::{
     delivery::{Delivery, Signer},
     target::{NoAddress, Target},
 };
-use crate::clock;
+use crate::clock::Clock;
 
 /// Why a delivery was not accepted this time.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +53,7 @@ pub(super) enum Undelivered {
 /// How a delivery is sent.
 pub(super) struct Sending<'a> {
     pub tls: &'a TlsConnector,
+    pub clock: &'a Clock,
     pub allow_private: bool,
     pub within: Duration,
 }
@@ -75,7 +76,7 @@ impl Sending<'_> {
             .header(USER_AGENT, concat!("troupe/", env!("CARGO_PKG_VERSION")))
             .header(CONNECTION, "close")
             .header("troupe-delivery", &delivery.id)
-            .header("troupe-signature", signer.sign(clock::now(), &delivery.body))
+            .header("troupe-signature", signer.sign(self.clock.now(), &delivery.body))
             .body(Full::new(delivery.body.clone()))?;
         let addresses = target.addresses(self.allow_private).await?;
         // To an address that was looked at, never to the name again: it may lead elsewhere by now.

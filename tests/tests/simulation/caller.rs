@@ -1,0 +1,120 @@
+//! Whoever calls the supervisor as an operator, and asks again until it is answered: with the same request, so with the
+//! same request_id.
+
+use std::{rc::Rc, time::Duration};
+
+use svc_kit::trace_context::{self, TraceParent};
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Request, Response, Status};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, Limits, RestartPolicy, Session};
+use troupe_tests::{
+    client::{self, Supervisor},
+    pair::OPERATOR,
+};
+
+use crate::{
+    dice::Dice,
+    net,
+    stage::{SUPERVISOR, Stage},
+};
+
+/// How long an answer is waited for.
+pub const ANSWER_WITHIN: Duration = Duration::from_millis(600);
+
+/// A caller on a host of its own.
+pub struct Caller {
+    pub dice: Dice,
+    pub stage: Rc<Stage>,
+    pub client: Supervisor,
+    /// The session that all callers of a simulation share; empty until it is open.
+    pub session: Session,
+}
+
+impl Caller {
+    /// A caller who has the session open. All ask for it under one request_id, so they get the same one.
+    pub async fn with_session(name: &'static str, seed: u64, stage: Rc<Stage>) -> Self {
+        let mut caller = Self {
+            dice: Dice::new(seed, name),
+            stage,
+            client: client::supervisor_over(net::channel(SUPERVISOR), Some(OPERATOR)),
+            session: Session::default(),
+        };
+        let request = the_session(seed);
+        let opened = caller
+            .insist(&request, |mut client, request| async move {
+                client.create_session(request).await
+            })
+            .await;
+        caller.session = opened.unwrap().session.unwrap();
+        caller
+    }
+
+    /// Asks until there is an answer, or a refusal by the rules.
+    pub async fn insist<Q: Clone, A, F>(
+        &mut self,
+        question: &Q,
+        ask: impl Fn(Supervisor, Request<Q>) -> F,
+    ) -> Result<A, Status>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        loop {
+            let request = self.request(question.clone());
+            match timeout(ANSWER_WITHIN, ask(self.client.clone(), request)).await {
+                Ok(Ok(answer)) => return Ok(answer.into_inner()),
+                Ok(Err(status)) if is_refusal(&status) => return Err(status),
+                Ok(Err(_)) | Err(_) => sleep(self.dice.millis(20..=100)).await,
+            }
+        }
+    }
+
+    /// A request with a trace that the seed decides, since the log has it too.
+    fn request<Q>(&mut self, question: Q) -> Request<Q> {
+        let mut request = Request::new(question);
+        request.set_timeout(ANSWER_WITHIN);
+        // Zeros alone are no id.
+        let (trace, span) = (self.dice.number() | 1, self.dice.number() | 1);
+        let trace = TraceParent::parse(&format!("00-{trace:032x}-{span:016x}-01")).unwrap();
+        trace_context::inject(request.metadata_mut(), &trace);
+        request
+    }
+}
+
+/// What a simulation's session is like.
+fn the_session(seed: u64) -> CreateSessionRequest {
+    let mut dice = Dice::new(seed, "session");
+    let restart_policy = dice.pick(&[RestartPolicy::Never, RestartPolicy::OnLost]);
+    CreateSessionRequest {
+        request_id: String::from("the session"),
+        cwd: String::from("/project"),
+        limits: Some(Limits {
+            max_threads: Some(dice.pick(&[2, 3, 4])),
+            ..Limits::default()
+        }),
+        restart_policy: restart_policy.into(),
+        ..CreateSessionRequest::default()
+    }
+}
+
+/// Whether an answer is a verdict on the request, which asking again would only repeat. Nothing that a caller of a
+/// simulation asks is malformed, forbidden or about something that does not exist.
+fn is_refusal(status: &Status) -> bool {
+    match status.code() {
+        Code::FailedPrecondition | Code::ResourceExhausted => true,
+        Code::Unavailable
+        | Code::DeadlineExceeded
+        | Code::Cancelled
+        | Code::Aborted
+        | Code::Unknown
+        | Code::Internal => false,
+        Code::Ok
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::DataLoss
+        | Code::Unauthenticated => panic!("no caller deserves {status}"),
+    }
+}

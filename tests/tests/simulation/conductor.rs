@@ -1,0 +1,109 @@
+//! Who brings the session to its end, and has it shown to the checks before and after.
+
+use std::{rc::Rc, time::Duration};
+
+use tokio::time::sleep;
+use troupe_proto::supervisor::v1::{
+    CloseSessionRequest, ConditionKind, GetSessionRequest, ListActiveAgentsRequest, Session, StatusKind, Thread,
+};
+use troupe_tests::tree::{has, kind};
+
+use crate::{
+    caller::Caller,
+    stage::{CLIENTS, CONDUCTOR, Picture, Stage},
+};
+
+/// How long nothing is asked between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Waits until the faults are over, all clients are done and all work has come to its end; then closes the session.
+pub async fn run(seed: u64, stage: Rc<Stage>) -> turmoil::Result {
+    let mut conductor = Conductor(Caller::with_session(CONDUCTOR, seed, Rc::clone(&stage)).await);
+    while !stage.calm.get() || stage.done.get() < CLIENTS.len() {
+        sleep(PAUSE).await;
+    }
+    let quiet = conductor
+        .picture_where(|picture| picture.threads.iter().all(rests))
+        .await;
+    stage.pictures.borrow_mut().push(quiet);
+    conductor.close().await;
+    let closed = conductor.picture_where(|picture| picture.session.closed).await;
+    stage.end.set(Some(closed.session.sequence));
+    stage.pictures.borrow_mut().push(closed);
+    Ok(())
+}
+
+/// Whether nothing is owed to a thread. The root is its client's: it runs for ever.
+fn rests(thread: &Thread) -> bool {
+    let is_root = thread.parent_thread_id.is_empty();
+    let is_at_work = match kind(thread) {
+        StatusKind::Queued | StatusKind::AwaitingApproval | StatusKind::PendingInit | StatusKind::Running => !is_root,
+        StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted | StatusKind::Shutdown => false,
+        StatusKind::Unspecified => panic!("a thread without a status: {thread:?}"),
+    };
+    !is_at_work && !has(thread, ConditionKind::Closing)
+}
+
+struct Conductor(Caller);
+
+impl Conductor {
+    /// The first picture of a moment without events that is as wanted.
+    async fn picture_where(&mut self, is_wanted: impl Fn(&Picture) -> bool) -> Picture {
+        loop {
+            let session = self.session().await;
+            let threads = self.threads().await;
+            let picture = Picture { session, threads };
+            if is_wanted(&picture) && self.session().await == picture.session {
+                return picture;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn session(&mut self) -> Session {
+        let request = GetSessionRequest {
+            session_id: self.0.session.session_id.clone(),
+        };
+        let answer = self
+            .0
+            .insist(&request, |mut client, request| async move {
+                client.get_session(request).await
+            })
+            .await;
+        answer.unwrap().session.unwrap()
+    }
+
+    /// Every thread; a simulation has fewer than a page.
+    async fn threads(&mut self) -> Vec<Thread> {
+        let request = ListActiveAgentsRequest {
+            session_id: self.0.session.session_id.clone(),
+            include_closed: true,
+            include_self: true,
+            ..ListActiveAgentsRequest::default()
+        };
+        let answer = self
+            .0
+            .insist(&request, |mut client, request| async move {
+                client.list_active_agents(request).await
+            })
+            .await;
+        let page = answer.unwrap();
+        assert_eq!(page.next_page_token, "", "a page does not hold them all");
+        page.threads
+    }
+
+    async fn close(&mut self) {
+        let request = CloseSessionRequest {
+            request_id: String::from("the end"),
+            session_id: self.0.session.session_id.clone(),
+            ..CloseSessionRequest::default()
+        };
+        let answer = self
+            .0
+            .insist(&request, |mut client, request| async move {
+                client.close_session(request).await
+            })
+            .await;
+        answer.unwrap();
+    }
+}

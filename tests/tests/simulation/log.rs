@@ -1,0 +1,215 @@
+//! The log that a simulation left, and what it must agree with.
+
+use std::collections::BTreeMap;
+
+use futures::FutureExt as _;
+use supervisor_svc::{
+    domain::{
+        event::{Event, Recorded, ThreadEvent},
+        evolve,
+        ids::{Sequence, SessionId},
+        session::Session,
+    },
+    store::{EventStore as _, MemoryStore, limits::MAX_PAGE},
+    wire::{self, View, decode_record, event_to_pb},
+};
+use troupe_proto::supervisor::v1::StatusKind;
+use troupe_tests::{
+    events::{assert_whole, statuses},
+    tree::kind,
+};
+
+use crate::stage::{Picture, Promise, Stage};
+
+/// The log of the one session of a simulation.
+pub struct Log {
+    session: SessionId,
+    bytes: Vec<Vec<u8>>,
+    records: Vec<Recorded>,
+}
+
+impl Log {
+    /// Reads the log.
+    pub fn of(store: &MemoryStore) -> Self {
+        let sessions = store.sessions(None, MAX_PAGE).now_or_never().unwrap().unwrap();
+        let [session] = sessions[..] else {
+            panic!("one request_id made {} sessions", sessions.len());
+        };
+        let mut log = Self {
+            session,
+            bytes: Vec::new(),
+            records: Vec::new(),
+        };
+        loop {
+            let after = log.records.last().map_or(Sequence::ZERO, |recorded| recorded.sequence);
+            let page = store.read(session, after, MAX_PAGE).now_or_never().unwrap().unwrap();
+            if page.is_empty() {
+                return log;
+            }
+            for stored in page {
+                log.records.push(decode_record(session, &stored.bytes).unwrap());
+                log.bytes.push(stored.bytes.to_vec());
+            }
+        }
+    }
+
+    /// Compares two logs, byte by byte.
+    pub fn assert_same(&self, other: &Self) {
+        let pairs = self.records.iter().zip(&other.records);
+        for (place, (one, two)) in pairs.enumerate() {
+            assert!(
+                self.bytes[place] == other.bytes[place],
+                "the histories part with\n{one:?}\n{two:?}"
+            );
+        }
+        assert_eq!(self.bytes.len(), other.bytes.len(), "one history is longer");
+    }
+
+    /// Checks that the log explains everything that the hosts of its simulation saw, and breaks no rule.
+    pub fn check(&self, stage: &Stage) {
+        self.keeps_the_limits();
+        self.was_seen_once_and_in_order(stage);
+        for picture in stage.pictures.borrow().iter() {
+            self.explains(picture);
+        }
+        self.keeps(&stage.promises.borrow(), &stage.pictures.borrow()[0]);
+        self.has_each_effect_once();
+        let end = self.state_at(u64::MAX);
+        assert!(end.closed, "the session is open");
+        assert_eq!(end.open_count(), 0, "threads are open in a closed session");
+    }
+
+    /// The state after the event of that number.
+    fn state_at(&self, sequence: u64) -> Session {
+        let states = self.states().take_while(|state| state.sequence.get() <= sequence);
+        states.last().expect("the log has a beginning")
+    }
+
+    /// The state after each event.
+    fn states(&self) -> impl Iterator<Item = Session> {
+        let mut session: Option<Session> = None;
+        self.records.iter().map(move |recorded| {
+            match &mut session {
+                Some(session) => evolve::evolve(session, recorded),
+                none => *none = evolve::open(self.session, recorded),
+            }
+            session.clone().expect("the first event opens the session")
+        })
+    }
+
+    fn keeps_the_limits(&self) {
+        for state in self.states() {
+            let (limits, at) = (state.settings.limits, state.sequence);
+            let active = state.holding().len();
+            assert!(active <= limits.max_threads as usize, "{active} are active at {at}");
+            assert!(
+                state.open_count() <= limits.max_open_threads as usize,
+                "too many at {at}"
+            );
+            assert!(state.total() <= limits.max_total_threads as usize, "too many at {at}");
+            for thread in state.in_spawn_order().filter(|thread| thread.status.kind().is_open()) {
+                let id = thread.id;
+                assert!(thread.spawned.depth <= limits.max_depth, "{id} is too deep at {at}");
+                let parent = thread.spawned.parent.and_then(|parent| state.thread(parent));
+                assert!(
+                    parent.is_none_or(|parent| parent.status.kind().is_open()),
+                    "{id} is an orphan at {at}"
+                );
+            }
+        }
+    }
+
+    /// The watcher, through all its streams, saw the log: every event, once, in order, and nothing else. What it saw is a
+    /// row of legal steps that ends with everybody's end.
+    fn was_seen_once_and_in_order(&self, stage: &Stage) {
+        let seen = stage.seen.borrow();
+        assert_whole(&seen);
+        let logged = self.records.iter().map(|recorded| event_to_pb(self.session, recorded));
+        for (seen, logged) in seen.iter().zip(logged) {
+            assert_eq!(*seen, logged, "the watcher saw something else");
+        }
+        assert_eq!(seen.len(), self.records.len(), "the watcher missed the end");
+        for (thread, status) in statuses(&seen) {
+            assert_eq!(status, StatusKind::Shutdown, "{thread} has not ended");
+        }
+    }
+
+    /// What GetSession and ListActiveAgents answered is what the log says.
+    fn explains(&self, picture: &Picture) {
+        let state = self.state_at(picture.session.sequence);
+        assert_eq!(picture.session, wire::thread::session(&state));
+        let threads = state.in_spawn_order();
+        let threads: Vec<_> = threads
+            .map(|thread| wire::thread::thread(&state, thread, View::default()))
+            .collect();
+        assert_eq!(picture.threads, threads);
+    }
+
+    /// What was answered has happened; what was to be closed was down before the session was closed.
+    fn keeps(&self, promises: &[Promise], quiet: &Picture) {
+        for promise in promises {
+            match promise {
+                Promise::Spawned { request_id, thread } => self.did(promise, request_id, thread, |event| {
+                    matches!(event, ThreadEvent::Spawned(_))
+                }),
+                Promise::InputQueued {
+                    request_id,
+                    thread,
+                    number: promised,
+                } => self.did(
+                    promise,
+                    request_id,
+                    thread,
+                    |event| matches!(event, ThreadEvent::InputQueued { number, .. } if number.get() == *promised),
+                ),
+                Promise::Noted { request_id, thread } => self.did(
+                    promise,
+                    request_id,
+                    thread,
+                    |event| matches!(event, ThreadEvent::NoteSet(note) if note == request_id),
+                ),
+                Promise::Closing { thread } => {
+                    let found = quiet.threads.iter().find(|found| found.thread_id == *thread);
+                    let status = found.map(kind);
+                    assert_eq!(status, Some(StatusKind::Shutdown), "{promise:?} was not kept");
+                }
+            }
+        }
+    }
+
+    /// Checks that a request had its effect on that thread.
+    fn did(&self, promise: &Promise, request_id: &str, thread: &str, is_effect: impl Fn(&ThreadEvent) -> bool) {
+        let effects = self.records.iter().filter(|recorded| {
+            let of_request = recorded.circumstances.request_id.as_deref() == Some(request_id);
+            let on_thread = matches!(
+                &recorded.event,
+                Event::Thread(id, event) if id.to_string() == thread && is_effect(event)
+            );
+            of_request && on_thread
+        });
+        assert_eq!(effects.count(), 1, "{promise:?} was not kept, or kept twice");
+    }
+
+    /// However often a request arrived, whether it was answered or not, it did what it does at most once.
+    fn has_each_effect_once(&self) {
+        let mut effects: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for recorded in &self.records {
+            let request_id = recorded.circumstances.request_id.as_deref();
+            let (Some(request_id), Event::Thread(_, event)) = (request_id, &recorded.event) else {
+                continue;
+            };
+            let effect = match event {
+                ThreadEvent::Spawned(_) => "spawned",
+                ThreadEvent::InputQueued { .. } => "queued input",
+                ThreadEvent::NoteSet(_) => "set a note",
+                ThreadEvent::CloseRequested(_) => "closed",
+                // These follow from one of the above, or are many by their nature: an interrupt reaches a whole subtree.
+                _ => continue,
+            };
+            *effects.entry((request_id, effect)).or_default() += 1;
+        }
+        for ((request_id, effect), times) in effects {
+            assert_eq!(times, 1, "\"{request_id}\" {effect} {times} times");
+        }
+    }
+}

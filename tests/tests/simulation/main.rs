@@ -1,0 +1,102 @@
+//! The supervisor in a simulated network: messages are late or lost, links break, machines die and come back, all of it
+//! decided by a seed. When the faults are over, what was promised must have been kept.
+//!
+//! `TROUPE_SIM_SEEDS=5000 cargo test -p troupe-tests --test simulation` looks further than a normal run;
+//! `TROUPE_SIM_SEED=17` looks at one seed alone.
+//!
+//! Simulated are the network (turmoil's TCP), the time (of day, and of every timer), the ids, and the death of a machine,
+//! which loses its memory and tells nobody; the log survives it. What runs is the supervisor with its gRPC stack, from the
+//! accepted connection down to the store. Played are the registry, the runners and their agents, and the clients.
+//!
+//! Not simulated: the disk (`tests/tests/crash.rs` kills a process over one), TLS, the accepting of connections and the
+//! drain, and TCP's own retransmission: a connection that lost a segment stalls until somebody gives it up. What is random
+//! but stands in no log is left as it is: tokens' keys and the log's own id.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod caller;
+mod client;
+mod clock;
+mod conductor;
+mod dice;
+mod faults;
+mod log;
+mod net;
+mod registry;
+mod runner;
+mod stage;
+mod supervisor;
+mod watcher;
+mod world;
+
+use std::{
+    env,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+/// How many seeds a run looks at unless it is told.
+const SEEDS: u64 = 200;
+/// One of so many seeds is simulated twice more, to compare.
+const COMPARED: usize = 10;
+/// How many simulations run at once. Each is confined to one thread.
+const AT_ONCE: usize = 2;
+
+#[test]
+fn what_was_promised_is_kept() {
+    for_each(&seeds(), |seed| {
+        world::simulate(seed);
+    });
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let seeds: Vec<u64> = seeds().into_iter().step_by(COMPARED).collect();
+    for_each(&seeds, |seed| {
+        let (once, again) = (world::simulate(seed), world::simulate(seed));
+        once.assert_same(&again);
+    });
+}
+
+/// The seeds that this run looks at.
+fn seeds() -> Vec<u64> {
+    let number = |name: &str| {
+        let text = env::var(name).ok()?;
+        Some(
+            text.parse::<u64>()
+                .unwrap_or_else(|_| panic!("{name} must be a number, not \"{text}\"")),
+        )
+    };
+    match number("TROUPE_SIM_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("TROUPE_SIM_SEEDS").unwrap_or(SEEDS)).collect(),
+    }
+}
+
+/// Looks at every seed, whatever became of the others, and then fails with all that failed.
+fn for_each(seeds: &[u64], look: impl Fn(u64) + Sync) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut failed = Vec::new();
+        while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| look(*seed))) {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let why = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                let why = why.unwrap_or("it panicked");
+                failed.push(format!("TROUPE_SIM_SEED={seed}: {why}"));
+            }
+        }
+        failed
+    };
+    let failed: Vec<String> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    assert!(
+        failed.is_empty(),
+        "{} of {} seeds failed; `TROUPE_SIM_SEED=N cargo test -p troupe-tests --test simulation` repeats one:\n{}",
+        failed.len(),
+        seeds.len(),
+        failed.join("\n")
+    );
+}

@@ -1,0 +1,88 @@
+//! gRPC over the simulated network.
+
+use std::{
+    io,
+    net::Ipv4Addr,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{Stream, stream};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tonic::transport::{
+    Channel, Endpoint, Uri,
+    server::{Connected, TcpConnectInfo},
+};
+use tower::service_fn;
+use turmoil::net::{TcpListener, TcpStream};
+
+/// Where every service listens, each on its own host.
+const PORT: u16 = 50_052;
+
+/// How long a connection may take to come about.
+const CONNECT_WITHIN: Duration = Duration::from_millis(300);
+
+/// How often the other end of a connection is asked whether it is there, and how long it may take to say so: longer than
+/// the slowest way there and back.
+pub const KEEPALIVE: Duration = Duration::from_millis(250);
+
+/// A channel to a host. It connects when it is first needed, and again when the connection is lost.
+pub fn channel(host: &str) -> Channel {
+    Endpoint::from_shared(format!("http://{host}:{PORT}"))
+        .unwrap()
+        .connect_timeout(CONNECT_WITHIN)
+        .http2_keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE)
+        .keep_alive_while_idle(true)
+        .connect_with_connector_lazy(service_fn(connect))
+}
+
+async fn connect(to: Uri) -> io::Result<TokioIo<TcpStream>> {
+    let address = to.authority().expect("the channel's own").as_str();
+    TcpStream::connect(address).await.map(TokioIo::new)
+}
+
+/// What connects to this host.
+pub async fn accept() -> io::Result<impl Stream<Item = io::Result<Accepted>>> {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
+    Ok(stream::unfold(listener, |listener| async move {
+        let accepted = listener.accept().await.map(|(stream, _)| Accepted(stream));
+        Some((accepted, listener))
+    }))
+}
+
+/// An accepted connection.
+pub struct Accepted(TcpStream);
+
+impl Connected for Accepted {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        TcpConnectInfo {
+            local_addr: self.0.local_addr().ok(),
+            remote_addr: self.0.peer_addr().ok(),
+        }
+    }
+}
+
+impl AsyncRead for Accepted {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Accepted {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

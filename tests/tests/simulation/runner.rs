@@ -1,0 +1,293 @@
+//! A runner whose agents work for a while and say that they are done. It keeps its agents and its reports when a connection
+//! is lost, and loses them with its machine.
+
+use std::{collections::BTreeMap, future, rc::Rc, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, interval, sleep, sleep_until, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use troupe_proto::supervisor::v1::{
+    AttachRequest, AttachResponse, HeldThread, ReportAck, RunnerHeartbeat, RunnerHello, RunnerReport, RunnerWelcome,
+    StartRefusal, StartRefused, StartThread, ThreadStoppedReport, TurnEndedReport, TurnOutcome, TurnStartedReport,
+    attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor, deliver_input::Delivery,
+    runner_report::Kind,
+};
+use troupe_tests::{
+    client::{self, Runners},
+    pair::RUNNER,
+    runner::hello,
+};
+
+use crate::{
+    dice::Dice,
+    net,
+    stage::{SUPERVISOR, Stage},
+};
+
+/// How often the runner says that it is there.
+const HEARTBEAT: Duration = Duration::from_millis(300);
+
+/// How long attaching may take.
+const ATTACH_WITHIN: Duration = Duration::from_millis(800);
+
+/// More messages than are ever unsent.
+const OUTGOING: usize = 1_024;
+
+/// An agent, as the runner holds it.
+struct Attempt {
+    generation: u32,
+    turn: u32,
+    /// When its turn will end; `None` while none runs.
+    ends: Option<Instant>,
+    /// How many reports were made about it.
+    reports: u64,
+    /// Those that the supervisor has not acknowledged.
+    unacknowledged: Vec<RunnerReport>,
+    is_stopped: bool,
+}
+
+/// The runner of one life of its machine.
+struct Runner {
+    id: &'static str,
+    capacity: u32,
+    dice: Dice,
+    stage: Rc<Stage>,
+    held: BTreeMap<String, Attempt>,
+}
+
+/// Attaches again and again.
+pub async fn run(id: &'static str, seed: u64, stage: Rc<Stage>) -> turmoil::Result {
+    let mut dice = Dice::new(seed, id);
+    let mut runner = Runner {
+        id,
+        // None: as many as there are.
+        capacity: dice.pick(&[0, 2]),
+        dice,
+        stage,
+        held: BTreeMap::new(),
+    };
+    let mut client = client::runners_over(net::channel(SUPERVISOR), Some(RUNNER));
+    loop {
+        runner.attach(&mut client).await;
+        let pause = runner.dice.millis(20..=120);
+        sleep(pause).await;
+    }
+}
+
+impl Runner {
+    /// One stream, until it breaks.
+    async fn attach(&mut self, client: &mut Runners) {
+        let (outgoing, stream) = mpsc::channel(OUTGOING);
+        let hello = said(ToSupervisor::Hello(self.hello()));
+        // Before the call: it is answered once hello was read.
+        outgoing.send(hello).await.unwrap();
+        let attached = timeout(ATTACH_WITHIN, client.attach(ReceiverStream::new(stream))).await;
+        let Ok(Ok(answer)) = attached else { return };
+        let mut incoming = answer.into_inner();
+        let mut heartbeat = interval(HEARTBEAT);
+        loop {
+            let next_end = self.held.values().filter_map(|attempt| attempt.ends).min();
+            let news = tokio::select! {
+                biased;
+                heard = incoming.message() => match heard {
+                    Ok(Some(AttachResponse { message: Some(message) })) => self.hear(message),
+                    Ok(_) | Err(_) => return,
+                },
+                () = until(next_end) => self.end_turns(),
+                _ = heartbeat.tick() => vec![ToSupervisor::Heartbeat(RunnerHeartbeat {})],
+            };
+            if !self.stage.calm.get() && self.dice.one_in(60) {
+                return;
+            }
+            for message in news {
+                if outgoing.send(said(message)).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What it still has. An agent that has ended is simply not there any more.
+    fn hello(&mut self) -> RunnerHello {
+        self.held.retain(|_, attempt| !attempt.is_stopped);
+        let threads = self.held.iter().map(|(thread, attempt)| HeldThread {
+            thread_id: thread.clone(),
+            generation: attempt.generation,
+            turn: attempt.turn,
+            report_sequence: attempt.reports,
+        });
+        RunnerHello {
+            capacity: self.capacity,
+            threads: threads.collect(),
+            ..hello(self.id)
+        }
+    }
+
+    /// Takes a message in. Answers what there is to say to it.
+    fn hear(&mut self, message: FromSupervisor) -> Vec<ToSupervisor> {
+        match message {
+            FromSupervisor::Welcome(welcome) => self.welcomed(welcome),
+            FromSupervisor::ReportAck(ack) => {
+                self.acknowledged(&ack);
+                Vec::new()
+            }
+            FromSupervisor::StartThread(start) => self.start(start),
+            FromSupervisor::DeliverInput(input) => match input.delivery {
+                Some(Delivery::Turn(turn)) => self.begin(&input.thread_id, input.generation, turn.turn),
+                Some(Delivery::Running(_)) | None => Vec::new(),
+            },
+            FromSupervisor::Interrupt(interrupt) => match self.attempt(&interrupt.thread_id, interrupt.generation) {
+                Some(attempt) if attempt.turn == interrupt.turn && attempt.ends.is_some() => {
+                    self.end(&interrupt.thread_id, TurnOutcome::Interrupted)
+                }
+                Some(_) | None => Vec::new(),
+            },
+            FromSupervisor::Shutdown(shutdown) => match self.attempt(&shutdown.thread_id, shutdown.generation) {
+                Some(attempt) if !attempt.is_stopped => {
+                    attempt.is_stopped = true;
+                    attempt.ends = None;
+                    let stopped = ThreadStoppedReport {
+                        detail: String::from("exit status 0"),
+                        killed: false,
+                    };
+                    self.report(&shutdown.thread_id, Kind::Stopped(stopped))
+                }
+                Some(_) | None => Vec::new(),
+            },
+            FromSupervisor::ToolDecision(_) | FromSupervisor::GoAway(_) => Vec::new(),
+        }
+    }
+
+    /// Goes on with the attempts that it may go on with, and says again what was not heard.
+    fn welcomed(&mut self, welcome: RunnerWelcome) -> Vec<ToSupervisor> {
+        let mut again = Vec::new();
+        for verdict in welcome.threads {
+            if !verdict.go_on {
+                self.held.remove(&verdict.thread_id);
+            } else if let Some(attempt) = self.held.get_mut(&verdict.thread_id) {
+                let applied = verdict.applied_report_sequence;
+                attempt.unacknowledged.retain(|report| report.report_sequence > applied);
+                again.extend(attempt.unacknowledged.iter().cloned().map(ToSupervisor::Report));
+            }
+        }
+        again
+    }
+
+    fn acknowledged(&mut self, ack: &ReportAck) {
+        let Some(attempt) = self.attempt(&ack.thread_id, ack.generation) else {
+            return;
+        };
+        attempt
+            .unacknowledged
+            .retain(|report| report.report_sequence != ack.report_sequence);
+        if attempt.is_stopped && attempt.unacknowledged.is_empty() {
+            self.held.remove(&ack.thread_id);
+        }
+    }
+
+    fn start(&mut self, start: StartThread) -> Vec<ToSupervisor> {
+        if self.attempt(&start.thread_id, start.generation).is_some() {
+            // It is heard twice where the supervisor cannot know that it was heard.
+            return Vec::new();
+        }
+        if !self.stage.calm.get() && self.dice.one_in(12) {
+            return vec![ToSupervisor::StartRefused(StartRefused {
+                thread_id: start.thread_id,
+                generation: start.generation,
+                refusal: StartRefusal::NoCapacity.into(),
+                message: String::from("the machine is busy"),
+            })];
+        }
+        let attempt = Attempt {
+            generation: start.generation,
+            turn: 0,
+            ends: None,
+            reports: 0,
+            unacknowledged: Vec::new(),
+            is_stopped: false,
+        };
+        // An older attempt is over with this one.
+        self.held.insert(start.thread_id.clone(), attempt);
+        self.begin(&start.thread_id, start.generation, start.turn.unwrap().turn)
+    }
+
+    /// Begins a turn that is not known yet.
+    fn begin(&mut self, thread: &str, generation: u32, turn: u32) -> Vec<ToSupervisor> {
+        let work = self.dice.millis(10..=250);
+        match self.attempt(thread, generation) {
+            Some(attempt) if attempt.turn < turn && !attempt.is_stopped => {
+                attempt.turn = turn;
+                attempt.ends = Some(Instant::now() + work);
+                self.report(thread, Kind::TurnStarted(TurnStartedReport { turn }))
+            }
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    /// Ends the turns whose time has come.
+    fn end_turns(&mut self) -> Vec<ToSupervisor> {
+        let now = Instant::now();
+        let is_over = |attempt: &Attempt| attempt.ends.is_some_and(|ends| ends <= now);
+        let over = self.held.iter().filter(|(_, attempt)| is_over(attempt));
+        let over: Vec<String> = over.map(|(thread, _)| thread.clone()).collect();
+        let mut news = Vec::new();
+        for thread in over {
+            let outcome = if self.dice.one_in(8) {
+                TurnOutcome::Errored
+            } else {
+                TurnOutcome::Completed
+            };
+            news.extend(self.end(&thread, outcome));
+        }
+        news
+    }
+
+    fn end(&mut self, thread: &str, outcome: TurnOutcome) -> Vec<ToSupervisor> {
+        let Some(attempt) = self.held.get_mut(thread) else {
+            return Vec::new();
+        };
+        attempt.ends = None;
+        let ended = TurnEndedReport {
+            turn: attempt.turn,
+            outcome: outcome.into(),
+            message: format!("turn {} of attempt {}", attempt.turn, attempt.generation),
+            ..TurnEndedReport::default()
+        };
+        self.report(thread, Kind::TurnEnded(ended))
+    }
+
+    /// The next report about an attempt, kept until it is acknowledged.
+    fn report(&mut self, thread: &str, kind: Kind) -> Vec<ToSupervisor> {
+        let Some(attempt) = self.held.get_mut(thread) else {
+            return Vec::new();
+        };
+        attempt.reports += 1;
+        let report = RunnerReport {
+            thread_id: thread.to_owned(),
+            generation: attempt.generation,
+            report_sequence: attempt.reports,
+            kind: Some(kind),
+        };
+        attempt.unacknowledged.push(report.clone());
+        vec![ToSupervisor::Report(report)]
+    }
+
+    fn attempt(&mut self, thread: &str, generation: u32) -> Option<&mut Attempt> {
+        self.held
+            .get_mut(thread)
+            .filter(|attempt| attempt.generation == generation)
+    }
+}
+
+fn said(message: ToSupervisor) -> AttachRequest {
+    AttachRequest { message: Some(message) }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => future::pending().await,
+    }
+}

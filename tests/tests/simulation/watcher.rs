@@ -1,0 +1,56 @@
+//! Who follows the session from its beginning to its end, and takes the stream up where it was whenever it breaks.
+
+use std::{rc::Rc, time::Duration};
+
+use tokio::time::{sleep, timeout};
+use troupe_proto::supervisor::v1::{WatchThreadsRequest, watch_threads_response::Message};
+
+use crate::{
+    caller::{ANSWER_WITHIN, Caller},
+    stage::{Stage, WATCHER},
+};
+
+/// How long a stream may be silent: longer than the supervisor leaves one without a bookmark.
+const SILENCE: Duration = Duration::from_millis(900);
+
+/// Watches until the end of the session.
+pub async fn run(seed: u64, stage: Rc<Stage>) -> turmoil::Result {
+    let mut caller = Caller::with_session(WATCHER, seed, Rc::clone(&stage)).await;
+    let mut position = 0;
+    while stage.end.get().is_none_or(|end| position < end) {
+        watch(&mut caller, &mut position).await;
+        let pause = caller.dice.millis(10..=100);
+        sleep(pause).await;
+    }
+    Ok(())
+}
+
+/// Reads one stream until it ends, breaks, or has nothing more to tell.
+async fn watch(caller: &mut Caller, position: &mut u64) {
+    let request = WatchThreadsRequest {
+        session_id: caller.session.session_id.clone(),
+        after_sequence: Some(*position),
+        ..WatchThreadsRequest::default()
+    };
+    let Ok(Ok(answer)) = timeout(ANSWER_WITHIN, caller.client.watch_threads(request)).await else {
+        return;
+    };
+    let mut stream = answer.into_inner();
+    while caller.stage.end.get() != Some(*position) {
+        let Ok(Ok(Some(response))) = timeout(SILENCE, stream.message()).await else {
+            return;
+        };
+        match response.message.unwrap() {
+            Message::Event(event) => {
+                *position = response.sequence;
+                caller.stage.seen.borrow_mut().push(event);
+            }
+            // The stream has passed this point: whatever it did not show is missing for good.
+            Message::Bookmark(_) => *position = response.sequence,
+            Message::Telemetry(_) => {}
+            other @ (Message::Snapshot(_) | Message::Reset(_) | Message::Output(_)) => {
+                panic!("a watch that goes on after a position was sent {other:?}")
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! One simulation: the hosts of a seed, their network, and its faults.
+
+use std::{
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use supervisor_svc::{clock::Clock, store::MemoryStore};
+use turmoil::{Builder, Sim};
+
+use crate::{
+    client,
+    clock::SimulatedTime,
+    conductor,
+    dice::Dice,
+    faults::Faults,
+    log::Log,
+    registry, runner,
+    stage::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SUPERVISOR, Stage, WATCHER},
+    supervisor::{self, Remains},
+    watcher,
+};
+
+/// When every simulation begins, after the Unix epoch.
+const BEGINNING: Duration = Duration::from_secs(1_900_000_000);
+
+/// The time that passes between two looks at the network.
+const TICK: Duration = Duration::from_millis(5);
+
+/// How long a simulation may take, in its own time. What was begun has to have ended by then.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Simulates a seed, checks what came of it, and answers the log.
+pub fn simulate(seed: u64) -> Log {
+    let stage = Rc::new(Stage::default());
+    let store = Arc::new(MemoryStore::new());
+    let keys = tempfile::tempdir().unwrap();
+    let remains = Remains {
+        store: Arc::clone(&store),
+        clock: Clock::new(SimulatedTime::new(seed)),
+        data_dir: keys.path().to_owned(),
+    };
+
+    let mut sim = network(seed);
+    sim.host(SUPERVISOR, move || supervisor::run(remains.clone()));
+    sim.host(REGISTRY, registry::run);
+    for host in RUNNERS {
+        let stage = Rc::clone(&stage);
+        sim.host(host, move || runner::run(host, seed, Rc::clone(&stage)));
+    }
+    for host in CLIENTS {
+        sim.client(host, client::run(host, seed, Rc::clone(&stage)));
+    }
+    sim.client(WATCHER, watcher::run(seed, Rc::clone(&stage)));
+    sim.client(CONDUCTOR, conductor::run(seed, Rc::clone(&stage)));
+
+    let mut faults = Faults::new(seed, Rc::clone(&stage));
+    loop {
+        faults.pass(&mut sim);
+        match sim.step() {
+            Ok(true) => break,
+            Ok(false) => {}
+            Err(error) => panic!("after {:?}: {error}", sim.elapsed()),
+        }
+    }
+    let log = Log::of(&store);
+    log.check(&stage);
+    log
+}
+
+/// The network of a seed: how slow it is, and how often a link breaks by itself.
+fn network<'s>(seed: u64) -> Sim<'s> {
+    let mut dice = Dice::new(seed, "network");
+    let slowest = dice.millis(10..=60);
+    let fail_rate = dice.pick(&[0.0, 0.001, 0.004]);
+    Builder::new()
+        .rng_seed(seed)
+        .epoch(SystemTime::UNIX_EPOCH + BEGINNING)
+        .simulation_duration(LONGEST)
+        .tick_duration(TICK)
+        .min_message_latency(Duration::from_millis(1))
+        .max_message_latency(slowest)
+        .fail_rate(fail_rate)
+        .repair_rate(0.3)
+        // Segments on their way on one connection: more than are ever lost before it is given up.
+        .tcp_capacity(4_096)
+        .enable_random_order()
+        .build()
+}
