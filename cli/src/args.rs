@@ -6,7 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::Styles, builder::stylin
 
 use crate::{
     commands::{
-        agents, close, demo, doctor, lint, ps, resolve, run, sample_agent, send, spawn, store, up, wait, watch,
+        agents, approvals, budget, close, demo, doctor, edges, handoff, lint, mail, notify, ps, resolve, run,
+        sample_agent, send, session, spawn, store, up, wait, watch,
     },
     token::Given,
 };
@@ -145,6 +146,20 @@ pub(crate) enum Command {
     Close(close::Args),
     /// Follow a session or a subtree, event by event
     Watch(watch::Args),
+    /// Follow what a person should look at
+    Notify(notify::Args),
+    /// List what waits for an operator; grant or deny it
+    Approvals(approvals::Args),
+    /// Pause a session, set its mode or budget, close or delete it
+    Session(session::Args),
+    /// Set what an agent and those below it may spend
+    Budget(budget::Args),
+    /// List who may hand over to whom; create or delete an edge
+    Edges(edges::Args),
+    /// Send a message from one agent to another
+    Handoff(handoff::Args),
+    /// List what waits in an agent's mailbox
+    Mail(mail::Args),
     /// Run threads for a supervisor
     Run(run::Args),
     /// Look for what is wrong, and say what to do about it

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
 use tonic::{Code, Status, Streaming};
 use troupe_proto::{
     fault,
@@ -12,12 +11,8 @@ use troupe_proto::{
 use crate::{
     client::Supervisor,
     error::{Error, Result, is_transient},
+    patience::Patience,
 };
-
-/// The pause before the second attempt in a row; it doubles from there.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What the follower tells.
 #[derive(Debug)]
@@ -41,7 +36,7 @@ pub(crate) struct Follow {
     stream: Option<Streaming<WatchThreadsResponse>>,
     /// The position inside a snapshot that is not complete yet: it must not be resumed from.
     in_snapshot: bool,
-    pause: Duration,
+    patience: Patience,
 }
 
 impl Follow {
@@ -52,7 +47,7 @@ impl Follow {
             request,
             stream: None,
             in_snapshot: false,
-            pause: Duration::ZERO,
+            patience: Patience::new(),
         }
     }
 
@@ -63,24 +58,21 @@ impl Follow {
         loop {
             match self.receive().await {
                 Ok(Some(message)) => {
-                    self.pause = Duration::ZERO;
+                    self.patience.reset();
                     self.advance(&message);
                     return Ok(News::Message(Box::new(message)));
                 }
                 // A planned end: on with it, after the shortest pause.
-                Ok(None) => self.reset(),
+                Ok(None) => self.reset(None),
                 Err(status) if status.code() == Code::OutOfRange && self.request.after_sequence.is_some() => {
                     // What lay after our position is compacted, or the log is another one.
                     self.request.after_sequence = None;
                     self.request.log_id.clear();
-                    self.reset();
+                    self.reset(None);
                     return Ok(self.lost(&status));
                 }
                 Err(status) if is_transient(&status) => {
-                    self.reset();
-                    if let Some(asked) = fault::retry_after(&status) {
-                        self.pause = asked.clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                    }
+                    self.reset(fault::retry_after(&status));
                     return Ok(self.lost(&status));
                 }
                 Err(status) => return Err(Error::from(status)),
@@ -90,7 +82,7 @@ impl Follow {
 
     async fn receive(&mut self) -> std::result::Result<Option<WatchThreadsResponse>, Status> {
         if self.stream.is_none() {
-            sleep(self.pause).await;
+            self.patience.wait().await;
             let answer = self.supervisor.watch_threads(self.request.clone()).await?;
             self.stream = Some(answer.into_inner());
         }
@@ -100,9 +92,9 @@ impl Follow {
         }
     }
 
-    fn reset(&mut self) {
+    fn reset(&mut self, asked: Option<Duration>) {
         self.stream = None;
-        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.patience.grow(asked);
         if self.in_snapshot {
             self.request.after_sequence = None;
             self.in_snapshot = false;

@@ -1,7 +1,13 @@
-//! What to do about an error, in one place: one sentence a reason.
+//! What to do about an error or a thread that does not get on, in one place: one sentence each.
 
 use tonic::Code;
-use troupe_proto::reason::Reason;
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{ConditionKind, StatusKind},
+};
+
+/// What to do about a session in which nothing starts.
+pub(crate) const PAUSED: &str = "an operator paused the session; `troupe session resume SESSION` lets it go on";
 
 /// What to do about a reason of ours; `None` where the message says it already.
 pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
@@ -24,7 +30,7 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::ThreadLimit => "wait for a slot with `--queue`, or free one: `troupe ps`, then `troupe close ID`",
         Reason::OpenLimit | Reason::LimitExceeded => "close what is no longer needed: `troupe ps`, `troupe close ID`",
-        Reason::BudgetExhausted => "an operator or a thread above it can raise the budget: UpdateThreadBudget",
+        Reason::BudgetExhausted => "an operator or a thread above it can raise it: `troupe budget ID --tokens NUMBER`",
         Reason::ToolDenied | Reason::SpawnNotAllowed => {
             "the role's allow_list, deny_list or spawn_list decides: `troupe agents show TYPE`"
         }
@@ -35,7 +41,7 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::ThreadClosing => "wait until it is down: `troupe watch`",
         Reason::ThreadClosed => "spawn a new thread",
-        Reason::SessionPaused => "an operator paused the session; nothing new starts in it until it goes on",
+        Reason::SessionPaused => PAUSED,
         Reason::SessionClosed => "open a new session: `troupe spawn TYPE -m MESSAGE`",
         Reason::RequestIdReused => "use a new request id for a different request",
         Reason::AliasInUse => "choose another `--alias`; they are unique in a session, whatever their case",
@@ -47,7 +53,6 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         Reason::CorruptRecord => "stored data is damaged; restore the data directory from a backup",
         Reason::UpgradeRequired => "the data was written by a newer release; run that one",
         Reason::PolicyNotEnforceable => "attach a runner that can hold the role to its policy: `troupe run --help`",
-        Reason::NotBuilt => "this release does not have it yet",
         Reason::Internal => "the log of the service has the details",
         Reason::InvalidArgument
         | Reason::InvalidInput
@@ -59,6 +64,40 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         | Reason::IllegalTransition
         | Reason::DeadlineExceeded => return None,
     })
+}
+
+/// What to do about a thread with that status; `None` where it goes on by itself.
+pub(crate) const fn for_status(kind: StatusKind) -> Option<&'static str> {
+    match kind {
+        StatusKind::AwaitingApproval => Some("`troupe approvals` shows what would be spawned, and decides it"),
+        StatusKind::Unspecified
+        | StatusKind::Queued
+        | StatusKind::PendingInit
+        | StatusKind::Running
+        | StatusKind::Completed
+        | StatusKind::Errored
+        | StatusKind::Interrupted
+        | StatusKind::Shutdown => None,
+    }
+}
+
+/// What to do about a condition; `None` where it ends by itself.
+pub(crate) const fn for_condition(kind: ConditionKind) -> Option<&'static str> {
+    match kind {
+        ConditionKind::Stalled => {
+            Some("`troupe watch ID --with-output` shows what it does; `troupe send ID --interrupt -m TEXT` ends it")
+        }
+        ConditionKind::Unreachable => Some("its runner is away; when its lease is over, the restart policy decides"),
+        ConditionKind::NoRunner => {
+            Some("no attached runner fits; `troupe run` attaches one, with the labels that the session asks for")
+        }
+        ConditionKind::AwaitingToolApproval => Some("`troupe approvals` shows the call that waits, and decides it"),
+        ConditionKind::BudgetExhausted => {
+            Some("`troupe budget ID --tokens NUMBER` gives it more; then `troupe send ID -m TEXT`")
+        }
+        ConditionKind::PolicyGap => Some("its runner cannot hold it to all of its policy; `troupe watch` says to what"),
+        ConditionKind::Unspecified | ConditionKind::Closing => None,
+    }
 }
 
 /// What to do about an error that no service of Troupe made.

@@ -3,7 +3,10 @@
 //! The first characters of a UUIDv7 are the time and the same for neighbours, so tables show the last eight, and those
 //! are what one types back.
 
-use troupe_proto::{reason::Reason, supervisor::v1::Session};
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{Approval, Edge, GetThreadRequest, Session},
+};
 use uuid::Uuid;
 
 use crate::{
@@ -36,14 +39,56 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// One without an alias.
+    fn plain(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            alias: String::new(),
+        }
+    }
+
     fn is_meant_by(&self, text: &str) -> bool {
         let by_alias = !self.alias.is_empty() && self.alias.eq_ignore_ascii_case(text);
         by_alias || (text.len() >= FEWEST && self.id.ends_with(&text.to_ascii_lowercase()))
     }
 }
 
+/// What an id is looked for of.
+#[derive(Clone, Copy)]
+enum Thing {
+    Session,
+    Thread,
+    SessionOrThread,
+    Approval,
+    Edge,
+}
+
+impl Thing {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Thread => "thread",
+            Self::SessionOrThread => "session or thread",
+            Self::Approval => "approval",
+            Self::Edge => "edge",
+        }
+    }
+
+    /// Where to look for the right one.
+    const fn hint(self) -> &'static str {
+        match self {
+            Self::Session | Self::Thread | Self::SessionOrThread => {
+                "`troupe ps --closed` lists every session and thread"
+            }
+            Self::Approval => "`troupe approvals --all` lists those of every open session",
+            Self::Edge => "`troupe edges` lists those of every open session",
+        }
+    }
+}
+
 /// The one candidate that a text means.
-fn pick(what: &str, text: &str, candidates: Vec<Candidate>) -> Result<String> {
+fn pick(thing: Thing, text: &str, candidates: Vec<Candidate>) -> Result<String> {
+    let what = thing.name();
     let mut meant = candidates.into_iter().filter(|candidate| candidate.is_meant_by(text));
     match (meant.next(), meant.next()) {
         (Some(only), None) => Ok(only.id),
@@ -52,8 +97,7 @@ fn pick(what: &str, text: &str, candidates: Vec<Candidate>) -> Result<String> {
             one.id, other.id
         ))
         .hint("type more of it")),
-        (None, _) => Err(Error::failure(format!("no {what} is named {text:?}"))
-            .hint("`troupe ps --closed` lists every session and thread")),
+        (None, _) => Err(Error::failure(format!("no {what} is named {text:?}")).hint(thing.hint())),
     }
 }
 
@@ -62,11 +106,8 @@ pub(crate) async fn session(supervisor: &mut Supervisor, text: &str) -> Result<S
     if is_whole(text) {
         return Ok(text.to_ascii_lowercase());
     }
-    pick(
-        "session",
-        text,
-        session_candidates(&visible_sessions(supervisor).await?),
-    )
+    let sessions = visible_sessions(supervisor, true).await?;
+    pick(Thing::Session, text, session_candidates(&sessions))
 }
 
 /// The id of the thread that a text names, looked for in one session or in all.
@@ -76,13 +117,81 @@ pub(crate) async fn thread(supervisor: &mut Supervisor, text: &str, session: Opt
     }
     let sessions = match session {
         Some(session) => vec![session.to_owned()],
-        None => visible_sessions(supervisor)
-            .await?
-            .into_iter()
-            .map(|session| session.session_id)
-            .collect(),
+        None => ids_of(visible_sessions(supervisor, true).await?),
     };
-    pick("thread", text, thread_candidates(supervisor, &sessions).await?)
+    pick(Thing::Thread, text, thread_candidates(supervisor, &sessions).await?)
+}
+
+/// Two threads of one session.
+#[derive(Clone, Debug)]
+pub(crate) struct Ends {
+    /// Their session.
+    pub(crate) session: String,
+    /// The sender.
+    pub(crate) from: String,
+    /// The receiver.
+    pub(crate) to: String,
+}
+
+/// The threads that two texts name, the second one looked for in the session of the first.
+pub(crate) async fn ends(supervisor: &mut Supervisor, from: &str, to: &str) -> Result<Ends> {
+    let from = thread(supervisor, from, None).await?;
+    let sender = GetThreadRequest {
+        thread_id: from.clone(),
+        ..GetThreadRequest::default()
+    };
+    let sender = supervisor.get_thread(sender).await?.into_inner().thread;
+    let session = sender.map(|thread| thread.session_id).unwrap_or_default();
+    let to = thread(supervisor, to, Some(&session)).await?;
+    Ok(Ends { session, from, to })
+}
+
+/// The approval that a text names, decided or not, looked for in one session or in every open one.
+pub(crate) async fn approval(supervisor: &mut Supervisor, text: &str, session: Option<&str>) -> Result<Approval> {
+    let mut approvals = Vec::new();
+    for session in open_sessions(supervisor, session).await? {
+        approvals.extend(listing::approvals(supervisor, &session, true).await?);
+    }
+    let named = approvals.iter().map(|approval| Candidate::plain(&approval.approval_id));
+    let id = pick(Thing::Approval, text, named.collect())?;
+    let found = approvals.into_iter().find(|approval| approval.approval_id == id);
+    found.ok_or_else(|| Error::failure(format!("approval {id} is gone")))
+}
+
+/// The edge that a text names, with its session, looked for in one session or in every open one.
+pub(crate) async fn edge(supervisor: &mut Supervisor, text: &str, session: Option<&str>) -> Result<(String, Edge)> {
+    let mut edges = Vec::new();
+    for session in open_sessions(supervisor, session).await? {
+        let found = listing::edges(supervisor, &session, None).await?;
+        edges.extend(found.into_iter().map(|edge| (session.clone(), edge)));
+    }
+    let named = edges.iter().map(|(_, edge)| Candidate::plain(&edge.edge_id));
+    let id = pick(Thing::Edge, text, named.collect())?;
+    let found = edges.into_iter().find(|(_, edge)| edge.edge_id == id);
+    found.ok_or_else(|| Error::failure(format!("edge {id} is gone")))
+}
+
+/// The session that a text names; without one every open session, to a thread its own (by its empty id).
+pub(crate) async fn open_sessions(supervisor: &mut Supervisor, named: Option<&str>) -> Result<Vec<String>> {
+    match named {
+        Some(text) => Ok(vec![session(supervisor, text).await?]),
+        None => Ok(ids_of(visible_sessions(supervisor, false).await?)),
+    }
+}
+
+/// The session that a text names; without one the newest open session.
+pub(crate) async fn session_or_newest(supervisor: &mut Supervisor, named: Option<&str>) -> Result<String> {
+    match named {
+        Some(text) => session(supervisor, text).await,
+        None => {
+            let sessions = listing::sessions(supervisor, false).await?;
+            let newest = sessions.into_iter().next().ok_or_else(|| {
+                Error::failure("there is no open session")
+                    .hint("`troupe spawn TYPE -m MESSAGE` opens one; `troupe ps --closed` lists old ones")
+            })?;
+            Ok(newest.session_id)
+        }
+    }
 }
 
 /// What a watch can follow.
@@ -96,7 +205,7 @@ pub(crate) enum Target {
 
 /// The session or the thread that a text names.
 pub(crate) async fn target(supervisor: &mut Supervisor, text: &str) -> Result<Target> {
-    let sessions = visible_sessions(supervisor).await?;
+    let sessions = visible_sessions(supervisor, true).await?;
     let lower = text.to_ascii_lowercase();
     if is_whole(text) {
         let is_session = sessions.iter().any(|session| session.session_id == lower);
@@ -106,29 +215,28 @@ pub(crate) async fn target(supervisor: &mut Supervisor, text: &str) -> Result<Ta
             Target::Thread(lower)
         });
     }
-    if let Ok(session) = pick("session", text, session_candidates(&sessions)) {
+    if let Ok(session) = pick(Thing::Session, text, session_candidates(&sessions)) {
         return Ok(Target::Session(session));
     }
-    let ids: Vec<String> = sessions.into_iter().map(|session| session.session_id).collect();
-    pick("session or thread", text, thread_candidates(supervisor, &ids).await?).map(Target::Thread)
+    let candidates = thread_candidates(supervisor, &ids_of(sessions)).await?;
+    pick(Thing::SessionOrThread, text, candidates).map(Target::Thread)
 }
 
-/// Every session, closed ones too. To a thread, which may not list them, its own (by its empty id).
-async fn visible_sessions(supervisor: &mut Supervisor) -> Result<Vec<Session>> {
-    match listing::sessions(supervisor, true).await {
+/// Every session, closed ones too if they are wanted. To a thread, which may not list them, its own (by its empty id).
+async fn visible_sessions(supervisor: &mut Supervisor, include_closed: bool) -> Result<Vec<Session>> {
+    match listing::sessions(supervisor, include_closed).await {
         Err(error) if error.reason() == Some(Reason::NotPermitted.as_str()) => Ok(vec![Session::default()]),
         sessions => sessions,
     }
 }
 
+fn ids_of(sessions: Vec<Session>) -> Vec<String> {
+    sessions.into_iter().map(|session| session.session_id).collect()
+}
+
 fn session_candidates(sessions: &[Session]) -> Vec<Candidate> {
     let named = sessions.iter().filter(|session| !session.session_id.is_empty());
-    named
-        .map(|session| Candidate {
-            id: session.session_id.clone(),
-            alias: String::new(),
-        })
-        .collect()
+    named.map(|session| Candidate::plain(&session.session_id)).collect()
 }
 
 async fn thread_candidates(supervisor: &mut Supervisor, sessions: &[String]) -> Result<Vec<Candidate>> {
@@ -165,22 +273,29 @@ mod tests {
     fn the_end_of_an_id_is_enough() {
         let id = "01939c5a-0000-7000-8000-00000000aa01";
         assert_eq!(short(id), "0000aa01");
-        assert_eq!(pick("thread", short(id), candidates()).unwrap(), id);
-        assert_eq!(pick("thread", "00AA01", candidates()).unwrap(), id);
-        assert_eq!(pick("thread", "Scout", candidates()).unwrap(), id);
+        assert_eq!(pick(Thing::Thread, short(id), candidates()).unwrap(), id);
+        assert_eq!(pick(Thing::Thread, "00AA01", candidates()).unwrap(), id);
+        assert_eq!(pick(Thing::Thread, "Scout", candidates()).unwrap(), id);
     }
 
     #[test]
     fn too_little_and_too_much_are_refused() {
-        assert!(pick("thread", "ff", candidates()).is_err(), "too short");
+        assert!(pick(Thing::Thread, "ff", candidates()).is_err(), "too short");
         assert!(
-            pick("thread", "beef", candidates())
+            pick(Thing::Thread, "beef", candidates())
                 .unwrap_err()
                 .message()
                 .contains("no thread")
         );
+        let error = pick(Thing::Approval, "beef", candidates()).unwrap_err();
+        assert!(error.remedy().unwrap().contains("troupe approvals"), "{error:?}");
         let two = vec![candidates().remove(0), candidates().remove(0)];
-        assert!(pick("thread", "aa01", two).unwrap_err().message().contains("ambiguous"));
+        assert!(
+            pick(Thing::Thread, "aa01", two)
+                .unwrap_err()
+                .message()
+                .contains("ambiguous")
+        );
     }
 
     #[test]

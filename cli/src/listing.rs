@@ -1,17 +1,33 @@
 //! Whole lists: every page of what the supervisor knows.
 
-use troupe_proto::supervisor::v1::{ListActiveAgentsRequest, ListScope, ListSessionsRequest, Session, Thread};
+use troupe_proto::supervisor::v1::{
+    Approval, Edge, ListActiveAgentsRequest, ListApprovalsRequest, ListEdgesRequest, ListMailboxRequest, ListScope,
+    ListSessionsRequest, Mail, Session, Thread,
+};
 
 use crate::{client::Supervisor, error::Result};
 
 /// The largest page that the supervisor gives.
 const PAGE: i32 = 1000;
 
-/// The sessions, newest first.
-pub(crate) async fn sessions(supervisor: &mut Supervisor, include_closed: bool) -> Result<Vec<Session>> {
+/// What a list has, page after page. `fetch` is given a page's token and answers the page and the next one's token,
+/// which is empty after the last.
+async fn every_page<T>(mut fetch: impl AsyncFnMut(String) -> Result<(Vec<T>, String)>) -> Result<Vec<T>> {
     let mut all = Vec::new();
     let mut page_token = String::new();
     loop {
+        let (page, next) = fetch(page_token).await?;
+        all.extend(page);
+        if next.is_empty() {
+            return Ok(all);
+        }
+        page_token = next;
+    }
+}
+
+/// The sessions, newest first.
+pub(crate) async fn sessions(supervisor: &mut Supervisor, include_closed: bool) -> Result<Vec<Session>> {
+    every_page(async |page_token: String| -> Result<(Vec<Session>, String)> {
         let request = ListSessionsRequest {
             page_size: PAGE,
             page_token,
@@ -19,19 +35,14 @@ pub(crate) async fn sessions(supervisor: &mut Supervisor, include_closed: bool) 
             ..ListSessionsRequest::default()
         };
         let page = supervisor.list_sessions(request).await?.into_inner();
-        all.extend(page.sessions);
-        if page.next_page_token.is_empty() {
-            return Ok(all);
-        }
-        page_token = page.next_page_token;
-    }
+        Ok((page.sessions, page.next_page_token))
+    })
+    .await
 }
 
 /// The threads of a session in spawn order, the root first. An empty session means that of the caller's own thread.
 pub(crate) async fn threads(supervisor: &mut Supervisor, session: &str, include_closed: bool) -> Result<Vec<Thread>> {
-    let mut all = Vec::new();
-    let mut page_token = String::new();
-    loop {
+    every_page(async |page_token: String| -> Result<(Vec<Thread>, String)> {
         let request = ListActiveAgentsRequest {
             session_id: session.to_owned(),
             scope: ListScope::All.into(),
@@ -43,10 +54,58 @@ pub(crate) async fn threads(supervisor: &mut Supervisor, session: &str, include_
             ..ListActiveAgentsRequest::default()
         };
         let page = supervisor.list_active_agents(request).await?.into_inner();
-        all.extend(page.threads);
-        if page.next_page_token.is_empty() {
-            return Ok(all);
-        }
-        page_token = page.next_page_token;
-    }
+        Ok((page.threads, page.next_page_token))
+    })
+    .await
+}
+
+/// The approvals of a session, oldest first. An empty session means that of the caller's own thread.
+pub(crate) async fn approvals(
+    supervisor: &mut Supervisor,
+    session: &str,
+    include_resolved: bool,
+) -> Result<Vec<Approval>> {
+    every_page(async |page_token: String| -> Result<(Vec<Approval>, String)> {
+        let request = ListApprovalsRequest {
+            session_id: session.to_owned(),
+            include_resolved,
+            page_size: PAGE,
+            page_token,
+        };
+        let page = supervisor.list_approvals(request).await?.into_inner();
+        Ok((page.approvals, page.next_page_token))
+    })
+    .await
+}
+
+/// The edges of a session, or those that end in a thread of it; oldest first. An empty session means that of the
+/// caller's own thread.
+pub(crate) async fn edges(supervisor: &mut Supervisor, session: &str, thread: Option<&str>) -> Result<Vec<Edge>> {
+    every_page(async |page_token: String| -> Result<(Vec<Edge>, String)> {
+        let request = ListEdgesRequest {
+            session_id: session.to_owned(),
+            thread_id: thread.unwrap_or_default().to_owned(),
+            page_size: PAGE,
+            page_token,
+        };
+        let page = supervisor.list_edges(request).await?.into_inner();
+        Ok((page.edges, page.next_page_token))
+    })
+    .await
+}
+
+/// A thread's mail, oldest first.
+pub(crate) async fn mail(supervisor: &mut Supervisor, thread: &str, include_acknowledged: bool) -> Result<Vec<Mail>> {
+    every_page(async |page_token: String| -> Result<(Vec<Mail>, String)> {
+        let request = ListMailboxRequest {
+            thread_id: thread.to_owned(),
+            include_acknowledged,
+            page_size: PAGE,
+            page_token,
+            ..ListMailboxRequest::default()
+        };
+        let page = supervisor.list_mailbox(request).await?.into_inner();
+        Ok((page.mail, page.next_page_token))
+    })
+    .await
 }

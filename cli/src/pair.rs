@@ -5,6 +5,7 @@ use std::{
     env,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use svc_kit::{
@@ -52,6 +53,10 @@ pub(crate) struct PairOptions {
     pub(crate) templates: registry_svc::TemplateOptions,
     /// Defaults and maxima for sessions.
     pub(crate) limits: supervisor_svc::domain::settings::Limits,
+    /// When threads of new sessions count as stalled.
+    pub(crate) stall: supervisor_svc::domain::settings::StallRule,
+    /// How many bytes of content a session may hold.
+    pub(crate) session_content_bytes: u64,
     /// Whether webhooks may lead to private, loopback and link-local addresses.
     pub(crate) webhook_allow_private: bool,
     /// Whether the user's templates are seeded.
@@ -279,6 +284,8 @@ async fn serve_supervisor(
     let mut config = supervisor_svc::Config::new(options.data_dir.clone(), listen::url_of(registry));
     config.registry_token = Some(secrets.service.clone());
     config.limits = options.limits;
+    config.stall = options.stall;
+    config.session_content_bytes = options.session_content_bytes;
     config.webhooks.allow_private = options.webhook_allow_private;
     let supervisor = supervisor_svc::Supervisor::open(config).await.map_err(failure)?;
     let serving = supervisor.serve(
@@ -299,6 +306,8 @@ fn runner_config(supervisor: SocketAddr, data_dir: &Path, secrets: &Secrets) -> 
         data_dir.join("scratch"),
     );
     config.token = Some(secrets.runner.expose().to_owned());
+    // The supervisor ends first: by then there is nobody to tell how a turn went.
+    config.timing.drain_limit = Duration::ZERO;
     Ok(config)
 }
 

@@ -1,10 +1,11 @@
 //! Events as sentences: one line each, for `watch` and the demo.
 
 use anstyle::Style;
-use troupe_proto::supervisor::v1::{Event, StatusKind, TurnOutcome, event::Kind};
+use troupe_proto::supervisor::v1::{Event, SessionUpdated, StatusKind, TurnOutcome, event::Kind};
 
 use crate::{
     ids, names,
+    options::budget_in_words,
     threads::Picture,
     time,
     ui::{self, Line, style},
@@ -39,10 +40,7 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
             let cwd = opened.session.as_ref().map(|session| session.cwd.clone());
             (style::PLAIN, "opened", cwd.unwrap_or_default())
         }
-        Kind::SessionUpdated(updated) => {
-            let paused = updated.paused.map(|paused| if paused { "paused" } else { "goes on" });
-            (style::PLAIN, "updated", paused.unwrap_or_default().to_owned())
-        }
+        Kind::SessionUpdated(updated) => (style::PLAIN, "updated", changes(updated)),
         Kind::SessionClosed(_) => (style::DIM, "closed", String::new()),
         Kind::ThreadSpawned(spawned) => {
             let status = names::status_kind(spawned.first_status());
@@ -103,7 +101,7 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
                 .map_or(0, |usage| usage.input_tokens + usage.output_tokens);
             (style::DIM, "usage", format!("{tokens} tokens"))
         }
-        Kind::BudgetUpdated(_) => (style::PLAIN, "budget changed", String::new()),
+        Kind::BudgetUpdated(updated) => (style::PLAIN, "budget", budget_in_words(updated.budget.as_ref())),
         Kind::ArtifactRecorded(artifact) => (style::PLAIN, "artifact", format!("{} {}", artifact.kind, artifact.name)),
         Kind::ToolDenied(denied) => {
             let times = if denied.count > 1 {
@@ -149,7 +147,12 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
             (style::PLAIN, "handoff", to.unwrap_or_default())
         }
         Kind::MailAcknowledged(mail) => (style::DIM, "mail read", format!("up to #{}", mail.up_to_sequence)),
-        Kind::ApprovalRequested(requested) => (style::WARN, "waits for approval", requested.subject.clone()),
+        Kind::ApprovalRequested(requested) => {
+            // The first line says what; `troupe approvals` shows the rest.
+            let subject = requested.subject.lines().next().unwrap_or_default();
+            let detail = format!("{} {subject}", ids::short(&requested.approval_id));
+            (style::WARN, "waits for approval", detail)
+        }
         Kind::ApprovalResolved(resolved) => {
             let decision = names::approval_decision(resolved.decision());
             (
@@ -161,10 +164,31 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
     }
 }
 
+/// What of a session's settings changed.
+fn changes(updated: &SessionUpdated) -> String {
+    let changes = [
+        updated
+            .paused
+            .map(|paused| String::from(if paused { "paused" } else { "goes on" })),
+        updated.mode.map(|_| names::mode(updated.mode()).to_owned()),
+        updated
+            .orchestration
+            .map(|_| names::orchestration(updated.orchestration()).to_owned()),
+        updated
+            .budget
+            .as_ref()
+            .map(|budget| format!("budget {}", budget_in_words(Some(budget)))),
+        updated.limits.as_ref().map(|_| "limits".to_owned()),
+        updated.replace_webhooks.then(|| "webhooks".to_owned()),
+    ];
+    changes.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
-    use troupe_proto::supervisor::v1::{
-        ThreadSpawned, ToolDenied, WatchThreadsResponse, watch_threads_response::Message,
+    use troupe_proto::{
+        common::v1::Mode,
+        supervisor::v1::{ThreadSpawned, ToolDenied, WatchThreadsResponse, watch_threads_response::Message},
     };
 
     use super::*;
@@ -204,6 +228,15 @@ mod tests {
             ui::plain(&line(&spawned, &picture).render(120)),
             "12:03:44   #3  0000aa01  explorer: fast  spawned  depth 2, PENDING_INIT by 0000bb02"
         );
+        let updated = event(
+            5,
+            Kind::SessionUpdated(SessionUpdated {
+                paused: Some(false),
+                mode: Some(Mode::Planning.into()),
+                ..SessionUpdated::default()
+            }),
+        );
+        assert!(ui::plain(&line(&updated, &picture).render(120)).ends_with("updated  goes on, PLANNING"));
         let denied = event(
             4,
             Kind::ToolDenied(ToolDenied {

@@ -23,6 +23,15 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     span.ok_or_else(expected)
 }
 
+/// A span that is longer than none.
+pub(crate) fn parse_some_duration(text: &str) -> Result<Duration, String> {
+    let span = parse_duration(text)?;
+    if span.is_zero() {
+        return Err("expected a span of time greater than zero".to_owned());
+    }
+    Ok(span)
+}
+
 /// A span for the wire; the longest that it can carry if it is longer.
 pub(crate) fn to_proto(span: Duration) -> prost_types::Duration {
     prost_types::Duration {
@@ -31,12 +40,24 @@ pub(crate) fn to_proto(span: Duration) -> prost_types::Duration {
     }
 }
 
-/// How long ago something was, in its two largest units at most: `5s`, `3m`, `2h`, `4d`.
+/// How long ago something was, in its largest unit: `5s`, `3m`, `2h`, `4d`.
 pub(crate) fn age(since: Option<&Timestamp>, now: SystemTime) -> String {
     let Some(then) = since.and_then(|since| SystemTime::try_from(*since).ok()) else {
         return String::new();
     };
-    let seconds = now.duration_since(then).unwrap_or_default().as_secs();
+    in_one_unit(now.duration_since(then).unwrap_or_default())
+}
+
+/// How long it is until something, likewise; `0s` if that time is past.
+pub(crate) fn left(until: Option<&Timestamp>, now: SystemTime) -> String {
+    let Some(then) = until.and_then(|until| SystemTime::try_from(*until).ok()) else {
+        return String::new();
+    };
+    in_one_unit(then.duration_since(now).unwrap_or_default())
+}
+
+fn in_one_unit(span: Duration) -> String {
+    let seconds = span.as_secs();
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3600 => format!("{}m", seconds / 60),
@@ -98,6 +119,21 @@ mod tests {
             assert_eq!(age(at(seconds).as_ref(), now), expected);
         }
         assert_eq!(age(None, now), "");
+    }
+
+    #[test]
+    fn what_is_left_never_goes_below_nothing() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
+        assert_eq!(left(at(1_599).as_ref(), now), "9m");
+        assert_eq!(left(at(999).as_ref(), now), "0s");
+        assert_eq!(left(None, now), "");
+    }
+
+    #[test]
+    fn some_spans_are_none() {
+        assert!(parse_some_duration("1ms").is_ok());
+        assert!(parse_some_duration("0").is_err() && parse_some_duration("soon").is_err());
     }
 
     #[test]

@@ -119,8 +119,6 @@ reasons! {
     PolicyNotEnforceable = "POLICY_NOT_ENFORCEABLE",
     /// The deadline of the call passed before the work was done.
     DeadlineExceeded = "DEADLINE_EXCEEDED",
-    /// This release does not build the method yet.
-    NotBuilt = "NOT_BUILT",
     /// A defect of the service; the log has the details.
     Internal = "INTERNAL",
 }

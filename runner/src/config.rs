@@ -129,6 +129,8 @@ pub struct Timing {
     pub stop_grace: Duration,
     /// How long a command may take that an agent has the runner run. Default 10 min.
     pub command_limit: Duration,
+    /// How long turns that are under way may go on when the runner is to end; then they are stopped. Default 10 s.
+    pub drain_limit: Duration,
 }
 
 impl Default for Timing {
@@ -137,6 +139,7 @@ impl Default for Timing {
             interrupt_grace: Duration::from_secs(2),
             stop_grace: Duration::from_secs(5),
             command_limit: Duration::from_secs(10 * 60),
+            drain_limit: Duration::from_secs(10),
         }
     }
 }

@@ -38,8 +38,9 @@ mod workspace;
 pub use config::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, Timing};
 use tokio_util::sync::CancellationToken;
 
-/// Attaches to the supervisor and executes threads until `shutdown` is cancelled; then stops every program it started
-/// and returns. A supervisor that goes away is waited for; one that will never have this runner is an error.
+/// Attaches to the supervisor and executes threads until `shutdown` is cancelled; then takes no more, lets turns that
+/// are under way end (see [`Timing::drain_limit`]), stops every program it started and returns. A supervisor that goes
+/// away is waited for; one that will never have this runner is an error.
 ///
 /// # Errors
 ///

@@ -1,11 +1,11 @@
 //! The runner's one loop: attach, serve the stream until it is lost, attach again. Threads are heard all the time,
-//! attached or not.
+//! attached or not. When the runner is to end it goes on like this while it drains.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, pin::pin, time::Duration};
 
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -28,6 +28,9 @@ pub(crate) struct Runner {
     supervisor: Supervisor,
     stage: Stage,
     news: mpsc::Receiver<(Attempt, News)>,
+    /// Whether the supervisor ever took it in: then what it says now is not its last word.
+    was_attached: bool,
+    drain_limit: Duration,
 }
 
 /// Why a stream is served no longer.
@@ -41,39 +44,46 @@ impl Runner {
         config.check()?;
         let supervisor = Supervisor::new(&config)?;
         let (tell, news) = mpsc::channel(NEWS);
+        let drain_limit = config.timing.drain_limit;
         let stage = Stage::new(config, supervisor.channel_for_tools(), tell);
         Ok(Self {
             supervisor,
             stage,
             news,
+            was_attached: false,
+            drain_limit,
         })
     }
 
     pub(crate) async fn run(mut self, shutdown: &CancellationToken) -> Result<(), RunnerError> {
-        let (link, outcome) = self.attach_until(shutdown).await;
+        let (link, outcome) = self.attach_until(None, shutdown.cancelled()).await;
+        let link = self.drain(link).await;
         self.wind_down(link).await;
         outcome
     }
 
-    /// Keeps the runner attached. Answers the stream that was open when `shutdown` came.
-    async fn attach_until(&mut self, shutdown: &CancellationToken) -> (Option<Link>, Result<(), RunnerError>) {
+    /// Keeps the runner attached until `end`, at first by the stream that is open already, if one is. Answers the one
+    /// that is open then.
+    async fn attach_until(
+        &mut self,
+        mut link: Option<Link>,
+        end: impl Future<Output = ()>,
+    ) -> (Option<Link>, Result<(), RunnerError>) {
+        let mut end = pin!(end);
         let mut backoff = Backoff::new();
-        let mut was_attached = false;
         loop {
-            let hello = self.stage.hello();
-            let opened = tokio::select! {
-                () = shutdown.cancelled() => return (None, Ok(())),
-                opened = Link::open(&self.supervisor, hello) => opened,
-                never = hear(&mut self.stage, &mut self.news) => match never {},
+            let opened = match link.take() {
+                Some(link) => Ok(link),
+                None => tokio::select! {
+                    () = &mut end => return (None, Ok(())),
+                    opened = self.open() => opened,
+                },
             };
             match opened {
-                Ok((mut link, welcome)) => {
-                    info!("attached to the supervisor");
-                    was_attached = true;
-                    self.stage.welcome(&welcome);
+                Ok(mut link) => {
                     let since = Instant::now();
                     let parting = tokio::select! {
-                        () = shutdown.cancelled() => None,
+                        () = &mut end => None,
                         parting = self.serve(&mut link) => Some(parting),
                     };
                     match parting {
@@ -86,18 +96,46 @@ impl Runner {
                     }
                 }
                 Err(error) => {
-                    if let Some(refused) = error.final_refusal().filter(|_| !was_attached) {
+                    if let Some(refused) = error.final_refusal().filter(|_| !self.was_attached) {
                         return (None, Err(refused));
                     }
                     warn!(error = &error as &dyn std::error::Error, "not attached");
                 }
             }
             tokio::select! {
-                () = shutdown.cancelled() => return (None, Ok(())),
+                () = &mut end => return (None, Ok(())),
                 () = sleep(backoff.next_delay()) => {}
                 never = hear(&mut self.stage, &mut self.news) => match never {},
             }
         }
+    }
+
+    async fn open(&mut self) -> Result<Link, LinkError> {
+        let hello = self.stage.hello();
+        let opened = tokio::select! {
+            opened = Link::open(&self.supervisor, hello) => opened,
+            never = hear(&mut self.stage, &mut self.news) => match never {},
+        };
+        let (link, welcome) = opened?;
+        info!("attached to the supervisor");
+        self.was_attached = true;
+        self.stage.welcome(&welcome);
+        Ok(link)
+    }
+
+    /// Takes no more threads and gives turns that are under way the time to end; the supervisor, which is told, stops
+    /// the programs that have none. Over when no thread is left, or when the time is up. Answers the stream that is
+    /// open then.
+    async fn drain(&mut self, link: Option<Link>) -> Option<Link> {
+        let drained = timeout(self.drain_limit, self.stage.drain().cancelled_owned());
+        let end = async {
+            if drained.await.is_err() {
+                info!("what has not ended in time is stopped");
+            }
+        };
+        // A refusal changes nothing any more: the runner leaves.
+        let (link, _) = self.attach_until(link, end).await;
+        link
     }
 
     async fn serve(&mut self, link: &mut Link) -> Parting {

@@ -5,7 +5,8 @@
 //!
 //! | line | what it does |
 //! |---|---|
-//! | `{"tool_call":{"name":"spawn_agent","args":{...}}}` | calls the tool and waits for the answer; in an array `ids` the string `$spawned` stands for every agent that it spawned so far |
+//! | `{"tool_call":{"name":"spawn_agent","args":{...}}}` | calls the tool and waits for the answer; in an array `ids` the string `$spawned` stands for every agent that it spawned so far, as `id`, `from` or `to` for the last one |
+//! | `say: TEXT` | adds the text to its last message, as a line |
 //! | `sleep: 30s` | keeps the turn running for that long (`ms`, `s` or `m`) |
 //! | `hold` | keeps the turn running until it is interrupted or shut down |
 
@@ -116,6 +117,7 @@ impl Turn {
 #[derive(Clone, Debug, PartialEq)]
 enum Directive {
     Call { name: String, args: Value },
+    Say(String),
     Sleep(Duration),
     Hold,
 }
@@ -125,6 +127,9 @@ impl Directive {
         let line = line.trim();
         if line == "hold" {
             return Some(Self::Hold);
+        }
+        if let Some(text) = line.strip_prefix("say:") {
+            return Some(Self::Say(text.trim().to_owned()));
         }
         if let Some(duration) = line.strip_prefix("sleep:") {
             return read_duration(duration.trim()).map(Self::Sleep);
@@ -139,6 +144,7 @@ impl Directive {
     fn title(&self) -> String {
         match self {
             Self::Call { name, .. } => name.clone(),
+            Self::Say(_) => "say".to_owned(),
             Self::Sleep(duration) => format!("sleep {duration:?}"),
             Self::Hold => "hold".to_owned(),
         }
@@ -212,6 +218,7 @@ impl<W: Write> SampleAgent<W> {
                     let line = self.call(&name, args, done)?;
                     done.push(line);
                 }
+                Directive::Say(text) => done.push(text),
                 Directive::Sleep(duration) => {
                     self.say(&json!({"type": "status", "activity": "sleeping"}))?;
                     // A time that the clock cannot reach is for ever.
@@ -258,12 +265,15 @@ impl<W: Write> SampleAgent<W> {
         }
         match name {
             "spawn_agent" => {
-                let agent_id = text(result, "agent_id");
                 let agent_type = args["agent_type"].as_str().unwrap_or("default");
-                let start: String = agent_id.chars().take(8).collect();
-                self.spawned.push(agent_id);
-                format!("spawned {agent_type} {start}…")
+                format!("spawned {agent_type} {}…", self.remember(text(result, "agent_id")))
             }
+            "spawn_node" => {
+                let template = args["roleTemplate"].as_str().unwrap_or("node");
+                format!("spawned {template} {}…", self.remember(text(result, "nodeId")))
+            }
+            "create_edge" if result.get("approval_id").is_some() => "create_edge: waits for an operator".to_owned(),
+            "send_handoff" => format!("handed over to {}", text(args, "to")),
             "wait" if result["timed_out"] == true => "waited: timed out".to_owned(),
             "wait" => {
                 let settled = result["status"].as_object().map_or(0, serde_json::Map::len);
@@ -273,8 +283,23 @@ impl<W: Write> SampleAgent<W> {
         }
     }
 
-    /// In an array `ids`, `$spawned` stands for every agent that was spawned so far.
+    /// Keeps the id of an agent that was spawned, and answers its beginning.
+    fn remember(&mut self, agent_id: String) -> String {
+        let start = agent_id.chars().take(8).collect();
+        self.spawned.push(agent_id);
+        start
+    }
+
+    /// In an array `ids`, `$spawned` stands for every agent that was spawned so far; as one end, for the last one.
     fn fill_in_spawned(&self, args: &mut Value) {
+        for end in ["id", "from", "to"] {
+            if let Some(named) = args.get_mut(end)
+                && *named == "$spawned"
+                && let Some(last) = self.spawned.last()
+            {
+                *named = Value::from(last.as_str());
+            }
+        }
         if let Some(ids) = args.get_mut("ids").and_then(Value::as_array_mut) {
             *ids = ids
                 .drain(..)
@@ -468,6 +493,41 @@ mod tests {
     }
 
     #[test]
+    fn hands_over_to_whom_it_spawned() {
+        let mut staged = Staged::new();
+        staged.turn(concat!(
+            r#"{"tool_call":{"name":"spawn_node","args":{"label":"Docs","roleTemplate":"planner"}}}"#,
+            "\n",
+            r#"{"tool_call":{"name":"create_edge","args":{"from":"scout","to":"$spawned"}}}"#,
+            "\n",
+            r#"{"tool_call":{"name":"send_handoff","args":{"to":"$spawned","message":"yours"}}}"#,
+        ));
+        let spawn = staged.until("tool_call", None);
+        staged.tell(&json!({
+            "type": "tool_result", "id": spawn["tool_call"]["id"], "ok": true, "result": {"nodeId": "0190aaaa-1111"}
+        }));
+        let edge = staged.until("tool_call", None);
+        assert_eq!(
+            edge["tool_call"]["args"],
+            json!({"from": "scout", "to": "0190aaaa-1111"})
+        );
+        staged.tell(&json!({
+            "type": "tool_result", "id": edge["tool_call"]["id"], "ok": true,
+            "result": {"approval_id": "0190bbbb-2222", "status": "awaiting_approval"}
+        }));
+        let handoff = staged.until("tool_call", None);
+        assert_eq!(handoff["tool_call"]["args"]["to"], "0190aaaa-1111");
+        staged.tell(&json!({
+            "type": "tool_result", "id": handoff["tool_call"]["id"], "ok": true, "result": {"handoff_id": "h"}
+        }));
+        assert_eq!(
+            staged.message(),
+            "spawned planner 0190aaaa…\ncreate_edge: waits for an operator\nhanded over to 0190aaaa-1111"
+        );
+        assert_eq!(staged.exit(), 0);
+    }
+
+    #[test]
     fn holds_until_it_is_interrupted_and_stays() {
         let mut staged = Staged::new();
         staged.turn("hold");
@@ -475,8 +535,8 @@ mod tests {
         staged.tell(&json!({"type": "input", "number": 2, "items": [{"type": "text", "text": "more"}]}));
         staged.tell(&json!({"type": "interrupt"}));
         assert_eq!(staged.message(), "received input: more\ninterrupted");
-        staged.turn("sleep: 1ms");
-        assert_eq!(staged.message(), "slept 1ms");
+        staged.turn("sleep: 1ms\nsay: TROUPE_COMPLETE ");
+        assert_eq!(staged.message(), "slept 1ms\nTROUPE_COMPLETE");
         assert_eq!(staged.exit(), 0);
     }
 

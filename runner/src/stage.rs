@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tracing::{debug, warn};
 use troupe_proto::supervisor::v1::{
-    AttachRequest, AttachResponse, CommandAck, DeliverInput, HeldThread, InterruptTurn, ReportAck, RunnerHello,
-    RunnerReport, RunnerWelcome, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadOutput,
+    AttachRequest, AttachResponse, CommandAck, DeliverInput, HeldThread, InterruptTurn, ReportAck, RunnerDraining,
+    RunnerHello, RunnerReport, RunnerWelcome, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadOutput,
     ThreadStoppedReport, attach_request::Message, attach_response, deliver_input::Delivery, runner_report::Kind,
 };
 
@@ -49,13 +49,15 @@ pub(crate) struct Stage {
     kind: Arc<dyn AgentKind>,
     tools: Channel,
     news: mpsc::Sender<(Attempt, News)>,
-    open: bool,
+    /// Once the runner drains and takes no more threads: what fires when it has none left.
+    drained: Option<CancellationToken>,
     threads: BTreeMap<String, Held>,
     /// Attempts that nobody wants any more and whose programs are being stopped, with what fires when they are gone.
     leaving: BTreeMap<Attempt, CancellationToken>,
     outbox: Outbox<Kind>,
     questions: Questions,
-    /// Acknowledgements and refusals: of this stream, void with it, and as many as there were commands.
+    /// Acknowledgements and refusals, as many as there were commands, and that the runner drains: of this stream, void
+    /// with it.
     control: VecDeque<Message>,
     /// Telemetry and output.
     fleeting: VecDeque<Message>,
@@ -88,7 +90,7 @@ impl Stage {
             config,
             tools,
             news,
-            open: true,
+            drained: None,
             threads: BTreeMap::new(),
             leaving: BTreeMap::new(),
             outbox: Outbox::new(),
@@ -127,6 +129,9 @@ impl Stage {
     pub(crate) fn welcome(&mut self, welcome: &RunnerWelcome) {
         self.control.clear();
         self.fleeting.clear();
+        if self.drained.is_some() {
+            self.say_draining();
+        }
         for verdict in &welcome.threads {
             let Some(held) = self.threads.get(&verdict.thread_id) else {
                 continue;
@@ -141,6 +146,7 @@ impl Stage {
         }
         self.outbox.rewind();
         self.questions.rewind();
+        self.look_whether_drained();
     }
 
     pub(crate) fn has_outgoing(&self) -> bool {
@@ -177,6 +183,7 @@ impl Stage {
             // A message of a newer release is passed over.
             Some(Said::Welcome(_)) | None => debug!("a message without a meaning here"),
         }
+        self.look_whether_drained();
         Flow::Stay
     }
 
@@ -243,7 +250,7 @@ impl Stage {
     }
 
     fn no_room(&self, attempt: &Attempt) -> Option<StartFailure> {
-        let (refusal, message) = if !self.open {
+        let (refusal, message) = if self.drained.is_some() {
             (StartRefusal::NoCapacity, "the runner is stopping".to_owned())
         } else if self.config.capacity > 0 && self.live() >= self.config.capacity as usize {
             let message = format!("the runner executes {} threads already", self.config.capacity);
@@ -350,6 +357,11 @@ impl Stage {
     // === the threads' news ===
 
     pub(crate) fn hear(&mut self, attempt: &Attempt, news: News) {
+        self.take_in(attempt, news);
+        self.look_whether_drained();
+    }
+
+    fn take_in(&mut self, attempt: &Attempt, news: News) {
         if matches!(news, News::Gone) && self.leaving.remove(attempt).is_some() {
             return;
         }
@@ -371,6 +383,10 @@ impl Stage {
                 self.refuse(attempt, failure);
             }
             News::Report(kind) => {
+                // A thread's last word: its place is free when the supervisor hears it, before the task has ended.
+                if matches!(kind, Kind::Stopped(_)) {
+                    held.state = State::Ended;
+                }
                 self.outbox.record(attempt, kind);
             }
             News::Question(question) => self.questions.ask(question),
@@ -418,9 +434,30 @@ impl Stage {
 
     // === the end ===
 
-    /// Takes no more threads and stops those that there are. What they reported is still sent.
+    /// Takes no more threads, and tells the supervisor on this stream and every later one. Answers what fires when no
+    /// thread is left and everything that was reported of them is durable.
+    pub(crate) fn drain(&mut self) -> CancellationToken {
+        let drained = self.drained.get_or_insert_default().clone();
+        self.say_draining();
+        self.look_whether_drained();
+        drained
+    }
+
+    fn say_draining(&mut self) {
+        self.control.push_back(Message::Draining(RunnerDraining {}));
+    }
+
+    fn look_whether_drained(&self) {
+        if let Some(drained) = &self.drained
+            && self.threads.is_empty()
+            && self.leaving.is_empty()
+        {
+            drained.cancel();
+        }
+    }
+
+    /// Stops the threads that there are. What they reported is still sent.
     pub(crate) fn stop_all(&mut self) {
-        self.open = false;
         for (thread_id, held) in std::mem::take(&mut self.threads) {
             self.see_off(Attempt::new(thread_id, held.generation), held);
         }

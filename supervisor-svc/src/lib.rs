@@ -13,6 +13,7 @@ pub mod grpc;
 mod limits_table;
 pub mod maintenance;
 pub mod notify;
+mod options;
 pub mod registry;
 pub mod runner_hub;
 mod service;
@@ -25,5 +26,6 @@ pub mod workspace;
 pub use self::{
     authority::AUTHORITY,
     limits_table::limits,
+    options::StallOptions,
     service::{Config, OpenError, RunError, Supervisor, Surroundings},
 };

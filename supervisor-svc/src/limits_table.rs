@@ -6,6 +6,7 @@ use crate::{
     domain::{
         approval::{APPROVAL_TIMEOUT, MAX_DECIDED},
         content::{MAX_EVENT_MESSAGE_BYTES, PREVIEW_CHARS},
+        graph::MAX_EDGES,
         limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS},
         mail::MAX_HANDOFFS,
         session::CASCADE_DEADLINE,
@@ -13,6 +14,7 @@ use crate::{
         thread::MAX_RESTARTS,
     },
     grpc, runner_hub,
+    service::Config,
     store::limits::{MAX_CONTENT_BYTES, MAX_RECORD_BYTES},
     watch,
 };
@@ -69,6 +71,7 @@ fn sessions() -> Vec<Limit> {
             MAX_PENDING_INPUT_BYTES,
         ),
         Limit::count(SESSIONS, "handoffs that wait in one mailbox", MAX_HANDOFFS),
+        Limit::count(SESSIONS, "edges that were created", MAX_EDGES),
         Limit::count(SESSIONS, "decided approvals that are listed", MAX_DECIDED),
         Limit::count(SESSIONS, "restarts of a thread that are remembered", MAX_RESTARTS),
         Limit::time(
@@ -94,5 +97,7 @@ fn keeping() -> Vec<Limit> {
         ),
         Limit::count(KEEPING, "the characters of a preview", PREVIEW_CHARS),
         Limit::bytes(KEEPING, "a content", MAX_CONTENT_BYTES),
+        Limit::bytes(KEEPING, "the content of a session", Config::SESSION_CONTENT_BYTES)
+            .set_by("--session-content-bytes", "TROUPE_SESSION_CONTENT_BYTES"),
     ]
 }

@@ -1,15 +1,12 @@
 //! The supervisor as a program of its own. It runs no agents: runners attach to it.
 #![forbid(unsafe_code)]
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Parser;
 use serde_json::json;
-use supervisor_svc::{
-    Config, Supervisor,
-    domain::settings::{Limits, StallRule},
-};
+use supervisor_svc::{Config, StallOptions, Supervisor, domain::settings::Limits};
 use svc_kit::{
     auth::{Authenticator, Trust},
     identity::OperatorRole,
@@ -51,17 +48,12 @@ struct Options {
     /// Send notifications to webhooks at private, loopback and link-local addresses too.
     #[arg(long, env = "TROUPE_WEBHOOK_ALLOW_PRIVATE")]
     webhook_allow_private: bool,
-    /// After how many seconds without a word a running agent counts as stalled; 0: silence is no sign.
-    #[arg(
-        long,
-        env = "TROUPE_STALL_AFTER",
-        value_name = "SECONDS",
-        default_value_t = StallRule::default().silence.as_secs()
-    )]
-    stall_after: u64,
-    /// After how many turns in a row with the same output an agent counts as stalled; 0: outputs are not compared.
-    #[arg(long, env = "TROUPE_STALL_REPEATS", value_name = "TURNS", default_value_t = StallRule::default().repeats)]
-    stall_repeats: u32,
+    /// When an agent counts as stalled.
+    #[command(flatten)]
+    stall: StallOptions,
+    /// How many bytes of content (inputs, prompts, results) a session may hold.
+    #[arg(long, env = "TROUPE_SESSION_CONTENT_BYTES", default_value_t = Config::SESSION_CONTENT_BYTES)]
+    session_content_bytes: u64,
     /// Ask for a token from loopback too. Without, a call from this machine that carries none is an operator's, which is
     /// safe only where no agent's programs run on it.
     #[arg(long, env = "TROUPE_REQUIRE_TOKEN")]
@@ -97,11 +89,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
         ..Limits::default()
     };
     limits.check().map_err(anyhow::Error::msg)?;
-    let stall = StallRule {
-        repeats: options.stall_repeats,
-        silence: Duration::from_secs(options.stall_after),
-    };
-    stall.check().map_err(anyhow::Error::msg)?;
+    let stall = options.stall.rule().map_err(anyhow::Error::msg)?;
     let data_dir = match options.data_dir {
         Some(path) => path,
         None => paths::default_data_dir()?,
@@ -132,6 +120,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
     config.limits = limits;
     config.webhooks.allow_private = options.webhook_allow_private;
     config.stall = stall;
+    config.session_content_bytes = options.session_content_bytes;
     let supervisor = Supervisor::open(config).await?;
     let shutdown = Shutdown::new();
     tokio::spawn(shutdown.clone().on_signal());

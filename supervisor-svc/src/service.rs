@@ -21,6 +21,7 @@ use svc_kit::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
+    sync::Notify,
 };
 use tokio_rustls::rustls;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +42,7 @@ use crate::{
     notify::{WebhookLimits, Webhooks},
     registry::RegistryClient,
     runner_hub::{LEASE, RunnerGate, RunnerHub},
-    session::{Context, Denials, Directory, Failure},
+    session::{Context, Deletions, Denials, Directory, News, UpkeepLimits},
     store::{DATABASE, EventStore, OpenError as StoreError, SqliteStore},
     watch::{OutputBoard, TelemetryBoard, WatchLimits, WatchMethod},
 };
@@ -65,9 +66,16 @@ pub struct Config {
     pub watch: WatchLimits,
     /// How notifications are sent to webhooks.
     pub webhooks: WebhookLimits,
+    /// When sessions leave memory, and what is kept of them beside their log.
+    pub upkeep: UpkeepLimits,
+    /// How many bytes of content a session may hold.
+    pub session_content_bytes: u64,
 }
 
 impl Config {
+    /// How many bytes of content a session may hold, unless it is configured otherwise: 1 GiB.
+    pub const SESSION_CONTENT_BYTES: u64 = 1024 * 1024 * 1024;
+
     /// The defaults over a data directory and a registry.
     #[must_use]
     pub fn new(data_dir: PathBuf, registry_url: String) -> Self {
@@ -80,6 +88,8 @@ impl Config {
             stall: StallRule::default(),
             watch: WatchLimits::default(),
             webhooks: WebhookLimits::default(),
+            upkeep: UpkeepLimits::default(),
+            session_content_bytes: Self::SESSION_CONTENT_BYTES,
         }
     }
 }
@@ -183,6 +193,11 @@ impl Supervisor {
             output: OutputBoard::default(),
             public_url: OnceLock::new(),
             fatal: CancellationToken::new(),
+            upkeep: config.upkeep,
+            session_content_bytes: config.session_content_bytes,
+            news: News::default(),
+            deletions: Deletions::default(),
+            due: Notify::new(),
         };
         Ok(Self {
             directory: Directory::new(Arc::new(context)),
@@ -197,8 +212,14 @@ impl Supervisor {
         AuthLayer::new(authenticator.threads(keys), AUTHORITY)
     }
 
-    /// Brings back every session that has work to do by itself. Answers how many.
-    async fn wake(&self) -> Result<usize, Failure> {
+    /// How many sessions are in memory.
+    #[must_use]
+    pub fn loaded_sessions(&self) -> usize {
+        self.directory.loaded()
+    }
+
+    /// Forgets what has expired, then keeps every session awake when it is due, until `ended`.
+    async fn keep_awake(&self, ended: CancellationToken) {
         let context = self.directory.context();
         while context
             .store
@@ -206,7 +227,7 @@ impl Supervisor {
             .await
             .is_ok_and(|forgotten| forgotten > 0)
         {}
-        self.directory.wake_due().await
+        self.directory.keep_awake(ended).await;
     }
 
     /// Serves until `shutdown` or until the outcome of a write is unknown, then ends the store. Sessions that have work to
@@ -226,8 +247,9 @@ impl Supervisor {
         }
         let auth = self.auth(authenticator);
         let serving = self.serving(&shutdown);
+        let draining = shutdown.draining();
         let served = serve::serve(listener, serving, auth, limits, shutdown);
-        self.until_ended(served).await
+        self.until_ended(served, draining).await
     }
 
     /// As [`Self::serve`], over connections that the caller accepts and bounds, and without reflection. Agents are not told
@@ -247,21 +269,24 @@ impl Supervisor {
     {
         let auth = self.auth(authenticator);
         let Serving { routes, names, .. } = self.serving(&shutdown);
+        let draining = shutdown.draining();
         let served = serve::serve_over(incoming, routes, &names, auth, limits, shutdown);
-        self.until_ended(served).await
+        self.until_ended(served, draining).await
     }
 
     /// Brings the sessions back while it is served, and ends the store after that.
-    async fn until_ended(self, served: impl Future<Output = Result<(), ServeError>>) -> Result<(), RunError> {
+    async fn until_ended(
+        self,
+        served: impl Future<Output = Result<(), ServeError>>,
+        draining: CancellationToken,
+    ) -> Result<(), RunError> {
         let waking = self.clone();
-        tokio::spawn(async move {
-            match waking.wake().await {
-                Ok(woken) => tracing::info!(sessions = woken, "sessions with work to do are back"),
-                Err(failure) => tracing::error!(%failure, "sessions cannot be brought back"),
-            }
-        });
+        tokio::spawn(async move { waking.keep_awake(draining).await });
         let ended = tokio::select! {
-            served = served => served.map_err(RunError::from),
+            served = served => {
+                self.directory.keep_summaries().await;
+                served.map_err(RunError::from)
+            }
             () = self.directory.context().fatal.cancelled() => Err(RunError::OutcomeUnknown),
         };
         self.directory.context().webhooks.stop();

@@ -246,7 +246,14 @@ fn settings() -> BoxedStrategy<Settings> {
             mode(),
             orchestration(),
         ),
-        (any::<bool>(), prompt_log, restart, inheritance, option::of(content())),
+        (
+            any::<bool>(),
+            prompt_log,
+            restart,
+            inheritance,
+            option::of(content()),
+            option::of(span()),
+        ),
         (
             option::of(raw_layer()),
             vec(webhook(), 0..3),
@@ -275,6 +282,7 @@ fn settings() -> BoxedStrategy<Settings> {
             approve_tools: third.3,
             runner_labels: third.4,
             stall: third.5,
+            retention: second.5,
         })
         .boxed()
 }
@@ -952,6 +960,7 @@ fn some_settings() -> Settings {
         approve_tools: Vec::new(),
         runner_labels: BTreeMap::new(),
         stall: StallRule::default(),
+        retention: None,
     }
 }
 

@@ -32,6 +32,8 @@ mod resume;
 mod runners;
 #[path = "domain/settings.rs"]
 mod settings;
+#[path = "domain/snapshots.rs"]
+mod snapshots;
 #[path = "domain/spawning.rs"]
 mod spawning;
 #[path = "domain/stall.rs"]

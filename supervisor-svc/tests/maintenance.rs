@@ -12,6 +12,7 @@ use supervisor_svc::{
             BlockKind, BlockRef, Circumstances, Event, PromptExtent, Recorded, SessionEvent, SettingsChange,
             ThreadEvent,
         },
+        evolve::{evolve, open},
         ids::{Digest, Epoch, Generation, InputNumber, Sequence, SessionId, ThreadId, Turn},
         settings::{
             Budget, Limits, Mode, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease, StallRule, Webhook,
@@ -23,7 +24,7 @@ use supervisor_svc::{
     store::{
         Batch, Content, Created, DATABASE, EventStore, NewRecord, ReadError, Side, Snapshot, SqliteStore, StoredRecord,
     },
-    wire::encode_record,
+    wire::{decode_record, encode_record, encode_snapshot},
 };
 use svc_kit::{
     paths::{DataDir, PathsError},
@@ -41,6 +42,7 @@ fn session() -> SessionId {
 
 fn settings(prompt_log: PromptLog) -> Settings {
     Settings {
+        retention: None,
         cwd: String::from("/project"),
         workspace_digest: String::new(),
         workspace: None,
@@ -156,6 +158,19 @@ async fn written(records: Vec<NewRecord>, contents: Vec<Content>) -> (TempDir, S
     (directory, store)
 }
 
+/// The snapshot of a session with these records.
+fn snapshot_of(records: &[NewRecord]) -> Snapshot {
+    let mut recorded = records
+        .iter()
+        .map(|record| decode_record(session(), &record.bytes).unwrap());
+    let mut state = open(session(), &recorded.next().unwrap()).unwrap();
+    recorded.for_each(|recorded| evolve(&mut state, &recorded));
+    Snapshot {
+        sequence: state.sequence,
+        bytes: encode_snapshot(&state),
+    }
+}
+
 /// A session with nothing wrong: three records, one content, a snapshot.
 async fn sound() -> (TempDir, SqliteStore) {
     let records = vec![
@@ -163,11 +178,8 @@ async fn sound() -> (TempDir, SqliteStore) {
         encoded(2, input("find it")),
         encoded(3, noted()),
     ];
+    let snapshot = snapshot_of(&records);
     let (directory, store) = written(records, vec![content("find it")]).await;
-    let snapshot = Snapshot {
-        sequence: Sequence::new(3),
-        bytes: Bytes::from_static(b"state"),
-    };
     store.put_snapshot(session(), snapshot).await.unwrap();
     (directory, store)
 }
@@ -275,11 +287,8 @@ async fn compacted_records_are_not_missed_and_marked_ones_may_stay() {
         encoded(2, noted()),
         encoded(3, noted()),
     ];
+    let snapshot = snapshot_of(&records);
     let (directory, store) = written(records, Vec::new()).await;
-    let snapshot = Snapshot {
-        sequence: Sequence::new(3),
-        bytes: Bytes::from_static(b"state"),
-    };
     store.put_snapshot(session(), snapshot).await.unwrap();
     closed(store).await;
     // As if record 2 were marked.
@@ -290,6 +299,24 @@ async fn compacted_records_are_not_missed_and_marked_ones_may_stay() {
     let report = verified(directory.path());
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.events, 2);
+}
+
+#[tokio::test]
+async fn a_compacted_session_needs_a_snapshot_that_can_be_read() {
+    let (directory, store) = sound().await;
+    let unreadable = Snapshot {
+        sequence: Sequence::new(3),
+        bytes: Bytes::from_static(b"state"),
+    };
+    store.put_snapshot(session(), unreadable).await.unwrap();
+    // The log has it all.
+    assert!(verified(directory.path()).is_sound());
+    assert_eq!(store.compact(session(), Sequence::new(2)).await, Ok(2));
+    let report = verified(directory.path());
+    let [fault] = &report.faults[..] else {
+        panic!("{report:?}")
+    };
+    assert!(matches!(fault.first, Problem::UnreadableSnapshot { .. }), "{fault:?}");
 }
 
 #[tokio::test]

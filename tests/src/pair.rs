@@ -15,7 +15,10 @@ use svc_kit::{
     serve::ServeLimits, shutdown::Shutdown,
 };
 use tempfile::TempDir;
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    task::{JoinHandle, yield_now},
+};
 
 use crate::{client, within};
 
@@ -39,6 +42,7 @@ pub struct Pair {
     registry_at: SocketAddr,
     supervisor: Option<Running>,
     supervisor_at: SocketAddr,
+    service: Supervisor,
     _data: DataDir,
     _files: TempDir,
 }
@@ -72,7 +76,7 @@ impl Pair {
         }
         let data = DataDir::open(&base.join("data")).unwrap();
         let registry = serve_registry(&base, ANYWHERE).await;
-        let supervisor = serve_supervisor(&base, registry.address, &configure).await;
+        let (supervisor, service) = serve_supervisor(&base, registry.address, &configure).await;
         Self {
             base,
             configure: Box::new(configure),
@@ -80,6 +84,7 @@ impl Pair {
             registry: Some(registry),
             supervisor_at: supervisor.address,
             supervisor: Some(supervisor),
+            service,
             _data: data,
             _files: files,
         }
@@ -90,11 +95,28 @@ impl Pair {
         self.stop_supervisor().await;
         self.stop_registry().await;
         let registry = serve_registry(&self.base, ANYWHERE).await;
-        let supervisor = serve_supervisor(&self.base, registry.address, &*self.configure).await;
+        let (supervisor, service) = serve_supervisor(&self.base, registry.address, &*self.configure).await;
         self.registry_at = registry.address;
         self.registry = Some(registry);
         self.supervisor_at = supervisor.address;
         self.supervisor = Some(supervisor);
+        self.service = service;
+    }
+
+    /// How many sessions the supervisor has in memory.
+    #[must_use]
+    pub fn loaded_sessions(&self) -> usize {
+        self.service.loaded_sessions()
+    }
+
+    /// Waits until the supervisor has put away all sessions but so many.
+    pub async fn at_rest_but(&self, loaded: usize) {
+        within("rest", async {
+            while self.loaded_sessions() != loaded {
+                yield_now().await;
+            }
+        })
+        .await;
     }
 
     /// Takes the registry away.
@@ -197,7 +219,7 @@ async fn serve_supervisor(
     base: &Path,
     registry: SocketAddr,
     configure: &(dyn Fn(&mut Config) + Send + Sync),
-) -> Running {
+) -> (Running, Supervisor) {
     let listener = TcpListener::bind(ANYWHERE).await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut config = Config::new(base.join("data"), url_of(registry));
@@ -205,12 +227,15 @@ async fn serve_supervisor(
     configure(&mut config);
     let supervisor = Supervisor::open(config).await.unwrap();
     let shutdown = Shutdown::new();
-    let serving = supervisor.serve(listener, authenticator(), limits(), shutdown.clone());
-    Running {
+    let serving = supervisor
+        .clone()
+        .serve(listener, authenticator(), limits(), shutdown.clone());
+    let running = Running {
         address,
         shutdown,
         task: tokio::spawn(async move { serving.await.unwrap() }),
-    }
+    };
+    (running, supervisor)
 }
 
 /// Who the services know: the bearers of the tokens above.

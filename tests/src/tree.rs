@@ -2,9 +2,9 @@
 
 use tonic::Status;
 use troupe_proto::supervisor::v1::{
-    CloseAgentRequest, CloseAgentResponse, ConditionKind, CreateSessionRequest, Event, GetSessionRequest,
-    GetThreadRequest, Limits, ListActiveAgentsRequest, SendInputRequest, Session, SpawnAgentRequest,
-    SpawnAgentResponse, StatusKind, Thread, WatchThreadsRequest,
+    CloseAgentRequest, CloseAgentResponse, CloseSessionRequest, ConditionKind, CreateSessionRequest, Event,
+    GetSessionRequest, GetThreadRequest, Limits, ListActiveAgentsRequest, SendInputRequest, Session,
+    SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, StatusKind, Thread, WatchThreadsRequest,
 };
 
 use crate::{client::Supervisor, pair::Pair, watch::Watch, within};
@@ -148,6 +148,29 @@ impl Tree {
         };
         let answer = within("the end of a cascade", self.client().close_agent(request)).await;
         answer.unwrap().into_inner()
+    }
+
+    /// Sets a thread's note: one event.
+    pub async fn note(&self, thread: &str, text: &str) {
+        let request = SetThreadNoteRequest {
+            thread_id: thread.to_owned(),
+            thread_note: text.to_owned(),
+            ..SetThreadNoteRequest::default()
+        };
+        within("the answer to a note", self.client().set_thread_note(request))
+            .await
+            .unwrap();
+    }
+
+    /// Closes the session and waits until it is down.
+    pub async fn end(&self) -> Session {
+        let request = CloseSessionRequest {
+            session_id: self.session.clone(),
+            wait: true,
+            ..CloseSessionRequest::default()
+        };
+        let answer = within("the end of a session", self.client().close_session(request)).await;
+        answer.unwrap().into_inner().session.unwrap()
     }
 
     /// The session as it is now.

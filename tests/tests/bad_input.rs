@@ -190,6 +190,18 @@ async fn sessions() {
             deadline: Some(Duration { seconds: -1, nanos: 0 }),
             ..Default::default()
         }) => InvalidArgument InvalidArgument "deadline must not be negative";
+
+        create_session(CreateSessionRequest {
+            retention: Some(Duration { seconds: -1, nanos: 0 }),
+            ..Default::default()
+        }) => InvalidArgument InvalidArgument "retention must not be negative";
+        watch_sessions(WatchSessionsRequest { labels: [(String::new(), "x".into())].into(), ..Default::default() })
+            => InvalidArgument InvalidArgument "a label has an empty key";
+        delete_session(DeleteSessionRequest::default()) => InvalidArgument InvalidArgument "session_id is required";
+        delete_session(DeleteSessionRequest { session_id: UNKNOWN.into(), ..Default::default() })
+            => NotFound SessionNotFound UNKNOWN;
+        delete_session(DeleteSessionRequest { session_id: stage.tree.session.clone(), ..Default::default() })
+            => FailedPrecondition IllegalTransition "is open; close it with CloseSession before it is deleted";
     }
 }
 
@@ -653,22 +665,5 @@ async fn approvals() {
     let own = stage.pair.with_token(&stage.worker.token);
     refuses! { stage, own;
         resolve_approval(resolve()) => PermissionDenied NotPermitted "a caller of kind thread may not call";
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_built_says_so() {
-    let stage = Stage::set().await;
-    macro_rules! unbuilt {
-        ($($method:ident $request:ident $name:literal;)+) => {
-            refuses! { stage, stage.tree.client();
-                $($method($request::default())
-                    => Unimplemented NotBuilt concat!($name, " is designed but not built in this release");)+
-            }
-        };
-    }
-    unbuilt! {
-        watch_sessions WatchSessionsRequest "WatchSessions";
-        delete_session DeleteSessionRequest "DeleteSession";
     }
 }

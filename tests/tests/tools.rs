@@ -116,7 +116,7 @@ async fn a_call_waits_for_an_operator_and_for_nothing_else() {
     let asked = stage.ask(make.clone()).await;
     assert!(!asked.allowed && !asked.approval_id.is_empty(), "{asked:?}");
     assert_eq!(stage.ask(make.clone()).await, asked, "asking again asks nobody anew");
-    assert_eq!(stage.waiting().await, [asked.approval_id.clone()]);
+    assert_eq!(stage.waiting().await, std::slice::from_ref(&asked.approval_id));
     assert!(stage.waits_for_an_operator().await);
 
     stage.resolve(&asked.approval_id, true).await;

@@ -29,15 +29,29 @@ pub(crate) struct Args {
     /// A whole session instead
     #[arg(long, value_name = "ID")]
     session: Option<String>,
+    /// How it goes down
+    #[command(flatten)]
+    manner: Manner,
+    /// Why, for the log
+    #[arg(long, value_name = "TEXT", conflicts_with = "session")]
+    reason: Option<String>,
+}
+
+/// How something is closed.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Manner {
     /// Answer only when everything is down
     #[arg(long)]
     wait: bool,
     /// How running turns end [default: what each thread was spawned with]
     #[arg(long, value_enum, value_name = "HOW")]
     how: Option<How>,
-    /// Why, for the log
-    #[arg(long, value_name = "TEXT", conflicts_with = "session")]
-    reason: Option<String>,
+}
+
+impl Manner {
+    fn policy(self) -> ClosePolicy {
+        self.how.map_or(ClosePolicy::Unspecified, ClosePolicy::from)
+    }
 }
 
 /// How running turns end.
@@ -64,29 +78,28 @@ impl From<How> for ClosePolicy {
 /// Closes.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
-    let policy = args.how.map_or(ClosePolicy::Unspecified, ClosePolicy::from);
     match (&args.session, &args.thread) {
-        (Some(session), _) => close_session(&mut supervisor, session, args.wait, policy, context).await,
+        (Some(session), _) => close_session(&mut supervisor, session, args.manner, context).await,
         (None, Some(thread)) => {
             let reason = args.reason.clone().unwrap_or_default();
-            close_thread(&mut supervisor, thread, args.wait, policy, reason, context).await
+            close_thread(&mut supervisor, thread, args.manner, reason, context).await
         }
         (None, None) => Err(Error::usage("name a thread, or a session with --session")),
     }
 }
 
-async fn close_session(
+/// Closes a session, and says how it stands then.
+pub(super) async fn close_session(
     supervisor: &mut Supervisor,
     text: &str,
-    wait: bool,
-    policy: ClosePolicy,
+    manner: Manner,
     context: &Context,
 ) -> Result<()> {
     let request = CloseSessionRequest {
         request_id: client::request_id(),
         session_id: ids::session(supervisor, text).await?,
-        wait,
-        close_policy: policy.into(),
+        wait: manner.wait,
+        close_policy: manner.policy().into(),
         ..CloseSessionRequest::default()
     };
     let answer = supervisor.close_session(Request::new(request)).await?.into_inner();
@@ -103,16 +116,15 @@ async fn close_session(
 async fn close_thread(
     supervisor: &mut Supervisor,
     text: &str,
-    wait: bool,
-    policy: ClosePolicy,
+    manner: Manner,
     reason: String,
     context: &Context,
 ) -> Result<()> {
     let request = CloseAgentRequest {
         request_id: client::request_id(),
         thread_id: ids::thread(supervisor, text, None).await?,
-        wait,
-        close_policy: policy.into(),
+        wait: manner.wait,
+        close_policy: manner.policy().into(),
         reason,
         ..CloseAgentRequest::default()
     };

@@ -1,15 +1,22 @@
 //! The commands, one module each: its arguments with their help, and what it does.
 
 pub(crate) mod agents;
+pub(crate) mod approvals;
+pub(crate) mod budget;
 pub(crate) mod close;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod edges;
+pub(crate) mod handoff;
 pub(crate) mod lint;
+pub(crate) mod mail;
+pub(crate) mod notify;
 pub(crate) mod ps;
 pub(crate) mod resolve;
 pub(crate) mod run;
 pub(crate) mod sample_agent;
 pub(crate) mod send;
+pub(crate) mod session;
 pub(crate) mod spawn;
 pub(crate) mod store;
 pub(crate) mod up;
@@ -53,6 +60,13 @@ pub(crate) async fn run(command: Command, context: &Context, matches: &ArgMatche
         Command::Wait(args) => Box::pin(wait::run(args, context)).await,
         Command::Close(args) => Box::pin(close::run(args, context)).await,
         Command::Watch(args) => Box::pin(watch::run(args, context)).await,
+        Command::Notify(args) => Box::pin(notify::run(args, context)).await,
+        Command::Approvals(args) => Box::pin(approvals::run(args, context)).await,
+        Command::Session(args) => Box::pin(session::run(args, context)).await,
+        Command::Budget(args) => Box::pin(budget::run(args, context)).await,
+        Command::Edges(args) => Box::pin(edges::run(args, context)).await,
+        Command::Handoff(args) => Box::pin(handoff::run(args, context)).await,
+        Command::Mail(args) => Box::pin(mail::run(args, context)).await,
         Command::Run(args) => Box::pin(run::run(args, context)).await,
         Command::Doctor(args) => Box::pin(doctor::run(args, context)).await,
         Command::Store(args) => store::run(args, context),

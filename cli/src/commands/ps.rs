@@ -1,14 +1,14 @@
-//! `troupe ps`: sessions and their threads.
+//! `troupe ps`: sessions and their threads, and what to do about those that do not get on.
 
-use std::time::SystemTime;
+use std::{collections::BTreeSet, time::SystemTime};
 
 use serde_json::{Value, json};
-use troupe_proto::supervisor::v1::{GetSessionRequest, Session, Thread};
+use troupe_proto::supervisor::v1::{ConditionKind, GetSessionRequest, Session, Thread};
 
 use crate::{
     context::Context,
     error::{Error, Result},
-    ids, json, listing, names, time,
+    hints, ids, json, listing, names, time,
     ui::{self, Cell, Line, Table, style},
 };
 
@@ -96,11 +96,38 @@ fn section(session: &Session, threads: &[Thread], as_tree: bool, now: SystemTime
         (false, true) => ui::tree(threads, columns),
         (false, false) => table(threads, now).render(columns),
     };
-    format!("{head}\n{body}")
+    // Never cut at the edge: they hold commands to copy.
+    let hints = hints_for(session, threads)
+        .into_iter()
+        .map(|(what, hint)| format!("{} {hint}", style::paint(style::WARN, format_args!("{what}:"))));
+    [head, body].into_iter().chain(hints).collect::<Vec<_>>().join("\n")
 }
 
-fn table(threads: &[Thread], now: SystemTime) -> Table<7> {
-    let mut table = Table::new(["THREAD", "PARENT", "ROLE", "STATUS", "SINCE", "MODEL", "WHAT"]);
+/// What holds threads up here, each once, and what to do about it.
+fn hints_for(session: &Session, threads: &[Thread]) -> BTreeSet<(&'static str, &'static str)> {
+    let of_status = threads.iter().filter_map(|thread| {
+        let kind = ui::status_of(thread);
+        Some((names::status_kind(kind), hints::for_status(kind)?))
+    });
+    let of_conditions = threads
+        .iter()
+        .flat_map(|thread| &thread.conditions)
+        .filter_map(|condition| {
+            let kind = condition.kind();
+            Some((names::condition_kind(kind), hints::for_condition(kind)?))
+        });
+    let paused = (session.paused && !session.closed).then_some(("paused", hints::PAUSED));
+    of_status.chain(of_conditions).chain(paused).collect()
+}
+
+fn conditions(thread: &Thread) -> String {
+    let kinds = thread.conditions.iter().map(|condition| condition.kind());
+    let named = kinds.filter(|kind| *kind != ConditionKind::Unspecified);
+    named.map(names::condition_kind).collect::<Vec<_>>().join(" ")
+}
+
+fn table(threads: &[Thread], now: SystemTime) -> Table<8> {
+    let mut table = Table::new(["THREAD", "PARENT", "ROLE", "STATUS", "BESIDE", "SINCE", "MODEL", "WHAT"]);
     for thread in threads {
         let kind = ui::status_of(thread);
         let since = thread.status.as_ref().and_then(|status| status.since.as_ref());
@@ -109,6 +136,7 @@ fn table(threads: &[Thread], now: SystemTime) -> Table<7> {
             Cell::new(style::DIM, ids::short(&thread.parent_thread_id)),
             Cell::new(style::NAME, ui::role(thread)),
             Cell::new(style::of_status(kind), names::status_kind(kind)),
+            Cell::new(style::WARN, conditions(thread)),
             Cell::plain(time::age(since, now)),
             Cell::plain(&thread.model),
             Cell::new(style::DIM, ui::doing(thread)),
@@ -119,7 +147,7 @@ fn table(threads: &[Thread], now: SystemTime) -> Table<7> {
 
 #[cfg(test)]
 mod tests {
-    use troupe_proto::supervisor::v1::{Status, StatusKind};
+    use troupe_proto::supervisor::v1::{Condition, Status, StatusKind};
 
     use super::*;
 
@@ -154,5 +182,39 @@ mod tests {
             .unwrap_or_default();
         assert_eq!(row, ["0000bb02", "worker", "COMPLETED", "did", "it"]);
         assert!(ui::plain(&section(&session, &[], true, now)).ends_with("shows the others"));
+    }
+
+    #[test]
+    fn what_holds_a_thread_up_is_shown_with_a_hint_once() {
+        let held_up = |id: &str, status: StatusKind, condition: ConditionKind| Thread {
+            thread_id: id.to_owned(),
+            agent_type: "worker".to_owned(),
+            depth: 1,
+            status: Some(Status {
+                kind: status.into(),
+                ..Status::default()
+            }),
+            conditions: vec![Condition {
+                kind: condition.into(),
+                ..Condition::default()
+            }],
+            ..Thread::default()
+        };
+        let threads = [
+            held_up("00000001", StatusKind::Running, ConditionKind::Stalled),
+            held_up("00000002", StatusKind::Running, ConditionKind::Stalled),
+            held_up("00000003", StatusKind::AwaitingApproval, ConditionKind::Closing),
+        ];
+        let session = Session {
+            paused: true,
+            ..Session::default()
+        };
+        let text = ui::plain(&section(&session, &threads, false, SystemTime::UNIX_EPOCH));
+        assert_eq!(text.matches("RUNNING  ").count(), 2, "{text}");
+        let hints: Vec<_> = text.lines().filter_map(|line| line.split_once(": ")).collect();
+        let about: Vec<_> = hints.iter().map(|(what, _)| *what).collect();
+        assert_eq!(about, ["AWAITING_APPROVAL", "STALLED", "paused"], "{text}");
+        assert!(hints.iter().all(|(_, hint)| hint.contains("`troupe ")), "{text}");
+        assert!(text.contains("STALLED  ") && text.contains("CLOSING"), "{text}");
     }
 }

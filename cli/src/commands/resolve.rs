@@ -11,7 +11,9 @@ use troupe_proto::{
 use crate::{
     context::{Context, directory_text},
     error::{Error, Result},
-    json, names, sanitize,
+    json, names,
+    options::SessionMode,
+    sanitize,
     ui::{self, Cell, Table, style},
     workspace::Workspace,
 };
@@ -89,24 +91,6 @@ impl From<ParentSandbox> for Sandbox {
             ParentSandbox::ReadOnly => Self::ReadOnly,
             ParentSandbox::WorkspaceWrite => Self::WorkspaceWrite,
             ParentSandbox::FullAccess => Self::FullAccess,
-        }
-    }
-}
-
-/// The mode of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum SessionMode {
-    /// The repository is read-only except docs/
-    Planning,
-    /// Code may change
-    Implementation,
-}
-
-impl From<SessionMode> for Mode {
-    fn from(mode: SessionMode) -> Self {
-        match mode {
-            SessionMode::Planning => Self::Planning,
-            SessionMode::Implementation => Self::Implementation,
         }
     }
 }

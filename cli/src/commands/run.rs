@@ -1,6 +1,6 @@
 //! `troupe run`: a runner, on this machine, for a supervisor anywhere.
 
-use std::{collections::BTreeMap, env, path::PathBuf};
+use std::{collections::BTreeMap, env, path::PathBuf, time::Duration};
 
 use svc_kit::shutdown::Shutdown;
 use tokio_util::sync::CancellationToken;
@@ -10,7 +10,7 @@ use crate::{
     client::Target,
     context::Context,
     error::{Error, Result},
-    pair,
+    pair, time,
     token::Token,
 };
 
@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// Where threads get their temporary directories [default: the system's]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
+    /// How long turns that are under way may go on when it is stopped
+    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = time::parse_duration)]
+    drain: Duration,
     /// You vouch that the program cannot write where a read-only thread must not
     #[arg(long)]
     holds_read_only: bool,
@@ -79,6 +82,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();
     config.capacity = args.capacity;
     config.session_id = args.session;
+    config.timing.drain_limit = args.drain;
 
     context.ui.note(format!(
         "runner {} for {}; Ctrl-C stops it",
@@ -91,6 +95,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         ran = &mut runner => ran,
         signalled = Shutdown::new().on_signal() => {
             signalled?;
+            context.ui.note(format!("stopping; turns that are under way have {:?} to end", args.drain));
             stop.cancel();
             runner.await
         }

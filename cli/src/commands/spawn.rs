@@ -4,8 +4,12 @@ use std::{path::PathBuf, time::Duration};
 
 use serde_json::json;
 use tonic::Request;
-use troupe_proto::supervisor::v1::{
-    CloseSessionRequest, CreateSessionRequest, OnLimit, SpawnAgentRequest, SpawnAgentResponse, Status, StatusKind,
+use troupe_proto::{
+    common::v1::Mode,
+    supervisor::v1::{
+        CloseSessionRequest, CreateSessionRequest, OnLimit, Orchestration, SpawnAgentRequest, SpawnAgentResponse,
+        Status, StatusKind, WakePolicy,
+    },
 };
 
 use crate::{
@@ -13,7 +17,9 @@ use crate::{
     content,
     context::{Context, directory, directory_text},
     error::{Error, Result},
-    ids, json, message, names, sanitize, time,
+    ids, json, message, names,
+    options::SpawnBudget,
+    sanitize, time,
     ui::{self, Line, style},
     waiting,
     workspace::Workspace,
@@ -24,6 +30,7 @@ Examples:
   troupe spawn explorer -m 'Where is the main function?' --wait
   troupe spawn reviewer --agent-name strict -m 'Review the last commit' --session 0000aa01
   troupe spawn worker -m 'Fix the build' --supervisor http://10.0.0.7:50052 --registry http://10.0.0.7:50051
+  troupe spawn --template orchestrator -m 'Ship the release' --auto --budget-tokens 500000
   git diff | troupe spawn bug-hunter -m - --queue";
 
 /// The arguments of `spawn`.
@@ -33,6 +40,9 @@ pub(crate) struct Args {
     /// The role; without one the agent inherits everything from its parent
     #[arg(value_name = "TYPE")]
     agent_type: Option<String>,
+    /// A graph template in the role's place: `troupe agents --graph` lists them
+    #[arg(long, value_name = "NAME", conflicts_with = "agent_type")]
+    template: Option<String>,
     /// What to do; `-` reads standard input
     #[arg(short, long, value_name = "TEXT")]
     message: String,
@@ -66,6 +76,18 @@ pub(crate) struct Args {
     /// Refuse unless the template's SHA-256 is this one
     #[arg(long, value_name = "SHA256")]
     digest: Option<String>,
+    /// What it may spend
+    #[command(flatten)]
+    budget: SpawnBudget,
+    /// Whether mail gives it a turn of its own when it is settled [default: never]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    wake: Option<Wake>,
+    /// Open the new session for planning: its repository is read-only except docs/
+    #[arg(long, conflicts_with = "session")]
+    planning: bool,
+    /// Keep the new session's orchestrators going until they say that they are done
+    #[arg(long, conflicts_with = "session")]
+    auto: bool,
     /// Wait in the queue when no slot is free, instead of failing
     #[arg(long)]
     queue: bool,
@@ -77,13 +99,31 @@ pub(crate) struct Args {
     timeout: Duration,
 }
 
+/// When mail wakes a settled agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Wake {
+    /// When its last turn completed
+    OnIdle,
+    /// However its last turn ended
+    Always,
+}
+
+impl From<Wake> for WakePolicy {
+    fn from(wake: Wake) -> Self {
+        match wake {
+            Wake::OnIdle => Self::OnIdle,
+            Wake::Always => Self::Always,
+        }
+    }
+}
+
 /// Spawns, and waits if asked to.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let message = message::read(&args.message)?;
     let mut supervisor = context.supervisor().await?;
     let session = match &args.session {
         Some(text) => ids::session(&mut supervisor, text).await?,
-        None => open_session(&mut supervisor, args.cwd.clone(), context).await?,
+        None => open_session(&mut supervisor, &args, context).await?,
     };
     let parent = match &args.parent {
         Some(text) => ids::thread(&mut supervisor, text, Some(&session)).await?,
@@ -113,8 +153,18 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     context.ui.answer(|| to_json(&session, &spawned), || text(&spawned))
 }
 
-async fn open_session(supervisor: &mut Supervisor, cwd: Option<PathBuf>, context: &Context) -> Result<String> {
-    let cwd = directory_text(cwd)?;
+async fn open_session(supervisor: &mut Supervisor, args: &Args, context: &Context) -> Result<String> {
+    let cwd = directory_text(args.cwd.clone())?;
+    let mode = if args.planning {
+        Mode::Planning
+    } else {
+        Mode::Unspecified
+    };
+    let orchestration = if args.auto {
+        Orchestration::Auto
+    } else {
+        Orchestration::Unspecified
+    };
     let mut workspace = Workspace::around(&cwd, context)?;
     let answer = workspace
         .ask(context, async |workspace_digest: String| {
@@ -122,6 +172,8 @@ async fn open_session(supervisor: &mut Supervisor, cwd: Option<PathBuf>, context
                 request_id: client::request_id(),
                 cwd: cwd.clone(),
                 workspace_digest,
+                mode: mode.into(),
+                orchestration: orchestration.into(),
                 ..CreateSessionRequest::default()
             };
             supervisor.create_session(Request::new(request)).await
@@ -160,6 +212,7 @@ fn request(args: Args, session_id: String, parent_thread_id: String, message: St
         parent_thread_id,
         message: Some(message),
         agent_type: args.agent_type.unwrap_or_default(),
+        role_template: args.template.unwrap_or_default(),
         agent_name: args.agent_name.unwrap_or_default(),
         model: args.model.unwrap_or_default(),
         reasoning_effort: args.effort.unwrap_or_default(),
@@ -169,6 +222,8 @@ fn request(args: Args, session_id: String, parent_thread_id: String, message: St
         alias: args.alias.unwrap_or_default(),
         working_directory,
         on_limit: on_limit.into(),
+        budget: args.budget.given(),
+        wake_policy: args.wake.map_or(WakePolicy::Unspecified, WakePolicy::from).into(),
         ..SpawnAgentRequest::default()
     })
 }

@@ -6,10 +6,10 @@ use troupe_proto::supervisor::v1::{
 
 use crate::{
     context::Context,
-    error::{Error, Result},
+    error::Result,
     follow::{Follow, News},
     ids::{self, Target},
-    json, listing, sanitize, story,
+    json, sanitize, story,
     threads::Picture,
     ui::{self, style},
 };
@@ -40,14 +40,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let target = match &args.target {
         Some(text) => ids::target(&mut supervisor, text).await?,
-        None => {
-            let sessions = listing::sessions(&mut supervisor, false).await?;
-            let newest = sessions.into_iter().next().ok_or_else(|| {
-                Error::failure("there is no open session to watch")
-                    .hint("`troupe spawn TYPE -m MESSAGE` opens one; `troupe ps --closed` lists old ones")
-            })?;
-            Target::Session(newest.session_id)
-        }
+        None => Target::Session(ids::session_or_newest(&mut supervisor, None).await?),
     };
     let mut request = WatchThreadsRequest {
         after_sequence: args.after,

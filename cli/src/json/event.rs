@@ -1,11 +1,13 @@
 //! Events: the envelope, the kind's name, and the body under that name.
 
 use serde_json::{Map, Value, json};
-use troupe_proto::supervisor::v1::{
-    Edge, Event, Handoff, SessionUpdated, ThreadSpawned, TurnDispatched, TurnEnded, event::Kind,
-};
+use troupe_proto::supervisor::v1::{Event, SessionUpdated, ThreadSpawned, TurnDispatched, TurnEnded, event::Kind};
 
-use super::{common, list, name, optional, session, thread, time};
+use super::{
+    common,
+    graph::{edge, handoff},
+    list, name, optional, session, thread, time,
+};
 use crate::names;
 
 /// An event.
@@ -155,6 +157,7 @@ fn body(kind: &Kind) -> (&'static str, Value) {
                 "kind": name(names::approval_kind(requested.kind())),
                 "subject": requested.subject,
                 "deadline": time(requested.deadline.as_ref()),
+                "edge": optional(requested.edge.as_ref(), edge),
             }),
         ),
         Kind::ApprovalResolved(resolved) => (
@@ -224,6 +227,7 @@ fn turn_dispatched(dispatched: &TurnDispatched) -> Value {
         })),
         "sha256": dispatched.sha256,
         "extent": name(names::prompt_extent(dispatched.extent())),
+        "mail_up_to": dispatched.mail_up_to,
     })
 }
 
@@ -238,35 +242,5 @@ fn turn_ended(ended: &TurnEnded) -> Value {
         "output_sha256": ended.output_sha256,
         "report_sequence": ended.report_sequence,
         "reason": ended.reason,
-    })
-}
-
-fn edge(edge: &Edge) -> Value {
-    json!({
-        "edge_id": edge.edge_id,
-        "from_thread_id": edge.from_thread_id,
-        "to_thread_id": edge.to_thread_id,
-        "bidirectional": edge.bidirectional,
-        "kind": name(names::edge_kind(edge.kind())),
-        "label": edge.label,
-    })
-}
-
-fn handoff(handoff: &Handoff) -> Value {
-    json!({
-        "handoff_id": handoff.handoff_id,
-        "from_thread_id": handoff.from_thread_id,
-        "to_thread_id": handoff.to_thread_id,
-        "message": optional(handoff.message.as_ref(), thread::content),
-        "structured": optional(handoff.structured.as_ref(), thread::content),
-        "artifacts": list(&handoff.artifacts, |artifact| json!({
-            "type": artifact.r#type,
-            "ref": artifact.r#ref,
-        })),
-        "ok": handoff.ok,
-        "ok_reason": handoff.ok_reason,
-        "expectation": name(names::response_expectation(handoff.expectation())),
-        "reply_to_thread_id": handoff.reply_to_thread_id,
-        "context_ref": handoff.context_ref,
     })
 }

@@ -4,8 +4,10 @@
 //! short names (null where unspecified), times as RFC 3339, durations as `"1.5s"`. Text stays as it was written; the
 //! [`writer`] escapes what a terminal must not see.
 
+mod attention;
 mod common;
 mod event;
+mod graph;
 mod registry;
 mod session;
 mod thread;
@@ -16,8 +18,10 @@ use prost_types::{Duration, Timestamp};
 use serde_json::Value;
 
 pub(crate) use self::{
+    attention::{approval, notification},
     common::resolved,
     event::event,
+    graph::{edge, handoff, mail},
     registry::{agent, diagnostic},
     session::session,
     thread::{status, thread},

@@ -1,9 +1,9 @@
 //! Sessions.
 
 use serde_json::{Value, json};
-use troupe_proto::supervisor::v1::{Limits, RollUp, Session, Webhook};
+use troupe_proto::supervisor::v1::{Limits, RollUp, Session, StallRule, Webhook};
 
-use super::{common, list, name, name_list, optional, thread, time};
+use super::{common, duration, list, name, name_list, optional, thread, time};
 use crate::names;
 
 /// A session.
@@ -23,6 +23,9 @@ pub(crate) fn session(session: &Session) -> Value {
         "restart_policy": name(names::restart_policy(session.restart_policy())),
         "policy_inheritance": name(names::policy_inheritance(session.policy_inheritance())),
         "tool_ceiling": optional(session.tool_ceiling.as_ref(), common::layer),
+        "approve_tools": session.approve_tools,
+        "runner_labels": session.runner_labels,
+        "stall": optional(session.stall.as_ref(), stall),
         "webhooks": list(&session.webhooks, webhook),
         "labels": session.labels,
         "paused": session.paused,
@@ -41,6 +44,13 @@ pub(super) fn limits(limits: &Limits) -> Value {
         "max_threads": limits.max_threads,
         "max_open_threads": limits.max_open_threads,
         "max_total_threads": limits.max_total_threads,
+    })
+}
+
+fn stall(rule: &StallRule) -> Value {
+    json!({
+        "repeats": rule.repeats,
+        "silence": duration(rule.silence.as_ref()),
     })
 }
 

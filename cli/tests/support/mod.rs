@@ -1,6 +1,8 @@
 //! A pair as a process, without a runner: threads stay where the service puts them, and loopback is trusted.
 #![allow(dead_code)]
 
+pub mod up;
+
 use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use tokio::{

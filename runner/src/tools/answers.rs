@@ -4,13 +4,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 use troupe_proto::supervisor::v1::{
-    SendInputResponse, SpawnAgentResponse, SpawnableAgent, Status, StatusKind, Thread, WaitAgentsResponse,
+    CreateEdgeResponse, SendInputResponse, SpawnAgentResponse, SpawnableAgent, Status, StatusKind, Thread,
+    WaitAgentsResponse,
 };
 
-/// The id of the thread under `key`, with the place in the queue and warnings where there are any.
+/// The label of what an operator has to decide on first.
+const AWAITING_APPROVAL: &str = "awaiting_approval";
+
+/// The id of the thread under `key`, with its status where an operator has to approve it, and the place in the queue
+/// and warnings where there are any.
 pub(super) fn spawned(key: &str, answer: SpawnAgentResponse) -> Value {
     let mut value = Map::new();
-    value.insert(key.to_owned(), answer.thread.unwrap_or_default().thread_id.into());
+    let thread = answer.thread.unwrap_or_default();
+    if kind(thread.status.as_ref()) == StatusKind::AwaitingApproval {
+        value.insert("status".to_owned(), AWAITING_APPROVAL.into());
+    }
+    value.insert(key.to_owned(), thread.thread_id.into());
     if answer.queue_position > 0 {
         value.insert("queue_position".to_owned(), answer.queue_position.into());
     }
@@ -104,6 +113,18 @@ pub(super) fn waited(answer: &WaitAgentsResponse) -> Value {
     })
 }
 
+/// `{"edge_id": ...}`, or the approval that the edge waits for.
+pub(super) fn connected(answer: CreateEdgeResponse) -> Value {
+    match answer.edge {
+        Some(edge) => json!({"edge_id": edge.edge_id}),
+        None => json!({
+            "approval_id": answer.approval_id,
+            "status": AWAITING_APPROVAL,
+            "message": "the edge waits for an operator's approval; until then nothing can be sent along it",
+        }),
+    }
+}
+
 /// `{"thread_note": ...}`; empty where the note was cleared.
 pub(super) fn noted(thread: &Thread) -> Value {
     if thread.thread_note.is_empty() {
@@ -134,7 +155,7 @@ fn label(status: Option<&Status>) -> &'static str {
     match kind(status) {
         StatusKind::Unspecified => "unknown",
         StatusKind::Queued => "queued",
-        StatusKind::AwaitingApproval => "awaiting_approval",
+        StatusKind::AwaitingApproval => AWAITING_APPROVAL,
         StatusKind::PendingInit => "pending_init",
         StatusKind::Running => "running",
         StatusKind::Completed => "completed",
@@ -146,7 +167,7 @@ fn label(status: Option<&Status>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use troupe_proto::supervisor::v1::ThreadStatus;
+    use troupe_proto::supervisor::v1::{Edge, ThreadStatus};
 
     use super::*;
 
@@ -220,5 +241,37 @@ mod tests {
             spawned("agent_id", answer),
             json!({"agent_id": "t", "queue_position": 2})
         );
+    }
+
+    #[test]
+    fn what_waits_for_an_operator_says_so() {
+        let answer = SpawnAgentResponse {
+            thread: Some(Thread {
+                thread_id: "t".to_owned(),
+                status: Some(at(StatusKind::AwaitingApproval, "")),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        assert_eq!(
+            spawned("nodeId", answer),
+            json!({"nodeId": "t", "status": "awaiting_approval"})
+        );
+        let waiting = connected(CreateEdgeResponse {
+            edge: None,
+            approval_id: "a".to_owned(),
+        });
+        assert_eq!(
+            (&waiting["approval_id"], &waiting["status"], waiting.get("edge_id")),
+            (&json!("a"), &json!("awaiting_approval"), None)
+        );
+        let created = connected(CreateEdgeResponse {
+            edge: Some(Edge {
+                edge_id: "e".to_owned(),
+                ..Default::default()
+            }),
+            approval_id: String::new(),
+        });
+        assert_eq!(created, json!({"edge_id": "e"}));
     }
 }

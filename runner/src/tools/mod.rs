@@ -289,7 +289,7 @@ impl Toolbox {
                 client.create_edge(request).await
             })
             .await?;
-        Ok(json!({"edge_id": answer.edge.unwrap_or_default().edge_id}))
+        Ok(answers::connected(answer))
     }
 
     async fn send_handoff(&self, args: args::SendHandoff) -> ToolAnswer {

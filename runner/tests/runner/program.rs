@@ -14,6 +14,16 @@ while IFS= read -r line; do
 done
 "#;
 
+/// Ends its turn when the test creates a file.
+pub(crate) const PATIENT: &str = r#"
+echo $$ > $DIR/pid
+while IFS= read -r line; do
+  case "$line" in
+    *'"type":"turn"'*) echo '{"type":"output","text":"ready"}'; until [ -e $DIR/go ]; do sleep 0.01; done; echo '{"type":"turn_end","outcome":"completed","message":"done"}' ;;
+  esac
+done
+"#;
+
 /// Stays in its turn and ends nothing, whatever it is told, signals that can be ignored included. It leaves a child of
 /// the same kind behind and writes the ids of both to files.
 pub(crate) const STUBBORN: &str = r#"

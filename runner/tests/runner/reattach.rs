@@ -7,7 +7,7 @@ use troupe_proto::supervisor::v1::{
 };
 
 use crate::{
-    program::{ECHO, is_running},
+    program::{ECHO, PATIENT, is_running},
     supervisor::{Stage, THREAD, start, turn},
 };
 
@@ -18,16 +18,6 @@ fn verdict(go_on: bool, applied_report_sequence: u64) -> HeldThreadVerdict {
         applied_report_sequence,
     }
 }
-
-/// Ends its turn when the test creates a file.
-const PATIENT: &str = r#"
-echo $$ > $DIR/pid
-while IFS= read -r line; do
-  case "$line" in
-    *'"type":"turn"'*) echo '{"type":"output","text":"ready"}'; until [ -e $DIR/go ]; do sleep 0.01; done; echo '{"type":"turn_end","outcome":"completed","message":"done"}' ;;
-  esac
-done
-"#;
 
 #[tokio::test]
 async fn reports_that_are_not_acknowledged_are_sent_again() {

@@ -5,7 +5,10 @@ use std::time::Duration;
 use troupe_proto::supervisor::v1::{ClosePolicy, StartThread, TurnOutcome};
 use troupe_runner::ProcessProgram;
 
-use crate::supervisor::{Stage, input, start};
+use crate::{
+    supervisor::{Stage, input, start},
+    tools::SPAWNED,
+};
 
 async fn stage() -> Stage {
     Stage::with("", |config| {
@@ -47,6 +50,35 @@ async fn tool_calls_go_to_the_supervisor_with_the_threads_token() {
          spawn_agent refused: agent_type \"worker\" may not be spawned\n\
          compile refused: unsupported tool: compile\n\
          spawn_node refused: spawn_node requires label, roleTemplate (or role), and provider"
+    );
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_hands_over_and_is_told_what_waits_for_an_operator() {
+    let stage = stage().await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor
+        .start(start_with(concat!(
+            r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"explorer","message":"look"}}}"#,
+            "\n",
+            r#"{"tool_call":{"name":"send_handoff","args":{"to":"$spawned","message":"this is yours"}}}"#,
+            "\n",
+            r#"{"tool_call":{"name":"send_handoff","args":{"to":"wolf","message":"this is not"}}}"#,
+            "\n",
+            r#"{"tool_call":{"name":"create_edge","args":{"from":"wolf","to":"$spawned"}}}"#,
+        )))
+        .await;
+    supervisor.turn_started().await;
+    let ended = supervisor.turn_ended().await;
+    assert_eq!(
+        ended.message,
+        format!(
+            "spawned explorer 0190a5a4…\n\
+             handed over to {SPAWNED}\n\
+             send_handoff refused: no edge to wolf\n\
+             create_edge: waits for an operator"
+        )
     );
     stage.shut_down().await.unwrap();
 }

@@ -104,6 +104,8 @@ impl Stage {
             // Long: only the test that waits for its end shortens it.
             interrupt_grace: Duration::from_secs(3600),
             stop_grace: Duration::from_millis(400),
+            // None: only the tests of draining give time for it.
+            drain_limit: Duration::ZERO,
             ..Timing::default()
         };
         change(&mut config);
@@ -147,9 +149,14 @@ impl Stage {
         attached
     }
 
+    /// Asks the runner to end.
+    pub(crate) fn ask_to_end(&self) {
+        self.stop.cancel();
+    }
+
     /// Shuts the runner down and waits for it.
     pub(crate) async fn shut_down(self) -> Result<(), RunnerError> {
-        self.stop.cancel();
+        self.ask_to_end();
         self.over().await
     }
 
@@ -327,6 +334,14 @@ impl Attached {
         self.until(activity, |message| match message {
             attach_request::Message::Telemetry(telemetry) => (telemetry.activity == activity).then_some(()),
             _ => None,
+        })
+        .await;
+    }
+
+    /// Waits until it says that it drains.
+    pub(crate) async fn draining(&mut self) {
+        self.until("the word that it drains", |message| {
+            matches!(message, attach_request::Message::Draining(_)).then_some(())
         })
         .await;
     }

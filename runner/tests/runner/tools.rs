@@ -1,4 +1,4 @@
-//! The supervisor's tools, as far as a spawn needs them: the generated trait has every method, this one has one.
+//! The supervisor's tools, as far as the tests need them: the generated trait has every method, this one has three.
 
 use std::convert::Infallible;
 
@@ -12,13 +12,17 @@ use tonic_prost::ProstCodec;
 use troupe_proto::{
     fault::Fault,
     reason::Reason,
-    supervisor::v1::{SpawnAgentRequest, SpawnAgentResponse, Thread},
+    supervisor::v1::{
+        CreateEdgeRequest, CreateEdgeResponse, Handoff, SendHandoffRequest, SendHandoffResponse, SpawnAgentRequest,
+        SpawnAgentResponse, Thread,
+    },
 };
 
 /// The id of every agent that is spawned.
 pub(crate) const SPAWNED: &str = "0190a5a4-1111-7000-8000-000000000001";
 
-/// Spawns explorers for whoever has the thread's token; refuses everything else.
+/// For whoever has the thread's token: spawns explorers, takes handoffs to them, and has every edge wait for an
+/// operator. Refuses everything else.
 #[derive(Clone)]
 pub(crate) struct Tools;
 
@@ -37,41 +41,85 @@ impl Service<http::Request<Body>> for Tools {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         Box::pin(async move {
-            let codec = ProstCodec::<SpawnAgentResponse, SpawnAgentRequest>::default();
-            Ok(Grpc::new(codec).unary(Spawn, request).await)
+            let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            Ok(match method.as_str() {
+                "SpawnAgent" => {
+                    let codec = ProstCodec::<SpawnAgentResponse, SpawnAgentRequest>::default();
+                    Grpc::new(codec).unary(Method(spawn), request).await
+                }
+                "SendHandoff" => {
+                    let codec = ProstCodec::<SendHandoffResponse, SendHandoffRequest>::default();
+                    Grpc::new(codec).unary(Method(hand_over), request).await
+                }
+                "CreateEdge" => {
+                    let codec = ProstCodec::<CreateEdgeResponse, CreateEdgeRequest>::default();
+                    Grpc::new(codec).unary(Method(connect), request).await
+                }
+                other => Status::unimplemented(other).into_http(),
+            })
         })
     }
 }
 
-struct Spawn;
+/// What answers a request.
+struct Method<Q, A>(fn(Q) -> Result<A, Status>);
 
-impl UnaryService<SpawnAgentRequest> for Spawn {
-    type Response = SpawnAgentResponse;
-    type Future = BoxFuture<Response<SpawnAgentResponse>, Status>;
+impl<Q, A> UnaryService<Q> for Method<Q, A>
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+{
+    type Response = A;
+    type Future = BoxFuture<Response<A>, Status>;
 
-    fn call(&mut self, request: Request<SpawnAgentRequest>) -> Self::Future {
-        Box::pin(async move { spawn(&request) })
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let method = self.0;
+        Box::pin(async move {
+            if request
+                .metadata()
+                .get("authorization")
+                .is_none_or(|token| token != "Bearer thread-token")
+            {
+                return Err(Fault::new(Code::Unauthenticated, Reason::Unauthenticated, "who are you?").into());
+            }
+            method(request.into_inner()).map(Response::new)
+        })
     }
 }
 
-fn spawn(request: &Request<SpawnAgentRequest>) -> Result<Response<SpawnAgentResponse>, Status> {
-    if request
-        .metadata()
-        .get("authorization")
-        .is_none_or(|token| token != "Bearer thread-token")
-    {
-        return Err(Fault::new(Code::Unauthenticated, Reason::Unauthenticated, "who are you?").into());
-    }
-    let wanted = request.get_ref();
+fn spawn(wanted: SpawnAgentRequest) -> Result<SpawnAgentResponse, Status> {
     if wanted.agent_type != "explorer" || wanted.request_id.is_empty() {
         let text = format!("agent_type {:?} may not be spawned", wanted.agent_type);
         return Err(Fault::new(Code::PermissionDenied, Reason::SpawnNotAllowed, text).into());
     }
-    Ok(Response::new(SpawnAgentResponse {
+    Ok(SpawnAgentResponse {
         thread: Some(Thread {
             thread_id: SPAWNED.to_owned(),
             ..Default::default()
         }),
         ..Default::default()
-    }))
+    })
+}
+
+fn hand_over(wanted: SendHandoffRequest) -> Result<SendHandoffResponse, Status> {
+    if wanted.to_thread_id != SPAWNED || wanted.message.is_empty() {
+        let text = format!("no edge to {}", wanted.to_thread_id);
+        return Err(Fault::new(Code::FailedPrecondition, Reason::IllegalTransition, text).into());
+    }
+    Ok(SendHandoffResponse {
+        handoff: Some(Handoff {
+            handoff_id: "0190a5a4-2222-7000-8000-000000000001".to_owned(),
+            ..Default::default()
+        }),
+    })
+}
+
+fn connect(wanted: CreateEdgeRequest) -> Result<CreateEdgeResponse, Status> {
+    if wanted.to_thread_id != SPAWNED {
+        return Err(Status::not_found(wanted.to_thread_id));
+    }
+    Ok(CreateEdgeResponse {
+        edge: None,
+        approval_id: "0190a5a4-3333-7000-8000-000000000001".to_owned(),
+    })
 }

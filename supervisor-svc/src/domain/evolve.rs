@@ -107,8 +107,7 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
             edge: edge.clone(),
             verdict: None,
         };
-        session.pending.insert((*deadline, *approval));
-        session.approvals.insert(*approval, Arc::new(requested));
+        session.remember_approval(requested);
     } else if let ThreadEvent::ApprovalResolved {
         approval,
         decision,

@@ -3,12 +3,12 @@
 //!
 //! Invariant: the indices (`holding`, `queue`, `starting`, `waking`, `order`, `aliases`, `open`, `going_on`, `budgeted`,
 //! `spent`, `idle_orchestrators`) are functions of `threads`; `Session::put` is the only place that changes either. `edges_at`
-//! is a function of `edges`; `Session::connect` and `Session::disconnect` alone change them. Those of the approvals (`pending`, `moot`) are kept where approvals are
-//! folded.
+//! is a function of `edges`; `Session::connect` and `Session::disconnect` alone change them. `pending` is a function of
+//! `approvals`, and `moot` is empty between appends; both are kept where approvals are folded. So a snapshot does not keep any of them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::{OrdMap, OrdSet, Vector};
 use tool_policy::Policy;
 
 use super::{
@@ -116,6 +116,28 @@ impl Session {
             aliases: OrdMap::new(),
             counts: OrdMap::new(),
         }
+    }
+
+    /// A session with its threads as a snapshot keeps them: in the order of their spawning, without their links to children,
+    /// which follow from the links to parents. What else differs from a new session's is for the caller to set.
+    pub(crate) fn restore(id: SessionId, settings: Settings, created: UnixMillis, threads: Vec<Thread>) -> Self {
+        let mut session = Self::new(id, settings, created);
+        let mut below: BTreeMap<ThreadId, (Vector<ThreadId>, u32)> = BTreeMap::new();
+        for thread in &threads {
+            if let Some(parent) = thread.spawned.parent {
+                let (children, open) = below.entry(parent).or_default();
+                children.push_back(thread.id);
+                *open += u32::from(thread.status.kind().is_open());
+            }
+        }
+        for mut thread in threads {
+            (thread.children, thread.open_children) = below.remove(&thread.id).unwrap_or_default();
+            if thread.spawned.parent.is_none() {
+                session.root = Some(thread.id);
+            }
+            session.put(thread);
+        }
+        session
     }
 
     /// The root's id. A session that was opened has one: both events are one append.
@@ -284,12 +306,13 @@ impl Session {
     }
 
     /// Whether work is owed that no request brings about: the session must be awake, and is loaded at the service's start.
-    /// What its webhooks were sent is not known here, so one that has any is always loaded.
+    /// What its webhooks were sent is not known here, so one that has any is always loaded. A thread that is active has a
+    /// runner that may be lost, or waits for one; only a root that its client executes has not.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
+        let active = self.count(StatusKind::PendingInit) + self.count(StatusKind::Running);
         let orchestrates = self.settings.orchestration == Orchestration::Auto && !self.idle_orchestrators.is_empty();
-        !self.holding.is_empty()
-            || !self.starting.is_empty()
+        active > u32::from(self.is_run_by_client())
             || !self.queue.is_empty()
             || !self.fences.is_empty()
             || !self.pending.is_empty()
@@ -297,12 +320,34 @@ impl Session {
             || orchestrates
     }
 
+    fn is_run_by_client(&self) -> bool {
+        self.root
+            .and_then(|root| self.thread(root))
+            .is_some_and(|root| root.spawned.client_owned && root.status.kind().is_active())
+    }
+
+    /// When a closed session is to be deleted, if it is not kept for good.
+    #[must_use]
+    pub fn expires(&self) -> Option<UnixMillis> {
+        let retention = self.settings.retention.filter(|_| self.closed)?;
+        let ended = self.root.and_then(|root| self.thread(root))?.since;
+        Some(ended.plus(retention))
+    }
+
     /// Takes up an edge.
-    pub(super) fn connect(&mut self, edge: &Edge) {
+    pub(crate) fn connect(&mut self, edge: &Edge) {
         for end in [edge.from, edge.to] {
             self.edges_at.entry(end).or_default().insert(edge.id);
         }
         self.edges.insert(edge.id, Arc::new(edge.clone()));
+    }
+
+    /// Takes up an approval as it stands.
+    pub(crate) fn remember_approval(&mut self, approval: Approval) {
+        if approval.verdict.is_none() {
+            self.pending.insert((approval.deadline, approval.id));
+        }
+        self.approvals.insert(approval.id, Arc::new(approval));
     }
 
     /// Drops an edge.
@@ -374,9 +419,10 @@ impl Session {
 
     fn unindex(&mut self, old: &Thread) {
         let kind = old.status.kind();
-        if let Some(count) = self.counts.get_mut(&kind) {
-            *count -= 1;
-        }
+        match self.count(kind).saturating_sub(1) {
+            0 => self.counts.remove(&kind),
+            left => self.counts.insert(kind, left),
+        };
         self.holding.remove(&old.id);
         self.starting.remove(&old.id);
         self.fences.remove(&old.id);

@@ -423,4 +423,6 @@ pub struct Settings {
     pub runner_labels: BTreeMap<String, String>,
     /// When a thread of it counts as stalled: the service's rule when it was opened.
     pub stall: StallRule,
+    /// How long a closed session is kept; `None`: until it is deleted.
+    pub retention: Option<Duration>,
 }

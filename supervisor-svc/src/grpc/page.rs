@@ -4,8 +4,11 @@
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 use tonic::Status;
+use troupe_proto::supervisor::v1 as pb;
+use uuid::Uuid;
 
 use super::check;
+use crate::domain::ids::SessionId;
 
 /// Entries of a page where the request does not say.
 pub(super) const DEFAULT_SIZE: usize = 100;
@@ -28,24 +31,11 @@ pub(super) struct Page {
 impl Page {
     /// Reads size and token. `asked` is the request without them, and who asks.
     pub fn of(size: i32, token: &str, asked: &impl Message, who: &str) -> Result<Self, Status> {
-        let size = match usize::try_from(size) {
-            Ok(0) => DEFAULT_SIZE,
-            Ok(size) => size.min(MAX_SIZE),
-            Err(_) => return Err(check::bad("page_size", format!("page_size {size} is negative"))),
-        };
-        let mut hash = Sha256::new();
-        hash.update(who.as_bytes());
-        hash.update(asked.encode_to_vec());
-        let fingerprint: String = hash
-            .finalize()
-            .iter()
-            .take(8)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let offset = if token.is_empty() {
-            0
-        } else {
-            parse(token, &fingerprint)?
+        let size = size_of(size)?;
+        let fingerprint = fingerprint(asked, who);
+        let offset = match place(token, "1", &fingerprint)? {
+            Some(offset) => offset.parse::<usize>().map_err(|_| wrong_token())?,
+            None => 0,
         };
         Ok(Self {
             size,
@@ -111,19 +101,101 @@ impl Page {
     }
 }
 
-fn parse(token: &str, fingerprint: &str) -> Result<usize, Status> {
-    let wrong = || {
-        check::bad(
-            "page_token",
-            "page_token is not from the page before of this listing; start again without it",
-        )
-    };
+/// A page of sessions, newest first, that is filled one by one. The token names the session that the pages before ended with,
+/// so that a page costs its own size.
+#[derive(Debug)]
+pub(super) struct SessionPage {
+    size: usize,
+    /// The session that was taken last, on this page or those before.
+    last: Option<SessionId>,
+    fingerprint: String,
+    sessions: Vec<pb::Session>,
+    bytes: usize,
+}
+
+impl SessionPage {
+    /// As [`Page::of`].
+    pub fn of(size: i32, token: &str, asked: &impl Message, who: &str) -> Result<Self, Status> {
+        let size = size_of(size)?;
+        let fingerprint = fingerprint(asked, who);
+        let last = match place(token, "2", &fingerprint)? {
+            Some(id) => Some(SessionId::from_uuid(Uuid::try_parse(id).map_err(|_| wrong_token())?)),
+            None => None,
+        };
+        Ok(Self {
+            size,
+            last,
+            fingerprint,
+            sessions: Vec::new(),
+            bytes: 0,
+        })
+    }
+
+    /// The session that the page goes on behind.
+    pub const fn last(&self) -> Option<SessionId> {
+        self.last
+    }
+
+    /// Takes one session more. Answers whether there was room for it.
+    pub fn take(&mut self, id: SessionId, session: pb::Session) -> bool {
+        let bytes = self.bytes + session.encoded_len();
+        let is_full = self.sessions.len() >= self.size || (bytes > MAX_BYTES && !self.sessions.is_empty());
+        if !is_full {
+            self.bytes = bytes;
+            self.last = Some(id);
+            self.sessions.push(session);
+        }
+        !is_full
+    }
+
+    /// The page, with the token of the next if there is `more`.
+    pub fn finish(self, more: bool) -> (Vec<pb::Session>, String) {
+        let token = match self.last {
+            Some(last) if more => format!("2-{}-{}", last.as_uuid().simple(), self.fingerprint),
+            Some(_) | None => String::new(),
+        };
+        (self.sessions, token)
+    }
+}
+
+fn size_of(size: i32) -> Result<usize, Status> {
+    match usize::try_from(size) {
+        Ok(0) => Ok(DEFAULT_SIZE),
+        Ok(size) => Ok(size.min(MAX_SIZE)),
+        Err(_) => Err(check::bad("page_size", format!("page_size {size} is negative"))),
+    }
+}
+
+/// What was asked and by whom, so that a token serves for no other listing.
+fn fingerprint(asked: &impl Message, who: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update(who.as_bytes());
+    hash.update(asked.encode_to_vec());
+    hash.finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Where the page begins that a token of that kind asks for; `None`: at the beginning.
+fn place<'t>(token: &'t str, kind: &str, fingerprint: &str) -> Result<Option<&'t str>, Status> {
+    if token.is_empty() {
+        return Ok(None);
+    }
     if token.len() > TOKEN_BYTES {
-        return Err(wrong());
+        return Err(wrong_token());
     }
     let mut parts = token.split('-');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some("1"), Some(offset), Some(hash), None) if hash == fingerprint => offset.parse().map_err(|_| wrong()),
-        _ => Err(wrong()),
+        (Some(of), Some(place), Some(hash), None) if of == kind && hash == fingerprint => Ok(Some(place)),
+        _ => Err(wrong_token()),
     }
+}
+
+fn wrong_token() -> Status {
+    check::bad(
+        "page_token",
+        "page_token is not from the page before of this listing; start again without it",
+    )
 }

@@ -1,16 +1,34 @@
 //! Following sessions and what their threads do.
 
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, unbuilt};
+use super::{SupervisorService, check};
+use crate::{session::Filter, watch::SessionsWatch};
+
+/// How many messages a watcher may leave unread; what changes meanwhile is told later, as it is then.
+const OUTBOX: usize = 64;
 
 impl SupervisorService {
     pub(super) async fn follow_sessions(
         &self,
-        _: Request<pb::WatchSessionsRequest>,
+        request: Request<pb::WatchSessionsRequest>,
     ) -> Result<ReceiverStream<Result<pb::WatchSessionsResponse, Status>>, Status> {
-        Err(unbuilt::method("WatchSessions"))
+        let request = request.into_inner();
+        check::labels("labels", &request.labels)?;
+        let watch = SessionsWatch {
+            directory: self.directory.clone(),
+            filter: Filter {
+                labels: request.labels,
+                include_closed: request.include_closed,
+            },
+            lifetime: self.clock().jittered(self.config.watch.lifetime),
+            draining: self.draining.clone(),
+        };
+        let (outbox, messages) = mpsc::channel(OUTBOX);
+        tokio::spawn(watch.run(outbox));
+        Ok(ReceiverStream::new(messages))
     }
 }

@@ -1,4 +1,4 @@
-//! Opening, reading, listing and closing sessions.
+//! Opening, reading and closing sessions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,6 @@ use super::{
     SupervisorService,
     call::Call,
     check,
-    page::Page,
     resolved::{Resolved, content_of},
     spawn::{Unspawnable, resolve},
     webhooks,
@@ -23,7 +22,6 @@ use crate::{
         command::Command,
         content::ContentRef,
         event::{CloseCause, Event, SessionEvent, Spawned, ThreadEvent},
-        ids::SessionId,
         refusal::{GuardedVerb, Refusal},
         session::{CASCADE_DEADLINE, Session},
         settings::{LimitsChange, Sandbox, Settings, WakePolicy},
@@ -31,8 +29,8 @@ use crate::{
     },
     registry::{RegistryClient, Unresolved},
     runner_hub::Need,
-    session::{Failure, Handle, NewSession},
-    store::{Content, CreationKey, limits::MAX_PAGE},
+    session::{Handle, NewSession},
+    store::{Content, CreationKey},
     wire::{self, WireEnum as _},
     workspace::KeptWorkspace,
 };
@@ -234,6 +232,7 @@ impl SupervisorService {
             approve_tools: request.approve_tools.clone(),
             runner_labels: request.runner_labels.clone(),
             stall: self.config.stall,
+            retention: check::span("retention", request.retention)?,
         })
     }
 
@@ -275,53 +274,6 @@ impl SupervisorService {
         Ok(pb::GetSessionResponse {
             session: Some(wire::thread::session(&handle.state())),
         })
-    }
-
-    pub(super) async fn all_sessions(
-        &self,
-        request: Request<pb::ListSessionsRequest>,
-    ) -> Result<pb::ListSessionsResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        check::labels("labels", &request.labels)?;
-        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
-        request.page_size = 0;
-        let page = Page::of(size, &token, &request, &call.scope)?;
-        let mut found: Vec<Arc<Session>> = Vec::new();
-        for id in self.session_ids().await?.into_iter().rev() {
-            // One session that cannot be read must not hide the others.
-            match self.directory.session(id).await {
-                Ok(handle) => found.push(handle.state()),
-                Err(failure) => tracing::error!(session = %id, %failure, "a session cannot be listed"),
-            }
-        }
-        found.retain(|session| {
-            let labels = &session.settings.labels;
-            (request.include_closed || !session.closed)
-                && request.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-        });
-        let (sessions, next_page_token) = page.cut(&found, |session| wire::thread::session(session));
-        Ok(pb::ListSessionsResponse {
-            sessions,
-            next_page_token,
-        })
-    }
-
-    async fn session_ids(&self) -> Result<Vec<SessionId>, Status> {
-        let mut ids = Vec::new();
-        loop {
-            let page = self
-                .directory
-                .context()
-                .store
-                .sessions(ids.last().copied(), MAX_PAGE)
-                .await
-                .map_err(Failure::from)?;
-            if page.is_empty() {
-                return Ok(ids);
-            }
-            ids.extend(page);
-        }
     }
 
     pub(super) async fn end_session(

@@ -19,8 +19,8 @@ use crate::{
         settings::PromptLog,
     },
     session::digest,
-    store::{Head, LogReader, RawContent, RawRecord, ReadError, SessionLog, Side},
-    wire::{DecodeError, decode_record},
+    store::{Head, LogReader, RawContent, RawRecord, ReadError, SessionLog, Side, Snapshot},
+    wire::{DecodeError, decode_record, decode_snapshot},
 };
 
 /// How far a check has come.
@@ -104,6 +104,14 @@ pub enum Problem {
     #[error("record {sequence}: {cause}")]
     Unreadable {
         /// The record.
+        sequence: Sequence,
+        /// Why.
+        cause: DecodeError,
+    },
+    /// The snapshot of a compacted session can't be read, and nothing else tells what came before.
+    #[error("its snapshot as of record {sequence}: {cause}")]
+    UnreadableSnapshot {
+        /// As of which record it is.
         sequence: Sequence,
         /// Why.
         cause: DecodeError,
@@ -208,7 +216,7 @@ enum Fold {
     Before,
     /// They fold to this.
     At(Box<Session>),
-    /// The beginning was compacted away, or something on the way can't be read.
+    /// Something on the way can't be read.
     Unknown,
 }
 
@@ -244,11 +252,7 @@ fn check(stored: &SessionLog<'_>) -> Check {
         session: stored.id(),
         head,
         seen: head.oldest,
-        fold: if head.oldest == Sequence::ZERO {
-            Fold::Before
-        } else {
-            Fold::Unknown
-        },
+        fold: Fold::Before,
         named: BTreeMap::new(),
         events: 0,
         contents: 0,
@@ -257,6 +261,7 @@ fn check(stored: &SessionLog<'_>) -> Check {
         first: None,
         problems: 0,
     };
+    check.snapshot(stored);
     let read = stored.each_record(|record| check.record(&record));
     match read {
         Ok(()) => check.missing_up_to(head.sequence),
@@ -267,7 +272,6 @@ fn check(stored: &SessionLog<'_>) -> Check {
         Ok(()) => check.missing_contents(),
         Err(error) => check.failed(error),
     }
-    check.snapshot(stored);
     if let Err(error) = stored.check_requests() {
         check.failed(error);
     }
@@ -342,8 +346,9 @@ impl Check {
 
     fn fold(&mut self, recorded: &Recorded) {
         match &mut self.fold {
-            Fold::At(session) => evolve::evolve(session, recorded),
-            Fold::Unknown => {}
+            Fold::At(session) if recorded.sequence > session.sequence => evolve::evolve(session, recorded),
+            // The snapshot has it.
+            Fold::At(_) | Fold::Unknown => {}
             Fold::Before => match evolve::open(self.session, recorded) {
                 Some(session) => self.fold = Fold::At(Box::new(session)),
                 None => {
@@ -409,11 +414,23 @@ impl Check {
         }
     }
 
+    /// Looks at the snapshot. The state of a compacted session begins with it.
     fn snapshot(&mut self, stored: &SessionLog<'_>) {
         let oldest = self.head.oldest;
+        let is_compacted = oldest > Sequence::ZERO;
+        if is_compacted {
+            self.fold = Fold::Unknown;
+        }
         match stored.snapshot() {
-            Ok(Some(snapshot)) if snapshot.sequence >= oldest => {}
-            Ok(None) if oldest == Sequence::ZERO => {}
+            Ok(Some(Snapshot { sequence, bytes })) if sequence >= oldest => {
+                match decode_snapshot(self.session, sequence, &bytes) {
+                    Ok(session) if is_compacted => self.fold = Fold::At(Box::new(session)),
+                    // The whole log is there, and is folded where the snapshot can't be read.
+                    Err(cause) if is_compacted => self.problem(Problem::UnreadableSnapshot { sequence, cause }),
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            Ok(None) if !is_compacted => {}
             Ok(Some(_) | None) => self.problem(Problem::NoSnapshot { oldest }),
             Err(error) => self.failed(error),
         }

@@ -15,12 +15,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     auto,
-    batch::{Draft, Pending},
-    directory::Context,
+    batch::{self, Draft, Pending},
+    deletions,
+    directory::{Context, Directory},
     failure::Failure,
     handle::{Commit, FEED, Handle, MAILBOX},
+    load::Loaded,
     message::{Done, Message, Origin, Remember, Request},
     remembered::Requests,
+    room::ContentRoom,
+    upkeep::Upkeep,
 };
 use crate::{
     domain::{
@@ -34,13 +38,17 @@ use crate::{
     watch::snapshot::Snapshots,
 };
 
-/// The owner of one session. Lives in a task of its own, ends with the process or when it is fenced off.
+/// The owner of one session. Lives in a task of its own, which ends when nobody needs the session in memory, when it is
+/// deleted, when it is fenced off, and with the process.
 pub(super) struct Actor {
     pub(super) context: Arc<Context>,
+    directory: Directory,
     pub(super) handle: Handle,
     pub(super) session: Arc<Session>,
     epoch: Epoch,
     requests: Requests,
+    room: ContentRoom,
+    upkeep: Upkeep,
     control: mpsc::Receiver<Message>,
     spawns: mpsc::Receiver<Message>,
     published: watch::Sender<Arc<Session>>,
@@ -59,15 +67,31 @@ pub(super) struct Actor {
     pub(super) deliveries: Option<AbortOnDropHandle<()>>,
     /// When to listen to the running threads; none while none runs.
     pub(super) listen_at: Option<Instant>,
+    /// When to look whether anybody still needs the session in memory.
+    rest_at: Instant,
+    /// Those who want the session to be removed.
+    deletions: Vec<oneshot::Sender<Result<(), Failure>>>,
 }
 
 /// How long the actor leaves a store alone that could not write, before it tries its own work again.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
+/// The least time between two looks at what is due: a deadline that has passed is met at once, but a store that fails must
+/// not be hammered.
+const PAUSE_AT_DEADLINE: Duration = Duration::from_millis(50);
+
+/// How long a closed session stays in memory, so that the last answers find it there; and the least time between two looks
+/// whether a session is still needed.
+const SOON: Duration = Duration::from_millis(100);
+
+/// The receivers of the published state that nobody waits on: the directory's and the actor's own.
+const OWN_RECEIVERS: usize = 2;
+
 impl Actor {
     /// Starts the owner of a session and answers the way to it.
-    pub fn start(context: Arc<Context>, session: Session, epoch: Epoch, requests: Requests) -> Handle {
-        let session = Arc::new(session);
+    pub fn start(directory: &Directory, loaded: Loaded) -> Handle {
+        let context = Arc::clone(directory.context());
+        let session = Arc::new(loaded.session);
         let (control_sender, control) = mpsc::channel(MAILBOX);
         let (spawn_sender, spawns) = mpsc::channel(MAILBOX);
         let (published, state) = watch::channel(Arc::clone(&session));
@@ -77,15 +101,19 @@ impl Actor {
             control: control_sender,
             spawns: spawn_sender,
             state,
-            feed: feed.clone(),
+            feed: feed.downgrade(),
             snapshots: Snapshots::default(),
+            pin: Arc::default(),
         };
-        let actor = Self {
+        let mut actor = Self {
+            room: ContentRoom::new(loaded.content_bytes, context.session_content_bytes),
+            upkeep: Upkeep::new(Arc::clone(&context.store), context.upkeep, loaded.snapshot),
             context,
+            directory: directory.clone(),
             handle: handle.clone(),
             session,
-            epoch,
-            requests,
+            epoch: loaded.epoch,
+            requests: loaded.requests,
             control,
             spawns,
             published,
@@ -97,24 +125,31 @@ impl Actor {
             lost_reports: HashMap::new(),
             deliveries: None,
             listen_at: None,
+            rest_at: Instant::now(),
+            deletions: Vec::new(),
         };
+        actor.stay_awake();
         tokio::spawn(actor.run());
         handle
     }
 
     async fn run(mut self) {
         let mut roster = self.context.runners.changes();
+        self.meet_deadlines();
         self.resume_work();
         self.deliver_notifications();
         self.listen_later();
         loop {
+            if !self.deletions.is_empty() && self.delete().await {
+                return;
+            }
             if !self.own.is_empty() || !self.backlog.is_empty() {
                 if !self.append(Vec::new()).await {
                     return;
                 }
                 continue;
             }
-            let deadline = self.wake_up();
+            let (deadline, rest_at) = (self.wake_up(), self.rest_at);
             let message = tokio::select! {
                 biased;
                 message = self.control.recv() => message,
@@ -128,13 +163,23 @@ impl Actor {
                 }
                 () = until(deadline) => {
                     self.look_again = None;
+                    self.meet_deadlines();
                     self.resume_work();
-                    if tick::next(&self.session).is_some_and(|due| due <= self.context.clock.now()) {
-                        self.own.push_back(Command::Tick);
-                    }
                     self.listen();
                     // With nothing to carry out too: a failed append may have held up who waits for a slot.
                     if !self.append(Vec::new()).await {
+                        return;
+                    }
+                    continue;
+                }
+                () = self.upkeep.ended() => {
+                    if self.upkeep.is_prepared(&self.session) && self.may_rest() && self.leave() {
+                        return;
+                    }
+                    continue;
+                }
+                () = tokio::time::sleep_until(rest_at) => {
+                    if self.put_away() {
                         return;
                     }
                     continue;
@@ -149,7 +194,8 @@ impl Actor {
 
     /// Makes one append of the given messages and of whatever else waits. Answers whether the actor goes on.
     async fn append(&mut self, messages: Vec<Message>) -> bool {
-        let mut draft = Draft::new(&self.session, self.context.clock.now());
+        self.count_content().await;
+        let mut draft = Draft::new(&self.session, self.context.clock.now(), self.room);
         while let Some(command) = self.own.pop_front() {
             draft.take(own_request(command), &self.requests);
             if draft.is_full() {
@@ -181,9 +227,11 @@ impl Actor {
                     draft.waits().end(id);
                     self.end_wait(id);
                 }
+                Message::Delete(reply) => self.deletions.push(reply),
             }
         }
         draft.follow_up();
+        self.stay_awake();
         match draft.finish(self.epoch, &self.session) {
             Some((batch, pending)) => self.commit(batch, pending).await,
             None => true,
@@ -213,9 +261,7 @@ impl Actor {
             }
             Err(error) => {
                 let goes_on = matches!(error, AppendError::Refused(_) | AppendError::Invalid(_));
-                if matches!(error, AppendError::Unknown(_) | AppendError::Stopped) {
-                    self.context.fatal.cancel();
-                }
+                self.stop_if_unknown(&error);
                 tracing::warn!(session = %self.handle.id, %error, "an append failed");
                 for (thread, generation, sequence) in &pending.reports {
                     self.lost_reports.entry(*thread).or_insert((*generation, *sequence));
@@ -255,6 +301,7 @@ impl Actor {
 
     fn publish(&mut self, mut pending: Pending) {
         self.session = Arc::clone(&pending.session);
+        self.room = pending.room;
         self.published.send_replace(Arc::clone(&pending.session));
         for (remember, outcome) in std::mem::take(&mut pending.remembered) {
             self.requests
@@ -265,8 +312,14 @@ impl Actor {
         let commit = Arc::new(Commit::new(std::mem::take(&mut pending.recorded)));
         // Nobody may be watching.
         let _ = self.feed.send(Arc::clone(&commit));
+        self.context.news.tell(self.session.id);
         self.act_on(&commit.events);
         self.keep_orchestrating();
+        self.upkeep.after_append(&self.session);
+        if self.session.expires().is_some() {
+            self.context.due.notify_one();
+        }
+        self.stay_awake();
     }
 
     fn begin(&mut self, remember: Remember, reply: oneshot::Sender<Result<Option<Done>, Failure>>) {
@@ -308,6 +361,93 @@ impl Actor {
         }
     }
 
+    /// Does what the passing of time brings about, if its time has come.
+    fn meet_deadlines(&mut self) {
+        if tick::next(&self.session).is_some_and(|deadline| deadline <= self.context.clock.now()) {
+            self.own.push_back(Command::Tick);
+        }
+    }
+
+    /// Asks the store how much content there is, where it may be too much.
+    async fn count_content(&mut self) {
+        if self.room.needs_count()
+            && let Ok(Some(head)) = self.context.store.head(self.session.id).await
+        {
+            self.room.count(head.content_bytes);
+        }
+    }
+
+    /// The session was used: it stays in memory for a while.
+    fn stay_awake(&mut self) {
+        let idle = self.context.upkeep.idle;
+        let stays = if self.session.closed { idle.min(SOON) } else { idle };
+        self.rest_at = Instant::now() + stays;
+    }
+
+    /// Puts the session away if nothing needs it in memory and what finds it again is made; else looks again later. Answers
+    /// whether the actor ends.
+    fn put_away(&mut self) -> bool {
+        self.rest_at = Instant::now() + self.context.upkeep.idle.max(SOON);
+        self.may_rest() && self.upkeep.prepare_rest(&self.session) && self.leave()
+    }
+
+    /// Whether the session has nothing to do by itself and nobody follows it.
+    fn may_rest(&self) -> bool {
+        let is_followed = self.feed.receiver_count() > 0 || self.published.receiver_count() > OWN_RECEIVERS;
+        !is_followed && !self.session.is_at_work() && self.dispatching.is_empty() && self.look_again.is_none()
+    }
+
+    /// Gives up the place in the directory, unless somebody has a way here or something waits. Nobody can come between: a
+    /// caller either has a way before, and the actor stays, or finds no actor and loads the session anew.
+    fn leave(&mut self) -> bool {
+        let (control, spawns) = (&self.control, &self.spawns);
+        let has_left = self
+            .directory
+            .release(&mut self.handle, || control.is_empty() && spawns.is_empty());
+        if has_left {
+            self.context.telemetry.forget_session(self.session.id);
+            if batch::due(&self.session).is_some() {
+                self.context.due.notify_one();
+            }
+            tracing::debug!(session = %self.session.id, "a session was put away");
+        }
+        has_left
+    }
+
+    /// Removes the session for those who asked for it. Answers whether it is gone, and the actor with it.
+    async fn delete(&mut self) -> bool {
+        let id = self.session.id;
+        let deleted = if self.session.closed {
+            self.context
+                .store
+                .delete_session(id)
+                .await
+                .map(drop)
+                .map_err(AppendError::from)
+                .inspect_err(|error| self.stop_if_unknown(error))
+                .map_err(Failure::from)
+        } else {
+            Err(deletions::still_open(id).into())
+        };
+        if deleted.is_ok() {
+            self.directory.remove(&self.handle);
+            self.context.telemetry.forget_session(id);
+            self.context.news.tell(id);
+            tracing::info!(session = %id, "a session was deleted");
+        }
+        for reply in self.deletions.drain(..) {
+            let _ = reply.send(deleted.clone());
+        }
+        deleted.is_ok()
+    }
+
+    /// Ends the process, so that it replays, if nobody knows what a write did.
+    fn stop_if_unknown(&self, error: &AppendError) {
+        if matches!(error, AppendError::Unknown(_) | AppendError::Stopped) {
+            self.context.fatal.cancel();
+        }
+    }
+
     /// When the actor must look at its work without being told to: at the nearest deadline of a cascade or of anything else
     /// that passes by itself, when running threads may have been silent for too long, and a while after an append failed.
     fn wake_up(&self) -> Option<Instant> {
@@ -323,10 +463,9 @@ impl Actor {
     }
 }
 
-/// A deadline on the monotonic clock. One that has passed is looked at at once; the pause only keeps a failing store from
-/// being hammered.
+/// A deadline on the monotonic clock; see [`PAUSE_AT_DEADLINE`] for one that has passed.
 fn instant(deadline: UnixMillis, now: UnixMillis) -> Instant {
-    Instant::now() + deadline.since(now).max(Duration::from_millis(50))
+    Instant::now() + deadline.since(now).max(PAUSE_AT_DEADLINE)
 }
 
 async fn until(deadline: Option<Instant>) {

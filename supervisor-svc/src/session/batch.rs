@@ -9,11 +9,12 @@ use super::{
     failure::Failure,
     message::{Done, Outcome, Remember, Request},
     remembered::{self, Requests},
+    room::ContentRoom,
 };
 use crate::{
     domain::{
         command::Command,
-        decide,
+        decide::{self, tick},
         event::{Event, Recorded, ThreadEvent},
         evolve, graph,
         ids::{Epoch, Generation, ReportSequence, Sequence, ThreadId},
@@ -29,6 +30,14 @@ type Reply = oneshot::Sender<Result<Done, Failure>>;
 
 /// When a session that is at work is due: always, whatever the clock says after a restart.
 pub(super) const DUE_AT_ONCE: UnixMillis = UnixMillis::new(0);
+
+/// When a session must be awake, or removed, without being asked for.
+pub(super) fn due(session: &Session) -> Option<UnixMillis> {
+    if session.is_at_work() {
+        return Some(DUE_AT_ONCE);
+    }
+    tick::next(session).into_iter().chain(session.expires()).min()
+}
 
 /// How many records an append has before the next command waits for the next append.
 const FULL_RECORDS: usize = 256;
@@ -55,6 +64,7 @@ pub(super) struct Draft {
     recorded: Vec<Recorded>,
     encoded: Vec<store::NewRecord>,
     contents: Vec<store::Content>,
+    room: ContentRoom,
     marks: Vec<store::Mark>,
     new_threads: Vec<ThreadId>,
     remembered: Vec<(Remember, Outcome)>,
@@ -71,11 +81,12 @@ pub(super) struct Pending {
     pub now: UnixMillis,
     /// The runners' reports that it rests on.
     pub reports: Vec<(ThreadId, Generation, ReportSequence)>,
+    pub room: ContentRoom,
     answers: Vec<Answer>,
 }
 
 impl Draft {
-    pub fn new(session: &Session, now: UnixMillis) -> Self {
+    pub fn new(session: &Session, now: UnixMillis, room: ContentRoom) -> Self {
         Self {
             base: session.sequence,
             working: session.clone(),
@@ -84,6 +95,7 @@ impl Draft {
             recorded: Vec::new(),
             encoded: Vec::new(),
             contents: Vec::new(),
+            room,
             marks: Vec::new(),
             new_threads: Vec::new(),
             remembered: Vec::new(),
@@ -139,10 +151,15 @@ impl Draft {
         let outcome = self.outcome_of(command);
         let events = decide::decide(&self.working, command, self.now)?;
         let recorded = !events.is_empty();
+        // Nothing refers to the contents of a command that changed nothing.
+        let contents = if recorded {
+            self.with_room(command, contents)?
+        } else {
+            Vec::new()
+        };
         self.record_all(events, origin)?;
-        if recorded {
-            self.contents.extend(contents);
-        }
+        self.room.add(&contents);
+        self.contents.extend(contents);
         if let Some(remember) = remember {
             self.remembered.push((remember, outcome));
         }
@@ -184,6 +201,21 @@ impl Draft {
             events = decide::follow_ups(&self.working);
         }
         Ok(())
+    }
+
+    /// The contents of a command, if the session has room for them. A client is refused; what the supervisor and runners bring
+    /// is left out, since their events must be recorded, and tell its digests.
+    fn with_room(&mut self, command: &Command, contents: Vec<store::Content>) -> Result<Vec<store::Content>, Failure> {
+        let Err(refusal) = self.room.check(&contents) else {
+            return Ok(contents);
+        };
+        if !matches!(command, Command::Dispatch(_) | Command::Report { .. }) {
+            return Err(refusal.into());
+        }
+        if self.room.leave_out() {
+            tracing::warn!(session = %self.working.id, %refusal, "prompts and results are kept without their content");
+        }
+        Ok(Vec::new())
     }
 
     fn recall(&self, remember: &Remember, requests: &Requests) -> Result<Option<Outcome>, Failure> {
@@ -271,7 +303,7 @@ impl Draft {
             answer(self.answers, present);
             return None;
         }
-        let due = self.working.is_at_work().then_some(DUE_AT_ONCE);
+        let due = due(&self.working);
         let requests = self
             .remembered
             .iter()
@@ -294,6 +326,7 @@ impl Draft {
             remembered: self.remembered,
             now: self.now,
             reports: self.reports,
+            room: self.room,
             answers: self.answers,
         };
         Some((batch, pending))

@@ -4,16 +4,31 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
 };
 
+use futures::{StreamExt as _, stream};
 use svc_kit::thread_token::TokenKeys;
-use tokio::sync::OnceCell;
+use tokio::{
+    sync::{Notify, OnceCell},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 use troupe_proto::supervisor::v1 as pb;
 
 use super::{
-    actor::Actor, batch::DUE_AT_ONCE, denials::Denials, failure::Failure, handle::Handle, load, message::Origin,
+    actor::Actor,
+    batch::due,
+    deletions::Deletions,
+    denials::Denials,
+    failure::Failure,
+    handle::Handle,
+    load::{self, Loaded},
+    message::Origin,
+    news::News,
     remembered::Requests,
+    room::ContentRoom,
+    upkeep::{self, UpkeepLimits},
 };
 use crate::{
     clock::Clock,
@@ -56,7 +71,23 @@ pub struct Context {
     pub webhooks: Webhooks,
     /// Cancelled when the outcome of a write is unknown: the process must end and replay.
     pub fatal: CancellationToken,
+    /// When sessions are put away, and what is kept of them.
+    pub upkeep: UpkeepLimits,
+    /// How many bytes of content a session may hold.
+    pub session_content_bytes: u64,
+    /// Which sessions changed.
+    pub news: News,
+    /// Which sessions were deleted lately.
+    pub deletions: Deletions,
+    /// Told when a session must be woken or removed at some time and will not see to that itself.
+    pub due: Notify,
 }
+
+/// How long the summaries of all loaded sessions may take at the service's end.
+const SUMMARIES_WITHIN: Duration = Duration::from_secs(2);
+
+/// How many of them are written at once.
+const SUMMARIES_AT_ONCE: usize = 64;
 
 impl Context {
     /// A thread as clients see it: what the log says, the latest telemetry, and whether a runner is there for it.
@@ -81,8 +112,11 @@ impl Context {
 pub struct Directory {
     context: Arc<Context>,
     // Held for look-ups only, never across an await.
-    loaded: Arc<Mutex<HashMap<SessionId, Arc<OnceCell<Handle>>>>>,
+    loaded: Arc<Mutex<HashMap<SessionId, Place>>>,
 }
+
+/// Where the way to a session's actor stands, or will: shared by those who wait for the actor.
+type Place = Arc<OnceCell<Handle>>;
 
 /// A session that is to be created: its first events, decided by the caller.
 #[derive(Debug)]
@@ -120,20 +154,20 @@ impl Directory {
     /// # Errors
     /// [`Failure::SessionNotFound`], or what loading it met.
     pub async fn session(&self, id: SessionId) -> Result<Handle, Failure> {
-        let cell = self.cell(id);
-        let found = cell.get_or_try_init(|| self.load(id)).await.cloned();
-        match found {
-            // An actor that ended (fenced off, or its store stopped) is forgotten; the next call loads the session anew.
-            Ok(handle) if handle.control.is_closed() => {
-                self.forget(id, &cell);
-                Err(Failure::Gone)
-            }
-            Ok(handle) => Ok(handle),
-            Err(failure) => {
-                self.forget(id, &cell);
-                Err(failure)
+        // An actor that ended (fenced off, its session deleted, its store stopped) is forgotten, and the session loaded anew.
+        for _ in 0..2 {
+            let cell = self.cell(id);
+            let found = cell.get_or_try_init(|| self.load(id)).await.cloned();
+            match found {
+                Ok(handle) if handle.control.is_closed() => self.forget(id, &cell),
+                Ok(handle) => return Ok(handle),
+                Err(failure) => {
+                    self.forget(id, &cell);
+                    return Err(failure);
+                }
             }
         }
+        Err(Failure::Gone)
     }
 
     /// The way to the session of a thread.
@@ -154,6 +188,8 @@ impl Directory {
     pub async fn create(&self, new: NewSession) -> Result<Handle, Failure> {
         let hash = new.key.as_ref().map(|key| (key.request_id.clone(), key.hash));
         let epoch = Epoch::new(1);
+        ContentRoom::new(0, self.context.session_content_bytes).check(&new.contents)?;
+        let content_bytes = new.contents.iter().map(|content| content.bytes.len() as u64).sum();
         let (session, batch) = first_batch(&new, epoch, self.context.clock.now())?;
         let (id, key, store) = (new.id, new.key, Arc::clone(&self.context.store));
         // In the session's own place: whoever hears of the session before its actor stands waits for that actor, instead
@@ -166,17 +202,24 @@ impl Directory {
                 .map_err(|_| NotMade::Failed(Failure::OutcomeUnknown))?
                 .map_err(|error| NotMade::Failed(error.into()))?;
             match created {
-                Created::New => Ok(Actor::start(
-                    Arc::clone(&self.context),
-                    session,
-                    epoch,
-                    Requests::default(),
-                )),
+                Created::New => {
+                    let loaded = Loaded {
+                        session,
+                        epoch,
+                        requests: Requests::default(),
+                        snapshot: Sequence::ZERO,
+                        content_bytes,
+                    };
+                    Ok(Actor::start(self, loaded))
+                }
                 Created::Existing { session, hash } => Err(NotMade::Existing { session, hash }),
             }
         });
         let not_made = match made.await {
-            Ok(handle) => return Ok(handle.clone()),
+            Ok(handle) => {
+                self.context.news.tell(id);
+                return Ok(handle.clone());
+            }
             Err(not_made) => not_made,
         };
         self.forget(id, &cell);
@@ -207,55 +250,94 @@ impl Directory {
         }
     }
 
-    /// Loads every session that has work to do by itself.
-    ///
-    /// # Errors
-    /// The first session that cannot be loaded is logged and passed over; only the store's own failures end this.
-    pub async fn wake_due(&self) -> Result<usize, Failure> {
-        let mut after = None;
-        let mut woken = 0;
-        loop {
-            let due = self
-                .context
-                .store
-                .due_before(self.context.clock.now(), after, store::limits::MAX_PAGE)
-                .await?;
-            let Some(last) = due.last() else { return Ok(woken) };
-            after = Some(*last);
-            for due in due {
-                match self.session(due.session).await {
-                    Ok(_) => woken += 1,
-                    Err(failure) => tracing::error!(session = %due.session, %failure, "a session cannot be loaded"),
-                }
-            }
+    /// How many sessions are in memory.
+    #[must_use]
+    pub fn loaded(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The present state of a session that is in memory, without keeping it there.
+    pub(super) fn peek(&self, id: SessionId) -> Option<Arc<Session>> {
+        let loaded = self.lock();
+        let handle = loaded.get(&id)?.get()?;
+        (!handle.control.is_closed()).then(|| handle.state())
+    }
+
+    /// Keeps the summaries of all sessions in memory, as far as there is time: the next start lists them without loading them.
+    pub async fn keep_summaries(&self) {
+        let loaded: Vec<SessionId> = self.lock().keys().copied().collect();
+        let states: Vec<Arc<Session>> = loaded.into_iter().filter_map(|id| self.peek(id)).collect();
+        let kept = stream::iter(states).for_each_concurrent(SUMMARIES_AT_ONCE, |session| {
+            let store = Arc::clone(&self.context.store);
+            async move { upkeep::keep_summary(store.as_ref(), &session).await }
+        });
+        if timeout(SUMMARIES_WITHIN, kept).await.is_err() {
+            tracing::info!("not all sessions are summed up; those that are not are loaded when they are listed");
         }
     }
 
     async fn load(&self, id: SessionId) -> Result<Handle, Failure> {
         let loaded = load::load(self.context.store.as_ref(), id).await?;
-        Ok(Actor::start(
-            Arc::clone(&self.context),
-            loaded.session,
-            loaded.epoch,
-            loaded.requests,
-        ))
+        Ok(Actor::start(self, loaded))
     }
 
-    fn cell(&self, id: SessionId) -> Arc<OnceCell<Handle>> {
+    /// Gives an actor's place up, if `is_idle` and nobody else has a way to the actor or is about to get one. All of it is
+    /// decided at one moment, in which nobody can look the session up.
+    pub(super) fn release(&self, handle: &mut Handle, is_idle: impl FnOnce() -> bool) -> bool {
+        let mut loaded = self.lock();
+        if !is_place_of(loaded.get(&handle.id), handle) {
+            return handle.is_alone() && is_idle();
+        }
+        let Some(cell) = loaded.remove(&handle.id) else {
+            return false;
+        };
+        match Arc::try_unwrap(cell) {
+            // Somebody is about to take the way to the actor from it.
+            Err(cell) => {
+                loaded.insert(handle.id, cell);
+                false
+            }
+            Ok(cell) => {
+                drop(cell);
+                let is_free = handle.is_alone() && is_idle();
+                if !is_free {
+                    loaded.insert(handle.id, Arc::new(OnceCell::new_with(Some(handle.clone()))));
+                }
+                is_free
+            }
+        }
+    }
+
+    /// Takes an actor's place from it, whoever has a way to it.
+    pub(super) fn remove(&self, handle: &Handle) {
+        let mut loaded = self.lock();
+        if is_place_of(loaded.get(&handle.id), handle) {
+            loaded.remove(&handle.id);
+        }
+    }
+
+    fn cell(&self, id: SessionId) -> Place {
         Arc::clone(self.lock().entry(id).or_default())
     }
 
-    fn forget(&self, id: SessionId, cell: &Arc<OnceCell<Handle>>) {
+    fn forget(&self, id: SessionId, cell: &Place) {
         let mut loaded = self.lock();
         if loaded.get(&id).is_some_and(|present| Arc::ptr_eq(present, cell)) {
             loaded.remove(&id);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<OnceCell<Handle>>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Place>> {
         // The map is whole after any panic: every change to it is one call.
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether this is the place of that handle's actor.
+fn is_place_of(place: Option<&Place>, handle: &Handle) -> bool {
+    place
+        .and_then(|place| place.get())
+        .is_some_and(|present| present.is_same(handle))
 }
 
 /// Why a session was not made.
@@ -304,7 +386,7 @@ fn first_batch(new: &NewSession, epoch: Epoch, now: UnixMillis) -> Result<(Sessi
         marks: Vec::new(),
         new_threads,
         requests: Vec::new(),
-        due: session.is_at_work().then_some(DUE_AT_ONCE),
+        due: due(&session),
     };
     Ok((session, batch))
 }

@@ -51,15 +51,18 @@ impl Commit {
     }
 }
 
-/// A session that is loaded.
+/// A session that is loaded. It stays in memory while anybody has one: hold it no longer than it is needed.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(super) id: SessionId,
     pub(super) control: mpsc::Sender<Message>,
     pub(super) spawns: mpsc::Sender<Message>,
     pub(super) state: watch::Receiver<Arc<Session>>,
-    pub(super) feed: broadcast::Sender<Arc<Commit>>,
+    /// The actor has the feed: it ends with the actor, not with the last who could follow it.
+    pub(super) feed: broadcast::WeakSender<Arc<Commit>>,
     pub(super) snapshots: Snapshots,
+    /// What every way to one actor has in common. Dropped after the rest: who finds it unshared sees all that was sent.
+    pub(super) pin: Arc<()>,
 }
 
 /// Whether a request is new.
@@ -98,6 +101,16 @@ impl Handle {
         &self.snapshots
     }
 
+    /// Whether both lead to the same actor.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.pin, &other.pin)
+    }
+
+    /// Whether nobody else has a way to the actor.
+    pub(super) fn is_alone(&mut self) -> bool {
+        Arc::get_mut(&mut self.pin).is_some()
+    }
+
     /// The present durable state.
     #[must_use]
     pub fn state(&self) -> Arc<Session> {
@@ -110,11 +123,14 @@ impl Handle {
         self.state.clone()
     }
 
-    /// What is appended from now on. Subscribe first, then take [`Self::state`]: nothing falls between them, since the
-    /// actor publishes the state before the events.
+    /// What is appended from now on, until the actor ends. Subscribe first, then take [`Self::state`]: nothing falls between
+    /// them, since the actor publishes the state before the events.
     #[must_use]
     pub fn follow(&self) -> broadcast::Receiver<Arc<Commit>> {
-        self.feed.subscribe()
+        match self.feed.upgrade() {
+            Some(feed) => feed.subscribe(),
+            None => broadcast::channel(1).1,
+        }
     }
 
     /// Waits until the session's actor has ended; the session may be looked up again then.
@@ -190,6 +206,19 @@ impl Handle {
             .await
             .map_err(|_| Failure::Gone)?;
         Ok(answer)
+    }
+
+    /// Removes the session with everything that is its own. Whoever still has a way to it finds it gone.
+    ///
+    /// # Errors
+    /// A refusal unless the session is closed; else what the store met.
+    pub(super) async fn delete(&self) -> Result<(), Failure> {
+        let (reply, answer) = oneshot::channel();
+        self.control
+            .send(Message::Delete(reply))
+            .await
+            .map_err(|_| Failure::Gone)?;
+        answer.await.map_err(|_| Failure::Gone)?
     }
 
     /// Asks whether a request was made before, and if not, holds its id. For requests that do something slow before their

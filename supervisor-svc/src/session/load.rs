@@ -1,4 +1,6 @@
-//! Bringing a session back: take it over, fold its log, recall its requests.
+//! Bringing a session back: take it over, restore its snapshot, fold the rest of its log, recall its requests.
+
+use tokio::task::spawn_blocking;
 
 use super::{failure::Failure, remembered::Requests};
 use crate::{
@@ -7,8 +9,8 @@ use crate::{
         ids::{Epoch, Sequence, SessionId},
         session::Session,
     },
-    store::{EventStore, WriteError, limits::MAX_PAGE},
-    wire::record,
+    store::{EventStore, ReadError, WriteError, limits::MAX_PAGE},
+    wire::{decode_snapshot, record},
 };
 
 /// A session as its log made it.
@@ -16,15 +18,30 @@ pub(super) struct Loaded {
     pub session: Session,
     pub epoch: Epoch,
     pub requests: Requests,
+    /// As of when the store has a snapshot that can be read; zero: it has none.
+    pub snapshot: Sequence,
+    /// How much content the store has.
+    pub content_bytes: u64,
 }
 
-/// Takes the session over, so that an earlier owner is fenced off, and replays it.
+/// Where the folding begins.
+enum Base {
+    /// With the first event: there is no snapshot.
+    Beginning,
+    /// After the snapshot.
+    Snapshot(Box<Session>),
+    /// With the first event: the snapshot is of no use, for this reason.
+    Useless(Failure),
+}
+
+/// Takes the session over, so that an earlier owner is fenced off, and brings it back.
 pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded, Failure> {
     let epoch = store.claim(id).await.map_err(|error| match error {
         WriteError::NotFound { session } => Failure::SessionNotFound(session),
         other => crate::store::AppendError::from(other).into(),
     })?;
-    let session = replay(store, id).await?;
+    let (session, snapshot) = bring_back(store, id).await?;
+    let head = store.head(id).await?.ok_or(Failure::SessionNotFound(id))?;
     let mut requests = Requests::default();
     let mut after = None;
     loop {
@@ -37,14 +54,34 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
         session,
         epoch,
         requests,
+        snapshot,
+        content_bytes: head.content_bytes,
     })
 }
 
-async fn replay(store: &dyn EventStore, id: SessionId) -> Result<Session, Failure> {
-    let mut session: Option<Session> = None;
-    let mut after = Sequence::ZERO;
+/// The session as of the end of its log, and as of when its snapshot was.
+async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, Sequence), Failure> {
+    let (mut session, useless) = match base(store, id).await? {
+        Base::Beginning => (None, None),
+        Base::Snapshot(session) => (Some(*session), None),
+        Base::Useless(failure) => {
+            tracing::warn!(session = %id, %failure, "a snapshot cannot be used; the log is replayed");
+            (None, Some(failure))
+        }
+    };
+    let snapshot = session.as_ref().map_or(Sequence::ZERO, |session| session.sequence);
+    let mut after = snapshot;
     loop {
-        let page = store.read(id, after, MAX_PAGE).await?;
+        let page = match store.read(id, after, MAX_PAGE).await {
+            Ok(page) => page,
+            Err(ReadError::Compacted { oldest, .. }) => {
+                // What was compacted stands in the snapshot only.
+                let missing =
+                    || Failure::Corrupt(format!("session {id} is compacted up to {oldest} without a snapshot"));
+                return Err(useless.unwrap_or_else(missing));
+            }
+            Err(error) => return Err(error.into()),
+        };
         let Some(last) = page.last() else { break };
         after = last.sequence;
         for stored in &page {
@@ -55,5 +92,24 @@ async fn replay(store: &dyn EventStore, id: SessionId) -> Result<Session, Failur
             }
         }
     }
-    session.ok_or(Failure::SessionNotFound(id))
+    let session = session.ok_or(Failure::SessionNotFound(id))?;
+    Ok((session, snapshot))
+}
+
+async fn base(store: &dyn EventStore, id: SessionId) -> Result<Base, Failure> {
+    let snapshot = match store.snapshot(id).await {
+        Ok(Some(snapshot)) => snapshot,
+        Ok(None) => return Ok(Base::Beginning),
+        Err(error @ (ReadError::CorruptSide { .. } | ReadError::Corrupt { .. } | ReadError::Compacted { .. })) => {
+            return Ok(Base::Useless(error.into()));
+        }
+        Err(error @ ReadError::Engine(_)) => return Err(error.into()),
+    };
+    // It may be large.
+    let decoded = spawn_blocking(move || decode_snapshot(id, snapshot.sequence, &snapshot.bytes)).await;
+    Ok(match decoded {
+        Ok(Ok(session)) => Base::Snapshot(Box::new(session)),
+        Ok(Err(error)) => Base::Useless(error.into()),
+        Err(error) => Base::Useless(Failure::Corrupt(format!("the snapshot of session {id}: {error}"))),
+    })
 }

@@ -52,6 +52,8 @@ pub(super) enum Message {
     Waiting { id: WaitId, wait: Wait },
     /// It waits no more.
     WaitOver(WaitId),
+    /// Remove the session, which must be closed.
+    Delete(oneshot::Sender<Result<(), Failure>>),
 }
 
 /// For whom a command is carried out; goes into the header of its records.

@@ -2,10 +2,14 @@
 //!
 //! Invariant: nothing that a crash could undo is ever published, answered or refused upon. The actor has one append in
 //! flight and lets go of its working copy only when that append is durable.
+//!
+//! A session is in memory while it has work to do, somebody has a [`Handle`] to it, or it was used lately; then its actor ends
+//! and leaves nothing behind.
 
 mod actor;
 mod auto;
 mod batch;
+mod deletions;
 mod denials;
 mod directory;
 mod dispatch;
@@ -14,15 +18,24 @@ mod failure;
 mod handle;
 mod load;
 mod message;
+mod news;
+mod overview;
 mod remembered;
+mod room;
 mod silence;
 pub mod tool_calls;
+mod upkeep;
+mod waking;
 
 pub use self::{
+    deletions::Deletions,
     denials::Denials,
     directory::{Context, Directory, NewSession},
     dispatch::digest,
     failure::Failure,
     handle::{Begun, Commit, Handle, InFlight, Waiting},
     message::{Done, Origin, Outcome, Remember},
+    news::{Follower, News},
+    overview::Filter,
+    upkeep::UpkeepLimits,
 };

@@ -1,10 +1,11 @@
 //! Following sessions: a snapshot as of S, then every event after S in order; and beside it the latest telemetry
-//! and output.
+//! and output. Or all sessions at once, as they are now and then.
 
 pub mod encoded;
 pub(crate) mod limits;
 mod output;
 mod route;
+mod sessions;
 pub mod snapshot;
 mod stream;
 mod tail;
@@ -13,6 +14,7 @@ mod telemetry;
 pub use self::{
     output::{OutputBoard, Piece},
     route::{BeginWatch, Messages, WatchMethod},
+    sessions::SessionsWatch,
     stream::{Position, Scope, ThreadWatch, WatchLimits},
     telemetry::TelemetryBoard,
 };

@@ -69,6 +69,11 @@ impl TelemetryBoard {
         self.lock().remove(&thread);
     }
 
+    /// Forgets the threads of a session that nobody needs in memory.
+    pub fn forget_session(&self, session: SessionId) {
+        self.lock().retain(|_, latest| latest.session != session);
+    }
+
     /// A thread's latest values.
     #[must_use]
     pub fn of(&self, thread: ThreadId) -> Option<Arc<Telemetry>> {

@@ -7,8 +7,8 @@ use troupe_proto::{
 };
 
 use super::{
-    parts::{content_to_pb, empty_message, text_or_empty, time_to_pb, zero_bounds},
-    settings::secrets,
+    parts::{empty_message, text_or_empty, time_to_pb, zero_bounds},
+    settings::{secrets, settings_private},
 };
 use crate::domain::{
     event::{Event, Recorded, SessionEvent, ThreadEvent},
@@ -51,11 +51,7 @@ pub(super) fn event_to_store(event: &Event) -> pb::Event {
 /// What a record keeps beside the event: secrets, what only the service itself needs, and what the message cannot tell.
 pub(super) fn private(event: &Event) -> Private {
     match event {
-        Event::Session(SessionEvent::Opened(settings)) => Private {
-            webhook_secrets: secrets(&settings.webhooks),
-            workspace: settings.workspace.as_ref().map(content_to_pb),
-            ..zero_bounds(settings.budget)
-        },
+        Event::Session(SessionEvent::Opened(settings)) => settings_private(settings),
         Event::Session(SessionEvent::Updated(change)) => Private {
             webhook_secrets: secrets(change.webhooks.as_deref().unwrap_or_default()),
             ..zero_bounds(change.budget.unwrap_or_default())

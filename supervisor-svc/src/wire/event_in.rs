@@ -186,7 +186,7 @@ fn artifact_recorded(recorded: pb::ArtifactRecorded) -> Result<ThreadEvent, Deco
     })
 }
 
-fn fence(requested: pb::CloseRequested) -> Result<Fence, DecodeError> {
+pub(super) fn fence(requested: pb::CloseRequested) -> Result<Fence, DecodeError> {
     let cause = cause_of_name(&requested.cause).ok_or_else(|| newer(format!("the cause {:?}", requested.cause)))?;
     Ok(Fence {
         reason: requested.reason,

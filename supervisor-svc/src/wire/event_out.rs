@@ -217,7 +217,7 @@ fn artifact_recorded(artifact: &Artifact, generation: Generation, report: Report
     }
 }
 
-fn close_requested(fence: &Fence) -> pb::CloseRequested {
+pub(super) fn close_requested(fence: &Fence) -> pb::CloseRequested {
     pb::CloseRequested {
         reason: fence.reason.clone(),
         cause: cause_name(fence.cause).to_owned(),

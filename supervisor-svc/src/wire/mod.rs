@@ -3,7 +3,7 @@
 //! - What goes out cannot fail: every value of the domain has a form on the wire.
 //! - What comes in is checked; a value that is missing or unknown is an error, never a guess. A default applies only where
 //!   the API's comments say so.
-//! - What [`record`] writes it reads back equal. Where a message cannot tell two values of the domain apart, the record's
+//! - What [`record`] and [`snapshot`] write they read back equal. Where a message cannot tell two values of the domain apart, the record's
 //!   private part does.
 //! - Matches on the domain's enumerations name every value, so that a new kind of event cannot be forgotten here.
 
@@ -21,6 +21,7 @@ pub mod policy;
 pub mod record;
 pub mod resolved;
 pub mod settings;
+pub mod snapshot;
 mod spawned;
 pub mod status;
 pub mod thread;
@@ -31,5 +32,6 @@ pub use self::{
     event::{Sight, event_from_pb, event_to_pb},
     record::{decode_record, encode_record},
     resolved::Resolution,
+    snapshot::{decode_snapshot, encode_snapshot},
     thread::View,
 };

@@ -58,7 +58,8 @@ pub fn duration_from_pb(span: prost_types::Duration) -> Option<Duration> {
     Some(Duration::new(u64::try_from(span.seconds).ok()?, nanos(span.nanos)?))
 }
 
-fn span(span: Option<prost_types::Duration>, what: &str) -> Result<Option<Duration>, DecodeError> {
+/// A span that may be missing.
+pub(super) fn span(span: Option<prost_types::Duration>, what: &str) -> Result<Option<Duration>, DecodeError> {
     span.map(|span| duration_from_pb(span).ok_or_else(|| malformed(format!("{what} is negative or out of range"))))
         .transpose()
 }

@@ -23,7 +23,7 @@ pub use super::error::{DecodeError, EncodeError};
 /// The version of the format that this release writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
 
-/// The part of a record that every version has, so that a newer one is recognized whatever else it has.
+/// The part of a record or a snapshot that every version has, so that a newer one is recognized whatever else it has.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 struct Versioned {
     #[prost(uint32, tag = "1")]
@@ -71,11 +71,10 @@ fn header(session: SessionId, recorded: &Recorded) -> store::Header {
 /// [`DecodeError::UpgradeRequired`] if a newer release wrote the record: another version, a kind of event or a value that
 /// this one does not know. [`DecodeError::Malformed`] if none did.
 pub fn decode_record(session: SessionId, bytes: &[u8]) -> Result<Recorded, DecodeError> {
-    let Versioned { version } = Versioned::decode(bytes).map_err(|error| unreadable(&error))?;
-    match version {
+    match version_of(bytes)? {
         VERSION => {}
         0 => return Err(malformed("a record without a version")),
-        _ => return Err(newer(format!("version {version} of records"))),
+        version => return Err(newer(format!("version {version} of records"))),
     }
     let record = store::Record::decode(bytes).map_err(|error| unreadable(&error))?;
     let header = required(record.header, "the header")?;
@@ -107,10 +106,16 @@ pub fn decode_record(session: SessionId, bytes: &[u8]) -> Result<Recorded, Decod
     })
 }
 
-fn uuid(bytes: &[u8], what: &str) -> Result<Uuid, DecodeError> {
+/// The version of a record or a snapshot.
+pub(super) fn version_of(bytes: &[u8]) -> Result<u32, DecodeError> {
+    let Versioned { version } = Versioned::decode(bytes).map_err(|error| unreadable(&error))?;
+    Ok(version)
+}
+
+pub(super) fn uuid(bytes: &[u8], what: &str) -> Result<Uuid, DecodeError> {
     Uuid::from_slice(bytes).map_err(|_| malformed(format!("{what} has {} bytes instead of 16", bytes.len())))
 }
 
-fn unreadable(error: &prost::DecodeError) -> DecodeError {
+pub(super) fn unreadable(error: &prost::DecodeError) -> DecodeError {
     malformed(error.to_string())
 }

@@ -10,7 +10,8 @@ use super::{
     enums::WireEnum as _,
     error::{DecodeError, malformed, required},
     parts::{
-        budget_to_pb, content_from_pb, duration_from_pb, duration_to_pb, limits_to_pb, stored_budget, stored_limits,
+        budget_to_pb, content_from_pb, content_to_pb, duration_from_pb, duration_to_pb, limits_to_pb, span,
+        stored_budget, stored_limits, zero_bounds,
     },
     policy::{layer_from_proto, layer_to_proto},
 };
@@ -47,6 +48,7 @@ pub fn settings_to_pb(settings: &Settings) -> pb::Session {
         approve_tools: settings.approve_tools.clone(),
         runner_labels: settings.runner_labels.clone(),
         stall: Some(stall_to_pb(settings.stall)),
+        retention: settings.retention.map(duration_to_pb),
         ..pb::Session::default()
     }
 }
@@ -71,6 +73,7 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         approve_tools: session.approve_tools,
         runner_labels: session.runner_labels,
         stall: session.stall.map(stored_stall).transpose()?.unwrap_or_default(),
+        retention: span(session.retention, "the retention")?,
     })
 }
 
@@ -87,6 +90,15 @@ fn stored_stall(rule: pb::StallRule) -> Result<StallRule, DecodeError> {
         repeats: rule.repeats,
         silence: duration_from_pb(silence).ok_or_else(|| malformed("the silence of a stall is negative"))?,
     })
+}
+
+/// What stands beside the message of settings.
+pub(super) fn settings_private(settings: &Settings) -> Private {
+    Private {
+        webhook_secrets: secrets(&settings.webhooks),
+        workspace: settings.workspace.as_ref().map(content_to_pb),
+        ..zero_bounds(settings.budget)
+    }
 }
 
 /// A change of settings as the API has it.

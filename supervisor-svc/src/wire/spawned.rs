@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tool_policy::Policy;
 use troupe_proto::{store::v1::Private, supervisor::v1 as pb};
 
 use super::{
@@ -25,6 +26,15 @@ const FIRST_GENERATION: Generation = Generation::new(1);
 
 pub(super) fn spawned_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     pb::ThreadSpawned {
+        tool_policy: Some(policy::to_proto(&spawned.effective)),
+        grant: Some(policy::to_proto(&spawned.grant)),
+        ..without_policies(spawned)
+    }
+}
+
+/// Everything but the policies: a snapshot keeps each of them once for all threads.
+pub(super) fn without_policies(spawned: &Spawned) -> pb::ThreadSpawned {
+    pb::ThreadSpawned {
         parent_thread_id: text_or_empty(spawned.parent),
         depth: spawned.depth,
         generation: FIRST_GENERATION.get(),
@@ -41,8 +51,8 @@ pub(super) fn spawned_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
         provider: spawned.provider.clone(),
         origins: origins_to_pb(&spawned.origins),
         sandbox: spawned.sandbox.number(),
-        tool_policy: Some(policy::to_proto(&spawned.effective)),
-        grant: Some(policy::to_proto(&spawned.grant)),
+        tool_policy: None,
+        grant: None,
         spawn_list: spawned.spawn_list.clone(),
         edge_management: spawned.edge_management.number(),
         source: spawned.source.as_ref().map(source_to_pb),
@@ -55,7 +65,20 @@ pub(super) fn spawned_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     }
 }
 
-pub(super) fn stored_spawned(spawned: pb::ThreadSpawned, private: &Private) -> Result<Spawned, DecodeError> {
+pub(super) fn stored_spawned(mut spawned: pb::ThreadSpawned, private: &Private) -> Result<Spawned, DecodeError> {
+    // Without a policy everything would be allowed, so that one is missing is never taken for that.
+    let effective = policy::from_proto(required(spawned.tool_policy.take(), "the tool policy")?)?;
+    let grant = policy::from_proto(required(spawned.grant.take(), "the grant")?)?;
+    with_policies(spawned, private, effective, grant)
+}
+
+/// What [`without_policies`] took apart.
+pub(super) fn with_policies(
+    spawned: pb::ThreadSpawned,
+    private: &Private,
+    effective: Policy,
+    grant: Policy,
+) -> Result<Spawned, DecodeError> {
     Ok(Spawned {
         parent: stored_text_or_none(&spawned.parent_thread_id, "the parent")?,
         depth: spawned.depth,
@@ -73,9 +96,8 @@ pub(super) fn stored_spawned(spawned: pb::ThreadSpawned, private: &Private) -> R
         provider: spawned.provider,
         origins: origins_from_pb(spawned.origins)?,
         sandbox: Sandbox::from_number(spawned.sandbox)?,
-        // Without a policy everything would be allowed, so that one is missing is never taken for that.
-        effective: policy::from_proto(required(spawned.tool_policy, "the tool policy")?)?,
-        grant: policy::from_proto(required(spawned.grant, "the grant")?)?,
+        effective,
+        grant,
         spawn_list: spawned.spawn_list,
         edge_management: EdgeManagement::from_number(spawned.edge_management)?,
         source: spawned.source.map(source_from_pb).transpose()?,

@@ -30,7 +30,7 @@ use crate::world::{
 
 /// Everything that a session is opened with, and the roles that its threads take on.
 #[derive(Clone, Debug)]
-struct Setup {
+pub struct Setup {
     limits: Limits,
     slot_release: SlotRelease,
     restart_policy: RestartPolicy,
@@ -43,7 +43,7 @@ struct Setup {
 }
 
 #[derive(Clone, Debug)]
-struct Role {
+pub struct Role {
     layers: Vec<Layer>,
     grant_list: Vec<String>,
     spawn_list: Vec<String>,
@@ -59,7 +59,7 @@ type Nth = u8;
 
 /// Who calls.
 #[derive(Clone, Copy, Debug)]
-enum Who {
+pub enum Who {
     Operator,
     /// A thread, with its present token or that of an earlier attempt.
     Thread {
@@ -70,7 +70,7 @@ enum Who {
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
-enum Op {
+pub enum Op {
     /// A thread spawns below itself unless `elsewhere`; operators anywhere.
     Spawn {
         by: Who,
@@ -161,7 +161,7 @@ enum Op {
     WindDown,
 }
 
-fn setups() -> impl Strategy<Value = Setup> {
+pub fn setups() -> impl Strategy<Value = Setup> {
     let limits = (1..=3_u32, 1..=4_u32, 3..=9_u32, 4..=12_u32).prop_map(
         |(max_depth, max_threads, max_open_threads, max_total_threads)| Limits {
             max_depth,
@@ -302,7 +302,7 @@ fn work() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn scripts() -> impl Strategy<Value = Vec<Op>> {
+pub fn scripts() -> impl Strategy<Value = Vec<Op>> {
     vec(prop_oneof![calls(), work()], 0..60)
 }
 
@@ -648,7 +648,7 @@ fn report(what: u8, turn: Turn, thread: &Thread) -> Report {
     }
 }
 
-fn play(setup: &Setup, script: &[Op]) -> World {
+pub fn play(setup: &Setup, script: &[Op]) -> World {
     let mut play = Play::open(setup);
     for op in script {
         play.happens(op);

@@ -7,30 +7,33 @@ use std::{
     time::Duration,
 };
 
-use supervisor_svc::domain::{
-    actor::{Actor, Caller},
-    approval::APPROVAL_TIMEOUT,
-    cascade::{next_ready, ready_leaves},
-    command::{Command, Dispatch, Report, Spawn},
-    content::ContentRef,
-    decide::{decide, follow_ups},
-    effect::{Owed, owed},
-    event::{
-        ApprovalKind, Circumstances, CloseCause, Dialect, Edge, Event, PromptExtent, Recorded, Scope, SessionEvent,
-        SettingsChange, Spawned, TemplateSource, ThreadEvent,
+use supervisor_svc::{
+    domain::{
+        actor::{Actor, Caller},
+        approval::APPROVAL_TIMEOUT,
+        cascade::{next_ready, ready_leaves},
+        command::{Command, Dispatch, Report, Spawn},
+        content::ContentRef,
+        decide::{decide, follow_ups},
+        effect::{Owed, owed},
+        event::{
+            ApprovalKind, Circumstances, CloseCause, Dialect, Edge, Event, PromptExtent, Recorded, Scope, SessionEvent,
+            SettingsChange, Spawned, TemplateSource, ThreadEvent,
+        },
+        evolve::{evolve, open},
+        ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
+        refusal::Refusal,
+        session::{CASCADE_DEADLINE, Session},
+        settings::{
+            Budget, ClosePolicy, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy,
+            Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy,
+        },
+        status::{Settled, StatusKind},
+        thread::Thread,
+        time::UnixMillis,
+        waiting::Wait,
     },
-    evolve::{evolve, open},
-    ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
-    refusal::Refusal,
-    session::{CASCADE_DEADLINE, Session},
-    settings::{
-        Budget, ClosePolicy, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy, Sandbox,
-        Settings, SlotRelease, StallRule, Usage, WakePolicy,
-    },
-    status::{Settled, StatusKind},
-    thread::Thread,
-    time::UnixMillis,
-    waiting::Wait,
+    wire::{decode_snapshot, encode_snapshot},
 };
 use tool_policy::{Inheritance, Layer, MatchMode, Policy};
 use uuid::Uuid;
@@ -120,13 +123,15 @@ impl World {
         (world, id)
     }
 
-    /// The state that a log alone gives.
+    /// The state that a log alone gives. A snapshot gives the same.
     pub fn replay(log: &[Recorded]) -> Session {
         let (first, rest) = log.split_first().expect("a log has a first event");
         let mut session = open(SessionId::from_uuid(Uuid::from_u128(7)), first).expect("the event opens a session");
         for recorded in rest {
             evolve(&mut session, recorded);
         }
+        let kept = decode_snapshot(session.id, session.sequence, &encode_snapshot(&session));
+        assert!(kept.as_ref() == Ok(&session), "a snapshot loses or makes up something");
         session
     }
 
@@ -621,6 +626,7 @@ pub fn settings() -> Settings {
         approve_tools: Vec::new(),
         runner_labels: BTreeMap::new(),
         stall: StallRule::default(),
+        retention: None,
     }
 }
 

@@ -75,7 +75,7 @@ async fn measure(supervisor: &Served, plan: Plan, watchers: usize, beside_slow: 
         None
     };
 
-    let request = session.from_now().await;
+    let request = session.watch_from_now().await;
     let received = Arc::new(Semaphore::new(0));
     let mut receiving = JoinSet::new();
     for watch in crowd::open(|| session.connect(), &request, watchers).await {
@@ -117,7 +117,7 @@ async fn receive(mut watch: Watch, events: usize, received: Arc<Semaphore>) -> V
 
 /// A watcher that reads a message a second and is far behind.
 async fn fall_behind(session: &Session, plan: Plan) -> AbortHandle {
-    let request = session.from_now().await;
+    let request = session.watch_from_now().await;
     let mut watch = Watch::open(&session.connect_narrowly(), request).await;
     for number in 0..plan.backlog {
         session.note(number).await;

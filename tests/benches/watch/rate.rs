@@ -25,7 +25,7 @@ pub(crate) async fn run(plan: Plan) {
     let registry = served::registry().await;
     let supervisor = Served::supervisor(registry).await;
     let session = Session::open(supervisor.address).await;
-    let request = session.from_now().await;
+    let request = session.watch_from_now().await;
 
     let streams = watch(&session, &request, plan.streams).await;
     let start = Instant::now();

@@ -43,7 +43,7 @@ impl Session {
     }
 
     /// A watch of what comes from now on.
-    pub(crate) async fn from_now(&self) -> WatchThreadsRequest {
+    pub(crate) async fn watch_from_now(&self) -> WatchThreadsRequest {
         WatchThreadsRequest {
             after_sequence: Some(self.tree.head().await),
             ..self.tree.watch_request()

@@ -9,7 +9,7 @@ use std::{fs, path::Path};
 
 use registry_svc::TemplateOptions;
 use serde_json::json;
-use supervisor_svc::domain::settings::Limits;
+use supervisor_svc::domain::settings::{Limits, StallRule};
 use svc_kit::shutdown::Shutdown;
 use tempfile::TempDir;
 use tonic::Request;
@@ -100,6 +100,8 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
         import: Vec::new(),
         templates: TemplateOptions::default(),
         limits: Limits::default(),
+        stall: StallRule::default(),
+        session_content_bytes: supervisor_svc::Config::SESSION_CONTENT_BYTES,
         webhook_allow_private: false,
         seed: true,
         runner: true,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use registry_svc::TemplateOptions;
 use serde_json::{Value, json};
+use supervisor_svc::StallOptions;
 use svc_kit::{paths, shutdown::Shutdown};
 
 use self::settings::Settings;
@@ -69,6 +70,12 @@ pub(crate) struct Args {
     /// Threads of a session that are not closed [default: 1000]
     #[arg(long, env = "TROUPE_MAX_OPEN_THREADS", value_name = "NUMBER")]
     max_open_threads: Option<u32>,
+    /// When an agent counts as stalled
+    #[command(flatten)]
+    stall: StallOptions,
+    /// Bytes of content (inputs, prompts, results) of a session [default: 1073741824]
+    #[arg(long, env = "TROUPE_SESSION_CONTENT_BYTES", value_name = "BYTES")]
+    session_content_bytes: Option<u64>,
     /// Send notifications to webhooks at private, loopback and link-local addresses too
     #[arg(long, env = "TROUPE_WEBHOOK_ALLOW_PRIVATE")]
     webhook_allow_private: bool,

@@ -11,7 +11,10 @@ use clap::{ArgMatches, parser::ValueSource};
 use registry_svc::{ForeignFormat, TemplateOptions};
 use serde_json::{Value, json};
 use serde_yaml::Value as Yaml;
-use supervisor_svc::domain::settings::Limits;
+use supervisor_svc::{
+    StallOptions,
+    domain::settings::{Limits, StallRule},
+};
 use svc_kit::paths;
 
 use super::Args;
@@ -38,6 +41,9 @@ const NAMES: &[&str] = &[
     "max_depth",
     "max_threads",
     "max_open_threads",
+    "stall_after",
+    "stall_repeats",
+    "session_content_bytes",
     "webhook_allow_private",
     "no_seed",
     "no_runner",
@@ -119,6 +125,12 @@ impl Settings {
                 max_open_threads: layers.plain("max_open_threads", args.max_open_threads, 1000)?,
                 ..Limits::default()
             },
+            stall: stall(&mut layers, args.stall)?,
+            session_content_bytes: layers.plain(
+                "session_content_bytes",
+                args.session_content_bytes,
+                supervisor_svc::Config::SESSION_CONTENT_BYTES,
+            )?,
             webhook_allow_private: layers.plain("webhook_allow_private", given(args.webhook_allow_private), false)?,
             seed: !layers.plain("no_seed", given(args.no_seed), false)?,
             runner: !layers.plain("no_runner", given(args.no_runner), false)?,
@@ -259,6 +271,17 @@ impl<'a> Layers<'a> {
     }
 }
 
+fn stall(layers: &mut Layers<'_>, given: StallOptions) -> Result<StallRule> {
+    let default = StallRule::default();
+    let stall_after = layers.plain("stall_after", given.stall_after, default.silence.as_secs())?;
+    let stall_repeats = layers.plain("stall_repeats", given.stall_repeats, default.repeats)?;
+    let options = StallOptions {
+        stall_after: Some(stall_after),
+        stall_repeats: Some(stall_repeats),
+    };
+    options.rule().map_err(Error::usage)
+}
+
 fn foreign_format(name: &str) -> Result<ForeignFormat> {
     ForeignFormat::parse(name).ok_or_else(|| {
         let known: Vec<_> = ForeignFormat::ALL.iter().map(|format| format.as_str()).collect();
@@ -376,6 +399,18 @@ mod tests {
         assert_eq!(templates.project_templates(), ProjectTemplates::Off);
         assert_eq!(templates.allowed_endpoints, ["https://a.example", "https://b.example"]);
         assert!(templates.auto_route);
+    }
+
+    #[test]
+    fn a_stall_is_what_the_settings_say() {
+        assert_eq!(gather(&[]).unwrap().options.stall, StallRule::default());
+        let stall = gather(&["--stall-after", "60", "--stall-repeats", "0"])
+            .unwrap()
+            .options
+            .stall;
+        assert_eq!((stall.silence.as_secs(), stall.repeats), (60, 0));
+        let error = gather(&["--stall-repeats", "1"]).unwrap_err();
+        assert_eq!(error.code(), 2);
     }
 
     #[test]

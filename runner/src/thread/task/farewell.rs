@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
-use troupe_proto::supervisor::v1::{ClosePolicy, ThreadStoppedReport, runner_report::Kind};
+use troupe_proto::supervisor::v1::{ClosePolicy, ThreadStoppedReport};
 
 use super::{Farewell, ThreadTask};
 use crate::{
@@ -26,7 +26,8 @@ impl ThreadTask {
         self.program_gone();
     }
 
-    pub(super) async fn leave(&mut self, farewell: Farewell) {
+    /// Stops the program and ends its turn. Answers what is to be reported of it, if anybody wants to know.
+    pub(super) async fn leave(&mut self, farewell: Farewell) -> Option<ThreadStoppedReport> {
         let grace = match &farewell {
             Farewell::Shutdown(order) if order.policy == ClosePolicy::Kill => Duration::ZERO,
             Farewell::Shutdown(order) => order.grace,
@@ -35,13 +36,15 @@ impl ThreadTask {
         let stopped = self.stop_program(grace).await;
         self.program_gone();
         self.next_turn = None;
-        if let Farewell::Shutdown(order) = farewell {
-            self.end_turn(Ending::Interrupted, order.reason).await;
-            let report = ThreadStoppedReport {
-                detail: stopped.detail,
-                killed: stopped.killed,
-            };
-            self.voice.report(Kind::Stopped(report)).await;
+        match farewell {
+            Farewell::Shutdown(order) => {
+                self.end_turn(Ending::Interrupted, order.reason).await;
+                Some(ThreadStoppedReport {
+                    detail: stopped.detail,
+                    killed: stopped.killed,
+                })
+            }
+            Farewell::Abandoned => None,
         }
     }
 

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
-use troupe_proto::supervisor::v1::{StartRefusal, Turn};
+use troupe_proto::supervisor::v1::{StartRefusal, Turn, runner_report::Kind};
 
 use self::{
     calls::{Hands, Order},
@@ -161,13 +161,20 @@ impl ThreadTask {
                     self.accept_turn(turn).await;
                 }
                 let farewell = self.play().await;
-                self.leave(farewell).await;
+                let stopped = self.leave(farewell).await;
                 // Of a thread that was abandoned within its turn.
                 self.calls.shutdown().await;
+                remove_scratch(&self.casting.scratch).await;
+                // The last word, when nothing is left to do: whoever hears it may take the thread's place.
+                if let Some(stopped) = stopped {
+                    self.voice.report(Kind::Stopped(stopped)).await;
+                }
             }
-            Err(failure) => self.voice.tell(News::Refused(failure)).await,
+            Err(failure) => {
+                self.voice.tell(News::Refused(failure)).await;
+                remove_scratch(&self.casting.scratch).await;
+            }
         }
-        remove_scratch(&self.casting.scratch).await;
     }
 
     async fn open(&mut self) -> Result<(), StartFailure> {

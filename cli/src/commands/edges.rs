@@ -1,0 +1,214 @@
+//! `troupe edges`: who may hand over to whom.
+
+use serde_json::json;
+use tonic::Request;
+use troupe_proto::supervisor::v1::{CreateEdgeRequest, DeleteEdgeRequest, Edge, EdgeKind};
+
+use crate::{
+    client::{self, Supervisor},
+    context::Context,
+    error::Result,
+    ids, json, listing, names,
+    ui::{self, Cell, Table, style},
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe edges
+  troupe edges --thread scout
+  troupe edges create scout 0000bb02 --label findings
+  troupe edges delete 0000ee05
+
+Between a thread and its parent there is an edge as long as the thread is open.";
+
+/// The arguments of `edges`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    /// What to do instead of listing
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// What to list
+    #[command(flatten)]
+    list: List,
+}
+
+/// What else there is to do with edges.
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Let one agent hand over to another
+    #[command(after_help = "Example: troupe edges create scout 0000bb02 --one-way")]
+    Create(Create),
+    /// Take that back
+    #[command(after_help = "Example: troupe edges delete 0000ee05")]
+    Delete(Delete),
+}
+
+/// The arguments of the listing.
+#[derive(Debug, clap::Args)]
+struct List {
+    /// One session only [default: every open one]
+    #[arg(long, value_name = "ID", conflicts_with = "thread")]
+    session: Option<String>,
+    /// Only those that end in this thread: its id, the end of it, or its alias
+    #[arg(long, value_name = "ID")]
+    thread: Option<String>,
+}
+
+/// The arguments of `edges create`.
+#[derive(Debug, clap::Args)]
+struct Create {
+    /// The sender: its id, the end of it, or its alias
+    #[arg(value_name = "FROM")]
+    from: String,
+    /// The receiver, likewise
+    #[arg(value_name = "TO")]
+    to: String,
+    /// From the sender to the receiver only
+    #[arg(long)]
+    one_way: bool,
+    /// For reports of results; without it, for handing over work
+    #[arg(long)]
+    report: bool,
+    /// A label for people
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    label: String,
+}
+
+/// The arguments of `edges delete`.
+#[derive(Debug, clap::Args)]
+struct Delete {
+    /// The edge: its id, or the end of it
+    #[arg(value_name = "ID")]
+    edge: String,
+    /// The session that it is in [default: any open one]
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+}
+
+/// Runs the action; without one, lists.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    match args.action {
+        Some(Action::Create(args)) => create(&mut supervisor, args, context).await,
+        Some(Action::Delete(args)) => delete(&mut supervisor, &args, context).await,
+        None => list(&mut supervisor, &args.list, context).await,
+    }
+}
+
+async fn list(supervisor: &mut Supervisor, args: &List, context: &Context) -> Result<()> {
+    let edges = match &args.thread {
+        Some(text) => {
+            let thread = ids::thread(supervisor, text, None).await?;
+            listing::edges(supervisor, "", Some(&thread)).await?
+        }
+        None => {
+            let mut edges = Vec::new();
+            for session in ids::open_sessions(supervisor, args.session.as_deref()).await? {
+                edges.extend(listing::edges(supervisor, &session, None).await?);
+            }
+            edges
+        }
+    };
+    show(&edges, context)
+}
+
+async fn create(supervisor: &mut Supervisor, args: Create, context: &Context) -> Result<()> {
+    let ends = ids::ends(supervisor, &args.from, &args.to).await?;
+    let kind = if args.report {
+        EdgeKind::Report
+    } else {
+        EdgeKind::Handoff
+    };
+    let request = CreateEdgeRequest {
+        request_id: client::request_id(),
+        session_id: ends.session,
+        from_thread_id: ends.from,
+        to_thread_id: ends.to,
+        one_way: args.one_way,
+        kind: kind.into(),
+        label: args.label,
+    };
+    let answer = supervisor.create_edge(Request::new(request)).await?.into_inner();
+    match answer.edge {
+        Some(edge) => show(std::slice::from_ref(&edge), context),
+        None => context.ui.answer(
+            || json!({ "approval_id": answer.approval_id }),
+            || {
+                format!(
+                    "waits for an operator: `troupe approvals grant {}`",
+                    ids::short(&answer.approval_id)
+                )
+            },
+        ),
+    }
+}
+
+async fn delete(supervisor: &mut Supervisor, args: &Delete, context: &Context) -> Result<()> {
+    let (session_id, edge) = ids::edge(supervisor, &args.edge, args.session.as_deref()).await?;
+    let request = DeleteEdgeRequest {
+        request_id: client::request_id(),
+        session_id,
+        edge_id: edge.edge_id.clone(),
+    };
+    supervisor.delete_edge(Request::new(request)).await?;
+    context.ui.answer(
+        || json!({ "deleted_edge_id": edge.edge_id }),
+        || format!("edge {} deleted", edge.edge_id),
+    )
+}
+
+fn show(edges: &[Edge], context: &Context) -> Result<()> {
+    context.ui.answer(
+        || json!({ "edges": edges.iter().map(json::edge).collect::<Vec<_>>() }),
+        || match edges {
+            [] => "no edges".to_owned(),
+            edges => table(edges).render(ui::columns()),
+        },
+    )
+}
+
+fn table(edges: &[Edge]) -> Table<6> {
+    let mut table = Table::new(["EDGE", "FROM", "WAY", "TO", "KIND", "LABEL"]);
+    for edge in edges {
+        table.row([
+            Cell::plain(ids::short(&edge.edge_id)),
+            Cell::plain(ids::short(&edge.from_thread_id)),
+            Cell::plain(if edge.bidirectional { "<->" } else { "->" }),
+            Cell::plain(ids::short(&edge.to_thread_id)),
+            Cell::new(style::NAME, names::edge_kind(edge.kind())),
+            Cell::new(style::DIM, &edge.label),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_shows_which_way_it_carries() {
+        let edge = |bidirectional| Edge {
+            edge_id: "01939c5a-0000-7000-8000-00000000ee05".to_owned(),
+            from_thread_id: "01939c5a-0000-7000-8000-00000000aa01".to_owned(),
+            to_thread_id: "01939c5a-0000-7000-8000-00000000bb02".to_owned(),
+            bidirectional,
+            kind: EdgeKind::Handoff.into(),
+            label: "find\u{1b}[2Jings".to_owned(),
+        };
+        let text = ui::plain(&table(&[edge(true), edge(false)]).render(120));
+        let rows: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                "EDGE FROM WAY TO KIND LABEL",
+                "0000ee05 0000aa01 <-> 0000bb02 HANDOFF find[2Jings",
+                "0000ee05 0000aa01 -> 0000bb02 HANDOFF find[2Jings",
+            ]
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! `troupe mail`: what waits in a thread's mailbox.
+
+use std::time::SystemTime;
+
+use serde_json::json;
+use tonic::Request;
+use troupe_proto::supervisor::v1::{AcknowledgeMailboxRequest, Handoff, Mail, ResponseExpectation, Status, mail::Body};
+
+use crate::{
+    client,
+    context::Context,
+    error::Result,
+    ids, json, listing, names, time,
+    ui::{self, Cell, Table, style},
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe mail 0000aa01
+  troupe mail scout --acknowledge
+  troupe mail 0000aa01 --all --output json | jq '.mail[].handoff.message'
+
+An agent reads its mail with its next turn; what that turn was shown is acknowledged when it completes.";
+
+/// The arguments of `mail`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The thread: its id, the end of it, or its alias
+    #[arg(value_name = "ID")]
+    thread: String,
+    /// Earlier mail too, which waits no longer
+    #[arg(long)]
+    all: bool,
+    /// Acknowledge what is shown: no turn is told of it any more
+    #[arg(long)]
+    acknowledge: bool,
+}
+
+/// Lists it.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let thread_id = ids::thread(&mut supervisor, &args.thread, None).await?;
+    let mail = listing::mail(&mut supervisor, &thread_id, args.all).await?;
+    let newest = mail.iter().rfind(|mail| !mail.acknowledged).map(|mail| mail.sequence);
+    if let Some(up_to_sequence) = newest.filter(|_| args.acknowledge) {
+        let request = AcknowledgeMailboxRequest {
+            request_id: client::request_id(),
+            thread_id,
+            up_to_sequence,
+            ..AcknowledgeMailboxRequest::default()
+        };
+        supervisor.acknowledge_mailbox(Request::new(request)).await?;
+        context.ui.note(format!("acknowledged up to #{up_to_sequence}"));
+    }
+    context.ui.answer(
+        || json!({ "mail": mail.iter().map(json::mail).collect::<Vec<_>>() }),
+        || match mail.as_slice() {
+            [] => "no mail waits; `--all` shows what was read".to_owned(),
+            mail => table(mail, SystemTime::now()).render(ui::columns()),
+        },
+    )
+}
+
+fn table(mail: &[Mail], now: SystemTime) -> Table<5> {
+    let mut table = Table::new(["MAIL", "AGE", "FROM", "ABOUT", "WHAT"]);
+    for mail in mail {
+        let (from, about, what) = match &mail.body {
+            Some(Body::Handoff(handoff)) => (handoff.from_thread_id.as_str(), "HANDOFF", handed_over(handoff)),
+            Some(Body::Settled(child)) => {
+                let status = child.status.as_ref();
+                let kind = status.map(Status::kind).unwrap_or_default();
+                let message = status.map(|status| status.message.clone()).unwrap_or_default();
+                (child.thread_id.as_str(), names::status_kind(kind), message)
+            }
+            None => ("", "-", String::new()),
+        };
+        let look = if mail.acknowledged { style::DIM } else { style::PLAIN };
+        table.row([
+            Cell::new(look, format!("#{}", mail.sequence)),
+            Cell::new(look, time::age(mail.time.as_ref(), now)),
+            Cell::new(look, ids::short(from)),
+            Cell::new(look, about),
+            Cell::new(look, what),
+        ]);
+    }
+    table
+}
+
+/// The beginning of a handoff, and what its sender says of it.
+fn handed_over(handoff: &Handoff) -> String {
+    let ok = match handoff.ok {
+        Some(true) => Some("ok".to_owned()),
+        Some(false) => Some(format!("not ok {}", handoff.ok_reason)),
+        None => None,
+    };
+    let answer = match handoff.expectation() {
+        ResponseExpectation::Required => Some("answer required".to_owned()),
+        ResponseExpectation::Optional => Some("answer welcome".to_owned()),
+        ResponseExpectation::None | ResponseExpectation::Unspecified => None,
+    };
+    let preview = handoff.message.as_ref().map(|message| message.preview.clone());
+    let parts: Vec<String> = [ok, answer, preview].into_iter().flatten().collect();
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::supervisor::v1::{ContentRef, StatusKind, ThreadStatus};
+
+    use super::*;
+
+    #[test]
+    fn mail_says_from_whom_it_is_and_what_it_says() {
+        let mail = [
+            Mail {
+                sequence: 7,
+                body: Some(Body::Handoff(Handoff {
+                    from_thread_id: "01939c5a-0000-7000-8000-00000000aa01".to_owned(),
+                    message: Some(ContentRef {
+                        preview: "the leak\u{1b}[2J is in pool.rs".to_owned(),
+                        ..ContentRef::default()
+                    }),
+                    ok: Some(true),
+                    expectation: ResponseExpectation::Required.into(),
+                    ..Handoff::default()
+                })),
+                ..Mail::default()
+            },
+            Mail {
+                sequence: 9,
+                body: Some(Body::Settled(ThreadStatus {
+                    thread_id: "01939c5a-0000-7000-8000-00000000bb02".to_owned(),
+                    status: Some(Status {
+                        kind: StatusKind::Errored.into(),
+                        message: "no way".to_owned(),
+                        ..Status::default()
+                    }),
+                })),
+                ..Mail::default()
+            },
+        ];
+        let text = ui::plain(&table(&mail, SystemTime::UNIX_EPOCH).render(120));
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows.len(), 3);
+        let first = "#7 0000aa01 HANDOFF ok; answer required; the leak[2J is in pool.rs";
+        assert_eq!(rows.get(1).map(|row| row.join(" ")).as_deref(), Some(first));
+        let second = "#9 0000bb02 ERRORED no way";
+        assert_eq!(rows.get(2).map(|row| row.join(" ")).as_deref(), Some(second));
+    }
+}

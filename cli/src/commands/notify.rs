@@ -1,0 +1,229 @@
+//! `troupe notify`: one line for each thing that a person should look at.
+
+use anstyle::Style;
+use clap::ValueEnum;
+use serde_json::json;
+use tonic::{Request, Status};
+use troupe_proto::{
+    fault,
+    supervisor::v1::{Notification, NotificationKind, NotificationPolicy, WatchNotificationsRequest},
+};
+
+use crate::{
+    client::Supervisor,
+    context::Context,
+    error::{Error, Result, is_transient},
+    ids, json, names,
+    patience::Patience,
+    sanitize, time,
+    ui::{self, Line, style},
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe notify
+  troupe notify 0000cc03 --kind approval-requested --kind stalled
+  troupe notify --after 0 --count 1 --output json
+
+It begins with what was missed since it was last asked for under the same --client-id.";
+
+/// The arguments of `notify`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The session: its id, or the end of it [default: the newest open session]
+    #[arg(value_name = "SESSION")]
+    session: Option<String>,
+    /// Only this kind (repeatable) [default: every kind]
+    #[arg(long = "kind", value_enum, value_name = "KIND")]
+    kinds: Vec<Kind>,
+    /// Every notification after the event of this number; 0 from the beginning
+    #[arg(long, value_name = "NUMBER")]
+    after: Option<u64>,
+    /// End after so many
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Who asks: what is wanted, and how far it was told, is kept under this name
+    #[arg(long, value_name = "NAME", default_value = "troupe")]
+    client_id: String,
+}
+
+/// What a notification is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// A spawned agent completed a turn
+    AgentTurnComplete,
+    /// A spawned agent settled, in whatever way
+    SubAgentComplete,
+    /// Something waits for an operator
+    ApprovalRequested,
+    /// An agent repeats itself or is silent
+    Stalled,
+    /// A budget is spent
+    BudgetExhausted,
+    /// The runner of an agent cannot be reached
+    RunnerLost,
+}
+
+impl From<Kind> for NotificationKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::AgentTurnComplete => Self::AgentTurnComplete,
+            Kind::SubAgentComplete => Self::SubAgentComplete,
+            Kind::ApprovalRequested => Self::ApprovalRequested,
+            Kind::Stalled => Self::Stalled,
+            Kind::BudgetExhausted => Self::BudgetExhausted,
+            Kind::RunnerLost => Self::RunnerLost,
+        }
+    }
+}
+
+/// Follows until it has told enough. Disconnects do not end it.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let mut telling = Telling {
+        request: WatchNotificationsRequest {
+            session_id: ids::session_or_newest(&mut supervisor, args.session.as_deref()).await?,
+            client_id: args.client_id,
+            policy: Some(policy(&args.kinds)),
+            after_sequence: args.after,
+            ..WatchNotificationsRequest::default()
+        },
+        left: args.count,
+        patience: Patience::new(),
+    };
+    while telling.left != Some(0) {
+        telling.patience.wait().await;
+        match telling.tell(&mut supervisor, context).await? {
+            // A planned end: on with it.
+            Ok(()) => telling.patience.grow(None),
+            Err(status) if is_transient(&status) => {
+                telling.patience.grow(fault::retry_after(&status));
+                let why = sanitize::line(status.message());
+                context.ui.note(style::paint(
+                    style::WARN,
+                    format_args!("connection lost ({why}); going on"),
+                ));
+            }
+            Err(status) => return Err(Error::from(status)),
+        }
+    }
+    Ok(())
+}
+
+fn policy(kinds: &[Kind]) -> NotificationPolicy {
+    NotificationPolicy {
+        all: kinds.is_empty(),
+        kinds: kinds.iter().map(|kind| NotificationKind::from(*kind).into()).collect(),
+        ..NotificationPolicy::default()
+    }
+}
+
+/// What is still to be told.
+struct Telling {
+    request: WatchNotificationsRequest,
+    /// How many more; `None`: all that come.
+    left: Option<u64>,
+    patience: Patience,
+}
+
+impl Telling {
+    /// Tells what one stream says until it ends, or enough is told. The outer error is the terminal's, the inner one the
+    /// stream's.
+    async fn tell(
+        &mut self,
+        supervisor: &mut Supervisor,
+        context: &Context,
+    ) -> Result<std::result::Result<(), Status>> {
+        let mut stream = match supervisor.watch_notifications(Request::new(self.request.clone())).await {
+            Ok(answer) => answer.into_inner(),
+            Err(status) => return Ok(Err(status)),
+        };
+        while self.left != Some(0) {
+            let notification = match stream.message().await {
+                Ok(Some(response)) => response.notification.unwrap_or_default(),
+                Ok(None) => break,
+                Err(status) => return Ok(Err(status)),
+            };
+            if context.ui.is_json() {
+                context
+                    .ui
+                    .json(&json!({ "notification": json::notification(&notification) }))?;
+            } else {
+                context.ui.line(line(&notification).render(ui::columns()))?;
+            }
+            self.request.after_sequence = Some(notification.sequence);
+            self.left = self.left.map(|left| left.saturating_sub(1));
+            self.patience.reset();
+        }
+        Ok(Ok(()))
+    }
+}
+
+/// A notification on one line.
+fn line(notification: &Notification) -> Line {
+    let kinds: Vec<String> = notification
+        .kinds()
+        .map(|kind| names::notification_kind(kind).to_ascii_lowercase().replace('_', "-"))
+        .collect();
+    Line::default()
+        .mark(
+            style::DIM,
+            format!(
+                "{} {:>4}",
+                time::clock(notification.time.as_ref()),
+                format!("#{}", notification.sequence)
+            ),
+        )
+        .word(style::DIM, ids::short(&notification.thread_id))
+        .word(look(notification), kinds.join(" "))
+        .word(style::PLAIN, &notification.text)
+}
+
+/// What asks for a person stands out.
+fn look(notification: &Notification) -> Style {
+    let asks = notification.kinds().any(|kind| match kind {
+        NotificationKind::ApprovalRequested
+        | NotificationKind::Stalled
+        | NotificationKind::BudgetExhausted
+        | NotificationKind::RunnerLost => true,
+        NotificationKind::Unspecified | NotificationKind::AgentTurnComplete | NotificationKind::SubAgentComplete => {
+            false
+        }
+    });
+    if asks { style::WARN } else { style::NAME }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notification_is_one_line() {
+        let notification = Notification {
+            sequence: 17,
+            thread_id: "01939c5a-0000-7000-8000-00000000aa01".to_owned(),
+            kinds: vec![
+                NotificationKind::AgentTurnComplete.into(),
+                NotificationKind::SubAgentComplete.into(),
+            ],
+            text: "agent parser (worker) completed: all\u{1b}[2J\npass".to_owned(),
+            ..Notification::default()
+        };
+        assert_eq!(
+            ui::plain(&line(&notification).render(120)),
+            "--:--:--  #17  0000aa01  agent-turn-complete sub-agent-complete  \
+             agent parser (worker) completed: all[2J pass"
+        );
+    }
+
+    #[test]
+    fn without_a_kind_everything_is_wanted() {
+        assert!(policy(&[]).all);
+        let some = policy(&[Kind::Stalled]);
+        assert_eq!(
+            (some.all, some.kinds),
+            (false, vec![i32::from(NotificationKind::Stalled)])
+        );
+    }
+}

@@ -1,0 +1,329 @@
+//! What an operator does with sessions that are under way: decide, bound, pause, connect, be told.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::fs;
+
+use serde_json::Value;
+use support::up::{Up, stderr, stdout};
+
+/// A graph template of the project. It may spawn, but an operator is asked about it.
+const LEAD: &str =
+    "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
+
+/// A line by which the sample agent spawns a node.
+const SPAWN: &str = r#"{"tool_call":{"name":"spawn_node","args":{"label":"Docs Agent","roleTemplate":"planner"}}}"#;
+
+/// A session and a thread in it, as `spawn` answered them.
+struct Spawned {
+    session: String,
+    thread: String,
+    answer: Value,
+}
+
+/// Spawns and waits for the end of the turn.
+#[track_caller]
+fn spawn(up: &Up, arguments: &[&str]) -> Spawned {
+    let (code, answer) = up.json(&[&["spawn"][..], arguments, &["--wait"]].concat());
+    assert_eq!(code, Some(0), "{answer}");
+    Spawned {
+        session: answer["session_id"].as_str().unwrap().to_owned(),
+        thread: answer["thread"]["thread_id"].as_str().unwrap().to_owned(),
+        answer,
+    }
+}
+
+#[track_caller]
+fn succeeds(up: &Up, arguments: &[&str]) -> Value {
+    let (code, answer) = up.json(arguments);
+    assert_eq!(code, Some(0), "{arguments:?}: {answer}");
+    answer
+}
+
+#[track_caller]
+fn refused(up: &Up, arguments: &[&str], expected: i32, reason: &str) -> Value {
+    let (code, answer) = up.json(arguments);
+    assert_eq!(code, Some(expected), "{arguments:?}: {answer}");
+    assert_eq!(answer["error"]["reason"], reason, "{answer}");
+    answer["error"].clone()
+}
+
+/// The last eight characters, as tables show them.
+fn short(id: &str) -> &str {
+    &id[id.len() - 8..]
+}
+
+fn waiting(up: &Up) -> Vec<Value> {
+    let listed = succeeds(up, &["approvals"]);
+    listed["approvals"].as_array().unwrap().clone()
+}
+
+#[test]
+fn an_operator_grants_and_denies() {
+    let up = Up::start();
+    let templates = up.home.path().join("docs/templates");
+    fs::create_dir_all(&templates).unwrap();
+    fs::write(templates.join("lead.md"), LEAD).unwrap();
+    assert!(waiting(&up).is_empty());
+
+    let lead = spawn(&up, &["--template", "lead", "-m", SPAWN]);
+    let asked = waiting(&up);
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    assert_eq!(
+        (&asked[0]["kind"], &asked[0]["decision"]),
+        (&Value::from("SPAWN"), &Value::Null)
+    );
+    let child = asked[0]["thread_id"].as_str().unwrap();
+    let approval = asked[0]["approval_id"].as_str().unwrap();
+    let shown = stdout(&up.run(&["approvals", "--session", &lead.session]));
+    assert!(
+        shown.starts_with(&format!("{}  SPAWN  thread {}", short(approval), short(child)))
+            && shown.contains("\n  Spawn node: Docs Agent (planner)\n"),
+        "{shown}"
+    );
+    let listed = stdout(&up.run(&["ps"]));
+    assert!(
+        listed.contains("AWAITING_APPROVAL: `troupe approvals` shows what would be spawned"),
+        "{listed}"
+    );
+
+    let granted = succeeds(&up, &["approvals", "grant", short(approval), "--reason", "go on"]);
+    assert_eq!(
+        (&granted["approval"]["decision"], &granted["approval"]["reason"]),
+        (&Value::from("GRANTED"), &Value::from("go on"))
+    );
+    succeeds(&up, &["wait", child]);
+    refused(&up, &["approvals", "deny", approval], 1, "ILLEGAL_TRANSITION");
+
+    succeeds(&up, &["send", &lead.thread, "-m", SPAWN]);
+    succeeds(&up, &["wait", &lead.thread]);
+    let second = waiting(&up).remove(0);
+    let approval = second["approval_id"].as_str().unwrap();
+    let denied = succeeds(&up, &["approvals", "deny", approval, "--session", &lead.session]);
+    assert_eq!(denied["approval"]["decision"], "DENIED");
+    assert!(waiting(&up).is_empty());
+    let all = succeeds(&up, &["approvals", "--all"]);
+    assert_eq!(all["approvals"].as_array().map(Vec::len), Some(2));
+    let (code, unknown) = up.json(&["approvals", "grant", "00000000"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        unknown["error"]["hint"]
+            .as_str()
+            .unwrap()
+            .contains("troupe approvals --all"),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn a_session_is_paused_and_set() {
+    let up = Up::start();
+    let worker = spawn(&up, &["worker", "-m", "Rest.", "--planning"]);
+    let session = worker.session.as_str();
+    let listed = succeeds(&up, &["ps"]);
+    assert_eq!(listed["sessions"][0]["mode"], "PLANNING");
+    assert_eq!(listed["sessions"][0]["stall"]["repeats"], 3, "{listed}");
+
+    let paused = succeeds(&up, &["session", "pause", short(session)]);
+    assert_eq!(paused["session"]["paused"], true);
+    let error = refused(
+        &up,
+        &["spawn", "worker", "-m", "Not now.", "--session", session],
+        3,
+        "SESSION_PAUSED",
+    );
+    assert!(
+        error["hint"].as_str().unwrap().contains("troupe session resume"),
+        "{error}"
+    );
+    let shown = stdout(&up.run(&["ps"]));
+    assert!(shown.contains("\npaused: "), "{shown}");
+    let resumed = succeeds(&up, &["session", "resume", session]);
+    assert_eq!(resumed["session"]["paused"], false);
+    spawn(&up, &["worker", "-m", "Now.", "--session", session]);
+
+    let set = |arguments: &[&str]| succeeds(&up, &[&["session"][..], arguments].concat())["session"].clone();
+    assert_eq!(set(&["mode", session, "implementation"])["mode"], "IMPLEMENTATION");
+    assert_eq!(set(&["orchestration", session, "auto"])["orchestration"], "AUTO");
+    assert_eq!(
+        set(&["budget", session, "--tokens", "100000"])["budget"]["tokens"],
+        100_000
+    );
+    let watched = stdout(&up.run(&["session", "close", session, "--wait"]));
+    assert!(watched.contains("closed"), "{watched}");
+    let log = stdout(&up.run(&["watch", session, "--after", "0"]));
+    for change in [
+        "updated  paused",
+        "updated  goes on",
+        "updated  AUTO",
+        "updated  budget 100000 tokens",
+    ] {
+        assert!(log.contains(change), "{change} is not in {log}");
+    }
+}
+
+#[test]
+fn a_closed_session_is_deleted() {
+    let up = Up::start();
+    let worker = spawn(&up, &["worker", "-m", "Rest."]);
+    let (code, open) = up.json(&["session", "delete", &worker.session]);
+    assert_eq!(code, Some(1), "an open one stays: {open}");
+    succeeds(&up, &["session", "close", &worker.session, "--wait"]);
+    let deleted = succeeds(&up, &["session", "delete", &worker.session]);
+    assert_eq!(deleted["deleted_session_id"], worker.session.as_str());
+    let left = succeeds(&up, &["ps", "--closed"]);
+    assert_eq!(left["sessions"].as_array().map(Vec::len), Some(0), "{left}");
+}
+
+#[test]
+fn a_budget_stops_and_more_of_it_lets_go_on() {
+    let up = Up::start();
+    let worker = spawn(&up, &["worker", "-m", "One turn.", "--budget-turns", "1"]);
+    let error = refused(&up, &["send", &worker.thread, "-m", "Another."], 3, "BUDGET_EXHAUSTED");
+    assert!(error["hint"].as_str().unwrap().contains("troupe budget"), "{error}");
+    let listed = stdout(&up.run(&["ps"]));
+    assert!(
+        listed.contains("COMPLETED  BUDGET_EXHAUSTED") && listed.contains("BUDGET_EXHAUSTED: `troupe budget"),
+        "{listed}"
+    );
+    let raised = succeeds(&up, &["budget", &worker.thread, "--turns", "2", "--time", "1h"]);
+    assert_eq!(
+        (
+            &raised["thread"]["budget"]["turns"],
+            &raised["thread"]["budget"]["wall_time"]
+        ),
+        (&Value::from(2), &Value::from("3600s"))
+    );
+    succeeds(&up, &["send", &worker.thread, "-m", "Another."]);
+    succeeds(&up, &["wait", &worker.thread]);
+}
+
+#[test]
+fn what_is_handed_over_waits_in_the_mailbox() {
+    let up = Up::start();
+    let scout = spawn(&up, &["explorer", "-m", "Look.", "--alias", "scout"]);
+    let writer = spawn(&up, &["worker", "-m", "Rest.", "--session", &scout.session]);
+    let handoff = ["handoff", "scout", &writer.thread, "-m", "in\u{1b}[2J pool.rs"];
+    refused(&up, &handoff, 1, "ILLEGAL_TRANSITION");
+    let made = succeeds(
+        &up,
+        &["edges", "create", "scout", &writer.thread, "--label", "findings"],
+    );
+    let edge = made["edges"][0]["edge_id"].as_str().unwrap();
+    let sent = succeeds(&up, &handoff);
+    assert_eq!(
+        (&sent["handoff"]["from_thread_id"], &sent["handoff"]["to_thread_id"]),
+        (
+            &Value::from(scout.thread.as_str()),
+            &Value::from(writer.thread.as_str())
+        )
+    );
+
+    // The two of the tree, and this one.
+    let edges = succeeds(&up, &["edges", "--session", &scout.session]);
+    assert_eq!(edges["edges"].as_array().map(Vec::len), Some(3), "{edges}");
+    let edges = stdout(&up.run(&["edges", "--thread", "scout"]));
+    assert!(edges.contains("findings") && edges.contains("<->"), "{edges}");
+
+    let mail = stdout(&up.run(&["mail", &writer.thread]));
+    assert!(mail.contains("HANDOFF") && mail.contains("pool.rs"), "{mail}");
+    assert!(!mail.contains('\u{1b}'), "{mail:?}");
+    let root = succeeds(&up, &["ps"])["sessions"][0]["root_thread_id"].clone();
+    let settled = succeeds(&up, &["mail", root.as_str().unwrap()]);
+    let settled: Vec<_> = settled["mail"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mail| mail["settled"]["status"]["kind"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(settled, ["COMPLETED", "COMPLETED"]);
+
+    succeeds(&up, &["mail", &writer.thread, "--acknowledge"]);
+    let left = succeeds(&up, &["mail", &writer.thread]);
+    assert_eq!(left["mail"].as_array().map(Vec::len), Some(0), "{left}");
+    let all = succeeds(&up, &["mail", &writer.thread, "--all"]);
+    assert_eq!(all["mail"][0]["acknowledged"], true);
+
+    let deleted = succeeds(&up, &["edges", "delete", short(edge)]);
+    assert_eq!(deleted["deleted_edge_id"], edge);
+    refused(&up, &handoff, 1, "ILLEGAL_TRANSITION");
+}
+
+#[test]
+fn mail_wakes_who_wants_to_be_woken() {
+    let up = Up::start();
+    let scout = spawn(&up, &["explorer", "-m", "Look.", "--alias", "scout"]);
+    let writer = spawn(
+        &up,
+        &[
+            "worker",
+            "-m",
+            "Rest.",
+            "--session",
+            &scout.session,
+            "--wake",
+            "on-idle",
+        ],
+    );
+    succeeds(&up, &["edges", "create", "scout", &writer.thread, "--one-way"]);
+    succeeds(&up, &["handoff", "scout", &writer.thread, "-m", "yours"]);
+    // The second completed turn of the writer is the one that nobody else asked for.
+    let output = up.run(&[
+        "notify",
+        &scout.session,
+        "--kind",
+        "agent-turn-complete",
+        "--after",
+        "0",
+        "--count",
+        "3",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let lines: Vec<_> = stdout(&output).lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.contains("agent-turn-complete sub-agent-complete"))
+    );
+    assert!(lines[2].contains(short(&writer.thread)), "{lines:?}");
+}
+
+#[test]
+fn an_orchestrator_goes_on_by_itself_until_it_says_that_it_is_done() {
+    let up = Up::start();
+    let lead = spawn(
+        &up,
+        &[
+            "--template",
+            "orchestrator",
+            "-m",
+            "say: TROUPE_COMPLETE",
+            "--auto",
+            "--budget-turns",
+            "9",
+        ],
+    );
+    assert_eq!(lead.answer["message"], "TROUPE_COMPLETE");
+    assert_eq!(lead.answer["thread"]["budget"]["turns"], 9);
+    let listed = succeeds(&up, &["ps"]);
+    assert_eq!(listed["sessions"][0]["orchestration"], "AUTO");
+
+    // One that does not say so gets another turn, which asks for it.
+    succeeds(&up, &["send", &lead.thread, "-m", "say: not yet"]);
+    let told = up.run(&[
+        "notify",
+        &lead.session,
+        "--after",
+        "0",
+        "--count",
+        "3",
+        "--output",
+        "json",
+    ]);
+    let told = stdout(&told);
+    let last: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    let text = last["notification"]["text"].as_str().unwrap();
+    assert!(text.contains("Auto loop turn"), "{told}");
+}

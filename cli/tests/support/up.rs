@@ -1,0 +1,133 @@
+//! The `troupe` binary as its users meet it: processes, standard output, exit codes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long a pair may take to be ready on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The binary with nothing of ours in its environment.
+pub fn troupe(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_troupe"));
+    command
+        .env_clear()
+        .env("HOME", home)
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .current_dir(home)
+        .stdin(Stdio::null());
+    command
+}
+
+pub fn run(home: &Path, arguments: &[&str]) -> Output {
+    troupe(home).args(arguments).output().unwrap()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A pair of its own, stopped when it goes out of scope.
+pub struct Up {
+    pub home: TempDir,
+    process: Child,
+    registry: String,
+    supervisor: String,
+}
+
+impl Up {
+    pub fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join(".git")).unwrap();
+        let ready = home.path().join("ready.json");
+        let mut process = troupe(home.path())
+            .args([
+                "up",
+                "--registry-listen",
+                "127.0.0.1:0",
+                "--supervisor-listen",
+                "127.0.0.1:0",
+                "--ready-file",
+            ])
+            .arg(&ready)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let addresses = wait_for_ready(&ready, &mut process);
+        let address = |service: &str| format!("http://{}", addresses[service].as_str().unwrap());
+        Self {
+            registry: address("registry"),
+            supervisor: address("supervisor"),
+            home,
+            process,
+        }
+    }
+
+    /// Runs a command against this pair, which prints JSON.
+    pub fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+        let output = self.run(&[arguments, &["--output", "json"]].concat());
+        let text = if output.stdout.is_empty() {
+            stderr(&output)
+        } else {
+            stdout(&output)
+        };
+        let value = serde_json::from_str(text.lines().next().unwrap_or_default());
+        (
+            output.status.code(),
+            value.unwrap_or_else(|error| panic!("{error}: {text} {}", stderr(&output))),
+        )
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        let service = ["--registry", &self.registry, "--supervisor", &self.supervisor];
+        run(self.home.path(), &[arguments, &service].concat())
+    }
+
+    pub fn data_dir(&self) -> PathBuf {
+        self.home.path().join(".local/share/troupe")
+    }
+
+    /// Asks it to stop, as Ctrl-C does, and waits.
+    pub fn stop(mut self) -> Option<i32> {
+        let pid = self.process.id();
+        assert!(
+            Command::new("sh")
+                .args(["-c", &format!("kill -INT {pid}")])
+                .status()
+                .unwrap()
+                .success()
+        );
+        self.process.wait().unwrap().code()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The ready file appears whole, so its existence is enough.
+fn wait_for_ready(path: &Path, process: &mut Child) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok(text) = fs::read_to_string(path) {
+            return serde_json::from_str(&text).unwrap();
+        }
+        assert!(process.try_wait().unwrap().is_none(), "`up` ended before it was ready");
+        assert!(Instant::now() < deadline, "`up` was not ready within {PATIENCE:?}");
+        thread::park_timeout(Duration::from_millis(10));
+    }
+}

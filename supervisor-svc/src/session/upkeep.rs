@@ -1,0 +1,171 @@
+//! What is kept of a session beside its log, so that it is found, listed and opened fast: its snapshot and its summary. Both
+//! are derived, and made beside the actor, which never waits for them.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use prost::Message as _;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use crate::{
+    domain::{
+        ids::{Sequence, SessionId},
+        session::Session,
+    },
+    store::{EventStore, Snapshot, WriteError},
+    wire,
+};
+
+/// When sessions are put away, and what is kept of them.
+#[derive(Clone, Copy, Debug)]
+pub struct UpkeepLimits {
+    /// How long a session that has nothing to do by itself stays in memory after it was last used.
+    pub idle: Duration,
+    /// How many events a session that stays in memory records between two snapshots: what a start after a crash folds at
+    /// most, beyond the snapshot.
+    pub snapshot_every: u64,
+    /// How many events a log holds before it is compacted.
+    pub compact_above: u64,
+    /// How many events before its snapshot a compacted log keeps, for watchers that resume.
+    pub keep_before_snapshot: u64,
+}
+
+impl Default for UpkeepLimits {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(60),
+            snapshot_every: 10_000,
+            compact_above: 100_000,
+            keep_before_snapshot: 50_000,
+        }
+    }
+}
+
+/// The upkeep of one session: one task at a time.
+pub(super) struct Upkeep {
+    store: Arc<dyn EventStore>,
+    limits: UpkeepLimits,
+    /// As of when a snapshot was last made. One that could not be written is made anew with the next one that is due.
+    snapshot: Sequence,
+    /// As of when the summary was last made.
+    summary: Option<Sequence>,
+    under_way: Option<JoinHandle<()>>,
+}
+
+impl Upkeep {
+    /// The upkeep of a session whose log has a snapshot as of `snapshot`.
+    pub fn new(store: Arc<dyn EventStore>, limits: UpkeepLimits, snapshot: Sequence) -> Self {
+        Self {
+            store,
+            limits,
+            snapshot,
+            summary: None,
+            under_way: None,
+        }
+    }
+
+    /// After an append: makes a snapshot if the last one is too old.
+    pub fn after_append(&mut self, session: &Arc<Session>) {
+        let since = session.sequence.get().saturating_sub(self.snapshot.get());
+        if since < self.limits.snapshot_every || self.under_way.is_some() {
+            return;
+        }
+        self.snapshot = session.sequence;
+        let (store, limits, session) = (Arc::clone(&self.store), self.limits, Arc::clone(session));
+        self.under_way = Some(tokio::spawn(async move {
+            keep_snapshot(store.as_ref(), limits, &session).await;
+        }));
+    }
+
+    /// Makes what lets the session be put away as it is now. Answers whether that is done: nothing is under way.
+    pub fn prepare_rest(&mut self, session: &Arc<Session>) -> bool {
+        if self.under_way.is_some() {
+            return false;
+        }
+        if self.is_prepared(session) {
+            return true;
+        }
+        let needs_snapshot = self.snapshot != session.sequence;
+        self.snapshot = session.sequence;
+        self.summary = Some(session.sequence);
+        let (store, limits, session) = (Arc::clone(&self.store), self.limits, Arc::clone(session));
+        self.under_way = Some(tokio::spawn(async move {
+            if needs_snapshot {
+                keep_snapshot(store.as_ref(), limits, &session).await;
+            }
+            keep_summary(store.as_ref(), &session).await;
+        }));
+        false
+    }
+
+    /// Whether everything was made as of now.
+    pub fn is_prepared(&self, session: &Session) -> bool {
+        self.under_way.is_none() && self.snapshot == session.sequence && self.summary == Some(session.sequence)
+    }
+
+    /// Waits until what is under way has ended; for ever if nothing is.
+    pub async fn ended(&mut self) {
+        match &mut self.under_way {
+            Some(task) => {
+                if let Err(error) = task.await {
+                    tracing::error!(%error, "the upkeep of a session broke");
+                }
+                self.under_way = None;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn keep_snapshot(store: &dyn EventStore, limits: UpkeepLimits, session: &Arc<Session>) {
+    let (id, sequence) = (session.id, session.sequence);
+    let state = Arc::clone(session);
+    let Ok(bytes) = spawn_blocking(move || wire::encode_snapshot(&state)).await else {
+        tracing::error!(session = %id, "the snapshot of a session could not be encoded");
+        return;
+    };
+    match store.put_snapshot(id, Snapshot { sequence, bytes }).await {
+        Ok(()) => compact(store, limits, id, sequence).await,
+        Err(error) => report(id, "the snapshot of a session was not kept", &error),
+    }
+}
+
+/// Removes the oldest part of a long log that its snapshot stands for.
+async fn compact(store: &dyn EventStore, limits: UpkeepLimits, id: SessionId, snapshot: Sequence) {
+    let Ok(Some(head)) = store.head(id).await else { return };
+    let held = head.sequence.get().saturating_sub(head.oldest.get());
+    let until = Sequence::new(snapshot.get().saturating_sub(limits.keep_before_snapshot));
+    if held <= limits.compact_above || until <= head.oldest {
+        return;
+    }
+    // A few at a time: other sessions' writes come between.
+    loop {
+        match store.compact(id, until).await {
+            Ok(0) => return,
+            Ok(removed) => tracing::debug!(session = %id, %until, removed, "a log is being compacted"),
+            Err(error) => {
+                report(id, "the log of a session was not compacted", &error);
+                return;
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Keeps what a listing shows of a session, so that it need not be loaded for that.
+pub(super) async fn keep_summary(store: &dyn EventStore, session: &Session) {
+    let bytes = Bytes::from(wire::thread::session(session).encode_to_vec());
+    if let Err(error) = store.put_summary(session.id, session.sequence, bytes).await {
+        report(session.id, "the summary of a session was not kept", &error);
+    }
+}
+
+fn report(id: SessionId, what: &'static str, error: &WriteError) {
+    match error {
+        // It was deleted meanwhile.
+        WriteError::NotFound { .. } => {}
+        WriteError::Invalid(_) | WriteError::Refused(_) | WriteError::Stopped | WriteError::Unknown(_) => {
+            tracing::warn!(session = %id, %error, "{what}");
+        }
+    }
+}

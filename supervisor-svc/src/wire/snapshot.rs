@@ -1,0 +1,500 @@
+//! Snapshots: the whole state of a session after an event, as bytes. What is encoded here is decoded equal; links to children
+//! and indices are made anew by `Session::restore`.
+//!
+//! A field that the state gets later is written here too, and raises [`VERSION`]: a release that does not know the field would
+//! lose it without a word. Older versions stay readable, with the new field's value of then.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use imbl::Vector;
+use prost::Message as _;
+use tool_policy::{Layer, Policy};
+use troupe_proto::{
+    common::v1 as common,
+    store::v1::{self as store, Private, turn_state::Stage},
+    supervisor::v1 as pb,
+};
+
+use super::{
+    enums::WireEnum as _,
+    error::{DecodeError, malformed, newer, required},
+    event_in, event_out,
+    parts::{
+        budget_to_pb, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, settled_to_pb, stored_actor,
+        stored_budget, stored_content, stored_edge, stored_handoff, stored_settled, stored_text, stored_time,
+        stored_usage, time_to_pb, usage_to_pb, zero_bounds,
+    },
+    policy,
+    record::{unreadable, uuid, version_of},
+    settings::{settings_private, settings_to_pb, stored_settings},
+    spawned,
+};
+use crate::domain::{
+    approval::{Approval, Verdict},
+    event::{ApprovalDecision, ApprovalKind, ConditionKind},
+    ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn},
+    mail::{Body, Letter},
+    session::Session,
+    settings::Sandbox,
+    status::{Settled, Status, StatusKind},
+    thread::{FenceSpan, LatestTurn, PendingInput, Repeated, Thread},
+};
+
+/// The version of the format that this release writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+
+/// The snapshot of a session.
+#[must_use]
+pub fn encode_snapshot(session: &Session) -> Bytes {
+    let mut policies = PolicyTable::default();
+    let threads = session
+        .in_spawn_order()
+        .map(|thread| thread_to_store(thread, &mut policies))
+        .collect();
+    let snapshot = store::Snapshot {
+        version: VERSION,
+        sequence: session.sequence.get(),
+        session: Some(pb::Session {
+            session_id: session.id.to_string(),
+            paused: session.paused,
+            closed: session.closed,
+            create_time: Some(time_to_pb(session.created)),
+            update_time: Some(time_to_pb(session.updated)),
+            ..settings_to_pb(&session.settings)
+        }),
+        private: told(settings_private(&session.settings)),
+        policies: policies.policies,
+        threads,
+        edges: session.edges.values().map(|edge| edge_to_pb(edge)).collect(),
+        approvals: session
+            .approvals
+            .values()
+            .map(|approval| approval_to_store(approval))
+            .collect(),
+        webhooks_since: session.webhooks_since.get(),
+    };
+    snapshot.encode_to_vec().into()
+}
+
+/// The session of a snapshot as of `sequence`.
+///
+/// # Errors
+/// [`DecodeError::UpgradeRequired`] if a newer release wrote it, [`DecodeError::Malformed`] if none did, or if it is another
+/// session's or of another moment.
+pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &[u8]) -> Result<Session, DecodeError> {
+    match version_of(bytes)? {
+        0 => return Err(malformed("a snapshot without a version")),
+        1..=VERSION => {}
+        version => return Err(newer(format!("version {version} of snapshots"))),
+    }
+    let snapshot = store::Snapshot::decode(bytes).map_err(|error| unreadable(&error))?;
+    if snapshot.sequence != sequence.get() {
+        return Err(malformed(format!("a snapshot as of {}", snapshot.sequence)));
+    }
+    let kept = required(snapshot.session, "the session")?;
+    let of: SessionId = stored_text(&kept.session_id, "the session's id")?;
+    if of != session {
+        return Err(malformed(format!("a snapshot of session {of}")));
+    }
+    let created = stored_time(kept.create_time, "the session's creation")?;
+    let updated = stored_time(kept.update_time, "the session's last change")?;
+    let (paused, closed) = (kept.paused, kept.closed);
+    let settings = stored_settings(kept, snapshot.private.unwrap_or_default())?;
+    let policies: Vec<Policy> = all(snapshot.policies, policy::from_proto)?;
+    let threads: Vec<Thread> = all(snapshot.threads, |thread| stored_thread(thread, &policies))?;
+    check_tree(&threads)?;
+
+    let mut session = Session::restore(of, settings, created, threads);
+    session.paused = paused;
+    session.closed = closed;
+    session.updated = updated;
+    session.sequence = sequence;
+    session.webhooks_since = Sequence::new(snapshot.webhooks_since);
+    for edge in snapshot.edges {
+        let edge = stored_edge(edge)?;
+        session.connect(&edge);
+    }
+    for approval in snapshot.approvals {
+        session.remember_approval(stored_approval(approval)?);
+    }
+    Ok(session)
+}
+
+/// Parents come before children, so no thread is its own ancestor.
+fn check_tree(threads: &[Thread]) -> Result<(), DecodeError> {
+    let mut known = HashSet::with_capacity(threads.len());
+    for thread in threads {
+        if let Some(parent) = thread.spawned.parent.filter(|parent| !known.contains(parent)) {
+            return Err(malformed(format!(
+                "thread {} comes before its parent {parent}",
+                thread.id
+            )));
+        }
+        known.insert(thread.id);
+    }
+    Ok(())
+}
+
+/// Every policy once: threads of one role, or that inherit all, have equal ones.
+#[derive(Default)]
+struct PolicyTable<'s> {
+    places: HashMap<&'s [Layer], u32>,
+    policies: Vec<common::ToolPolicy>,
+}
+
+impl<'s> PolicyTable<'s> {
+    /// The place of a policy, counted from 1: a place that is missing must not be taken for one.
+    fn place(&mut self, policy: &'s Policy) -> u32 {
+        let Self { places, policies } = self;
+        *places.entry(policy.layers()).or_insert_with(|| {
+            policies.push(policy::to_proto(policy));
+            u32::try_from(policies.len()).unwrap_or(u32::MAX)
+        })
+    }
+}
+
+/// The policy at a place. Clones share it, so threads that had it in common have it in common again.
+fn policy_at(policies: &[Policy], place: u32) -> Result<Policy, DecodeError> {
+    usize::try_from(place)
+        .ok()
+        .and_then(|place| policies.get(place.checked_sub(1)?))
+        .cloned()
+        .ok_or_else(|| malformed(format!("policy {place} is not in the table of {}", policies.len())))
+}
+
+fn thread_to_store<'s>(thread: &'s Thread, policies: &mut PolicyTable<'s>) -> store::ThreadState {
+    let spawned = &thread.spawned;
+    store::ThreadState {
+        thread: id_bytes(thread.id),
+        spawned: Some(spawned::without_policies(spawned)),
+        spawned_private: told(zero_bounds(spawned.budget)),
+        spawned_policy: policies.place(&spawned.effective),
+        spawned_grant: policies.place(&spawned.grant),
+        spawn_sequence: thread.spawn_sequence.get(),
+        create_time: Some(time_to_pb(thread.created)),
+        status: Some(status_to_store(&thread.status)),
+        status_time: Some(time_to_pb(thread.since)),
+        status_sequence: thread.status_sequence.get(),
+        generation: thread.generation.get(),
+        note: thread.note.clone(),
+        policy: policies.place(&thread.effective),
+        grant: policies.place(&thread.grant),
+        sandbox: thread.sandbox.number(),
+        budget: Some(budget_to_pb(thread.budget)),
+        budget_private: told(zero_bounds(thread.budget)),
+        fence: thread.fence.as_ref().map(|fence| event_out::close_requested(fence)),
+        runner: thread.runner.as_ref().map(|runner| runner.as_str().to_owned()),
+        turn: turn_to_store(&thread.turn),
+        pending_inputs: inputs_to_store(&thread.pending_inputs),
+        last_input: thread.last_input.get(),
+        interrupt: thread.interrupt.map(Turn::get),
+        last_report: thread.last_report.get(),
+        conditions: thread
+            .conditions
+            .iter()
+            .map(|(kind, (since, reason))| pb::Condition {
+                kind: kind.number(),
+                since: Some(time_to_pb(*since)),
+                reason: reason.clone(),
+            })
+            .collect(),
+        usage: Some(usage_to_pb(thread.usage)),
+        earlier_usage: Some(usage_to_pb(thread.earlier_usage)),
+        subtree_usage: Some(usage_to_pb(thread.subtree_usage)),
+        mail: thread.mail.values().map(|letter| letter_to_store(letter)).collect(),
+        mail_shown: thread.mail_shown.get(),
+        repeated_output: thread.repeated.map(|repeated| store::RepeatedOutput {
+            output: Bytes::copy_from_slice(repeated.output.as_bytes()),
+            times: repeated.times,
+        }),
+        restarts: thread.restarts.iter().copied().map(time_to_pb).collect(),
+        update_time: Some(time_to_pb(thread.updated)),
+        sequence: thread.sequence.get(),
+        handed_out: thread.handed_out.get(),
+        goes_on: thread.goes_on,
+        metered_time: Some(time_to_pb(thread.metered)),
+        mail_acknowledged: thread.mail_acknowledged.get(),
+        woken_up_to: thread.woken_up_to.get(),
+        fenced: thread
+            .fenced
+            .iter()
+            .map(|span| store::FenceSpan {
+                from: span.from.get(),
+                until: span.until.map(Sequence::get),
+            })
+            .collect(),
+    }
+}
+
+fn stored_thread(state: store::ThreadState, policies: &[Policy]) -> Result<Thread, DecodeError> {
+    let spawned = spawned::with_policies(
+        required(state.spawned, "the spawn")?,
+        &state.spawned_private.unwrap_or_default(),
+        policy_at(policies, state.spawned_policy)?,
+        policy_at(policies, state.spawned_grant)?,
+    )?;
+    let conditions: Vec<_> = all(state.conditions, |condition| {
+        let since = stored_time(condition.since, "since when a condition holds")?;
+        Ok((ConditionKind::from_number(condition.kind)?, (since, condition.reason)))
+    })?;
+    let mail: Vec<Letter> = all(state.mail, stored_letter)?;
+    Ok(Thread {
+        id: stored_id(&state.thread)?,
+        spawned: Arc::new(spawned),
+        spawn_sequence: Sequence::new(state.spawn_sequence),
+        created: stored_time(state.create_time, "a thread's creation")?,
+        status: stored_status(required(state.status, "the status")?)?,
+        since: stored_time(state.status_time, "since when a status holds")?,
+        status_sequence: Sequence::new(state.status_sequence),
+        generation: Generation::new(state.generation),
+        note: state.note,
+        effective: policy_at(policies, state.policy)?,
+        grant: policy_at(policies, state.grant)?,
+        sandbox: Sandbox::from_number(state.sandbox)?,
+        budget: stored_budget(state.budget, &state.budget_private.unwrap_or_default())?,
+        children: Vector::new(),
+        open_children: 0,
+        fence: state.fence.map(event_in::fence).transpose()?.map(Arc::new),
+        runner: state.runner.map(RunnerId::new),
+        turn: stored_turn(state.turn)?,
+        pending_inputs: stored_inputs(state.pending_inputs)?,
+        last_input: InputNumber::new(state.last_input),
+        interrupt: state.interrupt.map(Turn::new),
+        last_report: ReportSequence::new(state.last_report),
+        conditions: conditions.into_iter().collect(),
+        usage: stored_usage(state.usage)?,
+        earlier_usage: stored_usage(state.earlier_usage)?,
+        subtree_usage: stored_usage(state.subtree_usage)?,
+        mail: mail
+            .into_iter()
+            .map(|letter| (letter.sequence, Arc::new(letter)))
+            .collect(),
+        mail_shown: Sequence::new(state.mail_shown),
+        repeated: state.repeated_output.map(stored_repeated).transpose()?,
+        restarts: all(state.restarts, |time| stored_time(Some(time), "a restart"))?,
+        updated: stored_time(state.update_time, "a thread's last change")?,
+        sequence: Sequence::new(state.sequence),
+        handed_out: Generation::new(state.handed_out),
+        goes_on: state.goes_on,
+        metered: stored_time(state.metered_time, "up to when a turn's time is counted")?,
+        mail_acknowledged: Sequence::new(state.mail_acknowledged),
+        woken_up_to: Sequence::new(state.woken_up_to),
+        fenced: state
+            .fenced
+            .into_iter()
+            .map(|span| FenceSpan {
+                from: Sequence::new(span.from),
+                until: span.until.map(Sequence::new),
+            })
+            .collect(),
+    })
+}
+
+fn status_to_store(status: &Status) -> store::StatusState {
+    let plain = pb::Status {
+        kind: status.kind().number(),
+        ..pb::Status::default()
+    };
+    match status {
+        Status::Queued | Status::AwaitingApproval | Status::PendingInit | Status::Running => store::StatusState {
+            status: Some(plain),
+            private: None,
+            before: None,
+        },
+        Status::Settled(settled) => settled_to_store(settled),
+        Status::Shutdown { reason, before } => store::StatusState {
+            status: Some(pb::Status {
+                reason: reason.clone(),
+                ..plain
+            }),
+            private: None,
+            before: before.as_ref().map(|before| Box::new(settled_to_store(before))),
+        },
+    }
+}
+
+fn settled_to_store(settled: &Settled) -> store::StatusState {
+    store::StatusState {
+        status: Some(settled_to_pb(settled, None)),
+        private: told(empty_message(settled)),
+        before: None,
+    }
+}
+
+fn stored_status(state: store::StatusState) -> Result<Status, DecodeError> {
+    let status = required(state.status, "the status")?;
+    Ok(match StatusKind::from_number(status.kind)? {
+        StatusKind::Queued => Status::Queued,
+        StatusKind::AwaitingApproval => Status::AwaitingApproval,
+        StatusKind::PendingInit => Status::PendingInit,
+        StatusKind::Running => Status::Running,
+        kind @ (StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted) => {
+            Status::Settled(stored_settled(kind, status, &state.private.unwrap_or_default())?)
+        }
+        StatusKind::Shutdown => Status::Shutdown {
+            reason: status.reason,
+            before: state.before.map(|before| stored_before(*before)).transpose()?,
+        },
+    })
+}
+
+fn stored_before(state: store::StatusState) -> Result<Settled, DecodeError> {
+    let status = required(state.status, "the status before")?;
+    let kind = StatusKind::from_number(status.kind)?;
+    stored_settled(kind, status, &state.private.unwrap_or_default())
+}
+
+fn turn_to_store(turn: &LatestTurn) -> Option<store::TurnState> {
+    let stage = match turn {
+        LatestTurn::None => return None,
+        LatestTurn::Dispatched { .. } => Stage::Dispatched,
+        LatestTurn::Running { .. } => Stage::Running,
+        LatestTurn::Ended { .. } => Stage::Ended,
+    };
+    Some(store::TurnState {
+        turn: turn.number().get(),
+        stage: stage.into(),
+        inputs: inputs_to_store(&turn.inputs()),
+    })
+}
+
+fn stored_turn(state: Option<store::TurnState>) -> Result<LatestTurn, DecodeError> {
+    let Some(state) = state else {
+        return Ok(LatestTurn::None);
+    };
+    let turn = Turn::new(state.turn);
+    let inputs = stored_inputs(state.inputs)?;
+    match Stage::try_from(state.stage) {
+        Ok(Stage::Dispatched) => Ok(LatestTurn::Dispatched { turn, inputs }),
+        Ok(Stage::Running) => Ok(LatestTurn::Running { turn, inputs }),
+        Ok(Stage::Ended) => Ok(LatestTurn::Ended { turn }),
+        Ok(Stage::Unspecified) => Err(malformed("a turn without a stage")),
+        Err(_) => Err(newer(format!("stage {} of turns", state.stage))),
+    }
+}
+
+fn inputs_to_store(inputs: &Vector<PendingInput>) -> Vec<store::PendingInput> {
+    inputs
+        .iter()
+        .map(|input| store::PendingInput {
+            number: input.number.get(),
+            content: Some(content_to_pb(&input.content)),
+        })
+        .collect()
+}
+
+fn stored_inputs(inputs: Vec<store::PendingInput>) -> Result<Vector<PendingInput>, DecodeError> {
+    all(inputs, |input| {
+        Ok(PendingInput {
+            number: InputNumber::new(input.number),
+            content: stored_content(input.content, "an input's content")?,
+        })
+    })
+}
+
+fn letter_to_store(letter: &Letter) -> store::Letter {
+    let body = match &letter.body {
+        Body::Handoff(handoff) => store::letter::Body::Handoff(handoff_to_pb(handoff)),
+        Body::Settled { child, status } => store::letter::Body::Settled(store::Settlement {
+            child: id_bytes(*child),
+            status: Some(status_to_store(status)),
+        }),
+    };
+    store::Letter {
+        sequence: letter.sequence.get(),
+        time: Some(time_to_pb(letter.time)),
+        body: Some(body),
+    }
+}
+
+fn stored_letter(letter: store::Letter) -> Result<Letter, DecodeError> {
+    let body = match letter.body.ok_or_else(|| newer("the body of a letter"))? {
+        store::letter::Body::Handoff(handoff) => Body::Handoff(Arc::new(stored_handoff(handoff)?)),
+        store::letter::Body::Settled(settlement) => Body::Settled {
+            child: stored_id(&settlement.child)?,
+            status: stored_status(required(settlement.status, "a child's status")?)?,
+        },
+    };
+    Ok(Letter {
+        sequence: Sequence::new(letter.sequence),
+        time: stored_time(letter.time, "a letter's time")?,
+        body,
+    })
+}
+
+fn stored_repeated(repeated: store::RepeatedOutput) -> Result<Repeated, DecodeError> {
+    let output = <[u8; 32]>::try_from(&repeated.output[..]).map_err(|_| malformed("an output's digest"))?;
+    Ok(Repeated {
+        output: Digest::from_bytes(output),
+        times: repeated.times,
+    })
+}
+
+fn approval_to_store(approval: &Approval) -> store::ApprovalState {
+    let approval_id = approval.id.to_string();
+    store::ApprovalState {
+        requested: Some(pb::ApprovalRequested {
+            approval_id: approval_id.clone(),
+            kind: approval.kind.number(),
+            subject: approval.subject.clone(),
+            deadline: Some(time_to_pb(approval.deadline)),
+            edge: approval.edge.as_ref().map(edge_to_pb),
+        }),
+        thread: id_bytes(approval.thread),
+        sequence: approval.sequence.get(),
+        request_time: Some(time_to_pb(approval.requested)),
+        resolved: approval.verdict.as_ref().map(|verdict| pb::ApprovalResolved {
+            approval_id,
+            decision: verdict.decision.number(),
+            by: verdict.by.to_string(),
+            reason: verdict.reason.clone(),
+        }),
+    }
+}
+
+fn stored_approval(state: store::ApprovalState) -> Result<Approval, DecodeError> {
+    let requested = required(state.requested, "how an approval was requested")?;
+    let verdict = state.resolved.map(|resolved| {
+        Ok::<_, DecodeError>(Verdict {
+            decision: ApprovalDecision::from_number(resolved.decision)?,
+            by: stored_actor(&resolved.by)?,
+            reason: resolved.reason,
+        })
+    });
+    Ok(Approval {
+        id: stored_text(&requested.approval_id, "an approval's id")?,
+        thread: stored_id(&state.thread)?,
+        kind: ApprovalKind::from_number(requested.kind)?,
+        subject: requested.subject,
+        sequence: Sequence::new(state.sequence),
+        requested: stored_time(state.request_time, "an approval's time")?,
+        deadline: stored_time(requested.deadline, "an approval's deadline")?,
+        edge: requested.edge.map(stored_edge).transpose()?,
+        verdict: verdict.transpose()?,
+    })
+}
+
+/// A private part, unless it says nothing.
+fn told(private: Private) -> Option<Private> {
+    (private != Private::default()).then_some(private)
+}
+
+fn id_bytes(id: ThreadId) -> Bytes {
+    Bytes::copy_from_slice(id.as_uuid().as_bytes())
+}
+
+fn stored_id(bytes: &[u8]) -> Result<ThreadId, DecodeError> {
+    uuid(bytes, "a thread's id").map(ThreadId::from_uuid)
+}
+
+/// Every one converted, or the first error.
+fn all<M, T, C: FromIterator<T>>(
+    messages: Vec<M>,
+    convert: impl FnMut(M) -> Result<T, DecodeError>,
+) -> Result<C, DecodeError> {
+    messages.into_iter().map(convert).collect()
+}

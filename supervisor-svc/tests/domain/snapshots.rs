@@ -1,0 +1,27 @@
+//! Snapshots of random histories: what a snapshot keeps is all that the log up to there says.
+
+use proptest::{prelude::*, sample::Index};
+use supervisor_svc::{
+    domain::evolve::evolve,
+    wire::{decode_snapshot, encode_snapshot},
+};
+
+use crate::{
+    model::{play, scripts, setups},
+    world::World,
+};
+
+proptest! {
+    #[test]
+    fn a_snapshot_stands_for_the_log_up_to_it(setup in setups(), script in scripts(), place in any::<Index>()) {
+        let world = play(&setup, &script);
+        let (before, after) = world.log.split_at(place.index(world.log.len()) + 1);
+        let then = World::replay(before);
+        let mut restored = decode_snapshot(then.id, then.sequence, &encode_snapshot(&then)).unwrap();
+        prop_assert!(restored == then, "a snapshot loses or makes up something");
+        for recorded in after {
+            evolve(&mut restored, recorded);
+        }
+        prop_assert!(restored == world.session, "the log goes on otherwise");
+    }
+}

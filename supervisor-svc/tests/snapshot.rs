@@ -1,0 +1,450 @@
+//! Snapshots: what is written is read back equal, whatever a session holds; what cannot be read is refused, never guessed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use proptest::{collection::vec, prelude::*, sample::Index};
+use prost::Message as _;
+use supervisor_svc::{
+    domain::{
+        actor::Actor,
+        content::ContentRef,
+        event::{
+            ApprovalDecision, ApprovalKind, Circumstances, CloseCause, ConditionKind, Dialect, Edge, EdgeKind, Event,
+            Expectation, Fence, Handoff, PromptExtent, Recorded, Scope, SessionEvent, SettingsChange, Spawned,
+            TemplateSource, ThreadEvent, ValueOrigin,
+        },
+        evolve::{evolve, open},
+        ids::{
+            ApprovalId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence,
+            SessionId, ThreadId, Turn,
+        },
+        session::Session,
+        settings::{
+            Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
+            RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
+        },
+        status::{Settled, Status, StatusKind},
+        thread::LatestTurn,
+        time::UnixMillis,
+    },
+    wire::{DecodeError, decode_snapshot, encode_snapshot},
+};
+use tool_policy::{Inheritance, Layer, MatchMode, Policy};
+use troupe_proto::store::v1 as store;
+use uuid::Uuid;
+
+const ROOT: u128 = 9;
+/// Settled once, restarted, told a lot, and under a fence.
+const BUSY: u128 = 5;
+/// In the middle of a turn.
+const RUNNING: u128 = 7;
+/// Closed after a turn that ended without a word.
+const CLOSED: u128 = 3;
+
+// ---- a session that holds something of everything ----
+
+fn thread(number: u128) -> ThreadId {
+    ThreadId::from_uuid(Uuid::from_u128(number))
+}
+
+fn id() -> SessionId {
+    SessionId::from_uuid(Uuid::from_u128(1))
+}
+
+fn content(number: u8) -> ContentRef {
+    ContentRef {
+        digest: Digest::from_bytes([number; 32]),
+        size: u64::from(number),
+        preview: format!("content {number}"),
+    }
+}
+
+fn layer(origin: &str, deny: &str) -> Layer {
+    Layer {
+        origin: origin.to_owned(),
+        mode: MatchMode::GlobIgnoreCase,
+        allow: Vec::new(),
+        deny: vec![deny.to_owned()],
+    }
+}
+
+/// A budget with bounds of nothing at all, which are not the same as none.
+const NOTHING: Budget = Budget {
+    tokens: Some(0),
+    turns: Some(0),
+    wall_time: Some(Duration::ZERO),
+};
+
+fn usage(turns: u32) -> Usage {
+    Usage {
+        input_tokens: 11,
+        cached_input_tokens: 7,
+        output_tokens: 5,
+        turns,
+        wall_time: Duration::new(3, 1),
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        cwd: String::from("/project"),
+        workspace_digest: String::from("digest"),
+        workspace: Some(content(7)),
+        limits: Limits {
+            max_depth: 3,
+            ..Limits::default()
+        },
+        slot_release: SlotRelease::Close,
+        budget: NOTHING,
+        mode: Mode::Planning,
+        orchestration: Orchestration::Auto,
+        approve_orchestrators: true,
+        prompt_log: PromptLog::Hashes,
+        restart_policy: RestartPolicy::OnLost,
+        policy_inheritance: Inheritance::Ceiling,
+        tool_ceiling: Some(layer("ceiling", "web_*")),
+        approve_tools: vec![String::from("exec_*")],
+        webhooks: vec![Webhook {
+            url: String::from("https://example.org/hook"),
+            kinds: vec![NotificationKind::Stalled],
+            secret: String::from("secret"),
+        }],
+        labels: BTreeMap::from([(String::from("team"), String::from("red"))]),
+        runner_labels: BTreeMap::from([(String::from("zone"), String::from("a"))]),
+        stall: StallRule {
+            repeats: 4,
+            silence: Duration::from_secs(70),
+        },
+        retention: Some(Duration::from_secs(60)),
+    }
+}
+
+fn spawned(parent: Option<u128>, alias: &str) -> Spawned {
+    let effective = Policy::compile(vec![layer("ceiling", "web_*"), layer("role \"worker\"", "exec_*")]).unwrap();
+    Spawned {
+        parent: parent.map(thread),
+        depth: u32::from(parent.is_some()),
+        first_status: StatusKind::PendingInit,
+        client_owned: false,
+        agent_type: String::from("worker"),
+        agent_name: String::from("fast"),
+        agent_description: String::from("works"),
+        alias: alias.to_owned(),
+        label: String::from("label"),
+        note: String::from("note"),
+        working_directory: String::from("/project/a"),
+        model: String::from("model"),
+        reasoning_effort: String::from("high"),
+        provider: String::from("provider"),
+        origins: BTreeMap::from([(String::from("model"), ValueOrigin::Alias)]),
+        sandbox: Sandbox::ReadOnly,
+        effective,
+        grant: Policy::unrestricted(),
+        spawn_list: vec![String::from("scout")],
+        edge_management: EdgeManagement::SelfOnly,
+        source: Some(TemplateSource {
+            scope: Scope::User,
+            dialect: Dialect::Profile,
+            path: String::from("/home/worker.md"),
+            digest: String::from("ab"),
+            shadowed: vec![String::from("/system/worker.md")],
+        }),
+        resolved: Some(content(1)),
+        budget: NOTHING,
+        close_policy: ClosePolicy::FinishTurn,
+        wake_policy: WakePolicy::OnIdle,
+        input: Some(content(2)),
+    }
+}
+
+fn at(sequence: u64, event: Event) -> Recorded {
+    Recorded {
+        sequence: Sequence::new(sequence),
+        time: UnixMillis::new(1_000 + sequence),
+        circumstances: Circumstances {
+            actor: Actor::Service,
+            request_id: None,
+            traceparent: None,
+            cause: None,
+        },
+        event,
+    }
+}
+
+fn placed(runner: &str, generation: u32) -> ThreadEvent {
+    ThreadEvent::Placed {
+        runner: RunnerId::new(runner),
+        generation: Generation::new(generation),
+    }
+}
+
+fn dispatched(turn: u32, generation: u32, inputs: &[u32], mail_up_to: u64) -> ThreadEvent {
+    ThreadEvent::TurnDispatched {
+        turn: Turn::new(turn),
+        generation: Generation::new(generation),
+        inputs: inputs.iter().copied().map(InputNumber::new).collect(),
+        blocks: Vec::new(),
+        whole: None,
+        extent: PromptExtent::Full,
+        mail_up_to: Sequence::new(mail_up_to),
+    }
+}
+
+fn started(turn: u32, generation: u32) -> ThreadEvent {
+    ThreadEvent::TurnStarted {
+        turn: Turn::new(turn),
+        generation: Generation::new(generation),
+        report: ReportSequence::new(1),
+    }
+}
+
+fn ended(turn: u32, generation: u32, message: &str) -> ThreadEvent {
+    ThreadEvent::TurnEnded {
+        turn: Turn::new(turn),
+        generation: Generation::new(generation),
+        outcome: Settled::Completed {
+            message: Some(message.to_owned()),
+            content: None,
+        },
+        usage: usage(1),
+        output: Some(Digest::from_bytes([4; 32])),
+        report: ReportSequence::new(2),
+    }
+}
+
+fn queued(number: u32) -> ThreadEvent {
+    ThreadEvent::InputQueued {
+        number: InputNumber::new(number),
+        input: content(3),
+        from: Actor::Service,
+    }
+}
+
+fn asked(number: u128) -> ThreadEvent {
+    ThreadEvent::ApprovalRequested {
+        approval: ApprovalId::from_uuid(Uuid::from_u128(number)),
+        kind: ApprovalKind::Tool,
+        subject: String::from("Tool call: exec_command"),
+        deadline: UnixMillis::new(90_000),
+        edge: Some(edge()),
+    }
+}
+
+fn edge() -> Edge {
+    Edge {
+        id: EdgeId::from_uuid(Uuid::from_u128(20)),
+        from: thread(RUNNING),
+        to: thread(BUSY),
+        bidirectional: true,
+        kind: EdgeKind::Report,
+        label: String::from("results"),
+    }
+}
+
+fn handoff() -> Handoff {
+    Handoff {
+        id: HandoffId::from_uuid(Uuid::from_u128(21)),
+        from: thread(RUNNING),
+        to: thread(BUSY),
+        message: content(5),
+        structured: Some(content(6)),
+        artifacts: vec![(String::from("file"), String::from("notes.md"))],
+        verdict: Some((false, String::from("not yet"))),
+        expectation: Expectation::Required,
+        reply_to: Some(thread(ROOT)),
+        context_ref: String::from("issue"),
+    }
+}
+
+fn fence() -> Fence {
+    Fence {
+        reason: String::from("enough"),
+        cause: CloseCause::Eviction,
+        status_before: StatusKind::PendingInit,
+        deadline: UnixMillis::new(95_000),
+        close_policy: Some(ClosePolicy::Kill),
+    }
+}
+
+fn full() -> Session {
+    let busy = |event| Event::Thread(thread(BUSY), event);
+    let running = |event| Event::Thread(thread(RUNNING), event);
+    let closed = |event| Event::Thread(thread(CLOSED), event);
+    let spawn = |number, parent, alias: &str| {
+        let spawned = spawned(parent, alias);
+        Event::Thread(thread(number), ThreadEvent::Spawned(Arc::new(spawned)))
+    };
+    let events = vec![
+        Event::Session(SessionEvent::Opened(Box::new(settings()))),
+        spawn(ROOT, None, ""),
+        spawn(BUSY, Some(ROOT), "Busy"),
+        spawn(RUNNING, Some(BUSY), ""),
+        spawn(CLOSED, Some(BUSY), ""),
+        busy(placed("r1", 1)),
+        busy(dispatched(1, 1, &[1], 0)),
+        busy(started(1, 1)),
+        busy(placed("r2", 2)),
+        busy(dispatched(2, 2, &[1], 0)),
+        busy(started(2, 2)),
+        busy(ended(2, 2, "done")),
+        busy(queued(2)),
+        busy(ThreadEvent::Admitted),
+        running(placed("r1", 1)),
+        running(dispatched(1, 1, &[1], 0)),
+        running(started(1, 1)),
+        running(queued(2)),
+        running(ThreadEvent::InterruptRequested {
+            turn: Turn::new(1),
+            reason: String::from("stop"),
+        }),
+        running(ThreadEvent::NoteSet(String::from("on it"))),
+        running(ThreadEvent::ConditionChanged {
+            kind: ConditionKind::PolicyGap,
+            active: true,
+            reason: String::from("web_search"),
+        }),
+        running(ThreadEvent::UsageRecorded {
+            generation: Generation::new(1),
+            usage: usage(0),
+        }),
+        Event::Thread(thread(ROOT), asked(30)),
+        running(asked(31)),
+        running(ThreadEvent::ApprovalResolved {
+            approval: ApprovalId::from_uuid(Uuid::from_u128(31)),
+            decision: ApprovalDecision::Denied,
+            by: Actor::Operator(String::from("ada")),
+            reason: String::from("no"),
+        }),
+        running(ThreadEvent::EdgeCreated(edge())),
+        running(ThreadEvent::HandoffSent(Box::new(handoff()))),
+        closed(placed("r1", 1)),
+        closed(dispatched(1, 1, &[1], 0)),
+        closed(started(1, 1)),
+        closed(ended(1, 1, "")),
+        closed(ThreadEvent::Closed {
+            forced: true,
+            reason: String::from("deadline"),
+        }),
+        busy(ThreadEvent::MailAcknowledged(Sequence::new(10))),
+        busy(dispatched(3, 2, &[2], 27)),
+        busy(ThreadEvent::CloseRequested(fence())),
+        Event::Session(SessionEvent::Updated(Box::new(SettingsChange {
+            paused: Some(true),
+            ..SettingsChange::default()
+        }))),
+    ];
+    let mut records = events.into_iter().zip(1..).map(|(event, sequence)| at(sequence, event));
+    let mut session = open(id(), &records.next().unwrap()).unwrap();
+    records.for_each(|recorded| evolve(&mut session, &recorded));
+    session
+}
+
+fn read(session: &Session, bytes: &[u8]) -> Result<Session, DecodeError> {
+    decode_snapshot(session.id, session.sequence, bytes)
+}
+
+fn raw(session: &Session) -> store::Snapshot {
+    store::Snapshot::decode(encode_snapshot(session)).unwrap()
+}
+
+#[test]
+fn everything_that_a_session_holds_is_kept() {
+    let session = full();
+    // It does hold something of everything, or this would say nothing.
+    let busy = session.thread(thread(BUSY)).unwrap();
+    assert_eq!(busy.restarts.len(), 1);
+    assert_eq!((busy.mail.len(), busy.mail_shown), (2, Sequence::new(27)));
+    assert_eq!((busy.open_children, busy.children.len()), (1, 2));
+    assert!(busy.fence.is_some() && busy.repeated.is_some());
+    assert!(matches!(&busy.turn, LatestTurn::Dispatched { inputs, .. } if inputs.len() == 1));
+    let running = session.thread(thread(RUNNING)).unwrap();
+    assert!(running.interrupt.is_some() && !running.pending_inputs.is_empty() && !running.conditions.is_empty());
+    assert!(matches!(running.turn, LatestTurn::Running { .. }));
+    let closed = session.thread(thread(CLOSED)).unwrap();
+    let silent = Settled::Completed {
+        message: Some(String::new()),
+        content: None,
+    };
+    assert!(matches!(&closed.status, Status::Shutdown { before: Some(before), .. } if *before == silent));
+    assert_ne!(closed.earlier_usage, Usage::default());
+    assert_ne!(session.usage(), Usage::default());
+    assert_eq!((session.edges.len(), session.approvals.len()), (1, 2));
+    assert!(session.paused);
+
+    let restored = read(&session, &encode_snapshot(&session)).unwrap();
+    assert_eq!(restored, session);
+    assert_eq!(restored.thread_by_alias("busy"), Some(thread(BUSY)));
+    assert_eq!(
+        encode_snapshot(&restored),
+        encode_snapshot(&session),
+        "one state, one encoding"
+    );
+}
+
+#[test]
+fn a_session_without_threads_is_kept_too() {
+    let session = open(id(), &at(1, Event::Session(SessionEvent::Opened(Box::new(settings()))))).unwrap();
+    assert_eq!(read(&session, &encode_snapshot(&session)), Ok(session));
+}
+
+#[test]
+fn equal_policies_are_kept_once() {
+    let mut session = full();
+    let before = raw(&session).policies.len();
+    for number in 100..300 {
+        let event = ThreadEvent::Spawned(Arc::new(spawned(Some(ROOT), "")));
+        let recorded = at(session.sequence.next().get(), Event::Thread(thread(number), event));
+        evolve(&mut session, &recorded);
+    }
+    assert_eq!(raw(&session).policies.len(), before);
+    assert_eq!(read(&session, &encode_snapshot(&session)), Ok(session));
+}
+
+#[test]
+fn what_is_not_of_this_release_or_session_is_refused() {
+    let session = full();
+    let good = raw(&session);
+    let with = |change: &dyn Fn(&mut store::Snapshot)| {
+        let mut snapshot = good.clone();
+        change(&mut snapshot);
+        read(&session, &snapshot.encode_to_vec())
+    };
+    let newer = |result: Result<Session, DecodeError>| matches!(result, Err(DecodeError::UpgradeRequired { .. }));
+    let malformed = |result: Result<Session, DecodeError>| matches!(result, Err(DecodeError::Malformed { .. }));
+    assert_eq!(with(&|_| {}), Ok(session.clone()));
+    assert!(newer(with(&|snapshot| snapshot.version += 1)));
+    assert!(newer(with(&|snapshot| snapshot.threads[1].sandbox = 99)));
+    assert!(malformed(with(&|snapshot| snapshot.version = 0)));
+    assert!(malformed(with(&|snapshot| snapshot.sequence += 1)));
+    assert!(
+        malformed(with(&|snapshot| snapshot.threads.reverse())),
+        "children before parents"
+    );
+    assert!(
+        malformed(with(&|snapshot| snapshot.threads[1].policy = 0)),
+        "no policy is not every tool"
+    );
+    assert!(malformed(with(&|snapshot| snapshot.policies.clear())));
+    let other = SessionId::from_uuid(Uuid::from_u128(2));
+    assert!(malformed(decode_snapshot(
+        other,
+        session.sequence,
+        &good.encode_to_vec()
+    )));
+    assert!(malformed(read(&session, &[])));
+}
+
+proptest! {
+    #[test]
+    fn damage_never_panics(damage in vec((any::<Index>(), any::<u8>()), 1..8), end in any::<Index>()) {
+        let session = full();
+        let mut bytes = encode_snapshot(&session).to_vec();
+        for (place, value) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        let _ = read(&session, &bytes);
+        let _ = read(&session, &bytes[..end.index(bytes.len())]);
+    }
+}
