@@ -7,19 +7,24 @@ use crate::{
         approval::{APPROVAL_TIMEOUT, MAX_DECIDED},
         content::{MAX_EVENT_MESSAGE_BYTES, PREVIEW_CHARS},
         graph::MAX_EDGES,
-        limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS},
+        limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS, MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW},
         mail::MAX_HANDOFFS,
+        prompt::{MAX_LISTED, MAX_MAIL_BYTES, MAX_TEXT_BYTES},
         session::CASCADE_DEADLINE,
-        settings::Limits,
-        thread::MAX_RESTARTS,
+        settings::{Limits, StallRule},
     },
-    grpc, runner_hub,
+    grpc,
+    notify::{self, WebhookLimits},
+    runner_hub,
     service::Config,
+    session::UpkeepLimits,
     store::limits::{MAX_CONTENT_BYTES, MAX_RECORD_BYTES},
     watch,
 };
 
 const SESSIONS: &str = "Sessions";
+const TELLING: &str = "Notifications";
+const PROMPTING: &str = "Tasks of graph agents";
 const KEEPING: &str = "Events and content";
 
 /// The table, in the order in which it is shown: numbers of one area may come from several places.
@@ -29,6 +34,8 @@ pub fn limits() -> Vec<Limit> {
         sessions(),
         grpc::limits::limits(),
         watch::limits::limits(),
+        telling(),
+        prompting(),
         keeping(),
         runner_hub::limits::limits(),
     ]
@@ -36,7 +43,7 @@ pub fn limits() -> Vec<Limit> {
 }
 
 fn sessions() -> Vec<Limit> {
-    let (default, ceiling) = (Limits::default(), Limits::CEILING);
+    let (default, ceiling, stall) = (Limits::default(), Limits::CEILING, StallRule::default());
     vec![
         Limit::count(SESSIONS, "max_depth; the root is 0", default.max_depth).set_by("--max-depth", "TROUPE_MAX_DEPTH"),
         Limit::count(SESSIONS, "max_depth, whatever is set", ceiling.max_depth),
@@ -73,7 +80,24 @@ fn sessions() -> Vec<Limit> {
         Limit::count(SESSIONS, "handoffs that wait in one mailbox", MAX_HANDOFFS),
         Limit::count(SESSIONS, "edges that were created", MAX_EDGES),
         Limit::count(SESSIONS, "decided approvals that are listed", MAX_DECIDED),
-        Limit::count(SESSIONS, "restarts of a thread that are remembered", MAX_RESTARTS),
+        Limit::count(
+            SESSIONS,
+            "restarts of a thread before its subtree is closed instead",
+            MAX_RESTARTS_IN_WINDOW,
+        ),
+        Limit::time(SESSIONS, "restarts that count together, since", RESTART_WINDOW),
+        Limit::time(
+            SESSIONS,
+            "silence, until a running agent counts as stalled",
+            stall.silence,
+        )
+        .set_by("--stall-after", "TROUPE_STALL_AFTER"),
+        Limit::count(
+            SESSIONS,
+            "turns in a row with the same output, until an agent counts as stalled",
+            stall.repeats,
+        )
+        .set_by("--stall-repeats", "TROUPE_STALL_REPEATS"),
         Limit::time(
             SESSIONS,
             "an approval that nobody decides, until it is denied",
@@ -87,8 +111,51 @@ fn sessions() -> Vec<Limit> {
     ]
 }
 
-fn keeping() -> Vec<Limit> {
+fn telling() -> Vec<Limit> {
+    let webhooks = WebhookLimits::default();
     vec![
+        Limit::count(
+            TELLING,
+            "notifications that a client leaves unread before its stream waits",
+            notify::OUTBOX,
+        ),
+        Limit::time(TELLING, "an attempt to reach a webhook", webhooks.timeout),
+        Limit::time(
+            TELLING,
+            "from the first attempt that failed to the next; it doubles from then on",
+            webhooks.first_retry,
+        ),
+        Limit::time(TELLING, "from one attempt to the next, at most", webhooks.longest_retry),
+    ]
+}
+
+fn prompting() -> Vec<Limit> {
+    vec![
+        Limit::count(PROMPTING, "the threads that are listed, and the edges", MAX_LISTED),
+        Limit::bytes(PROMPTING, "what is shown of a text of a handoff", MAX_TEXT_BYTES),
+        Limit::bytes(PROMPTING, "the mail that is shown at once", MAX_MAIL_BYTES),
+    ]
+}
+
+fn keeping() -> Vec<Limit> {
+    let upkeep = UpkeepLimits::default();
+    vec![
+        Limit::time(
+            KEEPING,
+            "a session with nothing to do, until it leaves the memory",
+            upkeep.idle,
+        ),
+        Limit::count(KEEPING, "events from one snapshot to the next", upkeep.snapshot_every),
+        Limit::count(
+            KEEPING,
+            "events of a session, until its log is compacted",
+            upkeep.compact_above,
+        ),
+        Limit::count(
+            KEEPING,
+            "events before the snapshot that compacting keeps for watchers",
+            upkeep.keep_before_snapshot,
+        ),
         Limit::bytes(KEEPING, "a record of the log", MAX_RECORD_BYTES),
         Limit::bytes(
             KEEPING,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::json;
 use sha2::Sha256;
-use supervisor_svc::notify::WebhookLimits;
+use supervisor_svc::{notify::WebhookLimits, session::UpkeepLimits};
 use tonic::{Code, Status, Streaming};
 use troupe_proto::{
     reason::Reason,
@@ -291,11 +291,44 @@ async fn bad_requests_are_refused() {
     );
 }
 
+/// Compacts the log beyond a position, with events that nobody is told of.
+async fn compact_beyond(tree: &Tree, position: u64) {
+    let (root, mut number) = (tree.root.clone(), 0);
+    within("the compaction", async {
+        loop {
+            number += 1;
+            tree.note(&root, &format!("note {number}")).await;
+            if tree.watch_after(position).await.next().await.is_err() {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_away_for_long_goes_on_after_what_was_compacted() {
+    let pair = pair_with_webhooks().await;
+    let tree = pair.tree().await;
+    drop(Notes::open(tree.client(), client(&tree, "desk")).await.unwrap());
+    compact_beyond(&tree, tree.head().await).await;
+    let mut notes = Notes::open(tree.client(), client(&tree, "desk")).await.unwrap();
+    let mut runner = Runner::attach(&pair, "r").await;
+    let thread = completed(&tree, &mut runner).await;
+    assert_eq!(notes.about().await.0, thread);
+}
+
 // ---- webhooks ----
 
-/// A pair whose webhooks may lead to this machine, and are tried again soon.
+/// A pair whose logs are soon compacted, and whose webhooks may lead to this machine and are tried again soon.
 async fn pair_with_webhooks() -> Pair {
     Pair::with(|config| {
+        config.upkeep = UpkeepLimits {
+            snapshot_every: 20,
+            compact_above: 40,
+            keep_before_snapshot: 10,
+            ..UpkeepLimits::default()
+        };
         config.webhooks = WebhookLimits {
             allow_private: true,
             first_retry: Duration::from_millis(10),
@@ -420,6 +453,19 @@ async fn what_was_not_accepted_is_sent_after_a_restart() {
     }
     let tree = tree.by(pair.operator());
     assert_eq!(tree.status(&second).await, StatusKind::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_goes_on_after_what_was_compacted() {
+    let mut pair = pair_with_webhooks().await;
+    let receiver = Receiver::start().await;
+    let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
+    compact_beyond(&tree, 1).await;
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    let mut runner = Runner::attach(&pair, "r").await;
+    let thread = completed(&tree, &mut runner).await;
+    assert_eq!(receiver.next(200).await.json()["thread_id"], thread.as_str());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

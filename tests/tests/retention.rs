@@ -6,7 +6,8 @@ use troupe_proto::{
     fault::reason_of,
     reason::Reason,
     supervisor::v1::{
-        CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, GetThreadRequest, SendInputRequest, StatusKind,
+        CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, GetThreadRequest, NotificationKind,
+        SendInputRequest, StatusKind, Webhook,
     },
 };
 use troupe_tests::{
@@ -101,12 +102,22 @@ async fn a_session_is_kept_as_long_as_it_says() {
         pair.tree_with(retention(0)).await,
         pair.tree_with(retention(1_000_000)).await,
     );
+    // Nothing that its webhook wants happened, and nothing that it wants is owed.
+    let told = CreateSessionRequest {
+        webhooks: vec![Webhook {
+            url: String::from("https://example.org/hook"),
+            kinds: vec![NotificationKind::Stalled.into()],
+            secret: String::from("a secret of 19 byte"),
+        }],
+        ..retention(2_000_000)
+    };
+    let told = pair.tree_with(told).await;
     let kept = pair.tree().await;
     assert_eq!(soon.now().await.retention.unwrap().nanos, 1_000_000);
-    for tree in [&now, &soon, &kept] {
+    for tree in [&now, &soon, &told, &kept] {
         tree.end().await;
     }
-    for tree in [&now, &soon] {
+    for tree in [&now, &soon, &told] {
         within("the deletion", async { while is_there(&pair, &tree.session).await {} }).await;
     }
     assert!(is_there(&pair, &kept.session).await);

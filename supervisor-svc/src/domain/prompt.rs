@@ -19,13 +19,13 @@ use super::{
 };
 
 /// How many threads and how many edges a task lists at most; it says how many more there are.
-const MAX_LISTED: usize = 200;
+pub const MAX_LISTED: usize = 200;
 
 /// How much of one text of a handoff a task shows, in bytes; it says how to get at the rest.
 pub const MAX_TEXT_BYTES: usize = 16 * 1_024;
 
-/// How much mail a task shows, in bytes as [`bytes_of`] estimates them. No letter is larger, so one is always shown.
-const MAX_MAIL_BYTES: u64 = 256 * 1_024;
+/// How much mail a task shows, in bytes as `bytes_of` estimates them. No letter is larger, so one is always shown.
+pub const MAX_MAIL_BYTES: u64 = 256 * 1_024;
 
 /// What a letter takes beside its texts, in bytes.
 const LETTER_BYTES: u64 = 512;

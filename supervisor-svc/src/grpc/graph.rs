@@ -22,13 +22,13 @@ use crate::{
 };
 
 /// The longest text of a handoff: its message, and its JSON value.
-const TEXT_BYTES: usize = 1_024 * 1_024;
+pub(super) const TEXT_BYTES: usize = 1_024 * 1_024;
 /// The most artifacts of a handoff.
-const ARTIFACTS: usize = 64;
+pub(super) const ARTIFACTS: usize = 64;
 /// The longest reference: to an artifact, and to what a handoff is about.
-const REFERENCE_BYTES: usize = 1_024;
+pub(super) const REFERENCE_BYTES: usize = 1_024;
 /// The most bytes that the types and references of all artifacts of a handoff have: they stand in one record.
-const ARTIFACTS_BYTES: usize = 8 * 1_024;
+pub(super) const ARTIFACTS_BYTES: usize = 8 * 1_024;
 
 impl SupervisorService {
     pub(super) async fn connect(

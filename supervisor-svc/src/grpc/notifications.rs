@@ -14,7 +14,7 @@ use crate::{
         refusal::{GuardedVerb, Refusal},
     },
     notify::{Client, NotificationStream, OUTBOX},
-    session::Handle,
+    session::{Failure, Handle},
     wire,
 };
 
@@ -38,9 +38,13 @@ impl SupervisorService {
         if let Some(after) = after.filter(|after| *after > head) {
             return Err(Refusal::AheadOfHead { after, head }.into());
         }
+        let store = Arc::clone(&self.directory.context().store);
+        let log = store.head(handle.id()).await.map_err(Failure::from)?;
+        // What was compacted away before the client was told can be told to nobody.
+        let oldest = log.map_or(Sequence::ZERO, |log| log.oldest);
         let kept = client
             .update(head, |kept| {
-                kept.sequence = after.unwrap_or(kept.sequence);
+                kept.sequence = after.unwrap_or_else(|| kept.sequence.max(oldest));
                 kept.attention.focus = focus.or(kept.attention.focus);
                 if let Some(policy) = policy {
                     kept.attention.policy = policy;
@@ -49,7 +53,7 @@ impl SupervisorService {
             .await?;
         let (outbox, notifications) = mpsc::channel(OUTBOX);
         let stream = NotificationStream {
-            store: Arc::clone(&self.directory.context().store),
+            store,
             handle,
             client,
             after: kept.sequence,

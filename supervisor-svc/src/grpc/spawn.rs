@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The most capabilities that a spawn may name.
-const CAPABILITIES: usize = 64;
+pub(super) const CAPABILITIES: usize = 64;
 
 /// Why there is nothing to commit.
 pub(super) enum Unspawnable {

@@ -7,9 +7,9 @@ use super::check;
 use crate::{domain::settings::Webhook, notify::Target, wire::settings::webhook_from_pb};
 
 /// The most webhooks of a session.
-const WEBHOOKS: usize = 8;
+pub(super) const WEBHOOKS: usize = 8;
 /// The longest URL.
-const URL_BYTES: usize = 1_024;
+pub(super) const URL_BYTES: usize = 1_024;
 /// The shortest and the longest secret: below this it is a password to guess.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=256;
 

@@ -37,6 +37,7 @@ use crate::{
         ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
         session::Session,
         stall,
+        thread::Thread,
     },
     session::{
         Directory, Done, Failure, Handle, Origin,
@@ -92,7 +93,7 @@ impl RunnerGate {
         &self,
         runner: &RunnerId,
         held: &[pb::HeldThread],
-    ) -> (Vec<pb::HeldThreadVerdict>, BTreeMap<ThreadId, Held>) {
+    ) -> Result<(Vec<pb::HeldThreadVerdict>, BTreeMap<ThreadId, Held>), Failure> {
         let mut verdicts = Vec::new();
         let mut kept = BTreeMap::new();
         for held in held {
@@ -101,7 +102,7 @@ impl RunnerGate {
                 go_on: false,
                 applied_report_sequence: 0,
             };
-            if let Some((session, thread)) = self.thread(&held.thread_id).await
+            if let Some((session, thread)) = self.thread(&held.thread_id).await?
                 && thread.holder() == Some(runner)
                 && thread.generation.get() == held.generation
                 && thread.status.kind().is_open()
@@ -115,14 +116,16 @@ impl RunnerGate {
             }
             verdicts.push(verdict);
         }
-        (verdicts, kept)
+        Ok((verdicts, kept))
     }
 
-    async fn thread(&self, id: &str) -> Option<(SessionId, Arc<crate::domain::thread::Thread>)> {
-        let id: ThreadId = id.parse().ok()?;
-        let handle = self.directory.session_of(id).await.ok()??;
-        let thread = handle.state().thread(id).cloned()?;
-        Some((handle.id(), thread))
+    /// A thread and its session; `None` if there is no such thread.
+    async fn thread(&self, id: &str) -> Result<Option<(SessionId, Arc<Thread>)>, Failure> {
+        let Ok(id) = id.parse::<ThreadId>() else {
+            return Ok(None);
+        };
+        let found = found(self.directory.session_of(id).await)?.flatten();
+        Ok(found.and_then(|handle| Some((handle.id(), handle.state().thread(id).cloned()?))))
     }
 
     /// Why a tool call of one of the runner's threads may not run; `None`: it may.
@@ -137,8 +140,10 @@ impl RunnerGate {
         let Ok(thread) = request.thread_id.parse::<ThreadId>() else {
             return unknown();
         };
-        let Some(session) = self.session(runner, thread).await else {
-            return unknown();
+        let session = match self.session(runner, thread).await {
+            Ok(Some(session)) => session,
+            Ok(None) => return unknown(),
+            Err(failure) => return Some(failure.to_string()),
         };
         let is_present = |session: &Session| {
             session
@@ -165,10 +170,12 @@ impl RunnerGate {
         }
     }
 
-    /// The session that a runner's thread belongs to.
-    async fn session(&self, runner: &RunnerId, thread: ThreadId) -> Option<Handle> {
-        let session = self.hub().session_of(runner, thread)?;
-        self.directory.session(session).await.ok()
+    /// The session that a runner's thread belongs to; `None` if the runner has no such thread, or the session is deleted.
+    async fn session(&self, runner: &RunnerId, thread: ThreadId) -> Result<Option<Handle>, Failure> {
+        match self.hub().session_of(runner, thread) {
+            Some(session) => found(self.directory.session(session).await),
+            None => Ok(None),
+        }
     }
 }
 
@@ -193,7 +200,8 @@ impl ThreadRunnerService for RunnerGate {
         tracing::info!(%runner, %principal, kinds = hello.kinds.len(), "a runner attached");
 
         let (outbox, responses) = mpsc::channel(OUTBOX);
-        let (threads, kept) = self.review(&runner, &hello.threads).await;
+        // What cannot be looked at now is not given up: the runner comes again.
+        let (threads, kept) = self.review(&runner, &hello.threads).await?;
         let welcome = pb::RunnerWelcome {
             lease: prost_types::Duration::try_from(self.hub().lease()).ok(),
             peers: Vec::new(),
@@ -251,11 +259,17 @@ impl Stream {
                     self.heard(&message).await;
                     match message {
                         FromRunner::Report(report) => {
-                            if let Some((ack, applied)) = self.report(report, &mut pieces).await {
-                                in_flight.push_back(acknowledge(ack, applied, self));
+                            match self.report(report, &mut pieces).await {
+                                Ok(Some((ack, applied))) => in_flight.push_back(acknowledge(ack, applied, self)),
+                                Ok(None) => {}
+                                Err(failure) => return self.unrecorded(&failure),
                             }
                         }
-                        FromRunner::StartRefused(refused) => self.start_refused(refused).await,
+                        FromRunner::StartRefused(refused) => {
+                            if let Err(failure) = self.start_refused(refused).await {
+                                return self.unrecorded(&failure);
+                            }
+                        }
                         FromRunner::Telemetry(telemetry) => self.telemetry(telemetry).await,
                         FromRunner::ToolRequest(request) => self.tool(request),
                         FromRunner::Output(output) => self.output(&output),
@@ -281,10 +295,10 @@ impl Stream {
         let Some(session) = self.gate.hub().heard(&self.runner, thread, generation) else {
             return;
         };
-        let Ok(session) = self.gate.directory.session(session).await else {
+        // A session that was put away has nobody at work who could be stalled.
+        let Some(state) = self.gate.directory.peek(session) else {
             return;
         };
-        let state = session.state();
         let rule = &state.settings.stall;
         if !state
             .thread(thread)
@@ -298,6 +312,9 @@ impl Stream {
             kind: ConditionKind::Stalled,
             active: false,
             reason: String::from("it was heard of again"),
+        };
+        let Ok(session) = self.gate.directory.session(session).await else {
+            return;
         };
         // Nobody waits for it; should it not be recorded, the next word says it again.
         let _ = session.submit(command, Origin::service(), None, Vec::new()).await;
@@ -317,10 +334,24 @@ impl Stream {
         }
     }
 
+    /// Says why the stream ends: what it brought could not be recorded, and is brought again by the next one.
+    fn unrecorded(&self, failure: &Failure) {
+        tracing::warn!(runner = %self.runner, %failure, "a report was not recorded");
+    }
+
     /// Puts a report into its session's mailbox; the acknowledgement follows when it is durable or void. A part of an
     /// artifact has none of its own: it is neither before the artifact is.
-    async fn report(&self, report: pb::RunnerReport, pieces: &mut Pieces) -> Option<(pb::ReportAck, Option<Applied>)> {
-        let thread: ThreadId = report.thread_id.parse().ok()?;
+    ///
+    /// # Errors
+    /// What the session cannot be had for; the report must not be acknowledged.
+    async fn report(
+        &self,
+        report: pb::RunnerReport,
+        pieces: &mut Pieces,
+    ) -> Result<Option<(pb::ReportAck, Option<Applied>)>, Failure> {
+        let Ok(thread) = report.thread_id.parse::<ThreadId>() else {
+            return Ok(None);
+        };
         let generation = Generation::new(report.generation);
         let sequence = ReportSequence::new(report.report_sequence);
         let ack = pb::ReportAck {
@@ -329,12 +360,12 @@ impl Stream {
             report_sequence: report.report_sequence,
         };
         let stopped = matches!(report.kind, Some(pb::runner_report::Kind::Stopped(_)));
-        let session = self.gate.session(&self.runner, thread).await;
+        let session = self.gate.session(&self.runner, thread).await?;
         if stopped {
             self.gate.hub().release(&self.runner, thread, generation);
         }
         let Some(session) = session else {
-            return Some((ack, None));
+            return Ok(Some((ack, None)));
         };
         let place = Place {
             thread,
@@ -345,8 +376,8 @@ impl Stream {
         let clock = &self.gate.directory.context().clock;
         let (report, contents) = match reports::read(place, report, pieces, prompt_log, clock) {
             Heard::News(news) => *news,
-            Heard::Part => return None,
-            Heard::Nothing => return Some((ack, None)),
+            Heard::Part => return Ok(None),
+            Heard::Nothing => return Ok(Some((ack, None))),
         };
         let command = Command::Report {
             thread,
@@ -354,17 +385,17 @@ impl Stream {
             sequence,
             report,
         };
-        let applied = session.submit(command, self.origin(), None, contents).await.ok()?;
-        Some((ack, Some(applied)))
+        let applied = session.submit(command, self.origin(), None, contents).await?;
+        Ok(Some((ack, Some(applied))))
     }
 
-    async fn start_refused(&self, refused: pb::StartRefused) {
+    async fn start_refused(&self, refused: pb::StartRefused) -> Result<(), Failure> {
         let Ok(thread) = refused.thread_id.parse::<ThreadId>() else {
-            return;
+            return Ok(());
         };
         let generation = Generation::new(refused.generation);
-        let Some(session) = self.gate.session(&self.runner, thread).await else {
-            return;
+        let Some(session) = self.gate.session(&self.runner, thread).await? else {
+            return Ok(());
         };
         let full = refused.refusal() == pb::StartRefusal::NoCapacity;
         self.gate.hub().turned_away(&self.runner, thread, full);
@@ -386,6 +417,7 @@ impl Stream {
             },
         };
         let _ = session.execute(command, self.origin(), None, Vec::new()).await;
+        Ok(())
     }
 
     /// Shows the latest values to watchers; usage that spends a budget, or was not written down for long, goes into the log.
@@ -393,7 +425,12 @@ impl Stream {
         let Ok(thread) = telemetry.thread_id.parse::<ThreadId>() else {
             return;
         };
-        let Some(session) = self.gate.session(&self.runner, thread).await else {
+        // A session that was put away has nobody at work, and needs no waking for what a resting program says.
+        let present = self.gate.hub().session_of(&self.runner, thread);
+        if present.is_none_or(|session| self.gate.directory.peek(session).is_none()) {
+            return;
+        }
+        let Ok(Some(session)) = self.gate.session(&self.runner, thread).await else {
             return;
         };
         let generation = Generation::new(telemetry.generation);
@@ -434,6 +471,15 @@ impl Stream {
             request_id: None,
             traceparent: None,
         }
+    }
+}
+
+/// What was asked for, unless its session is gone for good.
+fn found<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(Failure::SessionNotFound(_)) => Ok(None),
+        Err(failure) => Err(failure),
     }
 }
 

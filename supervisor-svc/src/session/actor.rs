@@ -163,6 +163,9 @@ impl Actor {
                 }
                 () = until(deadline) => {
                     self.look_again = None;
+                    if self.has_expired() && self.delete().await {
+                        return;
+                    }
                     self.meet_deadlines();
                     self.resume_work();
                     self.listen();
@@ -414,7 +417,13 @@ impl Actor {
         has_left
     }
 
-    /// Removes the session for those who asked for it. Answers whether it is gone, and the actor with it.
+    /// Whether the session was kept as long as it was to be.
+    fn has_expired(&self) -> bool {
+        let now = self.context.clock.now();
+        self.session.expires().is_some_and(|expires| expires <= now)
+    }
+
+    /// Removes the session, for those who asked for it or because it expired. Answers whether it is gone, and the actor with it.
     async fn delete(&mut self) -> bool {
         let id = self.session.id;
         let deleted = if self.session.closed {
@@ -435,6 +444,12 @@ impl Actor {
             self.context.news.tell(id);
             tracing::info!(session = %id, "a session was deleted");
         }
+        if let Err(failure) = &deleted
+            && self.has_expired()
+        {
+            tracing::warn!(session = %id, %failure, "a session that expired was not deleted");
+            self.look_again = Some(Instant::now() + PAUSE_AFTER_FAILURE);
+        }
         for reply in self.deletions.drain(..) {
             let _ = reply.send(deleted.clone());
         }
@@ -449,9 +464,13 @@ impl Actor {
     }
 
     /// When the actor must look at its work without being told to: at the nearest deadline of a cascade or of anything else
-    /// that passes by itself, when running threads may have been silent for too long, and a while after an append failed.
+    /// that passes by itself, when the session expires, when running threads may have been silent for too long, and a while
+    /// after an append failed.
     fn wake_up(&self) -> Option<Instant> {
         let now = self.context.clock.now();
+        // One that could not be deleted waits for the next look.
+        let expiry = self.session.expires().filter(|_| self.look_again.is_none());
+        let expiry = expiry.map(|expires| instant(expires, now));
         let cascade = self.session.fenced().map(|(_, fence)| fence.deadline).min();
         cascade
             .into_iter()
@@ -459,6 +478,7 @@ impl Actor {
             .map(|deadline| instant(deadline, now))
             .chain(self.look_again)
             .chain(self.listen_at)
+            .chain(expiry)
             .min()
     }
 }

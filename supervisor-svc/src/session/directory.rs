@@ -257,7 +257,7 @@ impl Directory {
     }
 
     /// The present state of a session that is in memory, without keeping it there.
-    pub(super) fn peek(&self, id: SessionId) -> Option<Arc<Session>> {
+    pub fn peek(&self, id: SessionId) -> Option<Arc<Session>> {
         let loaded = self.lock();
         let handle = loaded.get(&id)?.get()?;
         (!handle.control.is_closed()).then(|| handle.state())

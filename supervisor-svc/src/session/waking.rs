@@ -1,5 +1,5 @@
 //! Waking sessions that were put away when their time has come: for a deadline, or to be deleted when they were kept long
-//! enough. Sessions in memory see to their deadlines themselves.
+//! enough. Sessions in memory see to that themselves.
 
 use std::time::Duration;
 
@@ -28,20 +28,29 @@ const AT_WORK: Due = Due {
     session: LAST,
 };
 
+/// What came of waking those that were due.
+#[derive(Default)]
+struct Round {
+    woken: usize,
+    failed: usize,
+}
+
 impl Directory {
     /// Brings back the sessions that were at work when the service stopped, and from then on each that is due, until
     /// `ended`.
     pub async fn keep_awake(&self, ended: CancellationToken) {
-        // Who is at work later is in memory already.
+        // Who is at work is in memory, once everybody was woken.
         let mut after = None;
         loop {
             let now = self.context().clock.now();
             match self.wake(after, now).await {
-                Ok(woken) => {
+                Ok(Round { woken, failed }) => {
                     if after.is_none() || woken > 0 {
                         tracing::info!(sessions = woken, "sessions that were due are awake");
                     }
-                    after = Some(AT_WORK);
+                    if failed == 0 {
+                        after = Some(AT_WORK);
+                    }
                 }
                 Err(failure) => tracing::error!(%failure, "sessions that are due cannot be found"),
             }
@@ -58,37 +67,29 @@ impl Directory {
         }
     }
 
-    /// Wakes every session that is due at `now` and was not due up to `after`. Answers how many; the ones that cannot be woken
-    /// are logged and passed over.
-    async fn wake(&self, mut after: Option<Due>, now: UnixMillis) -> Result<usize, Failure> {
-        let mut woken = 0;
+    /// Wakes every session that is due at `now` and was not due up to `after`. The ones that cannot be woken are logged and
+    /// passed over.
+    async fn wake(&self, mut after: Option<Due>, now: UnixMillis) -> Result<Round, Failure> {
+        let mut round = Round::default();
         loop {
             let page = self.context().store.due_before(now, after, MAX_PAGE).await?;
-            let Some(last) = page.last() else { return Ok(woken) };
+            let Some(last) = page.last() else { return Ok(round) };
             after = Some(*last);
             for due in page {
-                match self.wake_one(due.session, now).await {
-                    Ok(true) => woken += 1,
-                    // It was awake, or it was deleted meanwhile.
-                    Ok(false) | Err(Failure::SessionNotFound(_)) => {}
-                    Err(failure) => tracing::error!(session = %due.session, %failure, "a session cannot be woken"),
+                if self.peek(due.session).is_some() {
+                    continue;
+                }
+                match self.session(due.session).await {
+                    Ok(_) => round.woken += 1,
+                    // It was deleted meanwhile.
+                    Err(Failure::SessionNotFound(_)) => {}
+                    Err(failure) => {
+                        round.failed += 1;
+                        tracing::error!(session = %due.session, %failure, "a session cannot be woken");
+                    }
                 }
             }
         }
-    }
-
-    /// Wakes a session unless it is awake, and deletes it if it was kept long enough.
-    async fn wake_one(&self, id: SessionId, now: UnixMillis) -> Result<bool, Failure> {
-        let present = self.peek(id);
-        let was_awake = present.is_some();
-        let session = match present {
-            Some(state) if state.expires().is_none_or(|expires| expires > now) => return Ok(false),
-            Some(_) | None => self.session(id).await?,
-        };
-        if session.state().expires().is_some_and(|expires| expires <= now) {
-            session.delete().await?;
-        }
-        Ok(!was_awake)
     }
 
     /// How long until the next session is due that is not due yet at `now`.

@@ -3,9 +3,9 @@
 use svc_kit::limits::Limit;
 
 use super::{
-    WatchLimits,
+    WatchLimits, output, sessions,
     snapshot::{CHUNK_BYTES, CHUNK_THREADS},
-    stream::TELEMETRY_EVERY,
+    stream::{OUTPUT_EVERY, TELEMETRY_EVERY},
     telemetry::{MAX_PLAN_STEPS, MAX_TEXT_BYTES},
 };
 
@@ -20,6 +20,19 @@ pub(crate) fn limits() -> Vec<Limit> {
             AREA,
             "from one telemetry of a thread to the next, at least",
             TELEMETRY_EVERY,
+        ),
+        Limit::time(AREA, "from one output to the next, at least", OUTPUT_EVERY),
+        Limit::bytes(AREA, "the latest output of a thread that is kept", output::MAX_BYTES),
+        Limit::count(
+            AREA,
+            "the pieces of output that are kept of a thread",
+            output::MAX_PIECES,
+        ),
+        Limit::count(AREA, "the threads whose output is kept", output::MAX_THREADS),
+        Limit::time(
+            AREA,
+            "from one word of WatchSessions about a session to the next, at least",
+            sessions::EVERY,
         ),
         Limit::count(AREA, "the steps of a plan in telemetry", MAX_PLAN_STEPS),
         Limit::bytes(AREA, "a text in telemetry", MAX_TEXT_BYTES),

@@ -11,13 +11,13 @@ use tokio::sync::watch;
 use crate::domain::ids::{Generation, SessionId, ThreadId};
 
 /// How many bytes of a thread's output are kept.
-const MAX_BYTES: usize = 64 * 1024;
+pub(super) const MAX_BYTES: usize = 64 * 1024;
 
 /// In how many pieces at most.
-const MAX_PIECES: usize = 1_024;
+pub(super) const MAX_PIECES: usize = 1_024;
 
 /// How many threads' output is kept; beyond that, the thread that wrote least lately loses its own.
-const MAX_THREADS: usize = 1_024;
+pub(super) const MAX_THREADS: usize = 1_024;
 
 /// A piece of a thread's output.
 #[derive(Clone, Debug, PartialEq, Eq)]

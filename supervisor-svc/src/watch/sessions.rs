@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How often a session is told at most.
-const EVERY: Duration = Duration::from_secs(1);
+pub(super) const EVERY: Duration = Duration::from_secs(1);
 
 /// A watch about to run.
 pub struct SessionsWatch {

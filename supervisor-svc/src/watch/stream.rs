@@ -36,7 +36,7 @@ use crate::{
 pub(super) const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
 
 /// How often a watcher gets output at most.
-const OUTPUT_EVERY: Duration = Duration::from_millis(50);
+pub(super) const OUTPUT_EVERY: Duration = Duration::from_millis(50);
 
 /// The times of a watch.
 #[derive(Clone, Copy, Debug)]

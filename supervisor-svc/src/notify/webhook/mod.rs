@@ -31,6 +31,7 @@ use crate::{
     domain::{
         ids::Sequence,
         notify::{Attention, Notification},
+        refusal::Refusal,
         session::Session,
         settings::Webhook,
     },
@@ -129,6 +130,9 @@ impl Webhooks {
     }
 }
 
+/// How many events without a notification for a receiver are passed over, at least, before its position is written down.
+const PASSED_OVER: u64 = 1_000;
+
 /// One receiver of one session.
 struct Receiver {
     webhooks: Webhooks,
@@ -176,6 +180,13 @@ impl Receiver {
             match failure {
                 // The session moved, or was deleted.
                 Failure::Gone | Failure::SessionNotFound(_) => return,
+                // What was compacted away before the receiver accepted it can be told to nobody.
+                Failure::Refused(Refusal::HistoryCompacted { oldest, .. }) => {
+                    tracing::warn!(session = %self.handle.id(), %oldest, "a webhook missed what was compacted");
+                    if self.move_to(oldest).await.is_err() {
+                        sleep(backoff.next_delay()).await;
+                    }
+                }
                 Failure::Refused(_)
                 | Failure::StoreUnavailable(_)
                 | Failure::TooLarge(_)
@@ -193,6 +204,7 @@ impl Receiver {
     async fn follow(&self) -> Result<Infallible, Failure> {
         let position = self.position().await?;
         let mut tail = Tail::after(Arc::clone(&self.store), self.handle.clone(), position);
+        let mut written = position;
         loop {
             let events = tail.next().await?;
             let session = self.handle.state();
@@ -203,7 +215,15 @@ impl Receiver {
                 if let Some(kinds) = self.attention.kinds_of(&notification) {
                     self.send(&Delivery::of(session.id, &notification, &kinds)).await?;
                     self.move_to(recorded.sequence).await?;
+                    written = recorded.sequence;
                 }
+            }
+            // What is wanted may be rare, and compacting must not overtake the position of who misses nothing.
+            if let Some(last) = events.last()
+                && last.sequence.get().saturating_sub(written.get()) >= PASSED_OVER
+            {
+                self.move_to(last.sequence).await?;
+                written = last.sequence;
             }
         }
     }
