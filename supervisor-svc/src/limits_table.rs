@@ -15,6 +15,7 @@ use crate::{
     },
     grpc,
     notify::{self, WebhookLimits},
+    registry::{ANSWER_WITHIN, TRANSFER_WITHIN},
     runner_hub,
     service::Config,
     session::UpkeepLimits,
@@ -25,6 +26,7 @@ use crate::{
 const SESSIONS: &str = "Sessions";
 const TELLING: &str = "Notifications";
 const PROMPTING: &str = "Tasks of graph agents";
+const ASKING: &str = "The registry behind the supervisor";
 const KEEPING: &str = "Events and content";
 
 /// The table, in the order in which it is shown: numbers of one area may come from several places.
@@ -34,6 +36,7 @@ pub fn limits() -> Vec<Limit> {
         sessions(),
         grpc::limits::limits(),
         watch::limits::limits(),
+        asking(),
         telling(),
         prompting(),
         keeping(),
@@ -108,6 +111,13 @@ fn sessions() -> Vec<Limit> {
             "a subtree that is being closed, until the rest is forced",
             CASCADE_DEADLINE,
         ),
+    ]
+}
+
+fn asking() -> Vec<Limit> {
+    vec![
+        Limit::time(ASKING, "an answer of the registry", ANSWER_WITHIN),
+        Limit::time(ASKING, "the transfer of a workspace", TRANSFER_WITHIN),
     ]
 }
 

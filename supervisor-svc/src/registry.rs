@@ -35,10 +35,10 @@ use troupe_proto::{
 use crate::workspace::KeptWorkspace;
 
 /// How long an answer may take, whatever the caller would wait.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a bundle may be on its way, and how long one waits until others are not.
-const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long connecting may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);

@@ -76,7 +76,7 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
     }
     let canonical = call.native.map_or(Some(call.tool), |table| table.canonical(call.tool));
     let effect = canonical.map_or(Effect::Unknown, Effect::of);
-    let workspace = workspace(session, thread);
+    let workspace = session.workspace(thread);
     if let Err(reason) =
         by_sandbox(thread.sandbox, effect, workspace, call).and_then(|()| by_mode(session, effect, workspace, call))
     {
@@ -90,14 +90,6 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
         return by_operator(session.approvals.get(&call.approval).map(AsRef::as_ref));
     }
     ToolVerdict::Allowed
-}
-
-fn workspace<'a>(session: &'a Session, thread: &'a Thread) -> &'a str {
-    if thread.spawned.working_directory.is_empty() {
-        &session.settings.cwd
-    } else {
-        &thread.spawned.working_directory
-    }
 }
 
 fn by_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
@@ -169,13 +161,13 @@ mod tests {
     #[test]
     fn a_path_is_below_a_directory_by_its_components() {
         for (path, directory, below) in [
-            ("/work/docs/a.md", "/work/docs", true),
-            ("/work/docs", "/work/docs/", true),
-            ("/work//docs/a", "/work/docs", true),
-            ("/work/docs2/a", "/work/docs", false),
-            ("/work/docs/../src/a", "/work/docs", false),
-            ("work/docs/a", "/work/docs", false),
-            ("/work", "/work/docs", false),
+            ("/p/docs/a.md", "/p/docs", true),
+            ("/p/docs", "/p/docs/", true),
+            ("/p//docs/a", "/p/docs", true),
+            ("/p/docs2/a", "/p/docs", false),
+            ("/p/docs/../src/a", "/p/docs", false),
+            ("p/docs/a", "/p/docs", false),
+            ("/p", "/p/docs", false),
             ("/anything", "", false),
             ("/anything", "/", true),
         ] {

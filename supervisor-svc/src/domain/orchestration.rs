@@ -3,7 +3,7 @@
 
 use super::{
     content::truncate,
-    event::{ConditionKind, Dialect},
+    event::ConditionKind,
     ids::ThreadId,
     limits,
     session::Session,
@@ -61,11 +61,7 @@ pub fn is_idle(thread: &Thread) -> bool {
 /// A graph template that may manage all edges, or the role of that name.
 fn is_orchestrator(thread: &Thread) -> bool {
     let spawned = &thread.spawned;
-    let is_graph = spawned
-        .source
-        .as_ref()
-        .is_some_and(|source| source.dialect == Dialect::Graph);
-    (is_graph && spawned.edge_management == EdgeManagement::All) || spawned.agent_type == "orchestrator"
+    (spawned.is_graph() && spawned.edge_management == EdgeManagement::All) || spawned.agent_type == "orchestrator"
 }
 
 /// The orchestrators that are due a turn now.

@@ -88,12 +88,7 @@ pub fn task_block(session: &Session, thread: &Thread, assignment: Assignment<'_>
         EdgeManagement::All => "all",
     };
     section(&mut text, "Edge management", &[format!("edgeManagement={edges}")]);
-    let workspace = if thread.spawned.working_directory.is_empty() {
-        &session.settings.cwd
-    } else {
-        &thread.spawned.working_directory
-    };
-    section(&mut text, "Workspace", &lines(workspace));
+    section(&mut text, "Workspace", &lines(session.workspace(thread)));
     section(&mut text, "Known threads", &known_threads(session, thread));
     section(&mut text, "Known edges", &known_edges(session, thread));
     section(&mut text, "Messages", incoming.messages);

@@ -241,6 +241,13 @@ impl Session {
         self.idle_orchestrators.iter().filter_map(|id| self.thread(*id))
     }
 
+    /// Where a thread works: in its own directory, else in the session's; empty: nowhere.
+    #[must_use]
+    pub fn workspace<'a>(&'a self, thread: &'a Thread) -> &'a str {
+        let own = &thread.spawned.working_directory;
+        if own.is_empty() { &self.settings.cwd } else { own }
+    }
+
     /// The thread and its ancestors, from itself to the root.
     pub fn lineage(&self, id: ThreadId) -> impl Iterator<Item = &Arc<Thread>> {
         std::iter::successors(self.thread(id), |thread| {

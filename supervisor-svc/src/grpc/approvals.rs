@@ -24,9 +24,7 @@ impl SupervisorService {
     ) -> Result<pb::ListApprovalsResponse, Status> {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
-        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
-        request.page_size = 0;
-        let page = Page::of(size, &token, &request, &call.scope)?;
+        let page = Page::of(&mut request, &call.scope)?;
         let handle = self
             .session_for(&call, &request.session_id, None, GuardedVerb::Act)
             .await?;

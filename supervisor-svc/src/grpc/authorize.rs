@@ -1,11 +1,9 @@
 //! AuthorizeTool: stands in front of every tool call of an agent, so an allowed call costs a look at the published state.
 
-use std::time::Duration;
-
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check};
+use super::{SupervisorService, call::Call, check, wait::ANSWER_MARGIN};
 use crate::{
     domain::{
         approval::APPROVAL_TIMEOUT, authority, authorize::MAX_PATHS, ids::ThreadId, refusal::GuardedVerb,
@@ -16,8 +14,6 @@ use crate::{
 
 /// The largest arguments of a tool call.
 pub(super) const ARGUMENTS_BYTES: usize = 64 * 1_024;
-/// How much earlier than its caller's deadline a call that waits for an operator answers.
-const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 
 impl SupervisorService {
     pub(super) async fn authorize(

@@ -17,7 +17,7 @@ use crate::{
         event::{Event, PROMPT_ARTIFACT, Recorded, ThreadEvent},
         ids::{Digest, SessionId, ThreadId},
         reach,
-        refusal::{GuardedVerb, Refusal},
+        refusal::Refusal,
         session::Session,
     },
     session::{Failure, Handle},
@@ -46,12 +46,7 @@ impl SupervisorService {
         let call = Call::of(&request)?;
         let request = request.into_inner();
         let digest = digest(&request.digest)?;
-        if call.token.is_none() {
-            check::session_id(&request.session_id)?;
-        }
-        let handle = self
-            .session_for(&call, &request.session_id, None, GuardedVerb::Act)
-            .await?;
+        let handle = self.own_or_named(&call, &request.session_id).await?;
         let read = Arc::clone(&self.reads).try_acquire_owned().map_err(|_| busy())?;
         let bytes = self.readable(&call, &handle, digest).await?;
         // The last place is for the reason of an early end.

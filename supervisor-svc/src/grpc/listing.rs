@@ -14,9 +14,7 @@ impl SupervisorService {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
         check::labels("labels", &request.labels)?;
-        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
-        request.page_size = 0;
-        let mut page = SessionPage::of(size, &token, &request, &call.scope)?;
+        let mut page = SessionPage::of(&mut request, &call.scope)?;
         let filter = Filter {
             labels: request.labels,
             include_closed: request.include_closed,

@@ -1,6 +1,8 @@
 //! Pages of a listing: at most so many entries and so many bytes; the token carries where the next page begins and what was
 //! asked, so that it cannot be used for another listing.
 
+use std::mem;
+
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 use tonic::Status;
@@ -19,6 +21,23 @@ pub(super) const MAX_BYTES: usize = 1_024 * 1_024;
 /// The longest token.
 const TOKEN_BYTES: usize = 128;
 
+/// A request for a page of a listing.
+pub(super) trait Paged: Message {
+    /// Takes out the size and the token, so that what is left is what was asked.
+    fn take_page(&mut self) -> (i32, String);
+}
+
+macro_rules! paged {
+    ($($request:ident),+ $(,)?) => {
+        $(impl Paged for pb::$request {
+            fn take_page(&mut self) -> (i32, String) {
+                (mem::take(&mut self.page_size), mem::take(&mut self.page_token))
+            }
+        })+
+    };
+}
+paged! { ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest }
+
 /// What a request asks of its page.
 #[derive(Debug)]
 pub(super) struct Page {
@@ -29,11 +48,12 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Reads size and token. `asked` is the request without them, and who asks.
-    pub fn of(size: i32, token: &str, asked: &impl Message, who: &str) -> Result<Self, Status> {
+    /// Takes size and token out of the request. What is left of it, and who asks, is what the token is bound to.
+    pub fn of(request: &mut impl Paged, who: &str) -> Result<Self, Status> {
+        let (size, token) = request.take_page();
         let size = size_of(size)?;
-        let fingerprint = fingerprint(asked, who);
-        let offset = match place(token, "1", &fingerprint)? {
+        let fingerprint = fingerprint(request, who);
+        let offset = match place(&token, "1", &fingerprint)? {
             Some(offset) => offset.parse::<usize>().map_err(|_| wrong_token())?,
             None => 0,
         };
@@ -115,10 +135,11 @@ pub(super) struct SessionPage {
 
 impl SessionPage {
     /// As [`Page::of`].
-    pub fn of(size: i32, token: &str, asked: &impl Message, who: &str) -> Result<Self, Status> {
+    pub fn of(request: &mut impl Paged, who: &str) -> Result<Self, Status> {
+        let (size, token) = request.take_page();
         let size = size_of(size)?;
-        let fingerprint = fingerprint(asked, who);
-        let last = match place(token, "2", &fingerprint)? {
+        let fingerprint = fingerprint(request, who);
+        let last = match place(&token, "2", &fingerprint)? {
             Some(id) => Some(SessionId::from_uuid(Uuid::try_parse(id).map_err(|_| wrong_token())?)),
             None => None,
         };

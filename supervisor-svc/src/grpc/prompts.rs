@@ -55,9 +55,7 @@ impl SupervisorService {
     ) -> Result<pb::ListPromptsResponse, Status> {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
-        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
-        request.page_size = 0;
-        let page = Page::of(size, &token, &request, &call.scope)?;
+        let page = Page::of(&mut request, &call.scope)?;
         let (handle, target) = self
             .prompted(&call, &request.session_id, &request.thread_id, "ListPrompts")
             .await?;
@@ -149,7 +147,7 @@ impl SupervisorService {
         }
         let earlier = self.side(session, earlier).await?;
         let later = self.side(session, later).await?;
-        // In a thread for it: a diff may take as long as its patience.
+        // In a thread for it: each kind of block may take as long as the diff's patience.
         tokio::task::spawn_blocking(move || diff::unified(&earlier, &later))
             .await
             .map_err(|error| {

@@ -36,9 +36,7 @@ impl SupervisorService {
     ) -> Result<pb::ListActiveAgentsResponse, Status> {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
-        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
-        request.page_size = 0;
-        let page = Page::of(size, &token, &request, &call.scope)?;
+        let page = Page::of(&mut request, &call.scope)?;
         let named = check::optional_id("thread_id", &request.thread_id)?;
         let handle = self
             .session_for(&call, &request.session_id, named, GuardedVerb::Act)

@@ -58,9 +58,7 @@ impl SupervisorService {
     ) -> Result<pb::ListSpawnableAgentsResponse, Status> {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
-        let (size, token) = (request.page_size, std::mem::take(&mut request.page_token));
-        request.page_size = 0;
-        let page = Page::of(size, &token, &request, &call.scope)?;
+        let page = Page::of(&mut request, &call.scope)?;
         let (state, thread) = self
             .beheld(&call, &request.session_id, &request.thread_id, "ListSpawnableAgents")
             .await?;

@@ -24,8 +24,8 @@ use crate::{
 /// The most threads that one call waits for.
 pub(super) const MAX_WAITED: usize = 1_000;
 
-/// How much earlier than its caller's deadline a wait answers, so that the answer arrives.
-const ANSWER_MARGIN: Duration = Duration::from_millis(100);
+/// How much earlier than its caller's deadline a call that waits answers, so that the answer arrives.
+pub(super) const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 
 /// Times of WaitAgents.
 #[derive(Clone, Copy, Debug)]

@@ -97,23 +97,21 @@ impl Job {
     }
 
     async fn dispatch(&self) -> Result<(), Failure> {
-        let prompt = self.prompt().await?;
+        let mut prompt = self.prompt().await?;
         let command = Command::Dispatch(Box::new(Dispatch {
             thread: self.thread.id,
             runner: self.runner.clone(),
             generation: self.generation,
             inputs: self.thread.pending_inputs.iter().map(|input| input.number).collect(),
-            blocks: prompt.refs.clone(),
+            blocks: std::mem::take(&mut prompt.refs),
             whole: prompt.whole,
             extent: self.extent,
             mail_up_to: prompt::shown_mail(&self.thread)
                 .last()
                 .map_or(Sequence::ZERO, |letter| letter.sequence),
         }));
-        let done = self
-            .handle
-            .execute(command, Origin::service(), None, prompt.contents.clone())
-            .await?;
+        let contents = std::mem::take(&mut prompt.contents);
+        let done = self.handle.execute(command, Origin::service(), None, contents).await?;
         match done.session.thread(self.thread.id) {
             Some(thread) if done.recorded && matches!(thread.turn, LatestTurn::Dispatched { .. }) => {
                 self.send(thread, prompt);
@@ -275,11 +273,7 @@ impl Job {
                     thread: thread.id.as_uuid(),
                     generation: self.generation.get(),
                 });
-                let working_directory = if thread.spawned.working_directory.is_empty() {
-                    self.session.settings.cwd.clone()
-                } else {
-                    thread.spawned.working_directory.clone()
-                };
+                let working_directory = self.session.workspace(thread).to_owned();
                 self.context.runners.start(
                     &self.runner,
                     self.session.id,

@@ -173,8 +173,13 @@ impl ThreadWatch {
                     match commit {
                         Ok(commit) => {
                             let messages = commit.messages(self.handle.id(), self.scope.sight);
+                            let before = told;
                             self.send_events(outbox, commit.events.iter().zip(messages.iter().cloned()), position, &mut told)
                                 .await?;
+                            // Silent is who is told nothing: what the scope leaves out does not count.
+                            if told > before {
+                                idle.reset();
+                            }
                         }
                         Err(RecvError::Lagged(_)) => self.catch_up(outbox, position).await?,
                         // The actor ended; the client finds the session anew.
@@ -190,10 +195,7 @@ impl ThreadWatch {
                     self.send_output(outbox, &mut output_seen).await?;
                     output_at = Instant::now() + OUTPUT_EVERY;
                 }
-                _ = idle.tick() => {
-                    send(outbox, &bookmark(*position, false)).await?;
-                    told = *position;
-                }
+                _ = idle.tick() => send(outbox, &bookmark(*position, false)).await?,
             }
         }
     }

@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn a_home_is_never_a_project_too() {
-        let tree = Tree::new(&["home/.codex/.agents/mine.md", "home/work/file"]);
+        let tree = Tree::new(&["home/.codex/.agents/mine.md", "home/project/file"]);
         let home = tree.at("home");
         assert!(
-            tree.shown(&Files::of_places(&tree.at("home/work"), Some(&home), false))
+            tree.shown(&Files::of_places(&tree.at("home/project"), Some(&home), false))
                 .is_empty()
         );
     }

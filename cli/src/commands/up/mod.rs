@@ -26,7 +26,8 @@ Examples:
   troupe up --config troupe.yaml --print-config
 
 Settings come from, each over the one before: the defaults, --config FILE, TROUPE_* variables, flags.
-In the file they have the names of the flags with underscores: `max_depth: 3`.";
+In the file they have the names of the flags with underscores: `max_depth: 3`; the lists are
+`workspace_roots`, `import` and `allowed_endpoints`.";
 
 /// The arguments of `up`. What is absent comes from the file or the defaults; see [`settings`].
 #[derive(Debug, clap::Args)]

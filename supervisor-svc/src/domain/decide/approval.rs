@@ -75,7 +75,7 @@ pub(super) fn expired(session: &Session, now: UnixMillis) -> Vec<Event> {
     )
 }
 
-/// The decisions that are left when threads are closed or about to be: nothing.
+/// What waits for an operator about threads that are closed or about to be: nothing is left to decide, so it is moot.
 pub(super) fn moot(session: &Session) -> Vec<Event> {
     let gone = session.moot.iter().filter_map(|id| session.approvals.get(id));
     decided(

@@ -21,12 +21,7 @@ pub(super) fn update(
     budget: Budget,
 ) -> Result<Vec<Event>, Refusal> {
     let thread = authority::authorize(session, caller, "UpdateThreadBudget", target)?;
-    if !thread.status.kind().is_open() {
-        return Err(Refusal::ThreadClosed(target));
-    }
-    if session.is_closing(target) {
-        return Err(Refusal::ThreadClosing(target));
-    }
+    super::takes_part(session, thread)?;
     if caller.thread() == Some(target) && budget::is_raised(&thread.budget, &budget) {
         return Err(Refusal::NotPermitted(format!(
             "agent {target} may lower its own budget only; its parent or an operator can raise it"

@@ -12,7 +12,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::future::join_all;
 use prost::Message as _;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_rustls::{
     TlsConnector,
     rustls::{self, ClientConfig, RootCertStore, crypto::ring},
@@ -173,10 +173,15 @@ impl Receiver {
     async fn run(self) {
         let mut backoff = self.backoff();
         loop {
+            let began = Instant::now();
             let failure = match self.follow().await {
                 Ok(never) => match never {},
                 Err(failure) => failure,
             };
+            // By time, not by deliveries: where only the position cannot be written, each try repeats one.
+            if began.elapsed() > self.webhooks.limits.longest_retry {
+                backoff = self.backoff();
+            }
             match failure {
                 // The session moved, or was deleted.
                 Failure::Gone | Failure::SessionNotFound(_) => return,
