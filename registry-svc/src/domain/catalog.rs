@@ -208,10 +208,10 @@ pub(crate) mod tests {
     /// A catalogue of a project's files, each read as its directory says, one level each.
     pub(crate) fn agent_files(files: &[(&str, &str)]) -> Catalog {
         let level = |&(path, text): &(&str, &str)| {
-            let family = Family::of_path(path).unwrap();
+            let (family, below) = Family::of_path(path).unwrap();
             let file = FileText {
                 path,
-                stem: family.stem(path.rsplit('/').next().unwrap()).unwrap(),
+                stem: &family.stem(below).unwrap(),
                 scope: Scope::Project,
                 text: Ok(text),
             };

@@ -1,6 +1,6 @@
 //! The directories that hold templates: where they lie, which of their files are templates, and how those are read.
 
-use std::path::Path;
+use std::borrow::Cow;
 
 use crate::domain::{
     agents,
@@ -57,9 +57,30 @@ impl Family {
         }
     }
 
-    /// The stem of a file's name; `None` if such a file is no template.
+    /// Whether templates may lie in folders of these directories.
     #[must_use]
-    pub fn stem(self, file_name: &str) -> Option<&str> {
+    pub const fn has_folders(self) -> bool {
+        match self {
+            Self::Roles | Self::Agents | Self::Graph => false,
+            Self::Foreign(format) => format.has_folders(),
+        }
+    }
+
+    /// The stem of a file, by its path below the directory; `None` if such a file is no template. Folders are part of
+    /// it, with a `-` where names cannot have the `/`.
+    #[must_use]
+    pub fn stem(self, path: &str) -> Option<Cow<'_, str>> {
+        match path.rsplit_once('/') {
+            None => self.stem_of_name(path).map(Cow::Borrowed),
+            Some((folders, file_name)) if self.has_folders() => {
+                let stem = self.stem_of_name(file_name)?;
+                Some(Cow::Owned(format!("{}-{stem}", folders.replace('/', "-"))))
+            }
+            Some(_) => None,
+        }
+    }
+
+    fn stem_of_name(self, file_name: &str) -> Option<&str> {
         let ending = match self {
             Self::Roles | Self::Agents | Self::Graph => ".md",
             Self::Foreign(format) => format.ending(),
@@ -70,22 +91,35 @@ impl Family {
         (found.eq_ignore_ascii_case(ending) && !is_for_people).then_some(stem)
     }
 
-    /// The family of the directory in which a path lies, by the last parts of the directory.
+    /// The family of the directory in which a path lies, and the path below that directory.
     #[must_use]
-    pub fn of_path(path: &str) -> Option<Self> {
-        let path = Path::new(path);
-        let directory = path.parent()?;
-        let file_name = path.file_name()?.to_str()?;
+    pub fn of_path(path: &str) -> Option<(Self, &str)> {
         let mut families = [Self::Roles, Self::Agents]
             .into_iter()
             .chain(ForeignFormat::ALL.iter().copied().map(Self::Foreign))
             .chain([Self::Graph]);
-        let lies_in = |family: &Self| {
+        families.find_map(|family| {
             let scopes = [Scope::Project, Scope::User];
             let mut places = scopes.into_iter().flat_map(|scope| family.places(scope));
-            places.any(|place| directory.ends_with(place)) && family.stem(file_name).is_some()
+            let below = places.find_map(|place| Some(family.below(place, path)?.1))?;
+            family.stem(below).is_some().then_some((family, below))
+        })
+    }
+
+    /// Splits the path of a file that lies in one of the family's places: what comes before the place, empty or with a
+    /// `/` at its end, and the path below it. The last such place of the path counts.
+    #[must_use]
+    pub fn below<'a>(self, place: &str, path: &'a str) -> Option<(&'a str, &'a str)> {
+        let mut splits = path.rmatch_indices('/').map(|(at, _)| (&path[..at], &path[at + 1..]));
+        let split = |(directory, below): (&'a str, &'a str)| {
+            let base = directory.strip_suffix(place)?;
+            (base.is_empty() || base.ends_with('/')).then_some((base, below))
         };
-        families.find(lies_in)
+        if self.has_folders() {
+            splits.find_map(split)
+        } else {
+            splits.next().and_then(split)
+        }
     }
 
     /// The dialect of a file of which nothing is known yet.
@@ -192,7 +226,7 @@ mod tests {
     fn read(family: Family, file_name: &str, text: Result<&str, &str>) -> Result<TemplateFile, Diagnostic> {
         let file = FileText {
             path: file_name,
-            stem: family.stem(file_name).unwrap(),
+            stem: &family.stem(file_name).unwrap(),
             scope: Scope::Project,
             text,
         };
@@ -203,6 +237,7 @@ mod tests {
     fn the_name_of_a_file_tells_whether_it_is_a_template() {
         let codex = Family::Foreign(ForeignFormat::Codex);
         let copilot = Family::Foreign(ForeignFormat::Copilot);
+        let opencode = Family::Foreign(ForeignFormat::OpenCode);
         for (family, file_name, stem) in [
             (Family::Roles, "worker.md", Some("worker")),
             (Family::Roles, "Worker.MD", Some("Worker")),
@@ -219,8 +254,13 @@ mod tests {
             (codex, "worker.md", None),
             (copilot, "my.agent.md", Some("my")),
             (copilot, "my.md", None),
+            (copilot, "a/my.agent.md", None),
+            (Family::Roles, "a/worker.md", None),
+            (opencode, "worker.md", Some("worker")),
+            (opencode, "review/deep/security.md", Some("review-deep-security")),
+            (opencode, "review/README.md", None),
         ] {
-            assert_eq!(family.stem(file_name), stem, "{file_name}");
+            assert_eq!(family.stem(file_name).as_deref(), stem, "{file_name}");
         }
     }
 
@@ -240,6 +280,12 @@ mod tests {
                 Some(Family::Foreign(ForeignFormat::OpenCode)),
             ),
             (
+                "/p/.opencode/agent/deep/er/a.md",
+                Some(Family::Foreign(ForeignFormat::OpenCode)),
+            ),
+            ("/p/x.opencode/agents/a.md", None),
+            ("/p/.claude/agents/deep/a.md", None),
+            (
                 "/h/.config/opencode/agents/a.md",
                 Some(Family::Foreign(ForeignFormat::OpenCode)),
             ),
@@ -252,7 +298,8 @@ mod tests {
             ("/p/.codex/.agents/README.md", None),
             ("a.md", None),
         ] {
-            assert_eq!(Family::of_path(path), family, "{path}");
+            let found = Family::of_path(path).map(|(family, _)| family);
+            assert_eq!(found, family, "{path}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Checks one text as the registry would, without a registry.
 
-use std::path::Path;
+use std::{borrow::Cow, path::Path};
 
 use crate::domain::{
     diagnostic::Diagnostic,
@@ -30,7 +30,7 @@ impl LintKind {
     /// What a file is, by the directory in which it lies; `None` for a directory that is no place of templates.
     #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
-        Family::of_path(path).map(|family| match family {
+        Family::of_path(path).map(|(family, _)| match family {
             Family::Roles => Self::Role,
             Family::Agents => Self::CodexAgent,
             Family::Graph => Self::Graph,
@@ -44,8 +44,8 @@ impl LintKind {
             Self::CodexAgent => Family::Agents,
             Self::Graph => Family::Graph,
             Self::Foreign => match Family::of_path(path) {
-                Some(family @ Family::Foreign(_)) => family,
-                Some(Family::Roles | Family::Agents | Family::Graph) | None => {
+                Some((family @ Family::Foreign(_), _)) => family,
+                Some((Family::Roles | Family::Agents | Family::Graph, _)) | None => {
                     Family::Foreign(ForeignFormat::by_ending(path))
                 }
             },
@@ -59,19 +59,20 @@ impl LintKind {
 #[must_use]
 pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> Vec<Diagnostic> {
     let family = kind.family(path);
-    let stem = Path::new(path)
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or(path);
+    let file_name = || Path::new(path).file_name()?.to_str();
+    let below = match Family::of_path(path) {
+        Some((found, below)) if found == family => below,
+        Some(_) | None => file_name().unwrap_or(path),
+    };
     // A file that lies elsewhere may be called anything.
     let stem = family
-        .stem(stem)
-        .or_else(|| Path::new(stem).file_stem()?.to_str())
-        .unwrap_or(stem);
+        .stem(below)
+        .or_else(|| Some(Cow::Borrowed(Path::new(below).file_stem()?.to_str()?)))
+        .unwrap_or(Cow::Borrowed(below));
     let text = decode(text);
     let file = FileText {
         path,
-        stem,
+        stem: &stem,
         // The one scope whose templates may say everything.
         scope: Scope::User,
         text: text.as_deref().map_err(String::as_str),

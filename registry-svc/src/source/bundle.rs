@@ -295,8 +295,8 @@ struct Located<'a> {
     base: &'a str,
     /// The place of templates or footers in it.
     place: &'static str,
-    /// The file's own name.
-    name: &'a str,
+    /// The file's path below the place.
+    below: &'a str,
 }
 
 impl Bundle {
@@ -390,7 +390,7 @@ impl Bundle {
             let mut places: BTreeMap<&str, Vec<(&str, &[u8])>> = BTreeMap::new();
             for (located, file) in self.located(scope).filter(|(located, _)| located.base == base) {
                 let files = places.entry(located.place).or_default();
-                files.push((located.name, file.content.as_slice()));
+                files.push((located.below, file.content.as_slice()));
             }
             for family in families(&sources.import).into_iter().chain([Family::Graph]) {
                 for place in family.places(scope) {
@@ -479,28 +479,34 @@ fn check_file(file: &Upload) -> Result<(), RegistryError> {
 /// client need not know: all of them may come along.
 fn locate(scope: Scope, path: &str) -> Option<Located<'_>> {
     let (directory, name) = path.rsplit_once('/')?;
-    let at = |place: &'static str| {
-        let base = directory.strip_suffix(place)?;
+    let whole = |place: &'static str, base: &str| {
         // Only a project has several directories, and its graph templates lie at its root.
-        let is_whole = match scope {
+        match scope {
             Scope::Project if Family::Graph.places(scope).contains(&place) => base.is_empty(),
             Scope::Project => base.is_empty() || base.ends_with('/'),
             Scope::User => base.is_empty(),
             Scope::System => false,
-        };
-        is_whole.then_some(Located { base, place, name })
+        }
     };
     if name == footer::FILE
-        && let Some(located) = at(footer::DIRECTORY)
+        && let Some(base) = directory.strip_suffix(footer::DIRECTORY)
+        && whole(footer::DIRECTORY, base)
     {
-        return Some(located);
+        return Some(Located {
+            base,
+            place: footer::DIRECTORY,
+            below: name,
+        });
     }
     let is_for_people = FOR_PEOPLE.iter().any(|known| name.eq_ignore_ascii_case(known));
     let mut families = families(ForeignFormat::ALL).into_iter().chain([Family::Graph]);
     families.find_map(|family| {
-        let fits = is_for_people || family.stem(name).is_some();
         let mut places = family.places(scope).iter().copied();
-        fits.then(|| places.find_map(at)).flatten()
+        places.find_map(|place| {
+            let (base, below) = family.below(place, path)?;
+            let fits = is_for_people || family.stem(below).is_some();
+            (fits && whole(place, base)).then_some(Located { base, place, below })
+        })
     })
 }
 
@@ -546,6 +552,8 @@ mod tests {
             (Scope::Project, "a/.github/agents/x.agent.md", Some("a/")),
             (Scope::User, ".config/opencode/agents/x.md", Some("")),
             (Scope::Project, ".config/opencode/agents/x.md", None),
+            (Scope::Project, "a/.opencode/agent/deep/er/x.md", Some("a/")),
+            (Scope::Project, ".claude/agents/deep/x.md", None),
             (Scope::User, ".codex/.agents/worker.md", Some("")),
             (Scope::User, "a/.codex/.agents/worker.md", None),
             (Scope::User, "docs/templates/planner.md", None),

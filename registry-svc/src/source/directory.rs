@@ -1,8 +1,9 @@
-//! Reads the template files of one directory.
+//! Reads the template files of one directory, and of the folders in it where a family has such.
 
 use std::{
     ffi::OsString,
     fs, io,
+    ops::Deref,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -30,6 +31,9 @@ use crate::{
 /// How many entries a directory may have. One that has more is not read at all, rather than a part of it that nobody
 /// chose.
 pub(super) const MAX_ENTRIES: usize = 2_000;
+
+/// How many folders a place may have. One that has more is not read at all.
+pub(super) const MAX_FOLDERS: usize = 256;
 
 /// A directory that may hold templates.
 #[derive(Clone, Debug)]
@@ -61,14 +65,31 @@ type Claim = Result<Arc<TemplateFile>, Diagnostic>;
 pub(crate) struct Directories {
     rules: Rules,
     levels: PledgedCache<(PathBuf, Family), Level>,
-    listings: StampedCache<Result<Vec<Listed>, String>>,
+    listings: StampedCache<Result<Listing, String>>,
     files: StampedCache<Claim>,
+}
+
+/// What a directory has, sorted by name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    /// The files that may be templates.
+    files: Vec<Listed>,
+    /// The directories in it. Links are none: they could lead round in a circle.
+    folders: Vec<OsString>,
+}
+
+/// A file that may be a template: where it lies below its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// Its path below the place.
+    pub(super) below: PathBuf,
+    is_link: bool,
 }
 
 /// A file in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Listed {
-    pub(super) name: OsString,
+    name: OsString,
     is_link: bool,
 }
 
@@ -106,7 +127,7 @@ impl Directories {
     fn read(&self, place: &Place, look: &mut Look<'_>) -> Option<Level> {
         let directory = &place.directory;
         look.directory(&directory.path);
-        let metadata = fs::metadata(&directory.path).ok().filter(fs::Metadata::is_dir)?;
+        fs::metadata(&directory.path).ok().filter(fs::Metadata::is_dir)?;
         let mut level = Level::default();
         if !directory.path.starts_with(&directory.wall) {
             level.notes.push(note(
@@ -116,44 +137,47 @@ impl Directories {
             ));
             return Some(level);
         }
-        let listing = self
-            .listings
-            .get(&directory.path, Stamp::of(&metadata), || list(&directory.path));
-        match &*listing {
+        let found = candidates(place, |folder| {
+            look.directory(folder);
+            let metadata = fs::metadata(folder).ok()?;
+            Some(self.listings.get(folder, Stamp::of(&metadata), || list(folder)))
+        });
+        match found {
             Ok(files) => {
-                for file in files {
+                for file in &files {
                     self.add(place, file, look, &mut level);
                 }
                 in_order(&mut level);
             }
-            Err(why) => level.notes.push(note(&directory.path, None, Finding::error(None, why))),
+            Err((path, why)) => level.notes.push(note(&path, None, Finding::error(None, why))),
         }
         Some(level)
     }
 
-    /// What a directory contributes whose files were uploaded: their names and bytes, in order of name. Nothing of the
-    /// disk is read, and nothing is remembered.
+    /// What a directory contributes whose files were uploaded: their paths below it and bytes, in order of path.
+    /// Nothing of the disk is read, and nothing is remembered.
     #[must_use]
     pub(crate) fn uploaded<'a>(&self, place: &Place, files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Level {
         let mut level = Level::default();
-        for (file_name, bytes) in files {
-            let Some(stem) = place.family.stem(file_name) else {
+        for (below, bytes) in files {
+            let Some(stem) = place.family.stem(below) else {
                 continue;
             };
-            let path = place.directory.path.join(file_name);
+            let path = place.directory.path.join(below);
             let text = read::decode(bytes.to_vec());
-            let claim = load(place.family, &place.directory, stem, &path, text, &self.rules);
+            let claim = load(place.family, &place.directory, &stem, &path, text, &self.rules);
             take(&claim, &mut level);
         }
         in_order(&mut level);
         level
     }
 
-    fn add(&self, place: &Place, file: &Listed, look: &mut Look<'_>, level: &mut Level) {
-        let Some(stem) = stem(place.family, file) else {
+    fn add(&self, place: &Place, file: &Candidate, look: &mut Look<'_>, level: &mut Level) {
+        let below = file.below.to_string_lossy();
+        let Some(stem) = place.family.stem(&below) else {
             return;
         };
-        let path = place.directory.path.join(&file.name);
+        let path = place.directory.path.join(&file.below);
         let load = || {
             let text = read::text(&path, &place.directory.wall);
             load(place.family, &place.directory, &stem, &path, text, &self.rules)
@@ -183,19 +207,55 @@ fn in_order(level: &mut Level) {
     level.files.sort_by_key(|file| file.dialect);
 }
 
-/// The stem of a file's name; `None` if such a file is no template.
-pub(super) fn stem(family: Family, file: &Listed) -> Option<String> {
-    family.stem(&file.name.to_string_lossy()).map(str::to_owned)
+/// The files of a place that may be templates, in order of path. `list` reads one directory; `None` if it is gone.
+///
+/// # Errors
+///
+/// The directory of which none is used, and why, in words for its owner.
+pub(super) fn candidates<L>(
+    place: &Place,
+    mut list: impl FnMut(&Path) -> Option<L>,
+) -> Result<Vec<Candidate>, (PathBuf, String)>
+where
+    L: Deref<Target = Result<Listing, String>>,
+{
+    let top = &place.directory.path;
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    let mut count = 0;
+    while let Some(folder) = folders.pop() {
+        let path = top.join(&folder);
+        let Some(listing) = list(&path) else { continue };
+        let listing = listing.as_ref().map_err(|why| (path, why.clone()))?;
+        found.extend(listing.files.iter().map(|file| Candidate {
+            below: folder.join(&file.name),
+            is_link: file.is_link,
+        }));
+        if place.family.has_folders() {
+            folders.extend(listing.folders.iter().map(|name| folder.join(name)));
+            count += listing.folders.len();
+            if count > MAX_FOLDERS || found.len() > MAX_ENTRIES {
+                let why = format!(
+                    "the directory has over {MAX_FOLDERS} folders, or over {MAX_ENTRIES} files in them; none of its \
+                     templates is used"
+                );
+                return Err((top.clone(), why));
+            }
+        }
+    }
+    // As bytes, as the paths of a bundle are: one order decides between `a-b.md` and `a/b.md`.
+    found.sort_by(|one, other| one.below.as_os_str().cmp(other.below.as_os_str()));
+    Ok(found)
 }
 
-/// The files that may be templates, sorted by name.
+/// What a directory has: the files that may be templates, and the directories.
 ///
 /// # Errors
 ///
 /// Why none of them is used, in words for their owner.
-pub(super) fn list(directory: &Path) -> Result<Vec<Listed>, String> {
+pub(super) fn list(directory: &Path) -> Result<Listing, String> {
     let unreadable = |error: io::Error| format!("the directory cannot be read: {error}");
-    let mut files = Vec::new();
+    let mut listing = Listing::default();
     for (count, entry) in fs::read_dir(directory).map_err(unreadable)?.enumerate() {
         if count >= MAX_ENTRIES {
             return Err(format!(
@@ -204,14 +264,18 @@ pub(super) fn list(directory: &Path) -> Result<Vec<Listed>, String> {
         }
         let entry = entry.map_err(unreadable)?;
         let name = entry.file_name();
-        if is_candidate(Path::new(&name)) {
-            // One that is gone again is found to be so later.
-            let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-            files.push(Listed { name, is_link });
+        // One that is gone again is found to be so later.
+        let kind = entry.file_type();
+        if kind.as_ref().is_ok_and(fs::FileType::is_dir) {
+            listing.folders.push(name);
+        } else if is_candidate(Path::new(&name)) {
+            let is_link = kind.is_ok_and(|kind| kind.is_symlink());
+            listing.files.push(Listed { name, is_link });
         }
     }
-    files.sort();
-    Ok(files)
+    listing.files.sort();
+    listing.folders.sort();
+    Ok(listing)
 }
 
 /// Whether a name is worth keeping in a listing: it ends as that of some family's templates.

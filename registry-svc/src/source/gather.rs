@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     slice,
@@ -90,21 +89,21 @@ impl Draft {
         if !path.starts_with(wall) {
             return self.note(path, &read::Refused::OutsideWall.to_string());
         }
-        match directory::list(path) {
+        match directory::candidates(place, |folder| Some(Box::new(directory::list(folder)))) {
             Ok(files) => {
                 for file in files {
-                    if directory::stem(place.family, &file).is_some() {
-                        self.template(place, within, &file.name);
+                    if place.family.stem(&file.below.to_string_lossy()).is_some() {
+                        self.template(place, within, &file.below);
                     }
                 }
             }
-            Err(why) => self.note(path, &why),
+            Err((path, why)) => self.note(&path, &why),
         }
     }
 
-    fn template(&mut self, place: &Place, within: &Path, name: &OsStr) {
+    fn template(&mut self, place: &Place, within: &Path, below: &Path) {
         let TemplateDirectory { path, scope, wall } = &place.directory;
-        let path = path.join(name);
+        let path = path.join(below);
         match fs::metadata(&path) {
             // Never meant as a template.
             Ok(metadata) if metadata.is_dir() => return,
@@ -120,7 +119,7 @@ impl Draft {
                 UNREADABLE.to_vec()
             }
         };
-        self.files.insert((*scope, uploaded(&within.join(name))), content);
+        self.files.insert((*scope, uploaded(&within.join(below))), content);
     }
 
     /// Takes every footer that can be read. The nearest one wins, and one that cannot be read hides none.
@@ -248,6 +247,8 @@ mod tests {
         tree.write("repo/.codex/agents/helper.md", "---\nname: helper\n---\nx");
         tree.write("repo/docs/templates/Pilot.md", "You steer.");
         tree.write("repo/.claude/agents/t.md", CLAUDE);
+        tree.write("repo/.opencode/agent/review/deep.md", "---\ndescription: d\n---\nx");
+        tree.write("home/.config/opencode/agents/home.md", "---\ndescription: d\n---\nx");
         tree.write("repo/.codex/collab/codex_system_footer.md", "The project's footer.");
         tree.write("home/.codex/.agents/clerk.md", ROLE);
         tree.write("home/.codex/.agents/mine.md", ROLE);
@@ -256,7 +257,7 @@ mod tests {
         fs::create_dir(tree.base.join("repo/.gemini")).unwrap();
         let gemini = tree.base.join("repo/.gemini/agents");
         symlink(tree.base.join("repo/.claude/agents"), gemini).unwrap();
-        for import in [None, Some(ForeignFormat::ClaudeCode), Some(ForeignFormat::Gemini)] {
+        for import in [None].into_iter().chain(ForeignFormat::ALL.iter().copied().map(Some)) {
             let choice = Choice {
                 import: import.into_iter().collect(),
                 ..Choice::default()

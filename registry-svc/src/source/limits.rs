@@ -6,7 +6,7 @@ use crate::{
     domain::yaml,
     source::{
         bundle::{BundleBounds, MAX_BYTES, MAX_FILES, MAX_PATH_BYTES},
-        directory::MAX_ENTRIES,
+        directory::{MAX_ENTRIES, MAX_FOLDERS},
         read::MAX_FILE_BYTES,
     },
 };
@@ -20,6 +20,7 @@ pub(crate) fn limits() -> Vec<Limit> {
         Limit::bytes(FILES, "a file", MAX_FILE_BYTES),
         Limit::bytes(FILES, "the YAML of a file", yaml::MAX_BYTES),
         Limit::count(FILES, "the files of a directory", MAX_ENTRIES),
+        Limit::count(FILES, "the folders of a directory of OpenCode's agents", MAX_FOLDERS),
         Limit::count(UPLOADS, "the files of a workspace", MAX_FILES),
         Limit::bytes(UPLOADS, "a workspace", MAX_BYTES),
         Limit::bytes(UPLOADS, "a path in it", MAX_PATH_BYTES),

@@ -268,3 +268,39 @@ mod vouched {
         assert!(looked(&sources, cwd).is_some());
     }
 }
+
+#[test]
+fn agents_in_folders_are_read_and_their_changes_seen() {
+    let tree = Tree::new();
+    let choice = || Choice {
+        import: vec![ForeignFormat::OpenCode, ForeignFormat::ClaudeCode],
+        ..Choice::default()
+    };
+    let text = |what: &str| format!("---\ndescription: d\n---\n{what}");
+    tree.write("repo/.opencode/agents/top.md", &text("top"));
+    tree.write("repo/.opencode/agent/review/deep/who.md", &text("deep"));
+    tree.write("repo/.claude/agents/folder/who.md", CLAUDE);
+    symlink(
+        tree.base.join("outside"),
+        tree.base.join("root/repo/.opencode/agents/away"),
+    )
+    .unwrap();
+    fs::write(tree.base.join("outside/stranger.md"), text("x")).unwrap();
+    let sources = tree.sources(choice());
+    let cwd = tree.base.join("root/repo/a");
+    let foreign = || {
+        let view = sources.view(cwd.to_str()).unwrap();
+        let all = view.catalog.agent_types();
+        let foreign = all.filter(|entry| entry.file.scope == Scope::Project);
+        foreign.map(|entry| entry.file.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(foreign(), ["review-deep-who", "top"]);
+    tree.write("repo/.opencode/agents/review/deep/new.md", &text("new"));
+    assert_eq!(foreign(), ["review-deep-new", "review-deep-who", "top"]);
+    fs::remove_dir_all(tree.base.join("root/repo/.opencode/agent/review")).unwrap();
+    assert_eq!(foreign(), ["review-deep-new", "top"]);
+    for count in 0..=directory::MAX_FOLDERS {
+        fs::create_dir_all(tree.base.join(format!("root/repo/.opencode/agents/f{count}"))).unwrap();
+    }
+    assert!(foreign().is_empty(), "rather none than a part that nobody chose");
+}

@@ -120,6 +120,13 @@ impl Files {
         for path in paths {
             self.file(path, kind);
         }
+        for folder in names.iter().map(|name| directory.join(name)) {
+            let is_folder = fs::symlink_metadata(&folder).is_ok_and(|metadata| metadata.is_dir());
+            // Only some programs have folders of agents; their files' places tell.
+            if is_folder && kind == Some(Kind::Foreign) && Kind::of_directory(&folder) == kind {
+                self.directory(&folder, kind);
+            }
+        }
     }
 
     /// Two files of one directory with one name: the second is never used.
@@ -279,6 +286,9 @@ mod tests {
             "plain/one.md",
             "plain/two.txt",
             "theirs/.claude/agents/x.md",
+            "theirs/.claude/agents/deep/no-agent.md",
+            "other/.opencode/agent/x.md",
+            "other/.opencode/agent/deep/y.md",
         ]);
         let named = |path: &str| tree.shown(&Files::named(&[tree.at(path)], None).unwrap());
         assert_eq!(
@@ -291,6 +301,9 @@ mod tests {
             named("theirs/.claude/agents"),
             [("theirs/.claude/agents/x.md".to_owned(), Some(Kind::Foreign))]
         );
+        let in_folders =
+            ["x.md", "deep/y.md"].map(|name| (format!("other/.opencode/agent/{name}"), Some(Kind::Foreign)));
+        assert_eq!(named("other/.opencode/agent"), in_folders);
         assert!(Files::named(&[tree.at("nowhere")], None).is_err());
     }
 

@@ -66,6 +66,7 @@ mod tests {
             ("/p/.codex/agents/a.md", Some(Kind::CodexAgent)),
             ("/p/docs/templates/a.md", Some(Kind::Graph)),
             ("/p/.claude/agents/a.md", Some(Kind::Foreign)),
+            ("/p/.opencode/agent/deep/a.md", Some(Kind::Foreign)),
             ("/p/.github/agents/a.agent.md", Some(Kind::Foreign)),
             ("/p/a.md", None),
         ] {

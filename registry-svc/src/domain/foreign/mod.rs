@@ -21,7 +21,7 @@ use self::{draft::Draft, fields::Fields};
 pub enum ForeignFormat {
     /// `.claude/agents/*.md`.
     ClaudeCode,
-    /// `.opencode/agents/*.md`.
+    /// `.opencode/agents/**/*.md`.
     OpenCode,
     /// `.github/agents/*.agent.md`.
     Copilot,
@@ -65,11 +65,25 @@ impl ForeignFormat {
     pub const fn places(self, scope: Scope) -> &'static [&'static str] {
         match (self, scope) {
             (Self::ClaudeCode, _) => &[".claude/agents"],
-            (Self::OpenCode, Scope::User) => &[".opencode/agents", ".config/opencode/agents"],
-            (Self::OpenCode, Scope::Project | Scope::System) => &[".opencode/agents"],
+            (Self::OpenCode, Scope::User) => &[
+                ".opencode/agents",
+                ".opencode/agent",
+                ".config/opencode/agents",
+                ".config/opencode/agent",
+            ],
+            (Self::OpenCode, Scope::Project | Scope::System) => &[".opencode/agents", ".opencode/agent"],
             (Self::Copilot, _) => &[".github/agents"],
             (Self::Gemini, _) => &[".gemini/agents"],
             (Self::Codex, _) => &[".codex/agents"],
+        }
+    }
+
+    /// Whether agents may lie in folders of a directory, whose names are then part of theirs.
+    #[must_use]
+    pub const fn has_folders(self) -> bool {
+        match self {
+            Self::OpenCode => true,
+            Self::ClaudeCode | Self::Copilot | Self::Gemini | Self::Codex => false,
         }
     }
 
