@@ -38,6 +38,7 @@ use supervisor_svc::{
             RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
         },
         status::{Settled, StatusKind},
+        thread::Product,
         time::UnixMillis,
     },
     store::limits::MAX_RECORD_BYTES,
@@ -78,6 +79,10 @@ fn thread_id() -> impl Strategy<Value = ThreadId> {
 
 fn session_id() -> impl Strategy<Value = SessionId> {
     uuid().prop_map(SessionId::from_uuid)
+}
+
+fn product() -> impl Strategy<Value = Box<Product>> {
+    (option::of(digest()), option::of(digest())).prop_map(|(output, diff)| Box::new(Product { output, diff }))
 }
 
 fn digest() -> impl Strategy<Value = Digest> {
@@ -469,13 +474,13 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
             }
         }),
         (turn(), text()).prop_map(|(turn, reason)| ThreadEvent::InterruptRequested { turn, reason }),
-        (turn(), generation(), settled(), usage(), option::of(digest()), report()).prop_map(
-            |(turn, generation, outcome, usage, output, report)| ThreadEvent::TurnEnded {
+        (turn(), generation(), settled(), usage(), product(), report()).prop_map(
+            |(turn, generation, outcome, usage, product, report)| ThreadEvent::TurnEnded {
                 turn,
                 generation,
                 outcome,
                 usage,
-                output,
+                product,
                 report,
             }
         ),

@@ -25,7 +25,7 @@ use supervisor_svc::{
             RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
         },
         status::{Settled, Status, StatusKind},
-        thread::LatestTurn,
+        thread::{LatestTurn, Product},
         time::UnixMillis,
     },
     wire::{DecodeError, decode_snapshot, encode_snapshot},
@@ -208,7 +208,10 @@ fn ended(turn: u32, generation: u32, message: &str) -> ThreadEvent {
             content: None,
         },
         usage: usage(1),
-        output: Some(Digest::from_bytes([4; 32])),
+        product: Box::new(Product {
+            output: Some(Digest::from_bytes([4; 32])),
+            diff: Some(Digest::from_bytes([5; 32])),
+        }),
         report: ReportSequence::new(2),
     }
 }
@@ -356,7 +359,7 @@ fn everything_that_a_session_holds_is_kept() {
     assert_eq!(busy.restarts.len(), 1);
     assert_eq!((busy.mail.len(), busy.mail_shown), (2, Sequence::new(27)));
     assert_eq!((busy.open_children, busy.children.len()), (1, 2));
-    assert!(busy.fence.is_some() && busy.repeated.is_some());
+    assert!(busy.fence.is_some() && busy.repeated.output.is_some() && busy.repeated.diff.is_some());
     assert!(matches!(&busy.turn, LatestTurn::Dispatched { inputs, .. } if inputs.len() == 1));
     let running = session.thread(thread(RUNNING)).unwrap();
     assert!(running.interrupt.is_some() && !running.pending_inputs.is_empty() && !running.conditions.is_empty());

@@ -6,6 +6,10 @@ use std::io::{self, IsTerminal as _};
 
 use tracing_subscriber::{EnvFilter, fmt};
 
+/// The target of what an operator may have to account for later and no event records. Kept apart by a filter such as
+/// `audit=info`.
+pub const AUDIT: &str = "audit";
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {

@@ -92,8 +92,14 @@ impl Pair {
 
     /// Stops both services and starts them again over the same files, on other ports.
     pub async fn restart(&mut self) {
+        self.restart_after(|_| {}).await;
+    }
+
+    /// The same, with something done to the data directory meanwhile.
+    pub async fn restart_after(&mut self, change: impl FnOnce(&Path)) {
         self.stop_supervisor().await;
         self.stop_registry().await;
+        change(&self.base.join("data"));
         let registry = serve_registry(&self.base, ANYWHERE).await;
         let (supervisor, service) = serve_supervisor(&self.base, registry.address, &*self.configure).await;
         self.registry_at = registry.address;

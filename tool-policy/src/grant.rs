@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! grant(root)  = ceiling
-//! effective(t) = grant(parent) AND role layers
-//! grant(t)     = grant(parent) AND (grant_list if present, else effective(t))
+//! base(t)      = grant(parent) AND what the spawn narrows
+//! effective(t) = base(t) AND role layers
+//! grant(t)     = base(t) AND (grant_list if present, else effective(t))
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,8 @@ impl Rights {
     /// `parent_grant` is the parent's [`Rights::grant`]. Under [`Inheritance::Ceiling`] that is the session's ceiling
     /// for every thread, because the root has it and this function passes it on unchanged.
     ///
+    /// What a spawn narrows stays taken: the role's `grant_list` cannot give it back.
+    ///
     /// An empty `grant_list` is an absent one. Its patterns are globs, case-sensitive, whatever the role's dialect:
     /// it is our own key and names canonical tools.
     ///
@@ -57,19 +60,24 @@ impl Rights {
     /// If a list has a bad pattern or too many of them.
     pub fn child(
         parent_grant: &Policy,
+        narrowing: Option<&Layer>,
         role: &[Layer],
         grant_list: &[String],
         role_name: &str,
         inheritance: Inheritance,
     ) -> Result<Self, PolicyError> {
-        let mut effective = parent_grant.clone();
+        let base = match narrowing {
+            Some(layer) => parent_grant.and(layer.clone())?,
+            None => parent_grant.clone(),
+        };
+        let mut effective = base.clone();
         for layer in role {
             effective = effective.and(layer.clone())?;
         }
         let grant = match inheritance {
             Inheritance::Ceiling => parent_grant.clone(),
             Inheritance::Attenuate if grant_list.is_empty() => effective.clone(),
-            Inheritance::Attenuate => parent_grant.and(Layer {
+            Inheritance::Attenuate => base.and(Layer {
                 origin: format!("grant_list of role \"{role_name}\""),
                 mode: MatchMode::Glob,
                 allow: grant_list.to_vec(),
@@ -100,7 +108,7 @@ mod tests {
     }
 
     fn child(parent: &Rights, layer: Layer, grant_list: &[&str], inheritance: Inheritance) -> Rights {
-        Rights::child(&parent.grant, &[layer], &owned(grant_list), "r", inheritance).unwrap()
+        Rights::child(&parent.grant, None, &[layer], &owned(grant_list), "r", inheritance).unwrap()
     }
 
     fn root(ceiling: Layer) -> Rights {
@@ -124,7 +132,7 @@ mod tests {
             Inheritance::Attenuate,
         );
         assert_eq!(parent.grant, parent.effective);
-        let default = Rights::child(&parent.grant, &[], &[], "default", Inheritance::Attenuate).unwrap();
+        let default = Rights::child(&parent.grant, None, &[], &[], "default", Inheritance::Attenuate).unwrap();
         assert!(default.effective.allows("wait"));
         assert!(
             !default.effective.allows("apply_patch"),
@@ -149,6 +157,31 @@ mod tests {
             !worker.effective.allows("web_search"),
             "what the ceiling denies cannot be granted"
         );
+    }
+
+    #[test]
+    fn what_a_spawn_narrows_no_grant_list_gives_back() {
+        let root = root(role("ceiling", &[], &[]));
+        let narrowing = role("spawn", &[], &["exec_command"]);
+        let child = |grant_list: &[&str], inheritance| {
+            Rights::child(
+                &root.grant,
+                Some(&narrowing),
+                &[],
+                &owned(grant_list),
+                "lead",
+                inheritance,
+            )
+            .unwrap()
+        };
+        for grant_list in [&[][..], &["exec_*", "wait"]] {
+            let lead = child(grant_list, Inheritance::Attenuate);
+            assert!(!lead.effective.allows("exec_command") && lead.effective.allows("wait"));
+            assert!(!lead.grant.allows("exec_command") && lead.grant.allows("wait"));
+        }
+        let original = child(&[], Inheritance::Ceiling);
+        assert!(!original.effective.allows("exec_command"));
+        assert_eq!(original.grant, root.grant);
     }
 
     #[test]
@@ -186,6 +219,7 @@ mod tests {
     fn a_bad_grant_list_is_named() {
         let error = Rights::child(
             &Policy::unrestricted(),
+            None,
             &[],
             &owned(&[""]),
             "lead",

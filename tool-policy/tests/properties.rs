@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tool_policy::{Inheritance, Layer, MatchMode, NativeTools, Pattern, Policy, Rights};
@@ -173,13 +174,17 @@ proptest! {
     #[test]
     fn rights_only_shrink(
         ceiling in policy(),
-        path in vec((vec(layer(), 0..3), vec(pattern(), 0..3)), 1..5),
+        path in vec((option::of(layer()), vec(layer(), 0..3), vec(pattern(), 0..3)), 1..5),
         tools in vec(tool(), 8),
     ) {
         let mut parent = Rights::root(ceiling.clone());
-        for (role, grant_list) in path {
-            let child = Rights::child(&parent.grant, &role, &grant_list, "r", Inheritance::Attenuate).unwrap();
+        for (narrowing, role, grant_list) in path {
+            let inheritance = Inheritance::Attenuate;
+            let child = Rights::child(&parent.grant, narrowing.as_ref(), &role, &grant_list, "r", inheritance).unwrap();
+            let narrow = Policy::compile(narrowing.into_iter().collect()).unwrap();
             for tool in &tools {
+                prop_assert!(!child.effective.allows(tool) || narrow.allows(tool));
+                prop_assert!(!child.grant.allows(tool) || narrow.allows(tool));
                 prop_assert!(!child.effective.allows(tool) || parent.grant.allows(tool));
                 prop_assert!(!child.grant.allows(tool) || parent.grant.allows(tool));
                 prop_assert!(!child.effective.allows(tool) || ceiling.allows(tool));
@@ -200,7 +205,7 @@ proptest! {
     ) {
         let mut parent = Rights::root(ceiling.clone());
         for (role, grant_list) in path {
-            parent = Rights::child(&parent.grant, &role, &grant_list, "r", Inheritance::Ceiling).unwrap();
+            parent = Rights::child(&parent.grant, None, &role, &grant_list, "r", Inheritance::Ceiling).unwrap();
             prop_assert_eq!(&parent.grant, &ceiling);
             prop_assert!(!parent.effective.allows(&tool) || ceiling.allows(&tool));
         }
@@ -208,7 +213,7 @@ proptest! {
 
     #[test]
     fn what_is_written_is_read_back(ceiling in policy(), role in vec(layer(), 0..3), tool in tool()) {
-        let rights = Rights::child(&ceiling, &role, &[], "r", Inheritance::Attenuate).unwrap();
+        let rights = Rights::child(&ceiling, None, &role, &[], "r", Inheritance::Attenuate).unwrap();
         let written = serde_json::to_string(&rights).unwrap();
         let read: Rights = serde_json::from_str(&written).unwrap();
         prop_assert_eq!(&read, &rights);

@@ -240,6 +240,7 @@ fn turn_ended(ended: &TurnEnded) -> Value {
         "content": optional(ended.content.as_ref(), thread::content),
         "usage": optional(ended.usage.as_ref(), thread::usage),
         "output_sha256": ended.output_sha256,
+        "diff_sha256": ended.diff_sha256,
         "report_sequence": ended.report_sequence,
         "reason": ended.reason,
     })

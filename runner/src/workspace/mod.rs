@@ -12,6 +12,7 @@ mod place;
 use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 use troupe_proto::{common::v1::Sandbox, reason::Reason};
 
@@ -122,6 +123,25 @@ impl Prepared {
             }
             WorkspaceCall::WriteFile { content, .. } => json!({"path": path, "bytes": content.len()}),
         }
+    }
+
+    /// What it changes, told apart from every other change; `None`: nothing, or nobody knows what.
+    pub(crate) fn change(&self) -> Option<[u8; 32]> {
+        let content: &[u8] = match &self.call {
+            WorkspaceCall::WriteFile { content, .. } => content.as_bytes(),
+            WorkspaceCall::DeleteFile { .. } => &[],
+            WorkspaceCall::Command { .. } | WorkspaceCall::ReadFile { .. } | WorkspaceCall::ListFiles { .. } => {
+                return None;
+            }
+        };
+        let path = self.place.inside();
+        let hash = Sha256::new()
+            .chain_update(self.tool())
+            .chain_update([0])
+            .chain_update(path.as_bytes())
+            .chain_update([0])
+            .chain_update(content);
+        Some(hash.finalize().into())
     }
 
     /// Does it. Dropped meanwhile, a command is killed; a file is finished.

@@ -14,7 +14,7 @@ use troupe_runner::RunnerConfig;
 
 use crate::{
     program::all_gone,
-    supervisor::{Attached, Stage, THREAD, start},
+    supervisor::{Attached, Stage, THREAD, start, turn},
 };
 
 /// A program that says these lines, writes as many answers to `$DIR/answers`, and ends its turn.
@@ -93,6 +93,30 @@ async fn what_is_allowed_is_done_in_the_order_of_the_lines() {
     ];
     assert_eq!(answers, expected);
     assert!(!workspace(&stage).join("docs/a.txt").exists());
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_turn_changed_is_told_apart() {
+    let write = r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"a","content":"one"}}}"#;
+    let other = r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"a","content":"two"}}}"#;
+    let look = r#"{"tool_call":{"id":"1","name":"read_file","args":{"path":"a"}}}"#;
+    let script: String = [write, write, other, look].map(|line| program(&[line])).concat();
+    let stage = stage(&script.replace("read -r line\nread -r turn", "read -r turn"), |_| {}).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    let mut changes = Vec::new();
+    for number in 1..=4 {
+        if number > 1 {
+            supervisor.give_turn(turn(number)).await;
+        }
+        let question = supervisor.question().await;
+        supervisor.decide(&question, "").await;
+        changes.push(supervisor.turn_ended().await.diff_sha256);
+    }
+    assert_eq!((changes[0].len(), &changes[0]), (64, &changes[1]));
+    assert_ne!(changes[0], changes[2]);
+    assert_eq!(changes[3], "", "nothing was changed");
     stage.shut_down().await.unwrap();
 }
 

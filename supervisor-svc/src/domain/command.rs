@@ -9,6 +9,7 @@ use super::{
     ids::{ApprovalId, Digest, EdgeId, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
     settings::{Budget, ClosePolicy, LimitsChange, OnLimit, Usage},
     status::Settled,
+    thread::Product,
 };
 
 /// A request to a session.
@@ -249,6 +250,8 @@ pub struct Spawn {
     pub id: ThreadId,
     /// What the spawn fixes. Depth and first status are decided anew at the commit; the values here do not count.
     pub spawned: Spawned,
+    /// What the caller takes from the child's tools, and from those of everyone below it.
+    pub narrowing: Option<tool_policy::Layer>,
     /// The role's own layers, from which the child's rights are computed.
     pub role_layers: Vec<tool_policy::Layer>,
     /// What the role lets its children hold.
@@ -296,8 +299,8 @@ pub enum Report {
         outcome: Settled,
         /// Usage of this attempt up to here.
         usage: Usage,
-        /// SHA-256 of its output.
-        output: Option<Digest>,
+        /// What it brought forth.
+        product: Product,
     },
     /// Input reached the agent within a running turn.
     InputDelivered {

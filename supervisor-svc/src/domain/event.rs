@@ -15,6 +15,7 @@ use super::{
         Budget, ClosePolicy, EdgeManagement, Limits, Mode, Orchestration, Sandbox, Settings, Usage, WakePolicy, Webhook,
     },
     status::{Settled, StatusKind},
+    thread::Product,
     time::UnixMillis,
 };
 
@@ -180,8 +181,8 @@ pub enum ThreadEvent {
         outcome: Settled,
         /// Usage of this generation up to here.
         usage: Usage,
-        /// SHA-256 of its output.
-        output: Option<Digest>,
+        /// What it brought forth. Boxed, as no other event is half as large.
+        product: Box<Product>,
         /// The report that said so; zero if the supervisor decided.
         report: ReportSequence,
     },

@@ -17,7 +17,7 @@ use super::{
     settings::{StallRule, Usage},
     stall,
     status::{Settled, Status, StatusKind},
-    thread::{FenceSpan, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Thread},
+    thread::{FenceSpan, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Repeated, Thread},
     time::UnixMillis,
 };
 
@@ -298,7 +298,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         mail_acknowledged: Sequence::ZERO,
         woken_up_to: Sequence::ZERO,
         fenced: Vector::new(),
-        repeated: None,
+        repeated: Repeated::default(),
         restarts: Vector::new(),
         updated: recorded.time,
         sequence: recorded.sequence,
@@ -400,11 +400,11 @@ impl Thread {
                 turn,
                 outcome,
                 usage,
-                output,
+                product,
                 report,
                 ..
             } => {
-                self.repeated = stall::row_after(self.repeated, outcome.kind(), *output);
+                self.repeated = stall::repeated_after(self.repeated, outcome.kind(), **product);
                 self.mail_shown = Sequence::ZERO;
                 if self.turn.is_undispatched() {
                     self.woken_up_to = self.woken_up_to.max(self.newest_letter());

@@ -88,8 +88,8 @@ pub struct Thread {
     pub woken_up_to: Sequence,
     /// When it carried a fence of its own, oldest first, the latest few.
     pub fenced: Vector<FenceSpan>,
-    /// The output of its latest turns, as long as it is the same.
-    pub repeated: Option<Repeated>,
+    /// What its latest turns brought forth, as long as it is the same.
+    pub repeated: Repeated,
     /// When it was placed anew in the middle of a turn, the latest few.
     pub restarts: Vector<UnixMillis>,
     /// When its last event was recorded.
@@ -113,11 +113,29 @@ pub struct FenceSpan {
     pub until: Option<Sequence>,
 }
 
-/// Turns in a row that ended with the same output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a turn brought forth, to compare turns by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Product {
+    /// SHA-256 of its output; `None`: unknown.
+    pub output: Option<Digest>,
+    /// SHA-256 of what it changed in its files; `None`: nothing, or unknown.
+    pub diff: Option<Digest>,
+}
+
+/// What the latest turns have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repeated {
-    /// SHA-256 of the output.
-    pub output: Digest,
+    /// The output.
+    pub output: Option<Repetition>,
+    /// The changes.
+    pub diff: Option<Repetition>,
+}
+
+/// Turns in a row that ended with the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repetition {
+    /// SHA-256 of what is the same.
+    pub digest: Digest,
     /// How many turns.
     pub times: u32,
 }

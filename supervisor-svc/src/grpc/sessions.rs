@@ -176,6 +176,7 @@ impl SupervisorService {
         }
         let rights = Rights::child(
             ceiling,
+            None,
             &resolved.role_layers,
             &[],
             &resolved.fields.agent_type,

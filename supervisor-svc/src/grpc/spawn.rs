@@ -295,10 +295,10 @@ fn commit(
     let declared = resolved.edge_management(&request.capabilities)?;
     let edge_management = check::given("edge_management", request.edge_management)?
         .map_or(declared, |asked: EdgeManagement| asked.min(declared));
-    let mut role_layers = resolved.role_layers;
-    if let Some(narrower) = &request.permissions {
-        role_layers.push(check::ceiling("permissions", "spawn", narrower)?);
-    }
+    let narrowing = match &request.permissions {
+        Some(narrower) => Some(check::ceiling("permissions", "spawn", narrower)?),
+        None => None,
+    };
     let working_directory = if request.working_directory.is_empty() {
         parent.spawned.working_directory.clone()
     } else {
@@ -321,7 +321,8 @@ fn commit(
         caller: call.caller.clone(),
         id: clock.new_thread_id(),
         spawned,
-        role_layers,
+        narrowing,
+        role_layers: resolved.role_layers,
         grant_list: resolved.grant_list,
         on_limit: check::choice("on_limit", request.on_limit)?,
         approval: clock.new_approval_id(),

@@ -188,7 +188,7 @@ impl SupervisorService {
                 Ok(Err(_)) => Err(Failure::Gone.into()),
                 Err(_) => Ok(None),
             },
-            () = self.draining.cancelled() => Err(crate::watch::draining()),
+            () = self.draining.cancelled() => Err(crate::watch::draining("wait again")),
         }
     }
 }

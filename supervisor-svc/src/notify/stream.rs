@@ -16,7 +16,7 @@ use crate::{
     domain::{event::Recorded, ids::Sequence, notify::Notification},
     session::{Failure, Handle},
     store::EventStore,
-    watch::{Tail, draining},
+    watch::{RESUME, Tail, draining},
     wire,
 };
 
@@ -106,7 +106,7 @@ impl NotificationStream {
             };
             tokio::select! {
                 biased;
-                () = self.draining.cancelled() => return Err(End::Failed(draining())),
+                () = self.draining.cancelled() => return Err(End::Failed(draining(RESUME))),
                 () = outbox.closed() => return Err(End::Gone),
                 () = sleep_until(ends) => return Err(End::Planned),
                 taken = taken, if progress.unread_after.is_some() => {

@@ -434,11 +434,19 @@ impl Stream {
             return;
         };
         let generation = Generation::new(telemetry.generation);
+        let state = session.state();
+        // What an earlier attempt says late is nobody's present value.
+        if state
+            .thread(thread)
+            .is_none_or(|thread| thread.generation != generation)
+        {
+            return;
+        }
         let usage = telemetry.usage.and_then(|usage| usage_from_pb(usage).ok());
         let context = self.gate.directory.context();
         context.telemetry.put(session.id(), thread, telemetry);
         if let Some(usage) = usage
-            && budget::is_checkpoint_due(&session.state(), thread, generation, &usage, context.clock.now())
+            && budget::is_checkpoint_due(&state, thread, generation, &usage, context.clock.now())
         {
             let command = Command::RecordUsage {
                 thread,

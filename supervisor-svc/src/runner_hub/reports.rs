@@ -15,6 +15,7 @@ use crate::{
         orchestration,
         settings::PromptLog,
         status::Settled,
+        thread::Product,
     },
     session::digest,
     store::Content,
@@ -166,7 +167,10 @@ fn turn_ended(ended: pb::TurnEndedReport, contents: &mut Vec<Content>) -> Report
             .usage
             .and_then(|usage| usage_from_pb(usage).ok())
             .unwrap_or_default(),
-        output: ended.output_sha256.parse().ok(),
+        product: Product {
+            output: ended.output_sha256.parse().ok(),
+            diff: ended.diff_sha256.parse().ok(),
+        },
     }
 }
 

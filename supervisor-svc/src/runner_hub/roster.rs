@@ -272,15 +272,28 @@ impl RunnerHub {
         );
     }
 
-    /// Stops a thread's program, since the thread is closed.
-    pub fn shut_down(&self, id: &RunnerId, thread: ThreadId, generation: Generation, policy: ClosePolicy) {
-        self.stop_program(id, thread, generation, policy, "closed");
+    /// Stops a thread's program, since the thread is closed; `left` is what its cascade has of its time.
+    pub fn shut_down(
+        &self,
+        id: &RunnerId,
+        thread: ThreadId,
+        generation: Generation,
+        policy: ClosePolicy,
+        left: Duration,
+    ) {
+        let grace = match policy {
+            ClosePolicy::Kill => Duration::ZERO,
+            ClosePolicy::Terminate => STOP_GRACE,
+            ClosePolicy::FinishTurn => left,
+        };
+        self.stop_program(id, thread, generation, policy, grace, "closed");
     }
 
     /// Stops a program at rest whose thread stays open.
     fn let_go(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         tracing::debug!(runner = %id, %thread, %generation, "a program at rest has to leave");
-        self.stop_program(id, thread, generation, ClosePolicy::Terminate, "its place is needed");
+        let reason = "its place is needed";
+        self.stop_program(id, thread, generation, ClosePolicy::Terminate, STOP_GRACE, reason);
     }
 
     fn stop_program(
@@ -289,12 +302,9 @@ impl RunnerHub {
         thread: ThreadId,
         generation: Generation,
         policy: ClosePolicy,
+        grace: Duration,
         reason: &'static str,
     ) {
-        let grace = match policy {
-            ClosePolicy::Kill => Duration::ZERO,
-            ClosePolicy::Terminate | ClosePolicy::FinishTurn => STOP_GRACE,
-        };
         self.send(
             id,
             Message::Shutdown(pb::ShutdownThread {

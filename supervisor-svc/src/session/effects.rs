@@ -1,5 +1,7 @@
 //! Performing what is owed: a thin reading of [`effect::owed`] after each append, after a restart, and when runners come or go.
 
+use std::time::Duration;
+
 use crate::{
     domain::{
         cascade,
@@ -205,11 +207,13 @@ impl Actor {
     /// closed without its word.
     fn stop(&mut self, id: ThreadId, runner: &RunnerId, generation: Generation, policy: ClosePolicy) {
         let now = self.context.clock.now();
-        let overdue = self.session.fences_over(id).any(|fence| fence.deadline <= now);
+        let deadline = self.session.fences_over(id).map(|fence| fence.deadline).min();
+        let overdue = deadline.is_some_and(|deadline| deadline <= now);
         let forced = match self.context.runners.standing(runner, id, generation) {
             Standing::Holds | Standing::Away | Standing::Unreachable | Standing::Lost if overdue => true,
             Standing::Holds => {
-                self.context.runners.shut_down(runner, id, generation, policy);
+                let left = deadline.map_or(Duration::ZERO, |deadline| deadline.since(now));
+                self.context.runners.shut_down(runner, id, generation, policy, left);
                 return;
             }
             Standing::Away | Standing::Unreachable => return,

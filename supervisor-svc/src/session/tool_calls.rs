@@ -4,9 +4,10 @@
 use std::{future::Future, sync::Arc};
 
 use sha2::{Digest as _, Sha256};
+use svc_kit::telemetry::AUDIT;
 use uuid::Builder;
 
-use super::{denials::Denials, failure::Failure, handle::Handle, message::Origin};
+use super::{denials::Denials, digest, failure::Failure, handle::Handle, message::Origin};
 use crate::domain::{
     authorize::{self, ToolCall, ToolVerdict},
     command::Command,
@@ -58,8 +59,10 @@ pub async fn decide(
     };
     let approval = approval_of(thread, call);
     match verdict(&state, thread, call, approval) {
-        ToolVerdict::Allowed if state.approvals.contains_key(&approval) => Ok(allowed(Some(approval))),
-        ToolVerdict::Allowed => Ok(allowed(None)),
+        ToolVerdict::Allowed => {
+            let rests_on = state.approvals.contains_key(&approval).then_some(approval);
+            Ok(allowed(&state, thread, call, &origin, rests_on))
+        }
         ToolVerdict::Denied(reason) => {
             denials.note(handle, id, &call.tool, &reason);
             Ok(refused(reason, None))
@@ -70,10 +73,10 @@ pub async fn decide(
                 approval,
                 subject: subject(call),
             };
-            handle.execute(command, origin, None, Vec::new()).await?;
-            wait(denials, handle, id, call, approval, patience).await
+            handle.execute(command, origin.clone(), None, Vec::new()).await?;
+            wait(denials, handle, id, call, &origin, approval, patience).await
         }
-        ToolVerdict::Waiting => wait(denials, handle, id, call, approval, patience).await,
+        ToolVerdict::Waiting => wait(denials, handle, id, call, &origin, approval, patience).await,
     }
 }
 
@@ -82,6 +85,7 @@ async fn wait(
     handle: &Handle,
     id: ThreadId,
     call: &AskedCall,
+    origin: &Origin,
     approval: ApprovalId,
     patience: impl Future<Output = ()>,
 ) -> Result<Decided, Failure> {
@@ -104,14 +108,16 @@ async fn wait(
         ));
     };
     // The whole decision again: policy and mode may have changed while it waited.
-    let verdict = state.thread(id).map(|thread| verdict(&state, thread, call, approval));
+    let verdict = state
+        .thread(id)
+        .map(|thread| (thread, verdict(&state, thread, call, approval)));
     match verdict {
-        Some(ToolVerdict::Allowed) => Ok(allowed(Some(approval))),
-        Some(ToolVerdict::Denied(reason)) => {
+        Some((thread, ToolVerdict::Allowed)) => Ok(allowed(&state, thread, call, origin, Some(approval))),
+        Some((_, ToolVerdict::Denied(reason))) => {
             denials.note(handle, id, &call.tool, &reason);
             Ok(refused(reason, Some(approval)))
         }
-        Some(ToolVerdict::NeedsApproval | ToolVerdict::Waiting) | None => Ok(refused(
+        Some((_, ToolVerdict::NeedsApproval | ToolVerdict::Waiting)) | None => Ok(refused(
             String::from("the thread has no turn that could use the tool"),
             None,
         )),
@@ -149,7 +155,27 @@ fn subject(call: &AskedCall) -> String {
     format!("Tool call: {} {}", call.tool, preview(&call.arguments))
 }
 
-const fn allowed(approval: Option<ApprovalId>) -> Decided {
+/// Told in the audit log: the session's log has refusals only, since allowed calls are too many for it.
+fn allowed(
+    state: &Session,
+    thread: &Thread,
+    call: &AskedCall,
+    origin: &Origin,
+    approval: Option<ApprovalId>,
+) -> Decided {
+    tracing::info!(
+        target: AUDIT,
+        session_id = %state.id,
+        thread_id = %thread.id,
+        generation = thread.generation.get(),
+        turn = thread.turn.number().get(),
+        tool = call.tool,
+        runner_kind = call.runner_kind,
+        arguments_sha256 = %digest(call.arguments.as_bytes()),
+        asked_by = %origin.actor,
+        approval_id = approval.map(tracing::field::display),
+        "tool call allowed"
+    );
     Decided {
         refused: None,
         approval,

@@ -12,6 +12,7 @@
 //! A write whose future is dropped before it is answered may or may not happen; await it in a task of its own.
 
 mod apply;
+mod backfill;
 mod batch;
 mod checksum;
 mod error;

@@ -2,17 +2,27 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, MAIN_DB, OpenFlags, TransactionBehavior, config::DbConfig, params};
+use rusqlite::{Connection, MAIN_DB, OpenFlags, Transaction, TransactionBehavior, config::DbConfig, params};
 use uuid::Uuid;
 
 use super::{
+    backfill,
     error::OpenError,
     limits::{BUSY_TIMEOUT, STATEMENT_CACHE},
 };
 
+/// A step from one version to the next.
+struct Migration {
+    /// What changes in the tables.
+    sql: &'static str,
+    /// What is computed for them from the records that are there.
+    fill: fn(&Transaction<'_>) -> Result<(), OpenError>,
+}
+
 /// The migrations in order: the first makes version 1 of an empty file. A released one never changes.
-const MIGRATIONS: [&str; 2] = [
-    "
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        sql: "
     CREATE TABLE meta (
         key TEXT NOT NULL PRIMARY KEY,
         value BLOB NOT NULL
@@ -85,7 +95,10 @@ const MIGRATIONS: [&str; 2] = [
         PRIMARY KEY (session, name)
     ) STRICT, WITHOUT ROWID;
 ",
-    "
+        fill: |_| Ok(()),
+    },
+    Migration {
+        sql: "
     CREATE TABLE marks (
         session BLOB NOT NULL,
         kind INTEGER NOT NULL,
@@ -108,6 +121,8 @@ const MIGRATIONS: [&str; 2] = [
         (SELECT sum(length(bytes)) FROM contents WHERE contents.session = sessions.session), 0
     );
 ",
+        fill: backfill::marks,
+    },
 ];
 
 /// The `synchronous` level that flushes the log at every commit.
@@ -263,9 +278,10 @@ fn check_pages(connection: &Connection) -> Result<(), OpenError> {
 
 /// Runs the migrations that the file hasn't seen, each in a transaction with its number.
 fn migrate(connection: &mut Connection, seen: usize) -> Result<(), OpenError> {
-    for (index, sql) in MIGRATIONS.iter().enumerate().skip(seen) {
+    for (index, migration) in MIGRATIONS.iter().enumerate().skip(seen) {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        transaction.execute_batch(sql)?;
+        transaction.execute_batch(migration.sql)?;
+        (migration.fill)(&transaction)?;
         transaction.execute_batch(&format!("PRAGMA user_version = {}", index + 1))?;
         transaction.commit()?;
     }

@@ -6,7 +6,7 @@ use super::{
     WatchLimits, output, sessions,
     snapshot::{CHUNK_BYTES, CHUNK_THREADS},
     stream::{OUTPUT_EVERY, TELEMETRY_EVERY},
-    telemetry::{MAX_PLAN_STEPS, MAX_TEXT_BYTES},
+    telemetry::{MAX_DETAIL_CHARS, MAX_PLAN_STEPS, MAX_STEP_BYTES, MAX_TEXT_BYTES},
 };
 
 const AREA: &str = "Watching threads";
@@ -35,7 +35,9 @@ pub(crate) fn limits() -> Vec<Limit> {
             sessions::EVERY,
         ),
         Limit::count(AREA, "the steps of a plan in telemetry", MAX_PLAN_STEPS),
-        Limit::bytes(AREA, "a text in telemetry", MAX_TEXT_BYTES),
+        Limit::bytes(AREA, "a step of a plan", MAX_STEP_BYTES),
+        Limit::count(AREA, "the characters of the latest tool's detail", MAX_DETAIL_CHARS),
+        Limit::bytes(AREA, "another text in telemetry", MAX_TEXT_BYTES),
         Limit::time(AREA, "a silent stream until it gets a bookmark", times.bookmark_every),
         Limit::time(AREA, "a stream, and up to a fifth more", times.lifetime),
     ]

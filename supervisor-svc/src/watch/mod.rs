@@ -19,6 +19,6 @@ pub use self::{
     telemetry::TelemetryBoard,
 };
 pub(crate) use self::{
-    stream::draining,
+    stream::{RESUME, draining},
     tail::{Tail, read_log},
 };

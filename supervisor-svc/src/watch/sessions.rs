@@ -50,7 +50,7 @@ impl SessionsWatch {
     pub async fn run(self, outbox: Outbox) {
         let end = tokio::select! {
             biased;
-            () = self.draining.cancelled() => Some(End::Failed(draining())),
+            () = self.draining.cancelled() => Some(End::Failed(draining("watch the sessions again"))),
             () = outbox.closed() => None,
             // As planned: the client watches anew.
             () = sleep(self.lifetime) => None,

@@ -96,17 +96,17 @@ fn make(context: &Context, state: &Session, shown: Shown) -> Vec<Bytes> {
         ..pb::Snapshot::default()
     };
     let mut parts = Vec::new();
-    let mut bytes = 0;
+    let mut bytes = chunk.encoded_len();
     for thread in threads(state, shown) {
         let thread = context.show(state, thread, view);
-        let size = thread.encoded_len();
+        let size = delimited_len(thread.encoded_len());
         if chunk.threads.len() >= CHUNK_THREADS || (bytes + size > CHUNK_BYTES && !chunk.threads.is_empty()) {
             let next = pb::Snapshot {
                 log_id: log_id.clone(),
                 ..pb::Snapshot::default()
             };
+            bytes = next.encoded_len();
             parts.push(encoded(state, std::mem::replace(&mut chunk, next)));
-            bytes = 0;
         }
         bytes += size;
         chunk.threads.push(thread);
@@ -114,6 +114,11 @@ fn make(context: &Context, state: &Session, shown: Shown) -> Vec<Bytes> {
     chunk.last = true;
     parts.push(encoded(state, chunk));
     parts
+}
+
+/// What a message of that size adds to the one that it lies in: its tag and its length come before it.
+fn delimited_len(size: usize) -> usize {
+    1 + prost::length_delimiter_len(size) + size
 }
 
 /// Parents before children.

@@ -165,7 +165,7 @@ impl ThreadWatch {
                 biased;
                 () = self.draining.cancelled() => {
                     send(outbox, &bookmark(*position, true)).await?;
-                    return Err(End::Failed(draining()));
+                    return Err(End::Failed(draining(RESUME)));
                 }
                 () = outbox.closed() => return Err(End::Gone),
                 () = sleep_until(ends) => return Err(End::Planned),
@@ -372,12 +372,15 @@ fn failed(failure: Failure) -> End {
     End::Failed(failure.into())
 }
 
-/// The service drains: the client resumes elsewhere or later.
-pub(crate) fn draining() -> Status {
+/// What a watcher of a log can do whose stream ends.
+pub(crate) const RESUME: &str = "watch again from the last sequence";
+
+/// The service drains. What the client can do, elsewhere or later, ends the sentence.
+pub(crate) fn draining(advice: &str) -> Status {
     Fault::new(
         Code::Unavailable,
         Reason::Draining,
-        "the supervisor is shutting down; watch again from the last sequence",
+        format!("the supervisor is shutting down; {advice}"),
     )
     .retry_after(Duration::from_secs(1))
     .into()

@@ -14,7 +14,13 @@ use crate::domain::ids::{SessionId, ThreadId};
 /// How many plan steps of a thread are kept.
 pub(super) const MAX_PLAN_STEPS: usize = 64;
 
-/// How many bytes a text of telemetry keeps.
+/// How many bytes a plan's step keeps.
+pub(super) const MAX_STEP_BYTES: usize = 256;
+
+/// How many characters the detail of the latest tool keeps.
+pub(super) const MAX_DETAIL_CHARS: usize = 160;
+
+/// How many bytes any other text of telemetry keeps.
 pub(super) const MAX_TEXT_BYTES: usize = 512;
 
 /// The latest values of every thread in this process.
@@ -45,13 +51,15 @@ impl TelemetryBoard {
     /// Takes a thread's new values, cut to their bounds.
     pub fn put(&self, session: SessionId, thread: ThreadId, mut values: Telemetry) {
         values.plan.truncate(MAX_PLAN_STEPS);
-        cut(&mut values.activity);
+        cut(&mut values.activity, MAX_TEXT_BYTES);
         for step in &mut values.plan {
-            cut(&mut step.step);
+            cut(&mut step.step, MAX_STEP_BYTES);
         }
         if let Some(tool) = &mut values.last_tool {
-            cut(&mut tool.name);
-            cut(&mut tool.detail);
+            cut(&mut tool.name, MAX_TEXT_BYTES);
+            if let Some((end, _)) = tool.detail.char_indices().nth(MAX_DETAIL_CHARS) {
+                tool.detail.truncate(end);
+            }
         }
         self.version.send_modify(|version| {
             *version += 1;
@@ -112,7 +120,7 @@ impl TelemetryBoard {
     }
 }
 
-fn cut(text: &mut String) {
-    let end = crate::domain::content::truncate(text, MAX_TEXT_BYTES).len();
+fn cut(text: &mut String, bytes: usize) {
+    let end = crate::domain::content::truncate(text, bytes).len();
     text.truncate(end);
 }

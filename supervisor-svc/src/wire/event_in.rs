@@ -26,6 +26,7 @@ use crate::domain::{
     ids::{Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
     settings::{ClosePolicy, Sandbox},
     status::StatusKind,
+    thread::Product,
 };
 
 /// An event from what a record keeps of it: its header's thread, the kind of its public part, and its private part.
@@ -166,7 +167,10 @@ fn turn_ended(ended: pb::TurnEnded, private: &Private) -> Result<ThreadEvent, De
         generation: Generation::new(ended.generation),
         outcome: stored_settled(outcome_status(ended.outcome)?, status, private)?,
         usage: stored_usage(ended.usage)?,
-        output: stored_text_or_none(&ended.output_sha256, "the output's digest")?,
+        product: Box::new(Product {
+            output: stored_text_or_none(&ended.output_sha256, "the output's digest")?,
+            diff: stored_text_or_none(&ended.diff_sha256, "the changes' digest")?,
+        }),
         report: ReportSequence::new(ended.report_sequence),
     })
 }

@@ -14,9 +14,10 @@ use super::{
 };
 use crate::domain::{
     event::{Artifact, Event, Fence, Resumed, SessionEvent, ThreadEvent},
-    ids::{Digest, Generation, InputNumber, ReportSequence, ThreadId, Turn},
+    ids::{Generation, InputNumber, ReportSequence, ThreadId, Turn},
     settings::Usage,
     status::Settled,
+    thread::Product,
     time::UnixMillis,
 };
 
@@ -109,9 +110,9 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
             generation,
             outcome,
             usage,
-            output,
+            product,
             report,
-        } => Kind::TurnEnded(turn_ended(*turn, *generation, outcome, *usage, *output, *report)),
+        } => Kind::TurnEnded(turn_ended(*turn, *generation, outcome, *usage, **product, *report)),
         ThreadEvent::NoteSet(note) => Kind::NoteSet(pb::NoteSet {
             thread_note: note.clone(),
         }),
@@ -187,7 +188,7 @@ fn turn_ended(
     generation: Generation,
     outcome: &Settled,
     usage: Usage,
-    output: Option<Digest>,
+    product: Product,
     report: ReportSequence,
 ) -> pb::TurnEnded {
     let status = settled_to_pb(outcome, None);
@@ -198,7 +199,8 @@ fn turn_ended(
         message: status.message,
         content: status.content,
         usage: Some(usage_to_pb(usage)),
-        output_sha256: text_or_empty(output),
+        output_sha256: text_or_empty(product.output),
+        diff_sha256: text_or_empty(product.diff),
         report_sequence: report.get(),
         reason: status.reason,
     }

@@ -41,7 +41,7 @@ use crate::domain::{
     session::Session,
     settings::Sandbox,
     status::{Settled, Status, StatusKind},
-    thread::{FenceSpan, LatestTurn, PendingInput, Repeated, Thread},
+    thread::{FenceSpan, LatestTurn, PendingInput, Repeated, Repetition, Thread},
 };
 
 /// The version of the format that this release writes, and the newest that it reads.
@@ -207,10 +207,8 @@ fn thread_to_store<'s>(thread: &'s Thread, policies: &mut PolicyTable<'s>) -> st
         subtree_usage: Some(usage_to_pb(thread.subtree_usage)),
         mail: thread.mail.values().map(|letter| letter_to_store(letter)).collect(),
         mail_shown: thread.mail_shown.get(),
-        repeated_output: thread.repeated.map(|repeated| store::RepeatedOutput {
-            output: Bytes::copy_from_slice(repeated.output.as_bytes()),
-            times: repeated.times,
-        }),
+        repeated_output: thread.repeated.output.map(repetition_to_store),
+        repeated_diff: thread.repeated.diff.map(repetition_to_store),
         restarts: thread.restarts.iter().copied().map(time_to_pb).collect(),
         update_time: Some(time_to_pb(thread.updated)),
         sequence: thread.sequence.get(),
@@ -274,7 +272,10 @@ fn stored_thread(state: store::ThreadState, policies: &[Policy]) -> Result<Threa
             .map(|letter| (letter.sequence, Arc::new(letter)))
             .collect(),
         mail_shown: Sequence::new(state.mail_shown),
-        repeated: state.repeated_output.map(stored_repeated).transpose()?,
+        repeated: Repeated {
+            output: state.repeated_output.map(stored_repetition).transpose()?,
+            diff: state.repeated_diff.map(stored_repetition).transpose()?,
+        },
         restarts: all(state.restarts, |time| stored_time(Some(time), "a restart"))?,
         updated: stored_time(state.update_time, "a thread's last change")?,
         sequence: Sequence::new(state.sequence),
@@ -426,11 +427,18 @@ fn stored_letter(letter: store::Letter) -> Result<Letter, DecodeError> {
     })
 }
 
-fn stored_repeated(repeated: store::RepeatedOutput) -> Result<Repeated, DecodeError> {
-    let output = <[u8; 32]>::try_from(&repeated.output[..]).map_err(|_| malformed("an output's digest"))?;
-    Ok(Repeated {
-        output: Digest::from_bytes(output),
-        times: repeated.times,
+fn repetition_to_store(row: Repetition) -> store::Repetition {
+    store::Repetition {
+        sha256: Bytes::copy_from_slice(row.digest.as_bytes()),
+        times: row.times,
+    }
+}
+
+fn stored_repetition(row: store::Repetition) -> Result<Repetition, DecodeError> {
+    let digest = <[u8; 32]>::try_from(&row.sha256[..]).map_err(|_| malformed("the digest of a repetition"))?;
+    Ok(Repetition {
+        digest: Digest::from_bytes(digest),
+        times: row.times,
     })
 }
 

@@ -356,3 +356,42 @@ fn a_closed_thread_frees_its_slot() {
     world.close(id);
     assert_eq!(world.status(queued), PendingInit);
 }
+
+#[test]
+fn the_strictest_fence_counts_and_without_one_the_threads_own_policy() {
+    use ClosePolicy::{FinishTurn, Kill, Terminate};
+    let closed = |target, policy| Command::Close {
+        caller: operator(),
+        target,
+        reason: String::from("no longer needed"),
+        cause: CloseCause::Close,
+        within: Duration::from_secs(30),
+        policy,
+    };
+    for (own, below, above, expected) in [
+        (FinishTurn, None, None, FinishTurn),
+        (Kill, None, None, Kill),
+        (Kill, Some(FinishTurn), None, FinishTurn),
+        (FinishTurn, None, Some(Terminate), Terminate),
+        (Terminate, Some(FinishTurn), Some(Terminate), Terminate),
+        (Terminate, Some(FinishTurn), Some(Kill), Kill),
+        (Terminate, Some(Kill), Some(FinishTurn), Kill),
+    ] {
+        let mut world = World::with_slots(9);
+        let root = world.root();
+        let top = world.spawn_running(root);
+        let mut spawn = world.wanted(top);
+        spawn.spawned.close_policy = own;
+        let id = world.spawn_as(spawn);
+        world.begin(id);
+        world.run(&closed(id, below));
+        world.run(&closed(top, above));
+        let wanted = Some(stop(&RunnerId::new("r0"), expected));
+        assert_eq!(
+            owed(&world.session, id),
+            wanted,
+            "{own:?}, then {below:?}, then {above:?} above"
+        );
+        assert_eq!(owed(&World::replay(&world.log), id), wanted, "after a restart");
+    }
+}

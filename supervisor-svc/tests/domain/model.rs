@@ -44,6 +44,8 @@ pub struct Setup {
 
 #[derive(Clone, Debug)]
 pub struct Role {
+    /// What a spawn of it takes away beside.
+    narrowing: Option<Layer>,
     layers: Vec<Layer>,
     grant_list: Vec<String>,
     spawn_list: Vec<String>,
@@ -197,6 +199,7 @@ pub fn setups() -> impl Strategy<Value = Setup> {
 
 fn role() -> impl Strategy<Value = Role> {
     (
+        option::weighted(0.2, layer("spawn")),
         prop_oneof![2 => Just(Vec::<Layer>::new()), 1 => vec(layer("role \"worker\""), 1..3)],
         prop_oneof![3 => Just(Vec::<String>::new()), 1 => vec(pattern(), 1..3)],
         prop_oneof![
@@ -215,14 +218,17 @@ fn role() -> impl Strategy<Value = Role> {
             ]),
         )),
     )
-        .prop_map(|(layers, grant_list, spawn_list, sandbox, close_policy, graph)| Role {
-            layers,
-            grant_list,
-            spawn_list,
-            sandbox,
-            close_policy,
-            graph,
-        })
+        .prop_map(
+            |(narrowing, layers, grant_list, spawn_list, sandbox, close_policy, graph)| Role {
+                narrowing,
+                layers,
+                grant_list,
+                spawn_list,
+                sandbox,
+                close_policy,
+                graph,
+            },
+        )
 }
 
 fn layer(origin: &'static str) -> impl Strategy<Value = Layer> {
@@ -559,6 +565,7 @@ impl<'s> Play<'s> {
         let mut spawn = self.world.wanted(parent);
         spawn.caller = caller;
         spawn.on_limit = on_limit;
+        spawn.narrowing.clone_from(&role.narrowing);
         spawn.role_layers.clone_from(&role.layers);
         spawn.grant_list.clone_from(&role.grant_list);
         spawn.spawned.spawn_list.clone_from(&role.spawn_list);

@@ -7,8 +7,9 @@ use supervisor_svc::domain::{
     event::ConditionKind,
     ids::{Digest, ThreadId},
     settings::{RestartPolicy, Settings, StallRule},
-    stall::ought_to_be_heard,
+    stall::{ought_to_be_heard, repeated_after, stalled_by},
     status::StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Running, Shutdown},
+    thread::{Product, Repeated},
 };
 
 use crate::world::{World, client_root, ended, operator, resume, send, settings, settled};
@@ -46,14 +47,21 @@ fn end(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) ->
     else {
         panic!("it is the end of a turn");
     };
-    let output = output.map(|byte| Digest::from_bytes([byte; 32]));
+    let product = Product {
+        output: output.map(digest),
+        diff: None,
+    };
     let report = Report::TurnEnded {
         turn,
         outcome,
         usage,
-        output,
+        product,
     };
     world.report(id, report)
+}
+
+fn digest(byte: u8) -> Digest {
+    Digest::from_bytes([byte; 32])
 }
 
 fn silence(world: &World, id: ThreadId, active: bool) -> Command {
@@ -105,6 +113,27 @@ fn equal_outputs_in_a_row_are_a_stall() {
         }
         assert_eq!(stalls(&world, id), expected, "{repeats}: {turns:?}");
     }
+}
+
+#[test]
+fn equal_changes_in_a_row_are_a_stall_too() {
+    let row = |diffs: &[Option<u8>]| {
+        let mut repeated = Repeated::default();
+        for (turn, diff) in (0..).zip(diffs) {
+            let product = Product {
+                // The agent finds new words for the same each time.
+                output: Some(digest(turn)),
+                diff: diff.map(digest),
+            };
+            repeated = repeated_after(repeated, Completed, product);
+        }
+        stalled_by(repeated, &StallRule::default())
+    };
+    assert_eq!(row(&[Some(1), Some(1)]), None);
+    assert_eq!(row(&[Some(1), Some(1), Some(1)]), Some("changes"));
+    assert_eq!(row(&[Some(1), Some(2), Some(1), Some(2)]), None);
+    assert_eq!(row(&[None; 9]), None, "to change nothing is no sign");
+    assert_eq!(row(&[Some(1), Some(1), None, Some(1)]), None);
 }
 
 #[test]

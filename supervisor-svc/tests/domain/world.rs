@@ -29,7 +29,7 @@ use supervisor_svc::{
             Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy,
         },
         status::{Settled, StatusKind},
-        thread::Thread,
+        thread::{Product, Thread},
         time::UnixMillis,
         waiting::Wait,
     },
@@ -320,6 +320,7 @@ impl World {
                 input: Some(text("do it")),
                 ..role("worker")
             },
+            narrowing: None,
             role_layers: Vec::new(),
             grant_list: Vec::new(),
             on_limit: OnLimit::Refuse,
@@ -587,7 +588,7 @@ pub fn ended(turn: u32, outcome: Settled) -> Report {
         turn: Turn::new(turn),
         outcome,
         usage,
-        output: None,
+        product: Product::default(),
     }
 }
 

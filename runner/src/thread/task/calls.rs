@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sha2::Digest as _;
 use tokio_util::sync::CancellationToken;
 use troupe_proto::{reason::Reason, supervisor::v1::ToolUse};
 
@@ -28,10 +29,21 @@ pub(super) struct Hands {
 }
 
 impl Hands {
-    async fn execute(self, call: ToolCall) -> ToolAnswer {
-        let Some(tool) = WorkspaceTool::named(&call.name) else {
-            return self.toolbox.call(call).await;
+    async fn execute(self, call: ToolCall) -> Answered {
+        let id = call.id.clone();
+        let mut change = None;
+        let answer = match WorkspaceTool::named(&call.name) {
+            Some(tool) => self.work(tool, call, &mut change).await,
+            None => self.toolbox.call(call).await,
         };
+        Answered {
+            id,
+            change: change.filter(|_| answer.is_ok()),
+            answer,
+        }
+    }
+
+    async fn work(self, tool: WorkspaceTool, call: ToolCall, change: &mut Option<[u8; 32]>) -> ToolAnswer {
         let call = tool
             .read(call.args)
             .map_err(|error| ToolFailure::bad_arguments(error.to_string()))?;
@@ -39,8 +51,19 @@ impl Hands {
         self.voice
             .ask(prepared.tool(), &prepared.arguments(), prepared.written())
             .await?;
+        *change = prepared.change();
         prepared.perform().await
     }
+}
+
+/// A tool call that was executed.
+#[derive(Debug)]
+pub(super) struct Answered {
+    /// As the program knows the call.
+    pub(super) id: String,
+    pub(super) answer: ToolAnswer,
+    /// What it changed in the thread's files.
+    pub(super) change: Option<[u8; 32]>,
 }
 
 /// The order of the calls that keep it: each waits for the one before it, whatever became of that.
@@ -84,7 +107,6 @@ impl ThreadTask {
         };
         self.meter.show(|shown| shown.last_tool = Some(used));
         let hands = self.hands.clone();
-        let id = call.id.clone();
         if call.keeps_order() {
             let (before, done) = self.order.take_place();
             // Made here: it also fires if the call is dropped before it has begun.
@@ -94,14 +116,21 @@ impl ThreadTask {
                 if let Some(before) = before {
                     before.cancelled().await;
                 }
-                (id, hands.execute(call).await)
+                hands.execute(call).await
             });
         } else {
-            self.calls.spawn(async move { (id, hands.execute(call).await) });
+            self.calls.spawn(hands.execute(call));
         }
     }
 
-    pub(super) fn answer(&mut self, id: &str, answer: &ToolAnswer) {
+    pub(super) fn answered(&mut self, answered: Answered) {
+        if let (Some(turn), Some(change)) = (&mut self.turn, answered.change) {
+            turn.changes.get_or_insert_default().update(change);
+        }
+        self.answer(&answered.id, &answered.answer);
+    }
+
+    fn answer(&mut self, id: &str, answer: &ToolAnswer) {
         if let Some(agent) = &mut self.agent {
             // A program that does not listen is found out at its next turn.
             let _ = agent.answer_tool(id, answer);

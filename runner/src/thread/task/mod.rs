@@ -18,7 +18,7 @@ use tracing::warn;
 use troupe_proto::supervisor::v1::{StartRefusal, Turn, runner_report::Kind};
 
 use self::{
-    calls::{Hands, Order},
+    calls::{Answered, Hands, Order},
     farewell::remove_scratch,
 };
 use super::{Command, News, Shutdown, ThreadStart, Voice};
@@ -27,7 +27,6 @@ use crate::{
     config::Timing,
     meter::Meter,
     prompt::PromptMemory,
-    tools::ToolAnswer,
     usage::UsageMeter,
     workspace::Workspace,
 };
@@ -60,8 +59,8 @@ pub(super) struct ThreadTask {
     last_turn: u32,
     /// The newest input that reached a running turn.
     last_input: u32,
-    /// Tool calls of the running turn, with the ids that the program knows them by.
-    calls: JoinSet<(String, ToolAnswer)>,
+    /// Tool calls of the running turn.
+    calls: JoinSet<Answered>,
     order: Order,
     minted_ids: u64,
     /// The thread is to stop when its turn has ended, or at that time.
@@ -72,6 +71,8 @@ struct RunningTurn {
     number: u32,
     since: Instant,
     output: Sha256,
+    /// What the turn changed in its files, as far as that is known; `None`: nothing.
+    changes: Option<Sha256>,
     pressure: Option<Pressure>,
 }
 
@@ -98,7 +99,7 @@ enum Step {
     Command(Command),
     Abandoned,
     Event(AgentEvent),
-    Answered(Result<(String, ToolAnswer), JoinError>),
+    Answered(Result<Answered, JoinError>),
     Press,
     Show,
     Overdue,
@@ -224,7 +225,7 @@ impl ThreadTask {
             Step::Command(command) => return self.obey(command).await,
             Step::Abandoned => return Some(Farewell::Abandoned),
             Step::Event(event) => self.hear(event).await,
-            Step::Answered(Ok((id, answer))) => self.answer(&id, &answer),
+            Step::Answered(Ok(answered)) => self.answered(answered),
             Step::Answered(Err(defect)) => warn!(%defect, "a tool call failed"),
             Step::Press => self.press().await,
             Step::Show => self.show().await,

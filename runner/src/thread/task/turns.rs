@@ -63,6 +63,7 @@ impl ThreadTask {
                     number: turn.turn,
                     since: Instant::now(),
                     output: Sha256::new(),
+                    changes: None,
                     pressure: None,
                 });
                 self.meter.show(|shown| shown.activity.clear());
@@ -84,8 +85,8 @@ impl ThreadTask {
     }
 
     async fn cannot_begin(&mut self, turn: u32, message: String) {
-        let report = self.turn_over(turn, TurnOutcome::Errored, message, String::new());
-        self.voice.report(report).await;
+        let report = self.turn_over(turn, TurnOutcome::Errored, message);
+        self.voice.report(Kind::TurnEnded(report)).await;
     }
 
     /// What does not fit the running turn is not reported as delivered; the supervisor then gives it to the next one.
@@ -167,9 +168,15 @@ impl ThreadTask {
         }
         turn.output.update(&message);
         self.usage.turn_ended(turn.since.elapsed());
-        let digest = hexadecimal(&turn.output.finalize());
-        let report = self.turn_over(turn.number, outcome, message, digest);
-        self.voice.report(report).await;
+        let report = TurnEndedReport {
+            output_sha256: hexadecimal(&turn.output.finalize()),
+            diff_sha256: turn
+                .changes
+                .map(|changes| hexadecimal(&changes.finalize()))
+                .unwrap_or_default(),
+            ..self.turn_over(turn.number, outcome, message)
+        };
+        self.voice.report(Kind::TurnEnded(report)).await;
         if self.finishing.is_none()
             && let Some(next) = self.next_turn.take()
         {
@@ -177,14 +184,15 @@ impl ThreadTask {
         }
     }
 
-    fn turn_over(&self, turn: u32, outcome: TurnOutcome, message: String, output_sha256: String) -> Kind {
-        Kind::TurnEnded(TurnEndedReport {
+    /// A turn is over of whose output nothing is known.
+    fn turn_over(&self, turn: u32, outcome: TurnOutcome, message: String) -> TurnEndedReport {
+        TurnEndedReport {
             turn,
             outcome: outcome.into(),
             message,
             usage: Some(self.usage.usage(Duration::ZERO)),
-            output_sha256,
-        })
+            ..TurnEndedReport::default()
+        }
     }
 }
 

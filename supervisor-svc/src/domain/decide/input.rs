@@ -116,7 +116,7 @@ pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
                 reason: reason.to_owned(),
             },
             usage: thread.usage,
-            output: None,
+            product: Box::default(),
             report: ReportSequence::ZERO,
         },
     ))

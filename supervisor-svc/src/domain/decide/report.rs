@@ -5,13 +5,13 @@ use crate::domain::{
     budget,
     command::Report,
     event::{CloseCause, ConditionKind, Event, ThreadEvent},
-    ids::{Digest, Generation, ReportSequence, ThreadId, Turn},
+    ids::{Generation, ReportSequence, ThreadId, Turn},
     limits,
     session::{CASCADE_DEADLINE, Session},
     settings::RestartPolicy,
     stall,
     status::{Settled, StatusKind, Step},
-    thread::{LatestTurn, Thread},
+    thread::{LatestTurn, Product, Thread},
     time::UnixMillis,
 };
 
@@ -36,19 +36,19 @@ pub(super) fn apply(
             turn,
             outcome,
             usage,
-            output,
+            product,
         } => {
             let ended = ThreadEvent::TurnEnded {
                 turn: *turn,
                 generation,
                 outcome: outcome.clone(),
                 usage: budget::at_turn_end(thread, usage, now),
-                output: *output,
+                product: Box::new(*product),
                 report: sequence,
             };
             let mut events = turn_ended(session, thread, *turn, outcome.kind(), ended);
             if !events.is_empty() {
-                events.extend(repetition(session, thread, outcome.kind(), *output));
+                events.extend(repetition(session, thread, outcome.kind(), *product));
             }
             events
         }
@@ -123,18 +123,19 @@ fn turn_ended(session: &Session, thread: &Thread, turn: Turn, kind: StatusKind, 
     events
 }
 
-/// The thread stalls: this turn makes its row of equal outputs long enough.
-fn repetition(session: &Session, thread: &Thread, outcome: StatusKind, output: Option<Digest>) -> Option<Event> {
+/// The thread stalls: this turn makes a row of equal ones long enough.
+fn repetition(session: &Session, thread: &Thread, outcome: StatusKind, product: Product) -> Option<Event> {
     let rule = &session.settings.stall;
-    let stalls = stall::is_stall(stall::row_after(thread.repeated, outcome, output), rule);
-    let is_known = stall::is_stall(thread.repeated, rule) && thread.conditions.contains_key(&ConditionKind::Stalled);
-    (stalls && !is_known && !session.is_closing(thread.id)).then(|| {
+    let what = stall::stalled_by(stall::repeated_after(thread.repeated, outcome, product), rule)?;
+    let is_known =
+        stall::stalled_by(thread.repeated, rule).is_some() && thread.conditions.contains_key(&ConditionKind::Stalled);
+    (!is_known && !session.is_closing(thread.id)).then(|| {
         Event::Thread(
             thread.id,
             ThreadEvent::ConditionChanged {
                 kind: ConditionKind::Stalled,
                 active: true,
-                reason: format!("its last {} turns had the same output", rule.repeats),
+                reason: format!("its last {} turns had the same {what}", rule.repeats),
             },
         )
     })
@@ -256,7 +257,7 @@ fn ended(thread: &Thread, outcome: Settled, report: ReportSequence, now: UnixMil
             generation: thread.generation,
             outcome,
             usage: budget::at_turn_end(thread, &thread.usage, now),
-            output: None,
+            product: Box::default(),
             report,
         },
     )

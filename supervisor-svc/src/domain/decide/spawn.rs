@@ -212,7 +212,7 @@ fn child_edges(session: &Session, parent: &Thread, spawn: &Spawn) -> EdgeManagem
 /// What the child may use and hand on: never more than its parent may grant.
 ///
 /// # Errors
-/// A bad pattern in the role's lists.
+/// A bad pattern in the role's lists or the caller's.
 pub fn child_rights(session: &Session, parent: &Thread, spawn: &Spawn) -> Result<Rights, Refusal> {
     let inheritance = session.settings.policy_inheritance;
     let source = match inheritance {
@@ -221,6 +221,7 @@ pub fn child_rights(session: &Session, parent: &Thread, spawn: &Spawn) -> Result
     };
     Ok(Rights::child(
         source,
+        spawn.narrowing.as_ref(),
         &spawn.role_layers,
         &spawn.grant_list,
         &spawn.spawned.agent_type,

@@ -2,7 +2,7 @@
 //! cost.
 //!
 //! ```text
-//! cargo bench -p troupe-tests --bench watch
+//! cargo bench -p troupe-tests --bench supervisor
 //! ```
 //!
 //! A plain program: a fixed amount of work on loopback, in temporary directories, and tables in Markdown. What is
@@ -10,6 +10,7 @@
 //! `cargo test --benches`, it does a hundredth of the work, which only shows that it still runs.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
+mod authorize;
 mod cascade;
 mod delay;
 #[path = "../registry/echo.rs"]
@@ -22,6 +23,7 @@ mod session;
 mod spawn;
 #[path = "../registry/table.rs"]
 mod table;
+mod versus;
 
 use std::env;
 
@@ -40,9 +42,9 @@ struct Plan {
     messages: usize,
     /// The threads that are closed at once are ten to the power of these.
     levels: &'static [u32],
-    /// Spawns in a round.
-    spawns: usize,
-    /// How often spawns and cascades are measured; the tables have the medians.
+    /// Calls in a round, where single calls are compared.
+    calls: usize,
+    /// How often calls and cascades are measured; the tables have the medians.
     rounds: usize,
 }
 
@@ -54,7 +56,7 @@ impl Plan {
         streams: 100,
         messages: 3_200,
         levels: &[2, 3, 4],
-        spawns: 500,
+        calls: 500,
         rounds: 3,
     };
 
@@ -65,7 +67,7 @@ impl Plan {
         streams: 4,
         messages: 32,
         levels: &[1, 2],
-        spawns: 8,
+        calls: 8,
         rounds: 1,
     };
 }
@@ -87,4 +89,5 @@ async fn main() {
     rate::run(plan).await;
     cascade::run(plan).await;
     spawn::run(plan).await;
+    authorize::run(plan).await;
 }

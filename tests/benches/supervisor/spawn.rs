@@ -1,7 +1,5 @@
 //! A spawn against the least that one can cost: two hops and one durable commit, of the same sizes, in the same run.
 
-use std::time::{Duration, Instant};
-
 use prost::Message as _;
 use troupe_proto::{
     registry::v1::ResolveSpawnRequest,
@@ -16,7 +14,7 @@ use crate::{
     Plan, echo,
     floor::Sizes,
     served::{self, Served},
-    table::{self, median, millis, percent, quantile},
+    versus,
 };
 
 const ROLE: &str = "worker";
@@ -49,56 +47,23 @@ pub(crate) async fn run(plan: Plan) {
     let channel = endpoint(floor.address).connect_lazy();
     let asked = echo::sent(request.encoded_len());
 
-    let (mut least, mut spawned) = (Vec::new(), Vec::new());
-    // In turns, so that whatever slows the machine down slows both.
-    for _ in 0..plan.rounds {
-        let mut times = Vec::new();
-        for _ in 0..plan.spawns {
-            let start = Instant::now();
-            let answered = echo::call(channel.clone(), echo::PATH, asked.clone()).await;
-            times.push(start.elapsed());
-            assert_eq!(answered.len(), sizes.answer);
-        }
-        least.push(sorted(times));
-        let mut times = Vec::new();
-        for _ in 0..plan.spawns {
-            let start = Instant::now();
-            tree.try_spawn(request.clone()).await.unwrap();
-            times.push(start.elapsed());
-        }
-        spawned.push(sorted(times));
-    }
-
     println!("## SpawnAgent against two hops and a commit\n");
     println!(
         "One call at a time, {} a round, medians of {} rounds; {} bytes asked, {} resolved, {} committed, {} \
          answered.\n",
-        plan.spawns,
+        plan.calls,
         plan.rounds,
         request.encoded_len(),
         resolved,
         sizes.row,
         sizes.answer
     );
-    let at = |rounds: &[Vec<Duration>], part| {
-        let each: Vec<Duration> = rounds.iter().map(|times| quantile(times, part)).collect();
-        median(&each)
+    let raw = async || {
+        let answered = echo::call(channel.clone(), echo::PATH, asked.clone()).await;
+        assert_eq!(answered.len(), sizes.answer);
     };
-    let row = |what: &str, rounds: &[Vec<Duration>]| {
-        [
-            what.to_owned(),
-            millis(at(rounds, 0.5)),
-            millis(at(rounds, 0.99)),
-            percent(at(rounds, 0.5), at(&least, 0.5)),
-        ]
+    let spawn = async || {
+        tree.try_spawn(request.clone()).await.unwrap();
     };
-    table::print(
-        ["service", "p50, ms", "p99, ms", "p50 of the floor's"],
-        &[row("two raw hops and a commit", &least), row("SpawnAgent", &spawned)],
-    );
-}
-
-fn sorted(mut times: Vec<Duration>) -> Vec<Duration> {
-    times.sort_unstable();
-    times
+    versus::compare(plan, ("two raw hops and a commit", raw), ("SpawnAgent", spawn)).await;
 }

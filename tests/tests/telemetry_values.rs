@@ -1,0 +1,227 @@
+//! Telemetry: every value that a runner tells of a thread is shown with it, the latest one, and only of its present
+//! attempt.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use troupe_proto::supervisor::v1::{
+    CloseAgentRequest, PlanStep, ResumeAgentRequest, SendInputRequest, Telemetry, Thread, ToolUse, Usage,
+    WatchThreadsRequest, attach_request::Message as ToSupervisor, plan_step::State, watch_threads_response::Message,
+};
+use troupe_tests::{
+    pair::Pair,
+    runner::{Attempt, Runner},
+    watch::Watch,
+    within,
+};
+
+fn step(step: &str, state: State) -> PlanStep {
+    PlanStep {
+        step: step.to_owned(),
+        state: state.into(),
+    }
+}
+
+/// Everything that can be told of an attempt.
+fn values(attempt: &Attempt, activity: &str) -> Telemetry {
+    Telemetry {
+        thread_id: attempt.thread.clone(),
+        generation: attempt.generation,
+        usage: Some(Usage {
+            input_tokens: 1_000,
+            cached_input_tokens: 200,
+            output_tokens: 300,
+            turns: 0,
+            wall_time: Some(prost_types::Duration {
+                seconds: 4,
+                nanos: 500_000_000,
+            }),
+        }),
+        context_left_percent: Some(71),
+        last_tool: Some(ToolUse {
+            name: String::from("exec_command"),
+            detail: String::from("cargo test"),
+        }),
+        activity: activity.to_owned(),
+        plan: vec![
+            step("look", State::Completed),
+            step("write", State::InProgress),
+            step("test", State::Pending),
+        ],
+        turn_time: Some(prost_types::Duration { seconds: 5, nanos: 0 }),
+    }
+}
+
+/// The next telemetry with that activity.
+async fn told(watch: &mut Watch, activity: &str) -> Telemetry {
+    watch
+        .first(|message| match message {
+            Message::Telemetry(telemetry) if telemetry.activity == activity => Some(telemetry),
+            _ => None,
+        })
+        .await
+}
+
+#[track_caller]
+fn assert_shows(thread: &Thread, values: &Telemetry) {
+    assert_eq!(thread.last_tool, values.last_tool);
+    assert_eq!(thread.plan, values.plan);
+    assert_eq!(thread.usage, values.usage);
+    assert_eq!(thread.context_left_percent, values.context_left_percent);
+    assert_eq!(thread.activity, values.activity);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plan_tool_and_usage_are_shown_with_the_thread() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let other = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let beside = runner.run(&other).await;
+    let mut watch = tree.watch().await;
+    let below = WatchThreadsRequest {
+        thread_id: worker.clone(),
+        ..WatchThreadsRequest::default()
+    };
+    let mut subtree = Watch::open(&tree.client(), below).await;
+    watch.snapshot().await;
+    subtree.snapshot().await;
+
+    let (first, elsewhere) = (values(&attempt, "writing"), values(&beside, "reading"));
+    runner.say(ToSupervisor::Telemetry(elsewhere.clone())).await;
+    runner.say(ToSupervisor::Telemetry(first.clone())).await;
+    assert_eq!(told(&mut watch, "reading").await, elsewhere);
+    assert_eq!(told(&mut watch, "writing").await, first);
+    let own = subtree
+        .first(|message| match message {
+            Message::Telemetry(telemetry) => Some(telemetry),
+            _ => None,
+        })
+        .await;
+    assert_eq!(own, first, "a subtree's watcher is told of its own only");
+    assert_shows(&tree.thread(&worker).await, &first);
+    for thread in tree.threads().await {
+        if thread.thread_id == worker {
+            assert_shows(&thread, &first);
+        }
+    }
+    let (_, threads) = tree.watch().await.snapshot().await;
+    let shown = threads.iter().find(|thread| thread.thread_id == worker).unwrap();
+    assert_shows(shown, &first);
+
+    // The latest values take the place of all before them, of those too that are not told any more.
+    let second = Telemetry {
+        last_tool: None,
+        plan: vec![step("test", State::Completed)],
+        ..values(&attempt, "testing")
+    };
+    runner.say(ToSupervisor::Telemetry(second.clone())).await;
+    assert_eq!(told(&mut watch, "testing").await, second);
+    assert_shows(&tree.thread(&worker).await, &second);
+    assert_shows(&tree.thread(&other).await, &elsewhere);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_attempt_begins_without_values() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let first = runner.run(&worker).await;
+    let mut watch = tree.watch().await;
+    runner.say(ToSupervisor::Telemetry(values(&first, "writing"))).await;
+    told(&mut watch, "writing").await;
+    let second = again(&pair, &mut runner, &first).await;
+    let thread = tree.thread(&worker).await;
+    assert_eq!(thread.generation, second.generation);
+    assert!(thread.plan.is_empty() && thread.last_tool.is_none() && thread.activity.is_empty());
+    assert_eq!(thread.context_left_percent, None);
+}
+
+/// Fails as long as telemetry is put on the board whatever its generation is: late values of an earlier attempt then take
+/// the place of the present ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_earlier_attempt_says_late_is_not_shown() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let first = runner.run(&worker).await;
+    let second = again(&pair, &mut runner, &first).await;
+    let mut watch = tree.watch().await;
+    let present = values(&second, "writing");
+    runner.say(ToSupervisor::Telemetry(present.clone())).await;
+    told(&mut watch, "writing").await;
+
+    runner.say(ToSupervisor::Telemetry(values(&first, "reading"))).await;
+    // What a runner says is read in order: once this is durable, that was.
+    runner.complete(&second, "done").await;
+    let thread = tree.thread(&worker).await;
+    assert_eq!((&thread.plan, &thread.last_tool), (&present.plan, &present.last_tool));
+    assert_eq!(thread.activity, "writing");
+}
+
+/// Fails as long as every text of telemetry has the same bound: the proto promises less than that for these two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_are_cut_to_what_is_promised() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let mut watch = tree.watch().await;
+    let long = "é".repeat(1_000);
+    let much = Telemetry {
+        last_tool: Some(ToolUse {
+            name: String::from("exec_command"),
+            detail: long.clone(),
+        }),
+        plan: vec![step(&long, State::Pending); 100],
+        ..values(&attempt, "writing")
+    };
+    runner.say(ToSupervisor::Telemetry(much)).await;
+    let told = told(&mut watch, "writing").await;
+    assert_eq!(told.plan.len(), 64);
+    assert!(
+        told.plan
+            .iter()
+            .all(|step| long.starts_with(&step.step) && !step.step.is_empty())
+    );
+    let longest = told.plan.iter().map(|step| step.step.len()).max().unwrap();
+    assert!(longest <= 256, "a step of {longest} bytes");
+    let detail = told.last_tool.unwrap().detail;
+    assert!(detail.chars().count() <= 160, "{} characters", detail.chars().count());
+}
+
+/// Closes the thread of an attempt, opens it again and has its next turn begin: the next attempt.
+async fn again(pair: &Pair, runner: &mut Runner, attempt: &Attempt) -> Attempt {
+    runner.complete(attempt, "done").await;
+    let closing = {
+        let (mut client, thread_id) = (pair.operator(), attempt.thread.clone());
+        tokio::spawn(async move {
+            let request = CloseAgentRequest {
+                thread_id,
+                wait: true,
+                ..CloseAgentRequest::default()
+            };
+            client.close_agent(request).await.unwrap();
+        })
+    };
+    runner.shutdown().await;
+    runner.stop(attempt).await;
+    within("the end of a thread", closing).await.unwrap();
+    let request = ResumeAgentRequest {
+        thread_id: attempt.thread.clone(),
+        ..ResumeAgentRequest::default()
+    };
+    within("a thread", pair.operator().resume_agent(request)).await.unwrap();
+    let request = SendInputRequest {
+        thread_id: attempt.thread.clone(),
+        message: Some(String::from("once more")),
+        ..SendInputRequest::default()
+    };
+    within("an answer", pair.operator().send_input(request)).await.unwrap();
+    let next = runner.run(&attempt.thread).await;
+    assert!(next.generation > attempt.generation);
+    next
+}
