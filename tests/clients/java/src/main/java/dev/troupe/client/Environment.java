@@ -1,0 +1,17 @@
+package dev.troupe.client;
+
+/** What the environment says about the pair. */
+final class Environment {
+  static final String REGISTRY = read("TROUPE_REGISTRY", "127.0.0.1:50051");
+  static final String SUPERVISOR = read("TROUPE_SUPERVISOR", "127.0.0.1:50052");
+  static final String TOKEN = read("TROUPE_TOKEN", "");
+
+  /** A directory within the pair's workspace roots; empty: none. */
+  static final String PROJECT = read("TROUPE_PROJECT", "");
+
+  private Environment() {}
+
+  private static String read(String name, String otherwise) {
+    return System.getenv().getOrDefault(name, otherwise);
+  }
+}

@@ -1,0 +1,89 @@
+package dev.troupe.client;
+
+import io.grpc.Channel;
+import io.grpc.ClientInterceptors;
+import io.grpc.Grpc;
+import io.grpc.InsecureChannelCredentials;
+import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
+import io.grpc.stub.MetadataUtils;
+import java.util.ArrayList;
+import java.util.List;
+import troupe.registry.v1.AgentRegistryServiceGrpc;
+import troupe.registry.v1.AgentRegistryServiceGrpc.AgentRegistryServiceBlockingStub;
+import troupe.registry.v1.Registry.Agent;
+import troupe.registry.v1.Registry.ListAgentsRequest;
+import troupe.registry.v1.Registry.ListAgentsResponse;
+import troupe.supervisor.v1.AgentSupervisorServiceGrpc;
+import troupe.supervisor.v1.AgentSupervisorServiceGrpc.AgentSupervisorServiceBlockingStub;
+
+/** A client of a pair of Troupe services, on top of the stubs that are generated from its protos. */
+public final class TroupeClient implements AutoCloseable {
+  private static final Metadata.Key<String> AUTHORIZATION =
+      Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
+
+  private final ManagedChannel toRegistry;
+  private final ManagedChannel toSupervisor;
+  private final AgentRegistryServiceBlockingStub registry;
+  private final AgentSupervisorServiceBlockingStub supervisor;
+
+  /** Connects, once it is used, to services at host:port. The token says who calls; an empty one is not sent. */
+  public TroupeClient(String registryAddress, String supervisorAddress, String token) {
+    toRegistry = plaintext(registryAddress);
+    toSupervisor = plaintext(supervisorAddress);
+    registry = AgentRegistryServiceGrpc.newBlockingStub(authorized(toRegistry, token));
+    supervisor = AgentSupervisorServiceGrpc.newBlockingStub(authorized(toSupervisor, token));
+  }
+
+  /**
+   * A client of the pair that TROUPE_REGISTRY and TROUPE_SUPERVISOR (host:port) name, by default the one on this
+   * machine's usual ports. TROUPE_TOKEN says who calls.
+   */
+  public static TroupeClient fromEnvironment() {
+    return new TroupeClient(Environment.REGISTRY, Environment.SUPERVISOR, Environment.TOKEN);
+  }
+
+  public AgentRegistryServiceBlockingStub registry() {
+    return registry;
+  }
+
+  public AgentSupervisorServiceBlockingStub supervisor() {
+    return supervisor;
+  }
+
+  /**
+   * Lists the agent types of the project in {@code cwd}, by name and over all pages. Malformed templates are left out.
+   */
+  public List<Agent> agents(String cwd) {
+    ListAgentsRequest.Builder request =
+        ListAgentsRequest.newBuilder().setCwd(cwd).setAllowPartial(true);
+    List<Agent> agents = new ArrayList<>();
+    do {
+      ListAgentsResponse page = registry.listAgents(request.build());
+      agents.addAll(page.getAgentsList());
+      request.setPageToken(page.getNextPageToken());
+    } while (!request.getPageToken().isEmpty());
+    return agents;
+  }
+
+  /** Ends the channels, and with them every call. */
+  @Override
+  public void close() {
+    toRegistry.shutdownNow();
+    toSupervisor.shutdownNow();
+  }
+
+  // The services have no TLS of their own; across machines, something that has it stands before them.
+  private static ManagedChannel plaintext(String address) {
+    return Grpc.newChannelBuilder(address, InsecureChannelCredentials.create()).build();
+  }
+
+  private static Channel authorized(Channel channel, String token) {
+    if (token.isEmpty()) {
+      return channel;
+    }
+    Metadata headers = new Metadata();
+    headers.put(AUTHORIZATION, "Bearer " + token);
+    return ClientInterceptors.intercept(channel, MetadataUtils.newAttachHeadersInterceptor(headers));
+  }
+}

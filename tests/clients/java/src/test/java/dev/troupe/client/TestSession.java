@@ -1,0 +1,80 @@
+package dev.troupe.client;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Consumer;
+import troupe.supervisor.v1.EventOuterClass.Event;
+import troupe.supervisor.v1.SessionOuterClass.Limits;
+import troupe.supervisor.v1.SessionOuterClass.Session;
+import troupe.supervisor.v1.Supervisor.CloseSessionRequest;
+import troupe.supervisor.v1.Supervisor.CreateSessionRequest;
+import troupe.supervisor.v1.Supervisor.SpawnAgentRequest;
+import troupe.supervisor.v1.Supervisor.WatchThreadsResponse;
+
+/** A session of the running pair that is closed when its test is over. */
+final class TestSession implements AutoCloseable {
+  final TroupeClient client = TroupeClient.fromEnvironment();
+  final String id;
+  final String root;
+
+  TestSession(int maxDepth) {
+    Session session =
+        client
+            .supervisor()
+            .createSession(
+                CreateSessionRequest.newBuilder()
+                    .setCwd(Environment.PROJECT)
+                    .setLimits(Limits.newBuilder().setMaxDepth(maxDepth))
+                    .putLabels("client", "java")
+                    .build())
+            .getSession();
+    id = session.getSessionId();
+    root = session.getRootThreadId();
+  }
+
+  /** Spawns an agent below {@code parent} and answers its thread's id. */
+  String spawn(String parent, String agentType, String message) {
+    return client
+        .supervisor()
+        .spawnAgent(
+            SpawnAgentRequest.newBuilder()
+                .setSessionId(id)
+                .setParentThreadId(parent)
+                .setAgentType(agentType)
+                .setMessage(message)
+                .build())
+        .getThread()
+        .getThreadId();
+  }
+
+  /**
+   * Follows a watch until the session is closed, and answers the events in the order in which they came. What has to
+   * happen in between, {@code meanwhile} does at each.
+   */
+  static List<Event> events(Watch watch, Consumer<Event> meanwhile) throws InterruptedException {
+    List<Event> events = new ArrayList<>();
+    while (true) {
+      WatchThreadsResponse message = watch.next();
+      if (message.hasEvent()) {
+        events.add(message.getEvent());
+        if (message.getEvent().hasSessionClosed()) {
+          return events;
+        }
+        meanwhile.accept(message.getEvent());
+      }
+    }
+  }
+
+  /** Answers when everything in the session is down. May be called again. */
+  void closeTree() {
+    client
+        .supervisor()
+        .closeSession(CloseSessionRequest.newBuilder().setSessionId(id).setWait(true).build());
+  }
+
+  @Override
+  public void close() {
+    closeTree();
+    client.close();
+  }
+}

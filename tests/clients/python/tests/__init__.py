@@ -1,0 +1,1 @@
+"""Drive the pair of the TROUPE_ variables: `python -m tests`."""

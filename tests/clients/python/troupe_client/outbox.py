@@ -1,0 +1,64 @@
+"""Reports on their way to the supervisor: numbered, and kept until it says that they are durable."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from troupe.supervisor.v1.runner_pb2 import RunnerReport
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt to execute a thread. What is said about another generation than the present one is void."""
+
+    thread_id: str
+    generation: int
+
+
+@dataclass
+class _Lane:
+    """The reports of one attempt."""
+
+    last: int = 0
+    kept: deque[RunnerReport] = field(default_factory=deque)
+
+
+class Outbox:
+    """The reports of every attempt. It needs no bound: without the supervisor no turn begins, so few are made."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Attempt, _Lane] = {}
+
+    def record(self, attempt: Attempt, **kind: Any) -> RunnerReport:
+        """Gives a report the next number of its attempt; `kind` is the one field of its oneof."""
+        lane = self._lanes.setdefault(attempt, _Lane())
+        lane.last += 1
+        report = RunnerReport(
+            thread_id=attempt.thread_id, generation=attempt.generation, report_sequence=lane.last, **kind
+        )
+        lane.kept.append(report)
+        return report
+
+    def acknowledge(self, attempt: Attempt, up_to: int) -> None:
+        """Every report up to that number is durable, or void."""
+        kept = self._lanes[attempt].kept if attempt in self._lanes else deque()
+        while kept and kept[0].report_sequence <= up_to:
+            kept.popleft()
+
+    def pending(self) -> list[RunnerReport]:
+        """What is to be sent on a new stream, in the order of each attempt."""
+        return [report for lane in self._lanes.values() for report in lane.kept]
+
+    def last(self, attempt: Attempt) -> int:
+        """The number of the attempt's last report, acknowledged or not; 0: none."""
+        return self._lanes[attempt].last if attempt in self._lanes else 0
+
+    def is_clear(self, attempt: Attempt) -> bool:
+        """Whether every report of the attempt is durable."""
+        return attempt not in self._lanes or not self._lanes[attempt].kept
+
+    def forget(self, attempt: Attempt) -> None:
+        """Nobody wants to hear of that attempt any more."""
+        self._lanes.pop(attempt, None)

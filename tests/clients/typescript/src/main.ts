@@ -1,0 +1,6 @@
+// The walk as a program: `npm run client`.
+
+import { tell } from "./client.js";
+import { pairFromEnvironment } from "./troupe.js";
+
+await tell(pairFromEnvironment());
