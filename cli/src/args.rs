@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::Styles, builder::stylin
 
 use crate::{
     commands::{
-        agents, approvals, budget, close, demo, doctor, edges, handoff, lint, mail, notify, ps, resolve, run,
+        agents, approvals, budget, close, demo, doctor, edges, handoff, hook, lint, mail, notify, ps, resolve, run,
         sample_agent, send, session, spawn, store, up, wait, watch,
     },
     token::Given,
@@ -169,6 +169,9 @@ pub(crate) enum Command {
     /// The agent program of the demo: reads its prompt, obeys the directives in it
     #[command(hide = true)]
     SampleAgent(sample_agent::Args),
+    /// What an agent program runs before its tool calls: asks its runner
+    #[command(hide = true)]
+    Hook(hook::Args),
 }
 
 #[cfg(test)]

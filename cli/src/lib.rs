@@ -21,6 +21,7 @@ mod options;
 mod pair;
 mod patience;
 mod places;
+mod programs;
 mod sanitize;
 mod story;
 mod threads;

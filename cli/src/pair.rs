@@ -20,10 +20,11 @@ use svc_kit::{
 };
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig};
+use troupe_runner::RunnerConfig;
 
 use crate::{
     error::{Error, Result},
+    programs,
     token::{self, Token},
 };
 
@@ -61,8 +62,8 @@ pub(crate) struct PairOptions {
     pub(crate) webhook_allow_private: bool,
     /// Whether the user's templates are seeded.
     pub(crate) seed: bool,
-    /// Whether a runner with the sample agent is attached.
-    pub(crate) runner: bool,
+    /// What the runner that is attached executes threads with; `None`: none is attached.
+    pub(crate) runner: Option<programs::Choice>,
     /// Whether calls from this machine without a token are an operator's.
     pub(crate) trust_loopback: bool,
     /// Whether to listen off loopback without authentication.
@@ -92,7 +93,7 @@ struct Secrets {
 
 impl Secrets {
     fn load(options: &PairOptions, directory: &Path) -> Result<Self> {
-        let needs_operator = options.runner && !options.trust_loopback;
+        let needs_operator = options.runner.is_some() && !options.trust_loopback;
         let operator = needs_operator.then(|| SecretToken::load_or_create(&directory.join(token::FILE)));
         Ok(Self {
             operator: operator.transpose().map_err(failure)?,
@@ -159,8 +160,8 @@ impl Pair {
         serve_supervisor(&mut services, supervisor_listener, &options, registry, &secrets, own).await?;
         let runner_stop = CancellationToken::new();
         let mut runner = JoinSet::new();
-        if options.runner {
-            let config = runner_config(supervisor, data_dir.path(), &secrets)?;
+        if let Some(choice) = &options.runner {
+            let config = runner_config(supervisor, choice, data_dir.path(), &secrets)?;
             let run = troupe_runner::run(config, runner_stop.clone());
             runner.spawn(async move { run.await.map_err(failure) });
         }
@@ -298,30 +299,24 @@ async fn serve_supervisor(
     Ok(())
 }
 
-fn runner_config(supervisor: SocketAddr, data_dir: &Path, secrets: &Secrets) -> Result<RunnerConfig> {
+fn runner_config(
+    supervisor: SocketAddr,
+    choice: &programs::Choice,
+    data_dir: &Path,
+    secrets: &Secrets,
+) -> Result<RunnerConfig> {
     let mut config = RunnerConfig::new(
         "local",
         listen::url_of(supervisor),
-        sample_program()?,
+        choice.programs()?,
         data_dir.join("scratch"),
     );
+    config.state = programs::state_in(data_dir);
+    config.hook = programs::hook()?;
     config.token = Some(secrets.runner.expose().to_owned());
     // The supervisor ends first: by then there is nobody to tell how a turn went.
     config.timing.drain_limit = Duration::ZERO;
     Ok(config)
-}
-
-/// The agent program that ships with us. It does what its prompt says and nothing else, so we vouch for it.
-pub(crate) fn sample_program() -> Result<ProcessProgram> {
-    let program =
-        env::current_exe().map_err(|error| Error::failure(format!("cannot tell where this program lies: {error}")))?;
-    Ok(ProcessProgram {
-        enforces: Enforcement {
-            tools: true,
-            read_only: true,
-        },
-        ..ProcessProgram::new(program, ["sample-agent"])
-    })
 }
 
 /// Starts logging to standard error, at this level unless `TROUPE_LOG` says otherwise.

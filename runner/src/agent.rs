@@ -7,13 +7,21 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use troupe_proto::{
     common::v1::{ResolvedSpawn, ToolPolicy},
-    supervisor::v1::{Input, PlanStep, RunnerKind, StartRefusal, ToolUse},
+    supervisor::v1::{Input, PlanStep, RunnerKind, StartRefusal, ToolDescription, ToolUse},
 };
 
-use crate::{outbox::Attempt, prompt::GivenTurn, tool_line::ToolCall, tools::ToolAnswer, usage::Tokens};
+use crate::{
+    outbox::Attempt,
+    programs::ModelChoice,
+    prompt::GivenTurn,
+    tool_line::ToolCall,
+    tools::{ToolAnswer, ToolFailure},
+    usage::Tokens,
+};
 
 /// A future that a trait object answers.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -23,8 +31,12 @@ pub(crate) trait AgentKind: Send + Sync {
     /// Its name and what it can be held to.
     fn describe(&self) -> RunnerKind;
 
+    /// Whether its programs have to be told of the supervisor's tools.
+    fn offers_tools(&self) -> bool;
+
     /// Starts a program for a thread. It runs until it is stopped, ends by itself or is dropped, which kills it.
-    fn start<'a>(&'a self, casting: &'a Casting) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>>;
+    fn start<'a>(&'a self, casting: &'a Casting, model: ModelChoice)
+    -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>>;
 }
 
 /// A program that executes one thread. What it is given it takes in order and without making the runner wait.
@@ -37,6 +49,9 @@ pub(crate) trait Agent: Send {
 
     /// Answers a tool call.
     fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), Deaf>;
+
+    /// Answers [`AgentEvent::ToolAsked`].
+    fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), Deaf>;
 
     /// Makes the program end its turn.
     fn interrupt(&mut self, nudge: Nudge);
@@ -57,10 +72,16 @@ pub(crate) struct Casting {
     pub(crate) depth: u32,
     pub(crate) resolved: ResolvedSpawn,
     pub(crate) tool_policy: ToolPolicy,
+    /// What the agent is told once and for all: the system's and the role's part of its prompt.
+    pub(crate) instructions: String,
+    /// The supervisor's tools that the thread is offered. Programs that know them by themselves are not told.
+    pub(crate) offered: Vec<ToolDescription>,
     /// Where the agent works; `None`: in its scratch directory.
     pub(crate) working_directory: Option<PathBuf>,
-    /// A directory of the thread's own; it exists.
+    /// A directory of the attempt's own; it exists.
     pub(crate) scratch: PathBuf,
+    /// A directory of the thread's own for what its program must find again; it may have to be made.
+    pub(crate) state: PathBuf,
 }
 
 impl Casting {
@@ -140,6 +161,12 @@ pub(crate) enum AgentEvent {
     Output(String),
     /// It wants a tool executed.
     ToolCalled(ToolCall),
+    /// It wants to execute a tool of its own, and waits for leave.
+    ToolAsked(AskedTool),
+    /// What its turn has changed in its files so far, as one diff.
+    Changed(String),
+    /// It cannot be held to a part of its policy.
+    PolicyGap(String),
     /// Its turn is over.
     TurnEnded {
         /// How.
@@ -149,6 +176,18 @@ pub(crate) enum AgentEvent {
     },
     /// It is gone without having been asked; the text says how, with the end of what it complained about.
     Exited(String),
+}
+
+/// A tool of its own that a program wants to execute.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AskedTool {
+    /// The id of the question, of the kind's making.
+    pub(crate) id: String,
+    /// The tool's name as the program has it.
+    pub(crate) tool: String,
+    pub(crate) arguments: Value,
+    /// What it would write, absolute; empty: not known.
+    pub(crate) written: Vec<String>,
 }
 
 /// How a program says that its turn ended.

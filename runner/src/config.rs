@@ -1,8 +1,10 @@
 //! What a runner is told at its start, and why it may refuse to start.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use tonic::Code;
+
+use crate::programs::Programs;
 
 /// The longest runner id, in bytes.
 const MAX_RUNNER_ID_BYTES: usize = 128;
@@ -22,10 +24,16 @@ pub struct RunnerConfig {
     pub capacity: u32,
     /// Takes threads of this session only. None: of any session.
     pub session_id: Option<String>,
-    /// The program that executes threads.
-    pub process: ProcessProgram,
+    /// The programs that execute threads.
+    pub programs: Programs,
     /// Where each thread gets a directory for its temporary files, which is removed when the thread stops.
     pub scratch: PathBuf,
+    /// Where programs keep what they must find again, such as the sessions that they resume. Codex wants it outside of
+    /// the system's directory for temporary files.
+    pub state: PathBuf,
+    /// The command that asks the runner about a tool call, with the path of a socket as its last argument: see
+    /// [`crate::hook`]. Programs that can only be held to their tools by a command of theirs need it.
+    pub hook: Vec<OsString>,
     /// How patient the runner is with programs.
     pub timing: Timing,
 }
@@ -36,9 +44,10 @@ impl RunnerConfig {
     pub fn new(
         runner_id: impl Into<String>,
         supervisor_url: impl Into<String>,
-        process: ProcessProgram,
+        programs: impl Into<Programs>,
         scratch: impl Into<PathBuf>,
     ) -> Self {
+        let scratch = scratch.into();
         Self {
             runner_id: runner_id.into(),
             supervisor_url: supervisor_url.into(),
@@ -46,8 +55,10 @@ impl RunnerConfig {
             labels: BTreeMap::new(),
             capacity: 64,
             session_id: None,
-            process,
-            scratch: scratch.into(),
+            programs: programs.into(),
+            state: scratch.join("state"),
+            hook: Vec::new(),
+            scratch,
             timing: Timing::default(),
         }
     }
@@ -70,8 +81,10 @@ impl fmt::Debug for RunnerConfig {
             .field("labels", &self.labels)
             .field("capacity", &self.capacity)
             .field("session_id", &self.session_id)
-            .field("process", &self.process)
+            .field("programs", &self.programs)
             .field("scratch", &self.scratch)
+            .field("state", &self.state)
+            .field("hook", &self.hook)
             .field("timing", &self.timing)
             .finish()
     }
@@ -84,6 +97,12 @@ pub struct ProcessProgram {
     pub command: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
+    /// The variables that it inherits from the runner, beside those that are never secret.
+    pub inherit: Vec<String>,
+    /// Variables that it is given as they stand here.
+    pub environment: BTreeMap<String, String>,
+    /// Whether bubblewrap is to keep the programs of READ_ONLY threads from writing, where it works.
+    pub confine: bool,
     /// What its operator vouches for.
     pub enforces: Enforcement,
 }
@@ -95,6 +114,9 @@ impl ProcessProgram {
         Self {
             command: command.into(),
             args: args.into_iter().map(Into::into).collect(),
+            inherit: Vec::new(),
+            environment: BTreeMap::new(),
+            confine: false,
             enforces: Enforcement::default(),
         }
     }

@@ -2,6 +2,7 @@
 //! neither an operator's token nor a provider's key of somebody else can.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     path::{Path, PathBuf},
 };
@@ -15,17 +16,17 @@ const INHERITED: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TZ",
 ];
 
-/// The whole environment of a thread's program. The thread's token is not in it: the tools of a `process` program go
+/// The variables of a program.
+pub(crate) type Environment = Vec<(String, OsString)>;
+
+/// The whole environment of a thread's program, beside what its kind adds. The thread's token is not in it: tools go
 /// through the runner, which knows whom it started.
-pub(crate) fn environment(
-    casting: &Casting,
-    inherited: impl Fn(&str) -> Option<OsString>,
-) -> Vec<(&'static str, OsString)> {
-    let mut environment: Vec<_> = INHERITED
+pub(crate) fn environment(casting: &Casting, inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
+    let mut environment: Environment = INHERITED
         .iter()
-        .filter_map(|&name| Some((name, inherited(name)?)))
+        .filter_map(|&name| Some((name.to_owned(), inherited(name)?)))
         .collect();
-    environment.push(("TMPDIR", casting.scratch.clone().into_os_string()));
+    environment.push(("TMPDIR".to_owned(), casting.scratch.clone().into_os_string()));
     let resolved = &casting.resolved;
     let facts = [
         ("TROUPE_SESSION_ID", casting.session_id.clone()),
@@ -44,9 +45,18 @@ pub(crate) fn environment(
             .into_iter()
             // A NUL would keep the program from starting at all; templates are text and may hold one.
             .filter(|(_, value)| !value.is_empty() && !value.contains('\0'))
-            .map(|(name, value)| (name, OsString::from(value))),
+            .map(|(name, value)| (name.to_owned(), OsString::from(value))),
     );
     environment
+}
+
+/// Adds what an operator lets a program have: variables that it inherits, and such as it is given. What is given counts.
+pub(crate) fn add(environment: &mut Environment, inherit: &[String], given: &BTreeMap<String, String>) {
+    let inherited = inherit
+        .iter()
+        .filter_map(|name| Some((name.clone(), std::env::var_os(name)?)));
+    environment.extend(inherited);
+    environment.extend(given.iter().map(|(name, value)| (name.clone(), value.into())));
 }
 
 const fn sandbox_name(sandbox: Sandbox) -> &'static str {
@@ -61,6 +71,11 @@ const fn sandbox_name(sandbox: Sandbox) -> &'static str {
 /// Whether an id can be the name of a directory: what the supervisor mints can, and nothing can climb out by one.
 pub(crate) fn is_plain_id(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+/// Where a thread's programs keep what later attempts must find again.
+pub(crate) fn state_of(root: &Path, thread_id: &str) -> PathBuf {
+    root.join(thread_id)
 }
 
 /// The scratch directory of an attempt.
@@ -86,8 +101,11 @@ mod tests {
                 ..Default::default()
             },
             tool_policy: ToolPolicy::default(),
+            instructions: String::new(),
+            offered: Vec::new(),
             working_directory: None,
             scratch: "/scratch/t1".into(),
+            state: "/state/t1".into(),
         };
         let parent = |name: &str| match name {
             "PATH" | "TROUPE_OPERATOR_TOKEN" | "OPENAI_API_KEY" => Some(OsString::from("x")),

@@ -4,8 +4,9 @@
 //!
 //! ```text
 //! runner -> link (the stream) -> stage (who is held, what is owed) -> thread (one task each) -> agent (one per kind)
-//!                                  |-> outbox (reports until they are durable)     |               '-> process
-//!                                  '-> questions (until they are decided)          '-> tools, workspace
+//!                                  |-> outbox (reports until they are durable)     |               |-> process
+//!                                  |-> questions (until they are decided)          |               '-> codex, claude
+//!                                  '-> kinds (which program a thread gets)         '-> tools, workspace
 //! ```
 //!
 //! The stage is owned by one task, so nothing here needs a lock to stay in order. Threads outlive streams: when the
@@ -15,16 +16,26 @@
 mod agent;
 mod backoff;
 mod bearer;
+mod child;
+mod claude;
+mod codex;
 mod config;
+mod confinement;
+mod driven;
 mod env;
 mod group;
+pub mod hook;
 mod input;
+mod kinds;
 mod link;
 mod meter;
 mod outbox;
+mod policy;
 mod process;
+mod programs;
 mod prompt;
 mod questions;
+mod redact;
 mod runner;
 pub mod sample_agent;
 mod stage;
@@ -36,6 +47,7 @@ mod usage;
 mod workspace;
 
 pub use config::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, Timing};
+pub use programs::{AgentProgram, ModelChoice, Program, ProgramKind, Programs, ProgramsError};
 use tokio_util::sync::CancellationToken;
 
 /// Attaches to the supervisor and executes threads until `shutdown` is cancelled; then takes no more, lets turns that

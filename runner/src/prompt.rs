@@ -2,7 +2,7 @@
 //! but only the runner knows that a program has died since, and then completes the prompt from what came before.
 
 use troupe_proto::{
-    common::v1::{BlockKind, PromptBlock},
+    common::v1::{BlockKind, PromptBlock, ResolvedSpawn},
     supervisor::v1::{Input, PromptExtent, Turn},
 };
 
@@ -63,10 +63,27 @@ fn lasting(blocks: &[PromptBlock]) -> impl Iterator<Item = &PromptBlock> {
     blocks.iter().filter(|block| block.kind() != BlockKind::Override)
 }
 
+/// Whether a block is for those who are told once and for all what they are, and not with every turn.
+pub(crate) fn is_instruction(block: &PromptBlock) -> bool {
+    matches!(block.kind(), BlockKind::System | BlockKind::Role)
+}
+
+/// What an agent is told once: the instructions of its first turn, or those that its spawn resolved to.
+pub(crate) fn instructions(first: Option<&Turn>, resolved: &ResolvedSpawn) -> String {
+    let dispatched = first.filter(|turn| turn.extent() != PromptExtent::Delta);
+    let blocks = dispatched.map_or(&resolved.blocks, |turn| &turn.blocks);
+    join(blocks.iter().filter(|block| is_instruction(block)))
+}
+
+/// What of a turn an agent is told that has its instructions already.
+pub(crate) fn assignment(turn: &GivenTurn) -> String {
+    join(turn.blocks.iter().filter(|block| !is_instruction(block)))
+}
+
 /// The blocks that are not blank, joined by a blank line.
-pub(crate) fn join(blocks: &[PromptBlock]) -> String {
+pub(crate) fn join<'a>(blocks: impl IntoIterator<Item = &'a PromptBlock>) -> String {
     let texts: Vec<_> = blocks
-        .iter()
+        .into_iter()
         .map(|block| block.text.as_str())
         .filter(|text| !text.trim().is_empty())
         .collect();

@@ -56,6 +56,7 @@ impl Runner {
     }
 
     pub(crate) async fn run(mut self, shutdown: &CancellationToken) -> Result<(), RunnerError> {
+        self.stage.prepare().await;
         let (link, outcome) = self.attach_until(None, shutdown.cancelled()).await;
         let link = self.drain(link).await;
         self.wind_down(link).await;

@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
     time::Duration,
 };
 
@@ -18,12 +17,13 @@ use troupe_proto::supervisor::v1::{
 };
 
 use crate::{
-    agent::{AgentKind, Casting, StartFailure},
+    agent::{Casting, StartFailure},
     bearer::Bearer,
     config::RunnerConfig,
-    env::{is_plain_id, scratch_of},
+    env::{is_plain_id, scratch_of, state_of},
+    kinds::Kinds,
     outbox::{Attempt, Numbered, Outbox},
-    process::ProcessKind,
+    prompt,
     questions::Questions,
     thread::{self, Command, News, Shutdown, ThreadHandle, ThreadStart},
     tools::Toolbox,
@@ -46,7 +46,7 @@ pub(crate) enum Flow {
 /// The runner's state.
 pub(crate) struct Stage {
     config: RunnerConfig,
-    kind: Arc<dyn AgentKind>,
+    kinds: Kinds,
     tools: Channel,
     news: mpsc::Sender<(Attempt, News)>,
     /// Once the runner drains and takes no more threads: what fires when it has none left.
@@ -86,7 +86,7 @@ impl Held {
 impl Stage {
     pub(crate) fn new(config: RunnerConfig, tools: Channel, news: mpsc::Sender<(Attempt, News)>) -> Self {
         Self {
-            kind: Arc::new(ProcessKind::new(config.process.clone())),
+            kinds: Kinds::new(&config),
             config,
             tools,
             news,
@@ -98,6 +98,11 @@ impl Stage {
             control: VecDeque::new(),
             fleeting: VecDeque::new(),
         }
+    }
+
+    /// Finds out what the programs can be held to, before anybody is told.
+    pub(crate) async fn prepare(&self) {
+        self.kinds.prepare().await;
     }
 
     // === the stream ===
@@ -116,7 +121,7 @@ impl Stage {
             .collect();
         RunnerHello {
             runner_id: self.config.runner_id.clone(),
-            kinds: vec![self.kind.describe()],
+            kinds: self.kinds.describe(),
             labels: self.config.labels.clone().into_iter().collect(),
             capacity: self.config.capacity,
             threads: held,
@@ -207,6 +212,14 @@ impl Stage {
             self.refuse(&attempt, failure);
             return;
         }
+        let resolved = start.resolved.unwrap_or_default();
+        let role = match self.kinds.choose(&resolved) {
+            Ok(role) => role,
+            Err(failure) => {
+                self.refuse(&attempt, failure);
+                return;
+            }
+        };
         let bearer = match start.thread_token.as_str() {
             "" => None,
             token => Bearer::new(token)
@@ -218,14 +231,17 @@ impl Stage {
             casting: Casting {
                 session_id: start.session_id,
                 depth: start.depth,
-                resolved: start.resolved.unwrap_or_default(),
+                instructions: prompt::instructions(start.turn.as_ref(), &resolved),
+                resolved,
+                offered: Vec::new(),
                 tool_policy: start.tool_policy.unwrap_or_default(),
                 working_directory: (!start.working_directory.is_empty()).then(|| start.working_directory.into()),
                 scratch: scratch_of(&self.config.scratch, &attempt),
+                state: state_of(&self.config.state, &attempt.thread_id),
                 attempt: attempt.clone(),
             },
             first_turn: start.turn,
-            kind: Arc::clone(&self.kind),
+            role,
             // Tools go where the runner itself goes: `supervisor_url` is for programs that call by themselves.
             toolbox: Toolbox::new(self.tools.clone(), bearer, attempt.thread_id.clone()),
             timing: self.config.timing,

@@ -8,6 +8,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod edges;
 pub(crate) mod handoff;
+pub(crate) mod hook;
 pub(crate) mod lint;
 pub(crate) mod mail;
 pub(crate) mod notify;
@@ -41,6 +42,7 @@ pub(crate) enum Outcome {
 pub(crate) fn without_runtime(command: Command) -> Outcome {
     match command {
         Command::SampleAgent(args) => Outcome::Done(sample_agent::run(&args)),
+        Command::Hook(args) => Outcome::Done(hook::run(&args)),
         other => Outcome::Async(Box::new(other)),
     }
 }
@@ -70,6 +72,6 @@ pub(crate) async fn run(command: Command, context: &Context, matches: &ArgMatche
         Command::Run(args) => Box::pin(run::run(args, context)).await,
         Command::Doctor(args) => Box::pin(doctor::run(args, context)).await,
         Command::Store(args) => store::run(args, context),
-        Command::SampleAgent(_) => Ok(()),
+        Command::SampleAgent(_) | Command::Hook(_) => Ok(()),
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     client::Target,
     context::Context,
     error::{Error, Result},
-    pair, time,
+    pair, programs, time,
     token::Token,
 };
 
@@ -18,9 +18,11 @@ const AFTER_HELP: &str = "\
 Examples:
   troupe run
   troupe run --supervisor http://10.0.0.7:50052 --capacity 8 --label gpu=yes
+  troupe run --programs claude
+  troupe run --programs ./runner.yaml
   troupe run --holds-read-only --program ./my-agent --verbose
 
-Without --program it runs the sample agent, which obeys directives in its prompt and calls no model.";
+Without --programs and --program it runs the sample agent, which obeys directives in its prompt and calls no model.";
 
 /// The arguments of `run`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +43,12 @@ pub(crate) struct Args {
     /// Where threads get their temporary directories [default: the system's]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
+    /// Where programs keep what they must find again, as sessions to resume [default: in the data directory]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// What executes threads: sample, codex, claude, or a runner.yaml [default: sample, which calls no model]
+    #[arg(long, value_name = "PROGRAMS", env = "TROUPE_PROGRAMS", conflicts_with = "program")]
+    programs: Option<programs::Choice>,
     /// How long turns that are under way may go on when it is stopped
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = time::parse_duration)]
     drain: Duration,
@@ -65,19 +73,26 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let token = Token::find(&context.global, target.host())?;
     pair::init_logging("info")?;
 
-    let program = match args.program.split_first() {
+    let programs = match args.program.split_first() {
         Some((command, rest)) => ProcessProgram {
             enforces: Enforcement {
                 read_only: args.holds_read_only,
                 ..Enforcement::default()
             },
             ..ProcessProgram::new(command, rest.iter().cloned())
-        },
-        None => pair::sample_program()?,
+        }
+        .into(),
+        None => args.programs.unwrap_or_default().programs()?,
+    };
+    let state = match args.state {
+        Some(state) => state,
+        None => programs::state_in(&context.data_dir()?),
     };
     let runner_id = args.runner_id.unwrap_or_else(default_runner_id);
     let scratch = args.scratch.unwrap_or_else(|| env::temp_dir().join("troupe-runner"));
-    let mut config = RunnerConfig::new(runner_id, target.uri().to_string(), program, scratch);
+    let mut config = RunnerConfig::new(runner_id, target.uri().to_string(), programs, scratch);
+    config.state = state;
+    config.hook = programs::hook()?;
     config.token = token.expose().map(str::to_owned);
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();
     config.capacity = args.capacity;

@@ -58,6 +58,9 @@ pub(crate) struct Args {
     /// The model, over what persona and role say
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
+    /// The model's provider, over what persona and role say; a runner picks its program by it
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Option<String>,
     /// The reasoning effort, over what persona and role say
     #[arg(long, value_name = "EFFORT")]
     effort: Option<String>,
@@ -215,6 +218,7 @@ fn request(args: Args, session_id: String, parent_thread_id: String, message: St
         role_template: args.template.unwrap_or_default(),
         agent_name: args.agent_name.unwrap_or_default(),
         model: args.model.unwrap_or_default(),
+        provider: args.provider.unwrap_or_default(),
         reasoning_effort: args.effort.unwrap_or_default(),
         expected_digest: args.digest.unwrap_or_default(),
         thread_note: args.note,

@@ -1,8 +1,5 @@
 //! Agents of kind `process`: any program that speaks the line protocol of `docs/process-protocol.md`.
 
-// Three layers: bytes and signals, lines, meaning.
-mod child;
-mod lines;
 mod protocol;
 
 use std::path::Path;
@@ -12,17 +9,16 @@ use troupe_proto::{
     supervisor::v1::{Input, RunnerKind, StartRefusal},
 };
 
-use self::{
-    child::{Child, ChildEvent},
-    lines::Line,
-    protocol::ToProgram,
-};
+use self::protocol::ToProgram;
 use crate::{
     agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, Deaf, Nudge, StartFailure, StopOrder, Stopped},
+    child::{Child, ChildEvent, ChildOutput, Launch, Line},
     config::{Enforcement, ProcessProgram},
-    env::environment,
+    confinement,
+    env::{add, environment},
+    programs::ModelChoice,
     prompt::GivenTurn,
-    tools::ToolAnswer,
+    tools::{ToolAnswer, ToolFailure},
 };
 
 /// The kind's name.
@@ -38,14 +34,34 @@ impl ProcessKind {
         Self { program }
     }
 
+    fn holds_read_only(&self) -> bool {
+        self.program.enforces.read_only || (self.program.confine && confinement::is_known())
+    }
+
     async fn start_program(&self, casting: &Casting) -> Result<Box<dyn Agent>, StartFailure> {
-        check_policy(self.program.enforces, casting.resolved.sandbox(), &casting.tool_policy)?;
+        let enforces = Enforcement {
+            read_only: self.holds_read_only(),
+            ..self.program.enforces
+        };
+        check_policy(enforces, casting.resolved.sandbox(), &casting.tool_policy)?;
         let directory = casting.directory();
         check_directory(directory).await?;
-        let environment = environment(casting, |name| std::env::var_os(name));
-        let child = Child::start(&self.program, directory, environment)
-            .map_err(|error| no_program(format!("cannot start {}: {error}", self.program.command.display())))?;
-        Ok(Box::new(ProcessAgent { child }))
+        let mut environment = environment(casting, |name| std::env::var_os(name));
+        add(&mut environment, &self.program.inherit, &self.program.environment);
+        let launch = Launch {
+            command: self.program.command.clone(),
+            args: self.program.args.iter().map(Into::into).collect(),
+            directory: directory.to_owned(),
+            environment,
+        };
+        let launch = match casting.resolved.sandbox() {
+            Sandbox::ReadOnly if !self.program.enforces.read_only => {
+                confinement::confined(launch, Sandbox::ReadOnly, &[&casting.scratch])
+            }
+            _ => launch,
+        };
+        let (child, output) = start(launch)?;
+        Ok(Box::new(ProcessAgent { child, output }))
     }
 }
 
@@ -54,11 +70,15 @@ impl AgentKind for ProcessKind {
         RunnerKind {
             kind: KIND.to_owned(),
             enforces_tools: self.program.enforces.tools,
-            enforces_read_only: self.program.enforces.read_only,
+            enforces_read_only: self.holds_read_only(),
         }
     }
 
-    fn start<'a>(&'a self, casting: &'a Casting) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
+    fn offers_tools(&self) -> bool {
+        false
+    }
+
+    fn start<'a>(&'a self, casting: &'a Casting, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
         Box::pin(self.start_program(casting))
     }
 }
@@ -82,7 +102,13 @@ fn check_policy(enforces: Enforcement, sandbox: Sandbox, policy: &ToolPolicy) ->
     })
 }
 
-async fn check_directory(directory: &Path) -> Result<(), StartFailure> {
+/// Starts a program.
+pub(crate) fn start(launch: Launch) -> Result<(Child, ChildOutput), StartFailure> {
+    let command = launch.command.clone();
+    Child::start(launch).map_err(|error| no_program(format!("cannot start {}: {error}", command.display())))
+}
+
+pub(crate) async fn check_directory(directory: &Path) -> Result<(), StartFailure> {
     match tokio::fs::metadata(directory).await {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => Err(no_program(format!("{} is not a directory", directory.display()))),
@@ -90,7 +116,7 @@ async fn check_directory(directory: &Path) -> Result<(), StartFailure> {
     }
 }
 
-const fn no_program(message: String) -> StartFailure {
+pub(crate) const fn no_program(message: String) -> StartFailure {
     StartFailure {
         refusal: StartRefusal::NoProgram,
         message,
@@ -100,11 +126,12 @@ const fn no_program(message: String) -> StartFailure {
 /// One running program.
 struct ProcessAgent {
     child: Child,
+    output: ChildOutput,
 }
 
 impl ProcessAgent {
     fn say(&self, line: &ToProgram<'_>) -> Result<(), Deaf> {
-        self.child.write(line.to_line())
+        self.child.input().write(line.to_line())
     }
 }
 
@@ -121,6 +148,11 @@ impl Agent for ProcessAgent {
         self.say(&ToProgram::ToolResult { id: call_id, answer })
     }
 
+    fn permit(&mut self, _: &str, _: &Result<(), ToolFailure>) -> Result<(), Deaf> {
+        // It never asks: its tools are the runner's.
+        Ok(())
+    }
+
     fn interrupt(&mut self, nudge: Nudge) {
         match nudge {
             // A program that does not read is sent a signal next.
@@ -131,7 +163,7 @@ impl Agent for ProcessAgent {
 
     fn next_event(&mut self) -> Boxed<'_, AgentEvent> {
         Box::pin(async {
-            match self.child.next_event().await {
+            match self.output.next_event().await {
                 ChildEvent::Line(Line::Text(line)) => protocol::parse(&line),
                 ChildEvent::Line(Line::TooLong { bytes }) => {
                     AgentEvent::Output(format!("[a line of {bytes} bytes was dropped]"))
@@ -144,6 +176,7 @@ impl Agent for ProcessAgent {
     fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
         // It may be deaf; then the end of its input and the signals have to do.
         let _ = self.say(&ToProgram::Shutdown);
+        drop(self.output);
         Box::pin(self.child.stop(order))
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::{sync::oneshot, time::timeout};
-use tool_policy::NativeTools;
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{ToolDecision, ToolRequest},
@@ -21,8 +20,14 @@ const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
 const DECISION_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 impl Voice {
-    /// Waits for leave to run a tool that would write at these places.
-    pub(super) async fn ask(&self, tool: &str, arguments: &Value, written: Vec<String>) -> Result<(), ToolFailure> {
+    /// Waits for leave to run a tool of that kind of program, which would write at these places.
+    pub(super) async fn ask(
+        &self,
+        kind: &str,
+        tool: &str,
+        arguments: &Value,
+        written: Vec<String>,
+    ) -> Result<(), ToolFailure> {
         let arguments_json = arguments.to_string();
         if arguments_json.len() > MAX_ARGUMENTS_BYTES {
             let text = format!(
@@ -38,7 +43,7 @@ impl Voice {
             generation: self.attempt.generation,
             tool: tool.to_owned(),
             arguments_json,
-            runner_kind: NativeTools::PROCESS.kind().to_owned(),
+            runner_kind: kind.to_owned(),
             resolved_paths: written,
         };
         self.tell(News::Question(Question { request, answer })).await;

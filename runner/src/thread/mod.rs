@@ -4,7 +4,7 @@
 mod gate;
 mod task;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -15,8 +15,9 @@ use troupe_proto::supervisor::v1::{
 
 use self::task::ThreadTask;
 use crate::{
-    agent::{AgentKind, Casting, StartFailure},
+    agent::{Casting, StartFailure},
     config::Timing,
+    kinds::Role,
     outbox::Attempt,
     questions::Question,
     tools::Toolbox,
@@ -70,7 +71,8 @@ pub(crate) enum News {
 pub(crate) struct ThreadStart {
     pub(crate) casting: Casting,
     pub(crate) first_turn: Option<Turn>,
-    pub(crate) kind: Arc<dyn AgentKind>,
+    /// Its program.
+    pub(crate) role: Role,
     pub(crate) toolbox: Toolbox,
     pub(crate) timing: Timing,
     pub(crate) news: mpsc::Sender<(Attempt, News)>,

@@ -16,9 +16,9 @@ use troupe_proto::{
     fault::{reason_of, retry_after},
     reason::Reason,
     supervisor::v1::{
-        CloseAgentRequest, ListActiveAgentsRequest, ListSpawnableAgentsRequest, ResumeAgentRequest,
-        SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, WaitAgentsRequest,
-        agent_supervisor_service_client::AgentSupervisorServiceClient,
+        CloseAgentRequest, DescribeToolsRequest, ListActiveAgentsRequest, ListSpawnableAgentsRequest,
+        ResumeAgentRequest, SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, ToolDescription,
+        WaitAgentsRequest, agent_supervisor_service_client::AgentSupervisorServiceClient,
     },
 };
 use uuid::Uuid;
@@ -67,6 +67,11 @@ impl ToolFailure {
             reason: None,
             output: String::new(),
         }
+    }
+
+    /// Why, for the agent.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     pub(crate) fn with_output(mut self, output: String) -> Self {
@@ -127,6 +132,21 @@ impl Toolbox {
             bearer,
             thread_id,
         }
+    }
+
+    /// The tools that the thread is offered.
+    ///
+    /// # Errors
+    ///
+    /// The supervisor cannot say.
+    pub(crate) async fn offered(&self) -> Result<Vec<ToolDescription>, ToolFailure> {
+        let request = DescribeToolsRequest::default();
+        let answer = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.describe_tools(request).await
+            })
+            .await?;
+        Ok(answer.tools)
     }
 
     /// Executes a call.

@@ -40,7 +40,7 @@ const MAX_TITLE_CHARS: usize = 160;
 pub(super) async fn run(
     cmd: &str,
     directory: &Path,
-    environment: impl IntoIterator<Item = (&'static str, OsString)>,
+    environment: impl IntoIterator<Item = (String, OsString)>,
     limit: Duration,
 ) -> ToolAnswer {
     let mut shell = Command::new(SHELL);
@@ -201,9 +201,14 @@ mod tests {
 
     async fn run_in(directory: &Path, cmd: &str, limit: Duration) -> Result<Value, Value> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        run(cmd, directory, [("PATH", path), ("COLOR", "blue".into())], limit)
-            .await
-            .map_err(|failure| failure.to_json())
+        run(
+            cmd,
+            directory,
+            [("PATH".to_owned(), path), ("COLOR".to_owned(), "blue".into())],
+            limit,
+        )
+        .await
+        .map_err(|failure| failure.to_json())
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ mod command;
 mod files;
 mod place;
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -19,7 +19,7 @@ use troupe_proto::{common::v1::Sandbox, reason::Reason};
 use self::place::{Ending, Place, failure};
 use crate::{
     agent::Casting,
-    env::environment,
+    env::{Environment, environment},
     tool_line::{WorkspaceCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure},
 };
@@ -30,7 +30,7 @@ pub(crate) struct Workspace {
     root: PathBuf,
     access: Access,
     /// Of commands: that of the thread's program.
-    environment: Vec<(&'static str, OsString)>,
+    environment: Environment,
     command_limit: Duration,
 }
 
@@ -203,8 +203,11 @@ mod tests {
                 ..Default::default()
             },
             tool_policy: ToolPolicy::default(),
+            instructions: String::new(),
+            offered: Vec::new(),
             working_directory: Some(directory.path().to_owned()),
             scratch: "/nowhere".into(),
+            state: "/nowhere".into(),
         };
         Arc::new(Workspace::of(&casting, Duration::from_secs(3600)))
     }

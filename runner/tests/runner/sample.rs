@@ -12,7 +12,7 @@ use crate::{
 
 async fn stage() -> Stage {
     Stage::with("", |config| {
-        config.process = ProcessProgram::new(env!("CARGO_BIN_EXE_troupe-sample-agent"), [""; 0]);
+        config.programs = ProcessProgram::new(env!("CARGO_BIN_EXE_troupe-sample-agent"), [""; 0]).into();
     })
     .await
 }

@@ -25,7 +25,7 @@ use troupe_proto::{
         thread_runner_service_server::{ThreadRunnerService, ThreadRunnerServiceServer},
     },
 };
-use troupe_runner::{ProcessProgram, RunnerConfig, RunnerError, Timing};
+use troupe_runner::{ProcessProgram, ProgramKind, RunnerConfig, RunnerError, Timing};
 
 use crate::tools::Tools;
 
@@ -351,6 +351,14 @@ impl Attached {
             matches!(message, attach_request::Message::Heartbeat(_)).then_some(())
         })
         .await;
+    }
+}
+
+/// Changes the one program of a runner.
+pub(crate) fn change(config: &mut RunnerConfig, change: impl FnOnce(&mut ProcessProgram)) {
+    match &mut config.programs.0[0].kind {
+        ProgramKind::Process(program) => change(program),
+        other => panic!("{other:?}"),
     }
 }
 

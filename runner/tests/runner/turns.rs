@@ -9,7 +9,7 @@ use troupe_runner::{Enforcement, RunnerError};
 
 use crate::{
     program::ECHO,
-    supervisor::{Stage, block, input, start, turn},
+    supervisor::{Stage, block, change, input, start, turn},
 };
 
 #[tokio::test]
@@ -185,7 +185,10 @@ async fn input_reaches_a_running_turn_once() {
 
 #[tokio::test]
 async fn what_cannot_start_is_refused() {
-    let stage = Stage::with(ECHO, |config| config.process.command = "/nowhere/agent".into()).await;
+    let stage = Stage::with(ECHO, |config| {
+        change(config, |program| program.command = "/nowhere/agent".into());
+    })
+    .await;
     let mut supervisor = stage.attached(Vec::new()).await;
     supervisor.start(start()).await;
     let refused = supervisor.refused().await;
@@ -205,10 +208,12 @@ async fn what_cannot_start_is_refused() {
 async fn a_full_runner_and_one_that_cannot_keep_a_policy_refuse() {
     let stage = Stage::with(ECHO, |config| {
         config.capacity = 1;
-        config.process.enforces = Enforcement {
-            tools: false,
-            read_only: false,
-        };
+        change(config, |program| {
+            program.enforces = Enforcement {
+                tools: false,
+                read_only: false,
+            };
+        });
     })
     .await;
     let mut supervisor = stage.attached(Vec::new()).await;

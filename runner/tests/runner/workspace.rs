@@ -14,7 +14,7 @@ use troupe_runner::RunnerConfig;
 
 use crate::{
     program::all_gone,
-    supervisor::{Attached, Stage, THREAD, start, turn},
+    supervisor::{Attached, Stage, THREAD, change, start, turn},
 };
 
 /// A program that says these lines, writes as many answers to `$DIR/answers`, and ends its turn.
@@ -190,7 +190,7 @@ async fn a_read_only_thread_is_refused_what_writes() {
             r#"{"tool_call":{"name":"command","args":{"cmd":"touch a"}}}"#,
             r#"{"tool_call":{"name":"list_files","args":{}}}"#,
         ]),
-        |config| config.process.enforces.read_only = true,
+        |config| change(config, |program| program.enforces.read_only = true),
     )
     .await;
     let mut supervisor = stage.attached(Vec::new()).await;

@@ -32,6 +32,7 @@ use crate::{
     follow::Follow,
     listing,
     pair::{self, Pair, PairOptions},
+    programs::Choice,
     ui::{self, style},
 };
 
@@ -104,7 +105,7 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
         session_content_bytes: supervisor_svc::Config::SESSION_CONTENT_BYTES,
         webhook_allow_private: false,
         seed: true,
-        runner: true,
+        runner: Some(Choice::Sample),
         trust_loopback: false,
         insecure: false,
     })

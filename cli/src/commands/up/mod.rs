@@ -15,7 +15,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     pair::{self, Pair},
-    sanitize, token,
+    programs, sanitize, token,
     ui::{Line, columns, style},
 };
 
@@ -86,6 +86,9 @@ pub(crate) struct Args {
     /// Start no runner; threads wait until one attaches
     #[arg(long)]
     no_runner: bool,
+    /// What executes threads: sample, codex, claude, or a runner.yaml [default: sample, which calls no model]
+    #[arg(long, value_name = "PROGRAMS", env = "TROUPE_PROGRAMS")]
+    programs: Option<programs::Choice>,
     /// Take calls from this machine without a token as the operator's
     #[arg(long)]
     trust_loopback: bool,

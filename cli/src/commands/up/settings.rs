@@ -22,6 +22,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     pair::PairOptions,
+    programs::Choice,
     ui::{self, Cell, Table, style},
 };
 
@@ -47,6 +48,7 @@ const NAMES: &[&str] = &[
     "webhook_allow_private",
     "no_seed",
     "no_runner",
+    "programs",
     "trust_loopback",
     "insecure",
 ];
@@ -133,7 +135,7 @@ impl Settings {
             )?,
             webhook_allow_private: layers.plain("webhook_allow_private", given(args.webhook_allow_private), false)?,
             seed: !layers.plain("no_seed", given(args.no_seed), false)?,
-            runner: !layers.plain("no_runner", given(args.no_runner), false)?,
+            runner: runner(&mut layers, given(args.no_runner), args.programs)?,
             trust_loopback: layers.plain("trust_loopback", given(args.trust_loopback), false)?,
             insecure: layers.plain("insecure", given(args.insecure), false)?,
         };
@@ -282,6 +284,13 @@ fn stall(layers: &mut Layers<'_>, given: StallOptions) -> Result<StallRule> {
     options.rule().map_err(Error::usage)
 }
 
+/// What the runner executes threads with, if one is started.
+fn runner(layers: &mut Layers<'_>, no_runner: Option<bool>, choice: Option<Choice>) -> Result<Option<Choice>> {
+    let is_wanted = !layers.plain("no_runner", no_runner, false)?;
+    let choice = layers.plain("programs", choice, Choice::default())?;
+    Ok(is_wanted.then_some(choice))
+}
+
 fn foreign_format(name: &str) -> Result<ForeignFormat> {
     ForeignFormat::parse(name).ok_or_else(|| {
         let known: Vec<_> = ForeignFormat::ALL.iter().map(|format| format.as_str()).collect();
@@ -362,7 +371,7 @@ mod tests {
         assert_eq!(options.limits.max_depth, 5);
         assert_eq!(options.limits.max_threads, 4);
         assert_eq!(options.limits.max_open_threads, 1000);
-        assert!(!options.seed && options.runner);
+        assert!(!options.seed && options.runner.is_some());
         assert_eq!(options.workspace_roots, [PathBuf::from("/a"), PathBuf::from("/b")]);
         let origin = |name: &str| {
             settings

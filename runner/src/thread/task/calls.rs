@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use sha2::Digest as _;
 use tokio_util::sync::CancellationToken;
+use tool_policy::NativeTools;
 use troupe_proto::{reason::Reason, supervisor::v1::ToolUse};
 
 use super::ThreadTask;
 use crate::{
+    agent::AskedTool,
+    redact,
     text::one_line,
     thread::Voice,
     tool_line::{ToolCall, WorkspaceTool},
@@ -36,7 +39,7 @@ impl Hands {
             Some(tool) => self.work(tool, call, &mut change).await,
             None => self.toolbox.call(call).await,
         };
-        Answered {
+        Answered::Call {
             id,
             change: change.filter(|_| answer.is_ok()),
             answer,
@@ -49,21 +52,34 @@ impl Hands {
             .map_err(|error| ToolFailure::bad_arguments(error.to_string()))?;
         let prepared = self.workspace.prepare(call).await?;
         self.voice
-            .ask(prepared.tool(), &prepared.arguments(), prepared.written())
+            .ask(
+                NativeTools::PROCESS.kind(),
+                prepared.tool(),
+                &prepared.arguments(),
+                prepared.written(),
+            )
             .await?;
         *change = prepared.change();
         prepared.perform().await
     }
 }
 
-/// A tool call that was executed.
+/// What there is to answer.
 #[derive(Debug)]
-pub(super) struct Answered {
-    /// As the program knows the call.
-    pub(super) id: String,
-    pub(super) answer: ToolAnswer,
-    /// What it changed in the thread's files.
-    pub(super) change: Option<[u8; 32]>,
+pub(super) enum Answered {
+    /// A tool call was executed.
+    Call {
+        /// As the program knows the call.
+        id: String,
+        answer: ToolAnswer,
+        /// What it changed in the thread's files.
+        change: Option<[u8; 32]>,
+    },
+    /// The supervisor decided on a tool of the program's own.
+    Ask {
+        id: String,
+        verdict: Result<(), ToolFailure>,
+    },
 }
 
 /// The order of the calls that keep it: each waits for the one before it, whatever became of that.
@@ -123,11 +139,37 @@ impl ThreadTask {
         }
     }
 
+    /// A program asks for leave to use a tool of its own.
+    pub(super) fn ask(&mut self, asked: AskedTool) {
+        let AskedTool {
+            id,
+            tool,
+            arguments,
+            written,
+        } = asked;
+        let voice = self.hands.voice.clone();
+        let kind = self.role.kind.describe().kind;
+        self.calls.spawn(async move {
+            let arguments = redact::arguments(&arguments);
+            let verdict = voice.ask(&kind, &tool, &arguments, written).await;
+            Answered::Ask { id, verdict }
+        });
+    }
+
     pub(super) fn answered(&mut self, answered: Answered) {
-        if let (Some(turn), Some(change)) = (&mut self.turn, answered.change) {
-            turn.changes.get_or_insert_default().update(change);
+        match answered {
+            Answered::Call { id, answer, change } => {
+                if let (Some(turn), Some(change)) = (&mut self.turn, change) {
+                    turn.changes.get_or_insert_default().update(change);
+                }
+                self.answer(&id, &answer);
+            }
+            Answered::Ask { id, verdict } => {
+                if let Some(agent) = &mut self.agent {
+                    let _ = agent.permit(&id, &verdict);
+                }
+            }
         }
-        self.answer(&answered.id, &answered.answer);
     }
 
     fn answer(&mut self, id: &str, answer: &ToolAnswer) {

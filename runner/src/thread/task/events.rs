@@ -3,7 +3,7 @@
 use sha2::Digest as _;
 use tokio::time::Instant;
 use tracing::debug;
-use troupe_proto::supervisor::v1::Telemetry;
+use troupe_proto::supervisor::v1::{PolicyGapReport, Telemetry, runner_report::Kind};
 
 use super::ThreadTask;
 use crate::{
@@ -33,6 +33,15 @@ impl ThreadTask {
                 self.meter.output(&text);
             }
             AgentEvent::ToolCalled(call) => self.call(call),
+            AgentEvent::ToolAsked(asked) => self.ask(asked),
+            AgentEvent::Changed(diff) => {
+                if let Some(turn) = &mut self.turn {
+                    turn.diff = diff;
+                }
+            }
+            AgentEvent::PolicyGap(gap) => {
+                self.voice.report(Kind::PolicyGap(PolicyGapReport { gap })).await;
+            }
             AgentEvent::TurnEnded { ending, message } => self.end_turn(ending, message).await,
             AgentEvent::Exited(complaint) => {
                 debug!(thread_id = self.voice.attempt.thread_id, "the program has ended");

@@ -23,8 +23,9 @@ use self::{
 };
 use super::{Command, News, Shutdown, ThreadStart, Voice};
 use crate::{
-    agent::{Agent, AgentEvent, AgentKind, Casting, StartFailure},
+    agent::{Agent, AgentEvent, Casting, StartFailure},
     config::Timing,
+    kinds::Role,
     meter::Meter,
     prompt::PromptMemory,
     usage::UsageMeter,
@@ -37,7 +38,7 @@ pub(super) struct ThreadTask {
     commands: mpsc::Receiver<Command>,
     /// Fires when nobody wants the thread any more.
     abandoned: CancellationToken,
-    kind: Arc<dyn AgentKind>,
+    role: Role,
     casting: Casting,
     hands: Hands,
     timing: Timing,
@@ -59,7 +60,7 @@ pub(super) struct ThreadTask {
     last_turn: u32,
     /// The newest input that reached a running turn.
     last_input: u32,
-    /// Tool calls of the running turn.
+    /// Tool calls of the running turn, and questions of its program for leave.
     calls: JoinSet<Answered>,
     order: Order,
     minted_ids: u64,
@@ -73,6 +74,8 @@ struct RunningTurn {
     output: Sha256,
     /// What the turn changed in its files, as far as that is known; `None`: nothing.
     changes: Option<Sha256>,
+    /// The same as a diff, where the program tells it so.
+    diff: String,
     pressure: Option<Pressure>,
 }
 
@@ -127,7 +130,7 @@ impl ThreadTask {
             voice,
             commands,
             abandoned,
-            kind: start.kind,
+            role: start.role,
             casting: start.casting,
             hands,
             timing: start.timing,
@@ -184,11 +187,20 @@ impl ThreadTask {
             refusal: StartRefusal::NoProgram,
             message: format!("cannot create {}: {error}", scratch.display()),
         })?;
+        if self.role.kind.offers_tools() {
+            // A thread that cannot ask what it may use is not to begin with less than it may.
+            let offered = self.hands.toolbox.offered().await;
+            self.casting.offered = offered.map_err(|failure| StartFailure {
+                refusal: StartRefusal::NoProgram,
+                message: format!("the thread's tools cannot be had: {}", failure.text()),
+            })?;
+        }
         self.start_program().await
     }
 
     async fn start_program(&mut self) -> Result<(), StartFailure> {
-        self.agent = Some(self.kind.start(&self.casting).await?);
+        let model = self.role.model.clone();
+        self.agent = Some(self.role.kind.start(&self.casting, model).await?);
         self.has_prompt = false;
         Ok(())
     }

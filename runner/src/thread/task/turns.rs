@@ -5,15 +5,18 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use troupe_proto::supervisor::v1::{
-    ClosePolicy, InputDeliveredReport, PromptReport, RunningInput, Turn, TurnEndedReport, TurnOutcome,
+    ArtifactReport, ClosePolicy, InputDeliveredReport, PromptReport, RunningInput, Turn, TurnEndedReport, TurnOutcome,
     TurnStartedReport, runner_report::Kind,
 };
 
 use super::{Farewell, Finishing, Press, Pressure, RunningTurn, ThreadTask};
 use crate::{
     agent::{Deaf, Ending, Nudge},
-    thread::{Command, News},
+    thread::{Command, News, Voice},
 };
+
+/// How much of an artifact goes into a report.
+const ARTIFACT_PIECE_BYTES: usize = 2 * 1024 * 1024;
 
 impl ThreadTask {
     pub(super) async fn obey(&mut self, command: Command) -> Option<Farewell> {
@@ -64,6 +67,7 @@ impl ThreadTask {
                     since: Instant::now(),
                     output: Sha256::new(),
                     changes: None,
+                    diff: String::new(),
                     pressure: None,
                 });
                 self.meter.show(|shown| shown.activity.clear());
@@ -167,6 +171,10 @@ impl ThreadTask {
             self.voice.tell(News::Output(output)).await;
         }
         turn.output.update(&message);
+        if !turn.diff.is_empty() {
+            turn.changes.get_or_insert_default().update(&turn.diff);
+            report_diff(&self.voice, turn.number, &turn.diff).await;
+        }
         self.usage.turn_ended(turn.since.elapsed());
         let report = TurnEndedReport {
             output_sha256: hexadecimal(&turn.output.finalize()),
@@ -193,6 +201,24 @@ impl ThreadTask {
             usage: Some(self.usage.usage(Duration::ZERO)),
             ..TurnEndedReport::default()
         }
+    }
+}
+
+/// The changes of a turn are an artifact of it.
+async fn report_diff(voice: &Voice, turn: u32, diff: &str) {
+    let pieces = diff.as_bytes().chunks(ARTIFACT_PIECE_BYTES);
+    let last = pieces.len().saturating_sub(1);
+    for (number, data) in pieces.enumerate() {
+        let report = ArtifactReport {
+            turn,
+            name: format!("turn-{turn}.diff"),
+            kind: "diff".to_owned(),
+            media_type: "text/x-diff".to_owned(),
+            data: data.to_vec().into(),
+            append: number > 0,
+            more: number < last,
+        };
+        voice.report(Kind::Artifact(report)).await;
     }
 }
 

@@ -3,10 +3,12 @@
 //! Three tasks stand behind a [`Child`]: one writes, one reads, and one watches for the end. The last one owns the
 //! process; whatever becomes of the others, it does not return before the group is killed and the process is reaped.
 
+mod lines;
+
 use std::{
     ffi::OsString,
     io,
-    path::Path,
+    path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -22,10 +24,11 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::lines::{BoundedLines, Line};
+use self::lines::BoundedLines;
+pub(crate) use self::lines::Line;
 use crate::{
     agent::{Deaf, StopOrder, Stopped},
-    config::ProcessProgram,
+    env::Environment,
     group::{Group, describe},
 };
 
@@ -39,6 +42,18 @@ const UNHEARD_LINES: usize = 256;
 const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// How long a process may live on after it closed its output, and its output after the process has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How a child is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    /// The program: a path, or a name that is looked up in PATH.
+    pub(crate) command: PathBuf,
+    pub(crate) args: Vec<OsString>,
+    /// Where it works.
+    pub(crate) directory: PathBuf,
+    /// All of its environment.
+    pub(crate) environment: Environment,
+}
 
 /// What a child does.
 #[derive(Debug)]
@@ -72,23 +87,45 @@ impl Exit {
 /// A running child. Dropping it kills it.
 pub(crate) struct Child {
     group: Group,
-    input: mpsc::Sender<String>,
-    lines: mpsc::Receiver<Line>,
+    input: ChildInput,
     exit: watch::Receiver<Option<Exit>>,
     dropped: DropGuard,
 }
 
+/// What a child reads. Its input ends when every one of these is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct ChildInput(mpsc::Sender<String>);
+
+impl ChildInput {
+    /// Queues a line for the program.
+    pub(crate) fn write(&self, line: String) -> Result<(), Deaf> {
+        self.0.try_send(line).map_err(|_| Deaf)
+    }
+}
+
+/// What a child writes, to its end.
+pub(crate) struct ChildOutput {
+    lines: mpsc::Receiver<Line>,
+    exit: watch::Receiver<Option<Exit>>,
+}
+
+impl ChildOutput {
+    /// The next line; after the last one, the end. Nothing is lost when the future is dropped.
+    pub(crate) async fn next_event(&mut self) -> ChildEvent {
+        match self.lines.recv().await {
+            Some(line) => ChildEvent::Line(line),
+            None => ChildEvent::Exited(ended(&mut self.exit).await),
+        }
+    }
+}
+
 impl Child {
-    pub(crate) fn start(
-        program: &ProcessProgram,
-        directory: &Path,
-        environment: Vec<(&'static str, OsString)>,
-    ) -> io::Result<Self> {
-        let mut child = Command::new(&program.command)
-            .args(&program.args)
-            .current_dir(directory)
+    pub(crate) fn start(launch: Launch) -> io::Result<(Self, ChildOutput)> {
+        let mut child = Command::new(&launch.command)
+            .args(&launch.args)
+            .current_dir(&launch.directory)
             .env_clear()
-            .envs(environment)
+            .envs(launch.environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -124,18 +161,22 @@ impl Child {
             let exit = watcher.watch().await;
             exited.send_replace(Some(exit));
         });
-        Ok(Self {
-            group,
-            input,
+        let output = ChildOutput {
             lines,
+            exit: exit.clone(),
+        };
+        let child = Self {
+            group,
+            input: ChildInput(input),
             exit,
             dropped: dropped.drop_guard(),
-        })
+        };
+        Ok((child, output))
     }
 
-    /// Queues a line for the program.
-    pub(crate) fn write(&self, line: String) -> Result<(), Deaf> {
-        self.input.try_send(line).map_err(|_| Deaf)
+    /// Its input.
+    pub(crate) const fn input(&self) -> &ChildInput {
+        &self.input
     }
 
     /// Sends SIGINT to the group.
@@ -143,27 +184,16 @@ impl Child {
         self.group.signal(Signal::INT);
     }
 
-    /// The next line; after the last one, the end.
-    pub(crate) async fn next_event(&mut self) -> ChildEvent {
-        match self.lines.recv().await {
-            Some(line) => ChildEvent::Line(line),
-            None => ChildEvent::Exited(ended(&mut self.exit).await),
-        }
-    }
-
     /// Ends the child: first it may end by itself, as its input does; at half of its grace it gets TERM, at the end
-    /// KILL. What is left of its group is killed in any case.
+    /// KILL. Its output is best dropped before, and is read by nobody else then; a full pipe keeps it from ending. What is left of its group is killed in any case.
     pub(crate) async fn stop(self, order: StopOrder) -> Stopped {
         let Self {
             group,
             input,
-            lines,
             mut exit,
             dropped,
         } = self;
         drop(input);
-        // The reader goes on without a listener, so that a full pipe keeps nobody from ending.
-        drop(lines);
         let half = order.grace / 2;
         for stage in [None, Some(Signal::TERM)] {
             if let Some(signal) = stage {

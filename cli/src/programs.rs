@@ -1,0 +1,131 @@
+//! What executes threads, as a command line names it.
+
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use svc_kit::paths;
+use troupe_runner::{AgentProgram, Enforcement, ProcessProgram, Program, ProgramKind, Programs};
+
+use crate::error::{Error, Result};
+
+/// What executes threads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The program that ships with us, which calls no model.
+    #[default]
+    Sample,
+    /// Codex, with its default model for every role.
+    Codex,
+    /// Claude Code, likewise.
+    Claude,
+    /// What a `runner.yaml` lists.
+    File(PathBuf),
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Ok(match text {
+            "" => return Err("expected sample, codex, claude, or a runner.yaml".to_owned()),
+            "sample" => Self::Sample,
+            "codex" => Self::Codex,
+            "claude" => Self::Claude,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sample => f.write_str("sample"),
+            Self::Codex => f.write_str("codex"),
+            Self::Claude => f.write_str("claude"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Choice {
+    /// The programs.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be used.
+    pub(crate) fn programs(&self) -> Result<Programs> {
+        match self {
+            Self::Sample => Ok(sample()?.into()),
+            Self::Codex => for_every_role(ProgramKind::Codex(AgentProgram {
+                login: login(".codex/auth.json"),
+                ..AgentProgram::codex()
+            })),
+            Self::Claude => for_every_role(ProgramKind::Claude(AgentProgram {
+                login: login(".claude/.credentials.json"),
+                ..AgentProgram::claude()
+            })),
+            Self::File(path) => Programs::read(path).map_err(|error| {
+                Error::usage(error.to_string()).hint("docs/runner.md has every key of a runner.yaml, with examples")
+            }),
+        }
+    }
+}
+
+/// A newcomer has one program and its default model; so every shipped role runs on that.
+fn for_every_role(kind: ProgramKind) -> Result<Programs> {
+    let program = Program::any(kind).with_default_model();
+    Ok(program.map_err(|error| Error::failure(error.to_string()))?.into())
+}
+
+/// Where a person has logged in, if they have.
+fn login(below_home: &str) -> Option<PathBuf> {
+    let path = paths::default_home().ok()?.join(below_home);
+    path.is_file().then_some(path)
+}
+
+/// The agent program that ships with us. It does what its prompt says and nothing else, so we vouch for it.
+fn sample() -> Result<ProcessProgram> {
+    Ok(ProcessProgram {
+        enforces: Enforcement {
+            tools: true,
+            read_only: true,
+        },
+        ..ProcessProgram::new(this_program()?, ["sample-agent"])
+    })
+}
+
+/// The command with which a program's hook asks the runner.
+pub(crate) fn hook() -> Result<Vec<OsString>> {
+    Ok(vec![this_program()?.into(), "hook".into()])
+}
+
+/// Where programs keep what they must find again.
+pub(crate) fn state_in(data_dir: &Path) -> PathBuf {
+    data_dir.join("runner")
+}
+
+fn this_program() -> Result<PathBuf> {
+    env::current_exe().map_err(|error| Error::failure(format!("cannot tell where this program lies: {error}")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_a_name_or_a_file() {
+        for text in ["sample", "codex", "claude", "./runner.yaml"] {
+            let choice: Choice = text.parse().unwrap();
+            assert_eq!(choice.to_string(), text);
+            assert_eq!(matches!(choice, Choice::File(_)), text.contains('/'));
+        }
+        assert!("".parse::<Choice>().is_err());
+        let error = Choice::File("/nowhere/runner.yaml".into()).programs().unwrap_err();
+        assert!(error.to_string().contains("/nowhere/runner.yaml"));
+    }
+}

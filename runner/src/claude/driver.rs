@@ -1,0 +1,354 @@
+//! The conversation with Claude Code: lines of JSON both ways, on which our tools and the hook are served as well.
+
+use std::{collections::VecDeque, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tracing::debug;
+use troupe_proto::supervisor::v1::ToolDescription;
+
+use super::{events, settings::SERVER};
+use crate::{
+    agent::{AgentEvent, AskedTool},
+    driven::{Desk, Order, Program},
+    hook, input, prompt,
+    tool_line::ToolCall,
+    tools::{ToolAnswer, ToolFailure},
+    usage::Tokens,
+};
+
+/// How long it may take to begin.
+const GREETING_LIMIT: Duration = Duration::from_secs(60);
+/// The id of the one hook.
+const HOOK: &str = "pre";
+/// The version of MCP that is spoken where the program names none.
+const MCP_VERSION: &str = "2025-06-18";
+
+/// Speaks with one Claude Code.
+pub(super) struct Driver {
+    program: Program,
+    tools: Vec<ToolDescription>,
+    last_id: u64,
+    unheard: VecDeque<Value>,
+    is_running: bool,
+    /// What it spent since its start, up to the last result.
+    spent: Tokens,
+    /// Its model's context, once a result has named it.
+    window: u64,
+}
+
+impl Driver {
+    pub(super) fn new(program: Program, tools: Vec<ToolDescription>) -> Self {
+        Self {
+            program,
+            tools,
+            last_id: 0,
+            unheard: VecDeque::new(),
+            is_running: false,
+            spent: Tokens::default(),
+            window: 0,
+        }
+    }
+
+    /// Hands over the hook and our tools.
+    ///
+    /// # Errors
+    ///
+    /// It ended, or does not answer.
+    pub(super) async fn prepare(&mut self) -> Result<(), String> {
+        let id = self.control(json!({
+            "subtype": "initialize",
+            "hooks": {"PreToolUse": [{
+                "matcher": "*",
+                "hookCallbackIds": [HOOK],
+                "timeout": hook::LIMIT.as_secs(),
+            }]},
+            "sdkMcpServers": [SERVER],
+        }));
+        let answered = async {
+            loop {
+                let said = self.program.hear().await?;
+                let answer = &said["response"];
+                if said["type"] == "control_response" && answer["request_id"] == id.as_str() {
+                    return match answer["subtype"].as_str() {
+                        Some("success") => Ok(()),
+                        _ => Err(answer["error"].as_str().unwrap_or("it refuses its hook").to_owned()),
+                    };
+                }
+                match protocol_answer(&said, &self.tools) {
+                    Some(answer) => self.program.say(&answer),
+                    None => self.unheard.push_back(said),
+                }
+            }
+        };
+        timeout(GREETING_LIMIT, answered)
+            .await
+            .unwrap_or_else(|_| Err(format!("it did not begin within {GREETING_LIMIT:?}")))
+    }
+
+    pub(super) async fn drive(mut self, mut desk: Desk) {
+        loop {
+            if let Some(said) = self.unheard.pop_front() {
+                self.hear(&said, &desk).await;
+                continue;
+            }
+            tokio::select! {
+                order = desk.orders.recv() => match order {
+                    Some(order) => self.obey(order),
+                    None => return,
+                },
+                said = self.program.hear() => match said {
+                    Ok(said) => self.hear(&said, &desk).await,
+                    Err(complaint) => {
+                        desk.tell(AgentEvent::Exited(complaint)).await;
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Turn(turn) => {
+                self.is_running = true;
+                self.say_as_user(&prompt::assignment(&turn));
+            }
+            Order::Input(input) => self.say_as_user(&input::to_text(&input)),
+            Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
+            Order::Permitted { id, verdict } => self.answer_hook(&id, &verdict),
+            Order::Interrupt => {
+                self.control(json!({"subtype": "interrupt"}));
+            }
+        }
+    }
+
+    fn say_as_user(&self, text: &str) {
+        self.program.say(&json!({
+            "type": "user",
+            "message": {"role": "user", "content": text},
+            "parent_tool_use_id": null,
+            "session_id": "",
+        }));
+    }
+
+    fn control(&mut self, request: Value) -> String {
+        self.last_id += 1;
+        let id = format!("r{}", self.last_id);
+        self.program
+            .say(&json!({"type": "control_request", "request_id": id, "request": request}));
+        id
+    }
+
+    /// The id of a call: that of the request that brought it, and the one that it has itself.
+    fn answer_tool(&self, id: &str, answer: &ToolAnswer) {
+        let Some((request, call)) = id.split_once(' ') else {
+            return;
+        };
+        let Ok(call) = serde_json::from_str::<Value>(call) else {
+            return;
+        };
+        let (text, is_error) = match answer {
+            Ok(value) => (value.to_string(), false),
+            Err(failure) => (failure.to_json().to_string(), true),
+        };
+        let result = json!({"content": [{"type": "text", "text": text}], "isError": is_error});
+        self.program.say(&mcp_response(request, &call, &result));
+    }
+
+    fn answer_hook(&self, request: &str, verdict: &Result<(), ToolFailure>) {
+        // Always in so many words: any other answer would be taken for leave in some mode.
+        let answer = match verdict {
+            Ok(()) => json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}),
+            Err(failure) => hook::denial(failure.text()),
+        };
+        self.program.say(&control_response(request, &answer));
+    }
+
+    async fn hear(&mut self, said: &Value, desk: &Desk) {
+        match said["type"].as_str().unwrap_or_default() {
+            "control_request" => self.requested(said, desk).await,
+            "assistant" if said["parent_tool_use_id"].is_null() => {
+                let pieces = said["message"]["content"].as_array().into_iter().flatten();
+                for event in pieces.filter_map(events::piece) {
+                    desk.tell(event).await;
+                }
+                let left = events::context_left(&said["message"]["usage"], self.window);
+                if left.is_some() {
+                    desk.tell(self.meter(left)).await;
+                }
+            }
+            "system" if said["subtype"] == "api_retry" => {
+                let why = said["error"].as_str().unwrap_or("the provider failed");
+                desk.tell(AgentEvent::Activity(format!("trying again: {why}"))).await;
+            }
+            "result" => self.result(said, desk).await,
+            _ => {}
+        }
+    }
+
+    async fn result(&mut self, result: &Value, desk: &Desk) {
+        let tokens = events::tokens(result);
+        self.spent.input += tokens.input;
+        self.spent.cached_input += tokens.cached_input;
+        self.spent.output += tokens.output;
+        self.window = events::window(result).unwrap_or(self.window);
+        desk.tell(self.meter(None)).await;
+        // What was said while it wrote its last words is answered next, in the same turn.
+        let goes_on = result["queued_turn_count"].as_u64().unwrap_or_default() > 0;
+        if self.is_running && !goes_on {
+            self.is_running = false;
+            let (ending, message) = events::ending(result);
+            desk.tell(AgentEvent::TurnEnded { ending, message }).await;
+        }
+    }
+
+    const fn meter(&self, context_left_percent: Option<u32>) -> AgentEvent {
+        AgentEvent::Spent {
+            tokens: self.spent,
+            context_left_percent,
+        }
+    }
+
+    async fn requested(&self, said: &Value, desk: &Desk) {
+        if let Some(answer) = protocol_answer(said, &self.tools) {
+            self.program.say(&answer);
+            return;
+        }
+        let request = &said["request"];
+        let id = said["request_id"].as_str().unwrap_or_default();
+        match request["subtype"].as_str().unwrap_or_default() {
+            "hook_callback" => self.hook_asked(id, &request["input"], desk).await,
+            "mcp_message" => self.called(id, &request["message"], desk).await,
+            "can_use_tool" => {
+                // In its mode it does not ask; whoever comes here has passed the hook by.
+                let answer = json!({"behavior": "deny", "message": "only what the hook allows is done"});
+                self.program.say(&control_response(id, &answer));
+            }
+            other => {
+                debug!(other, "the program asks for what it is not given");
+                let error = json!({"subtype": "error", "request_id": id, "error": "not supported"});
+                self.program
+                    .say(&json!({"type": "control_response", "response": error}));
+            }
+        }
+    }
+
+    /// Our own tools the supervisor judges itself when they are called.
+    async fn hook_asked(&self, id: &str, input: &Value, desk: &Desk) {
+        let tool = input["tool_name"].as_str().unwrap_or_default();
+        if own(tool).is_some_and(|name| self.tools.iter().any(|offered| offered.name == name)) {
+            self.answer_hook(id, &Ok(()));
+            return;
+        }
+        let asked = AskedTool {
+            id: id.to_owned(),
+            tool: tool.to_owned(),
+            arguments: input["tool_input"].clone(),
+            written: events::written(tool, &input["tool_input"]),
+        };
+        desk.tell(AgentEvent::ToolAsked(asked)).await;
+    }
+
+    async fn called(&self, request: &str, message: &Value, desk: &Desk) {
+        let name = message["params"]["name"].as_str().unwrap_or_default();
+        let id = format!("{request} {}", message["id"]);
+        if !self.tools.iter().any(|offered| offered.name == name) {
+            self.answer_tool(&id, &Err(ToolFailure::unsupported(name)));
+            return;
+        }
+        let call = ToolCall {
+            id,
+            name: name.to_owned(),
+            args: message["params"]["arguments"].as_object().cloned().unwrap_or_default(),
+            warning: None,
+        };
+        desk.tell(AgentEvent::ToolCalled(call)).await;
+    }
+}
+
+/// Our own name of a tool that it has from us.
+fn own(tool: &str) -> Option<&str> {
+    tool.strip_prefix(tool_policy::OWN_SERVER_PREFIX)
+}
+
+/// The answer to what MCP asks for beside calls; `None`: it is something else.
+fn protocol_answer(said: &Value, tools: &[ToolDescription]) -> Option<Value> {
+    let (request, message) = (&said["request"], &said["request"]["message"]);
+    if said["type"] != "control_request" || request["subtype"] != "mcp_message" {
+        return None;
+    }
+    let result = match message["method"].as_str()? {
+        "initialize" => json!({
+            "protocolVersion": message["params"]["protocolVersion"].as_str().unwrap_or(MCP_VERSION),
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": SERVER, "version": env!("CARGO_PKG_VERSION")},
+        }),
+        "tools/list" => json!({"tools": tools.iter().map(described).collect::<Vec<_>>()}),
+        "tools/call" => return None,
+        // Notifications and pings.
+        _ => json!({}),
+    };
+    let id = message.get("id").cloned().unwrap_or_else(|| json!(0));
+    Some(mcp_response(said["request_id"].as_str()?, &id, &result))
+}
+
+fn described(tool: &ToolDescription) -> Value {
+    json!({
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": serde_json::from_str(&tool.input_schema_json).unwrap_or_else(|_| json!({"type": "object"})),
+    })
+}
+
+fn mcp_response(request: &str, id: &Value, result: &Value) -> Value {
+    control_response(
+        request,
+        &json!({"mcp_response": {"jsonrpc": "2.0", "id": id, "result": result}}),
+    )
+}
+
+fn control_response(request: &str, response: &Value) -> Value {
+    json!({
+        "type": "control_response",
+        "response": {"subtype": "success", "request_id": request, "response": response},
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn asked(message: &Value) -> Option<Value> {
+        let tool = ToolDescription {
+            name: "wait".to_owned(),
+            description: "d".to_owned(),
+            input_schema_json: "{}".to_owned(),
+        };
+        let said = json!({
+            "type": "control_request",
+            "request_id": "q",
+            "request": {"subtype": "mcp_message", "server_name": SERVER, "message": message},
+        });
+        protocol_answer(&said, &[tool])
+    }
+
+    #[test]
+    fn mcp_is_answered_but_for_calls() {
+        let answer = asked(&json!({"method": "tools/list", "id": 1})).unwrap();
+        let response = &answer["response"];
+        assert_eq!(
+            (&response["subtype"], &response["request_id"]),
+            (&json!("success"), &json!("q"))
+        );
+        let listed = &response["response"]["mcp_response"];
+        assert_eq!(
+            (&listed["id"], &listed["result"]["tools"][0]["name"]),
+            (&json!(1), &json!("wait"))
+        );
+        assert!(asked(&json!({"method": "notifications/initialized"})).is_some());
+        assert!(asked(&json!({"method": "tools/call", "id": 2})).is_none());
+        assert_eq!(own("mcp__troupe__wait"), Some("wait"));
+    }
+}

@@ -1,0 +1,175 @@
+//! What Claude Code tells of a turn, as events of an agent.
+
+use serde_json::Value;
+use tool_policy::NativeTools;
+use troupe_proto::supervisor::v1::ToolUse;
+
+use super::settings::SERVER;
+use crate::{
+    agent::{AgentEvent, Ending},
+    redact,
+    usage::Tokens,
+};
+
+/// What a piece of an answer shows.
+pub(super) fn piece(piece: &Value) -> Option<AgentEvent> {
+    match piece["type"].as_str()? {
+        "text" => Some(AgentEvent::Output(format!("{}\n", piece["text"].as_str()?))),
+        "thinking" => Some(AgentEvent::Activity("thinking".to_owned())),
+        "tool_use" => Some(AgentEvent::ToolUsed(used(piece["name"].as_str()?, &piece["input"]))),
+        _ => None,
+    }
+}
+
+fn used(tool: &str, input: &Value) -> ToolUse {
+    let text = |key: &str| input[key].as_str().unwrap_or_default();
+    let own = tool
+        .strip_prefix("mcp__")
+        .and_then(|rest| rest.strip_prefix(SERVER))
+        .and_then(|rest| rest.strip_prefix("__"));
+    let name = own
+        .unwrap_or_else(|| NativeTools::CLAUDE.canonical(tool).unwrap_or(tool))
+        .to_owned();
+    let one_file = |added, changed| redact::patch(added, changed, 0, &[text("file_path").to_owned()]);
+    let detail = match tool {
+        "Bash" => redact::detail(text("command")),
+        "Write" => one_file(1, 0),
+        "Edit" => one_file(0, 1),
+        "Read" => redact::detail(text("file_path")),
+        "WebFetch" => redact::url(text("url")),
+        "WebSearch" => redact::detail(&format!("search: {}", text("query"))),
+        _ => redact::arguments_in_line(input),
+    };
+    ToolUse { name, detail }
+}
+
+/// The files that a call of one of its tools writes.
+pub(super) fn written(tool: &str, input: &Value) -> Vec<String> {
+    let key = match tool {
+        "Edit" | "Write" | "MultiEdit" => "file_path",
+        "NotebookEdit" => "notebook_path",
+        _ => return Vec::new(),
+    };
+    input[key].as_str().map(str::to_owned).into_iter().collect()
+}
+
+/// What the calls of a turn spent.
+pub(super) fn tokens(result: &Value) -> Tokens {
+    let number = |key: &str| result["usage"][key].as_u64().unwrap_or_default();
+    let cached_input = number("cache_read_input_tokens");
+    Tokens {
+        input: number("input_tokens") + number("cache_creation_input_tokens") + cached_input,
+        cached_input,
+        output: number("output_tokens"),
+    }
+}
+
+/// How much of the context is left after a call of the model, as a percentage.
+pub(super) fn context_left(usage: &Value, window: u64) -> Option<u32> {
+    let number = |key: &str| usage[key].as_u64().unwrap_or_default();
+    let used = number("input_tokens") + number("cache_creation_input_tokens") + number("cache_read_input_tokens");
+    let window = (window > 0).then_some(window)?;
+    u32::try_from((window - used.min(window)) * 100 / window).ok()
+}
+
+/// The largest window of the models that a turn used.
+pub(super) fn window(result: &Value) -> Option<u64> {
+    let models = result["modelUsage"].as_object()?;
+    models
+        .values()
+        .filter_map(|model| model["contextWindow"].as_u64())
+        .max()
+}
+
+/// How a turn ended. A failure of the provider's comes as a success that is an error.
+pub(super) fn ending(result: &Value) -> (Ending, String) {
+    let text = result["result"].as_str().unwrap_or_default().to_owned();
+    let aborted = result["terminal_reason"]
+        .as_str()
+        .is_some_and(|why| why.starts_with("aborted"));
+    if result["is_error"] != true {
+        return (Ending::Completed, text);
+    }
+    if aborted {
+        return (Ending::Interrupted, String::new());
+    }
+    let errors = result["errors"].as_array().into_iter().flatten();
+    let errors: Vec<&str> = errors.filter_map(Value::as_str).collect();
+    let message = if text.is_empty() { errors.join("; ") } else { text };
+    (Ending::Errored, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tools_are_shown_by_their_canonical_names_and_in_few_words() {
+        for (tool, input, name, detail) in [
+            ("Bash", json!({"command": "ls -l"}), "exec_command", "ls -l"),
+            (
+                "Edit",
+                json!({"file_path": "/w/a"}),
+                "apply_patch",
+                "A:0 M:1 D:0 (1 files): /w/a",
+            ),
+            (
+                "WebFetch",
+                json!({"url": "https://x/y?key=1"}),
+                "web_search",
+                "open: https://x/y",
+            ),
+            ("mcp__troupe__wait", json!({"ids": ["a"]}), "wait", "{\"ids\":[\"a\"]}"),
+            ("New", json!({"password": "p"}), "New", "{\"password\":\"<redacted>\"}"),
+        ] {
+            let used = used(tool, &input);
+            assert_eq!((used.name.as_str(), used.detail.as_str()), (name, detail));
+        }
+    }
+
+    #[test]
+    fn a_turn_ends_as_its_result_says() {
+        for (result, expected) in [
+            (
+                json!({"is_error": false, "result": "done"}),
+                (Ending::Completed, "done"),
+            ),
+            (
+                json!({"is_error": true, "subtype": "success", "result": "API Error: 500", "terminal_reason": "api_error"}),
+                (Ending::Errored, "API Error: 500"),
+            ),
+            (
+                json!({"is_error": true, "result": null, "terminal_reason": "aborted_tools", "errors": ["x"]}),
+                (Ending::Interrupted, ""),
+            ),
+            (
+                json!({"is_error": true, "errors": ["a", "b"]}),
+                (Ending::Errored, "a; b"),
+            ),
+        ] {
+            let (ending, message) = ending(&result);
+            assert_eq!((ending, message.as_str()), expected, "{result}");
+        }
+    }
+
+    #[test]
+    fn usage_counts_what_was_cached_as_input() {
+        let result = json!({
+            "usage": {"input_tokens": 5, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 3, "output_tokens": 4},
+            "modelUsage": {"a": {"contextWindow": 100}, "b": {"contextWindow": 1000}},
+        });
+        let spent = tokens(&result);
+        assert_eq!((spent.input, spent.cached_input, spent.output), (10, 3, 4));
+        assert_eq!(window(&result), Some(1000));
+        assert_eq!(context_left(&result["usage"], 40), Some(75));
+        assert_eq!(context_left(&result["usage"], 0), None);
+    }
+
+    #[test]
+    fn what_is_written_is_known_of_the_tools_that_write_one_file() {
+        assert_eq!(written("Write", &json!({"file_path": "/a"})), ["/a"]);
+        assert!(written("Bash", &json!({"command": "rm a"})).is_empty());
+    }
+}

@@ -1,0 +1,161 @@
+//! How Claude Code is started for a policy, as pure data.
+
+use std::ffi::OsString;
+
+use tool_policy::{NativeTools, Policy};
+use troupe_proto::common::v1::Sandbox;
+
+/// The name under which Claude Code has our tools.
+pub(super) const SERVER: &str = "troupe";
+/// The efforts that it knows; another one is left to the model.
+const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
+
+/// Its own tools that a thread may be offered. A positive list: what a later release adds is not offered, and neither
+/// are its own agents, so that no child exists outside of the tree.
+const TOOLS: &[(&str, Effect)] = &[
+    ("Read", Effect::Looks),
+    ("Grep", Effect::Looks),
+    ("Glob", Effect::Looks),
+    ("Bash", Effect::Acts),
+    ("Edit", Effect::Acts),
+    ("Write", Effect::Acts),
+    ("NotebookEdit", Effect::Acts),
+    ("WebFetch", Effect::Acts),
+    ("WebSearch", Effect::Acts),
+];
+
+/// What a tool does to the world.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// It looks at files.
+    Looks,
+    /// It writes, runs something or uses the network: nothing for a thread that may only read.
+    Acts,
+}
+
+/// The tools that a thread is offered.
+pub(super) fn tools(policy: &Policy, access: Sandbox) -> Vec<&'static str> {
+    let may = |(name, effect): &&(&'static str, Effect)| {
+        let fits = *effect == Effect::Looks || access != Sandbox::ReadOnly;
+        fits && policy.decide_native(&NativeTools::CLAUDE, name).is_allowed()
+    };
+    TOOLS.iter().filter(may).map(|(name, _)| *name).collect()
+}
+
+/// What the command line says beside the session.
+pub(super) fn args(
+    tools: &[&str],
+    model: Option<&str>,
+    effort: &str,
+    instructions: &str,
+    session: Session<'_>,
+) -> Vec<OsString> {
+    let mut args: Vec<OsString> = [
+        "-p",
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        "--input-format",
+        "stream-json",
+        "--permission-prompt-tool",
+        "stdio",
+        // What the hook does not allow is not done, not even when it fails.
+        "--permission-mode",
+        "dontAsk",
+        // Nothing of the user's or the project's settings, hooks, servers and commands.
+        "--setting-sources",
+        "",
+        "--strict-mcp-config",
+        "--disable-slash-commands",
+        "--tools",
+    ]
+    .map(OsString::from)
+    .into();
+    args.push(tools.join(",").into());
+    if let Some(model) = model {
+        args.extend(["--model".into(), model.into()]);
+    }
+    if EFFORTS.contains(&effort) {
+        args.extend(["--effort".into(), effort.into()]);
+    }
+    if !instructions.trim().is_empty() {
+        args.extend(["--append-system-prompt".into(), instructions.into()]);
+    }
+    let (flag, id) = match session {
+        Session::New(id) => ("--session-id", id),
+        Session::Resumed(id) => ("--resume", id),
+    };
+    args.extend([flag.into(), id.into()]);
+    args
+}
+
+/// The session of Claude Code's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Session<'a> {
+    New(&'a str),
+    Resumed(&'a str),
+}
+
+/// Variables that keep it from doing what nobody asked for.
+pub(super) const QUIET: &[(&str, &str)] = &[
+    ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+    ("DISABLE_AUTOUPDATER", "1"),
+    // Ten tries take minutes, even where the credentials are wrong.
+    ("CLAUDE_CODE_MAX_RETRIES", "2"),
+    // A command in the background outlives its turn, and then the program.
+    ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
+];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tool_policy::{Layer, MatchMode};
+
+    use super::*;
+
+    fn policy(allow: &[&str], deny: &[&str]) -> Policy {
+        let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
+        Policy::compile(vec![Layer {
+            origin: "role".to_owned(),
+            mode: MatchMode::Glob,
+            allow: owned(allow),
+            deny: owned(deny),
+        }])
+        .unwrap()
+    }
+
+    #[test]
+    fn only_what_the_policy_allows_is_offered() {
+        let write = Sandbox::WorkspaceWrite;
+        assert_eq!(
+            tools(&policy(&["read_file", "grep_files"], &[]), write),
+            ["Read", "Grep"]
+        );
+        assert_eq!(tools(&policy(&["*"], &["exec_command", "web_search"]), write).len(), 6);
+        assert_eq!(tools(&policy(&["*"], &[]), Sandbox::ReadOnly), ["Read", "Grep", "Glob"]);
+        assert!(!tools(&policy(&["*"], &["apply_patch"]), write).contains(&"Edit"));
+        assert!(tools(&policy(&[], &["*"]), write).is_empty());
+    }
+
+    #[test]
+    fn the_command_line_says_what_is_known() {
+        let args = args(&["Read"], None, "low", " ", Session::Resumed("s"));
+        let args: Vec<_> = args.iter().map(|arg| arg.to_str().unwrap()).collect();
+        assert!(
+            args.ends_with(&["--tools", "Read", "--effort", "low", "--resume", "s"]),
+            "{args:?}"
+        );
+        let args = super::args(&[], Some("m"), "odd", "be", Session::New("s"));
+        let tail = [
+            "--tools",
+            "",
+            "--model",
+            "m",
+            "--append-system-prompt",
+            "be",
+            "--session-id",
+            "s",
+        ];
+        assert!(args.ends_with(&tail.map(OsString::from)), "{args:?}");
+    }
+}

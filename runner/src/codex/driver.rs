@@ -1,0 +1,470 @@
+//! The conversation with Codex: its thread is begun or resumed at the first turn, turns follow one another, and what
+//! comes in between is answered.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::{Map, Value, json};
+use tokio::{sync::oneshot, time::timeout};
+use tracing::{debug, warn};
+use troupe_proto::supervisor::v1::{Input, StartRefusal, ToolDescription, input_item::Item};
+
+use super::{events, settings};
+use crate::{
+    agent::{AgentEvent, AskedTool, Ending, StartFailure},
+    driven::{Desk, Order, Program},
+    hook::{self, HookCall, HookServer},
+    input,
+    prompt::{self, GivenTurn},
+    tool_line::ToolCall,
+    tools::{ToolAnswer, ToolFailure},
+};
+
+/// How long Codex may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// How a thread is begun.
+pub(super) struct Opening {
+    pub(super) config: Map<String, Value>,
+    pub(super) model: Option<String>,
+    pub(super) provider: Option<String>,
+    pub(super) effort: Option<String>,
+    pub(super) directory: PathBuf,
+    pub(super) sandbox: &'static str,
+    pub(super) instructions: String,
+    pub(super) tools: Vec<ToolDescription>,
+    /// Where the id of Codex's own thread stands, by which it is resumed.
+    pub(super) record: PathBuf,
+}
+
+impl Opening {
+    fn params(&self) -> Map<String, Value> {
+        let mut params = Map::new();
+        let mut set = |key: &str, value: Value| params.insert(key.to_owned(), value);
+        set("cwd", self.directory.to_string_lossy().into());
+        set("sandbox", self.sandbox.into());
+        set("approvalPolicy", "never".into());
+        set("developerInstructions", self.instructions.as_str().into());
+        set("config", self.config.clone().into());
+        if let Some(model) = &self.model {
+            set("model", model.as_str().into());
+        }
+        if let Some(provider) = &self.provider {
+            set("modelProvider", provider.as_str().into());
+        }
+        params
+    }
+}
+
+/// Speaks with one Codex.
+pub(super) struct Driver {
+    program: Program,
+    hooks: HookServer,
+    opening: Opening,
+    last_id: u64,
+    /// What came while an answer was waited for.
+    unheard: VecDeque<Value>,
+    /// Codex's own id of the thread.
+    thread: Option<String>,
+    /// The running turn's, and what it said last.
+    turn: Option<String>,
+    last_message: String,
+    /// What came for a turn that was over; the next one has it.
+    unsaid: Vec<String>,
+    /// Questions of the hook that wait for an answer.
+    asked: BTreeMap<String, oneshot::Sender<Option<Value>>>,
+    last_ask: u64,
+}
+
+/// Codex does not answer, or refuses; in words for people. The outer error is its end.
+type Answered = Result<Result<Value, String>, String>;
+
+impl Driver {
+    pub(super) fn new(program: Program, hooks: HookServer, opening: Opening) -> Self {
+        Self {
+            program,
+            hooks,
+            opening,
+            last_id: 0,
+            unheard: VecDeque::new(),
+            thread: None,
+            turn: None,
+            last_message: String::new(),
+            unsaid: Vec::new(),
+            asked: BTreeMap::new(),
+            last_ask: 0,
+        }
+    }
+
+    /// Greets Codex and has it trust the hook.
+    ///
+    /// # Errors
+    ///
+    /// It does not start, does not like its settings, or does not trust.
+    pub(super) async fn prepare(&mut self) -> Result<(), StartFailure> {
+        let no_program = |message: String| StartFailure {
+            refusal: StartRefusal::NoProgram,
+            message,
+        };
+        let greeting = json!({
+            "clientInfo": {"name": "troupe", "title": "Troupe", "version": env!("CARGO_PKG_VERSION")},
+            "capabilities": {"experimentalApi": true},
+        });
+        flat(self.call("initialize", greeting).await).map_err(no_program)?;
+        self.program.say(&json!({"method": "initialized"}));
+        // The hash by which a hook is trusted only Codex can tell, of a thread that has the hook.
+        let mut probe = self.opening.params();
+        probe.insert("ephemeral".to_owned(), true.into());
+        let probe = flat(self.call("thread/start", probe.into()).await).map_err(no_program)?;
+        let probe = thread_id(&probe).ok_or_else(|| no_program("Codex named no thread".to_owned()))?;
+        let hook = self.hook_of(&probe).await.map_err(|why| StartFailure {
+            refusal: StartRefusal::PolicyNotEnforceable,
+            message: format!("Codex cannot be held to its tools: {why}"),
+        })?;
+        let text = |key: &str| hook[key].as_str().unwrap_or_default().to_owned();
+        let config = std::mem::take(&mut self.opening.config);
+        self.opening.config = settings::trusting(config, &text("key"), &text("currentHash"));
+        Ok(())
+    }
+
+    /// The hook as a thread has it.
+    async fn hook_of(&mut self, thread: &str) -> Result<Value, String> {
+        let listed = flat(self.call("hooks/list", json!({"threadId": thread})).await)?;
+        let hooks = listed["data"].as_array().into_iter().flatten();
+        let ours = hooks.flat_map(|entry| entry["hooks"].as_array().into_iter().flatten());
+        let hook = ours.into_iter().find(|hook| hook["eventName"] == "preToolUse");
+        hook.cloned().ok_or_else(|| "it does not list the hook".to_owned())
+    }
+
+    pub(super) async fn drive(mut self, mut desk: Desk) {
+        let end = loop {
+            if let Err(end) = self.step(&mut desk).await {
+                break end;
+            }
+        };
+        if let Some(complaint) = end {
+            desk.tell(AgentEvent::Exited(complaint)).await;
+        }
+    }
+
+    /// Deals with one thing. The error is the end: with what to say of it, unless nobody wants the program any more.
+    async fn step(&mut self, desk: &mut Desk) -> Result<(), Option<String>> {
+        if let Some(said) = self.unheard.pop_front() {
+            self.hear(&said, desk).await;
+            return Ok(());
+        }
+        tokio::select! {
+            order = desk.orders.recv() => match order {
+                Some(order) => self.obey(order, desk).await.map_err(Some),
+                None => Err(None),
+            },
+            said = self.program.hear() => {
+                self.hear(&said.map_err(Some)?, desk).await;
+                Ok(())
+            }
+            call = self.hooks.next() => {
+                self.asked(call, desk).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn obey(&mut self, order: Order, desk: &Desk) -> Result<(), String> {
+        match order {
+            Order::Turn(turn) => {
+                if let Err(why) = self.begin(&turn).await? {
+                    let ended = AgentEvent::TurnEnded {
+                        ending: Ending::Errored,
+                        message: why,
+                    };
+                    desk.tell(ended).await;
+                }
+            }
+            Order::Input(input) => self.steer(&input).await?,
+            Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
+            Order::Permitted { id, verdict } => {
+                if let Some(waiting) = self.asked.remove(&id) {
+                    let refusal = verdict.err().map(|failure| hook::denial(failure.text()));
+                    let _ = waiting.send(refusal);
+                }
+            }
+            Order::Interrupt => self.interrupt(),
+        }
+        Ok(())
+    }
+
+    /// Begins a turn. The inner error is why there is none.
+    async fn begin(&mut self, turn: &GivenTurn) -> Result<Result<(), String>, String> {
+        let thread = match &self.thread {
+            Some(thread) => thread.clone(),
+            None => match self.open().await? {
+                Ok(thread) => self.thread.insert(thread).clone(),
+                Err(why) => return Ok(Err(why)),
+            },
+        };
+        self.last_message.clear();
+        let mut params = json!({"threadId": thread, "input": self.input_of(turn)});
+        if let Some(effort) = &self.opening.effort {
+            params["effort"] = effort.as_str().into();
+        }
+        Ok(self.call("turn/start", params).await?.map(|answer| {
+            self.turn = answer["turn"]["id"].as_str().map(str::to_owned);
+        }))
+    }
+
+    /// Resumes the thread that there was, or begins one; and sees that the hook is trusted in it.
+    async fn open(&mut self) -> Result<Result<String, String>, String> {
+        let mut opened = None;
+        if let Some(known) = self.recorded() {
+            let mut params = self.opening.params();
+            params.insert("threadId".to_owned(), known.into());
+            params.insert("excludeTurns".to_owned(), true.into());
+            match self.call("thread/resume", params.into()).await? {
+                Ok(answer) => opened = thread_id(&answer),
+                Err(why) => warn!(why, "what Codex remembers of the thread is lost"),
+            }
+        }
+        let thread = match opened {
+            Some(thread) => thread,
+            None => {
+                let mut params = self.opening.params();
+                params.insert("dynamicTools".to_owned(), settings::tools(&self.opening.tools));
+                match self.call("thread/start", params.into()).await? {
+                    Ok(answer) => match thread_id(&answer) {
+                        Some(thread) => thread,
+                        None => return Ok(Err("Codex named no thread".to_owned())),
+                    },
+                    Err(why) => return Ok(Err(why)),
+                }
+            }
+        };
+        match self.hook_of(&thread).await {
+            Ok(hook) if hook["trustStatus"] == "trusted" && hook["enabled"] == true => {}
+            Ok(hook) => return Ok(Err(format!("Codex does not trust the hook: {}", hook["trustStatus"]))),
+            Err(why) => return Ok(Err(format!("Codex cannot be held to its tools: {why}"))),
+        }
+        if let Err(error) = fs::write(&self.opening.record, json!({"thread": thread}).to_string()) {
+            warn!(%error, "Codex's thread cannot be resumed later");
+        }
+        Ok(Ok(thread))
+    }
+
+    fn recorded(&self) -> Option<String> {
+        let text = fs::read_to_string(&self.opening.record).ok()?;
+        let record: Value = serde_json::from_str(&text).ok()?;
+        record["thread"].as_str().map(str::to_owned)
+    }
+
+    /// What of a turn is not said as instructions.
+    fn input_of(&mut self, turn: &GivenTurn) -> Value {
+        let mut text = std::mem::take(&mut self.unsaid);
+        text.push(prompt::assignment(turn));
+        let images = turn
+            .inputs
+            .iter()
+            .flat_map(|input| &input.items)
+            .filter_map(|item| match &item.item {
+                Some(Item::LocalImage(path)) => Some(json!({"type": "localImage", "path": path})),
+                _ => None,
+            });
+        let said = [json!({"type": "text", "text": text.join("\n\n")})];
+        said.into_iter().chain(images).collect()
+    }
+
+    async fn steer(&mut self, input: &Input) -> Result<(), String> {
+        let text = input::to_text(input);
+        if let (Some(thread), Some(turn)) = (&self.thread, &self.turn) {
+            let params = json!({
+                "threadId": thread,
+                "expectedTurnId": turn,
+                "input": [{"type": "text", "text": text}],
+            });
+            match self.call("turn/steer", params).await? {
+                Ok(_) => return Ok(()),
+                Err(why) => debug!(why, "the turn is over"),
+            }
+        }
+        self.unsaid.push(text);
+        Ok(())
+    }
+
+    fn interrupt(&mut self) {
+        if let (Some(thread), Some(turn)) = (self.thread.clone(), self.turn.clone()) {
+            self.tell("turn/interrupt", json!({"threadId": thread, "turnId": turn}));
+        }
+    }
+
+    fn answer_tool(&self, id: &str, answer: &ToolAnswer) {
+        let Ok(id) = id.parse::<u64>() else { return };
+        let (text, success) = match answer {
+            Ok(value) => (value.to_string(), true),
+            Err(failure) => (failure.to_json().to_string(), false),
+        };
+        let content = [json!({"type": "inputText", "text": text})];
+        self.program
+            .say(&json!({"id": id, "result": {"contentItems": content, "success": success}}));
+    }
+
+    // === what Codex says ===
+
+    async fn hear(&mut self, said: &Value, desk: &Desk) {
+        let Some(method) = said["method"].as_str() else {
+            // The answer to something that nobody waits for.
+            return;
+        };
+        let params = &said["params"];
+        match (method, said["id"].as_u64()) {
+            ("item/tool/call", Some(id)) => self.called(id, params, desk).await,
+            (method, Some(id)) => {
+                debug!(method, "Codex asks for what it is not given");
+                let error = json!({"code": -32601, "message": "not supported"});
+                self.program.say(&json!({"id": id, "error": error}));
+            }
+            ("item/started", None) => {
+                if let Some(event) = events::begun(&params["item"]) {
+                    desk.tell(event).await;
+                }
+            }
+            ("item/completed", None) if params["item"]["type"] == "agentMessage" => {
+                let text = params["item"]["text"].as_str().unwrap_or_default();
+                text.clone_into(&mut self.last_message);
+                desk.tell(AgentEvent::Output(format!("{text}\n"))).await;
+            }
+            ("turn/plan/updated", None) => desk.tell(events::plan(params)).await,
+            ("turn/diff/updated", None) => {
+                let diff = params["diff"].as_str().unwrap_or_default().to_owned();
+                desk.tell(AgentEvent::Changed(diff)).await;
+            }
+            ("thread/tokenUsage/updated", None) => desk.tell(events::spent(&params["tokenUsage"])).await,
+            ("error", None) if params["willRetry"] == true => {
+                let why = events::failure(&params["error"]);
+                desk.tell(AgentEvent::Activity(format!("trying again: {why}"))).await;
+            }
+            ("turn/completed", None) => self.turn_over(&params["turn"], desk).await,
+            _ => {}
+        }
+    }
+
+    async fn called(&self, id: u64, params: &Value, desk: &Desk) {
+        let name = params["tool"].as_str().unwrap_or_default();
+        if params["namespace"] != settings::NAMESPACE || !self.opening.tools.iter().any(|tool| tool.name == name) {
+            self.answer_tool(&id.to_string(), &Err(ToolFailure::unsupported(name)));
+            return;
+        }
+        let call = ToolCall {
+            id: id.to_string(),
+            name: name.to_owned(),
+            args: params["arguments"].as_object().cloned().unwrap_or_default(),
+            warning: None,
+        };
+        desk.tell(AgentEvent::ToolCalled(call)).await;
+    }
+
+    async fn turn_over(&mut self, turn: &Value, desk: &Desk) {
+        if turn["id"].as_str() != self.turn.as_deref() {
+            return;
+        }
+        self.turn = None;
+        // Nothing that the turn left running outlives it, and no question does.
+        self.asked.clear();
+        if let Some(thread) = self.thread.clone() {
+            self.tell("thread/backgroundTerminals/clean", json!({"threadId": thread}));
+        }
+        let (ending, message) = match turn["status"].as_str() {
+            Some("completed") => (Ending::Completed, std::mem::take(&mut self.last_message)),
+            Some("interrupted") => (Ending::Interrupted, String::new()),
+            _ => (Ending::Errored, events::failure(&turn["error"])),
+        };
+        desk.tell(AgentEvent::TurnEnded { ending, message }).await;
+    }
+
+    /// The hook asks. Our own tools the supervisor judges itself when they are called.
+    async fn asked(&mut self, call: HookCall, desk: &Desk) {
+        let tool = call.input["tool_name"].as_str().unwrap_or_default();
+        // Codex joins namespace and name without anything between them.
+        let own = tool.strip_prefix(settings::NAMESPACE);
+        if own.is_some_and(|name| self.opening.tools.iter().any(|offered| offered.name == name)) {
+            let _ = call.answer.send(None);
+            return;
+        }
+        if self.turn.is_none() {
+            let _ = call.answer.send(Some(hook::denial("no turn is running")));
+            return;
+        }
+        self.last_ask += 1;
+        let id = self.last_ask.to_string();
+        let arguments = call.input["tool_input"].clone();
+        let written = match tool {
+            "apply_patch" => written_by_patch(&arguments, &self.opening.directory),
+            _ => Vec::new(),
+        };
+        let asked = AskedTool {
+            id: id.clone(),
+            tool: tool.to_owned(),
+            arguments,
+            written,
+        };
+        self.asked.insert(id, call.answer);
+        desk.tell(AgentEvent::ToolAsked(asked)).await;
+    }
+
+    // === requests ===
+
+    fn tell(&mut self, method: &str, params: Value) -> u64 {
+        self.last_id += 1;
+        self.program
+            .say(&json!({"id": self.last_id, "method": method, "params": params}));
+        self.last_id
+    }
+
+    /// Asks and waits for the answer; what else comes is kept.
+    async fn call(&mut self, method: &str, params: Value) -> Answered {
+        let id = self.tell(method, params);
+        let answer = async {
+            loop {
+                let said = self.program.hear().await?;
+                if said["id"].as_u64() == Some(id) && said.get("method").is_none() {
+                    return Ok(said);
+                }
+                self.unheard.push_back(said);
+            }
+        };
+        match timeout(ANSWER_LIMIT, answer).await {
+            Ok(Ok(mut said)) => Ok(match said.get("error") {
+                Some(error) => Err(error["message"].as_str().unwrap_or("Codex refuses").to_owned()),
+                None => Ok(said["result"].take()),
+            }),
+            Ok(Err(end)) => Err(end),
+            Err(_) => Ok(Err(format!("Codex did not answer {method} within {ANSWER_LIMIT:?}"))),
+        }
+    }
+}
+
+fn flat(answered: Answered) -> Result<Value, String> {
+    answered.and_then(|answer| answer)
+}
+
+fn thread_id(answer: &Value) -> Option<String> {
+    answer["thread"]["id"].as_str().map(str::to_owned)
+}
+
+/// The files that a patch names.
+fn written_by_patch(arguments: &Value, directory: &Path) -> Vec<String> {
+    let patch = arguments["command"].as_str().unwrap_or_default();
+    let heads = [
+        "*** Add File: ",
+        "*** Update File: ",
+        "*** Delete File: ",
+        "*** Move to: ",
+    ];
+    let files = patch
+        .lines()
+        .filter_map(|line| heads.iter().find_map(|head| line.strip_prefix(head)));
+    files
+        .map(|file| directory.join(file.trim()).to_string_lossy().into_owned())
+        .collect()
+}

@@ -1,0 +1,162 @@
+//! What Codex tells of a turn, as events of an agent.
+
+use serde_json::Value;
+use troupe_proto::supervisor::v1::{PlanStep, ToolUse, plan_step::State};
+
+use crate::{agent::AgentEvent, redact, text::cut, usage::Tokens};
+
+/// The longest step of a plan, in bytes.
+const MAX_STEP_BYTES: usize = 256;
+
+/// What an item that begins shows.
+pub(super) fn begun(item: &Value) -> Option<AgentEvent> {
+    let text = |key: &str| item[key].as_str().unwrap_or_default();
+    let (name, detail) = match item["type"].as_str()? {
+        "commandExecution" => ("exec_command".to_owned(), redact::detail(command(text("command")))),
+        "fileChange" => ("apply_patch".to_owned(), patch(&item["changes"])),
+        "dynamicToolCall" => (text("tool").to_owned(), redact::arguments_in_line(&item["arguments"])),
+        "mcpToolCall" => (
+            format!("{}.{}", text("server"), text("tool")),
+            redact::arguments_in_line(&item["arguments"]),
+        ),
+        "webSearch" => (
+            "web_search".to_owned(),
+            redact::detail(&format!("search: {}", text("query"))),
+        ),
+        "reasoning" => return Some(AgentEvent::Activity("thinking".to_owned())),
+        _ => return None,
+    };
+    Some(AgentEvent::ToolUsed(ToolUse { name, detail }))
+}
+
+/// The command itself, without the shell that runs it.
+fn command(line: &str) -> &str {
+    let inner = line.split_once(" -lc ").map_or(line, |(_, command)| command);
+    inner.trim_matches('\'')
+}
+
+fn patch(changes: &Value) -> String {
+    let changes = changes.as_array().map(Vec::as_slice).unwrap_or_default();
+    let of_kind = |kind: &str| changes.iter().filter(|change| change["kind"]["type"] == kind).count();
+    let files: Vec<String> = changes
+        .iter()
+        .filter_map(|change| change["path"].as_str().map(str::to_owned))
+        .collect();
+    redact::patch(of_kind("add"), of_kind("update"), of_kind("delete"), &files)
+}
+
+/// The plan, whole.
+pub(super) fn plan(params: &Value) -> AgentEvent {
+    let steps = params["plan"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let step = |step: &Value| PlanStep {
+        step: cut(step["step"].as_str().unwrap_or_default().to_owned(), MAX_STEP_BYTES),
+        state: match step["status"].as_str() {
+            Some("completed") => State::Completed,
+            Some("inProgress") => State::InProgress,
+            _ => State::Pending,
+        }
+        .into(),
+    };
+    AgentEvent::Plan(steps.iter().map(step).collect())
+}
+
+/// What was spent. Codex repeats its numbers; the total does not suffer from that.
+pub(super) fn spent(usage: &Value) -> AgentEvent {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let total = &usage["total"];
+    let context_left_percent = usage["modelContextWindow"]
+        .as_u64()
+        .filter(|window| *window > 0)
+        .map(|window| {
+            let used = number(&usage["last"]["totalTokens"]).min(window);
+            u32::try_from((window - used) * 100 / window).unwrap_or_default()
+        });
+    AgentEvent::Spent {
+        tokens: Tokens {
+            input: number(&total["inputTokens"]),
+            cached_input: number(&total["cachedInputTokens"]),
+            output: number(&total["outputTokens"]),
+        },
+        context_left_percent,
+    }
+}
+
+/// What a failure says to people.
+pub(super) fn failure(error: &Value) -> String {
+    let message = error["message"].as_str().unwrap_or("the turn failed");
+    match error["codexErrorInfo"].as_str() {
+        Some(info) if info != "other" => format!("{message} ({info})"),
+        _ => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn used(item: &Value) -> (String, String) {
+        match begun(item) {
+            Some(AgentEvent::ToolUsed(used)) => (used.name, used.detail),
+            other => (format!("{other:?}"), String::new()),
+        }
+    }
+
+    #[test]
+    fn tools_are_shown_by_their_canonical_names_and_in_few_words() {
+        for (item, name, detail) in [
+            (
+                json!({"type": "commandExecution", "command": "/bin/bash -lc 'ls -l'"}),
+                "exec_command",
+                "ls -l",
+            ),
+            (
+                json!({"type": "fileChange", "changes": [
+                    {"path": "/w/a", "kind": {"type": "add"}}, {"path": "/w/b", "kind": {"type": "update"}},
+                ]}),
+                "apply_patch",
+                "A:1 M:1 D:0 (2 files): /w/a, /w/b",
+            ),
+            (
+                json!({"type": "dynamicToolCall", "tool": "wait", "arguments": {"token": "x"}}),
+                "wait",
+                "{\"token\":\"<redacted>\"}",
+            ),
+        ] {
+            assert_eq!(used(&item), (name.to_owned(), detail.to_owned()));
+        }
+        assert_eq!(begun(&json!({"type": "userMessage"})), None);
+    }
+
+    #[test]
+    fn usage_is_the_total_and_the_context_what_the_last_call_left() {
+        let usage = json!({
+            "total": {"inputTokens": 2100, "cachedInputTokens": 1000, "outputTokens": 40},
+            "last": {"totalTokens": 250}, "modelContextWindow": 1000,
+        });
+        let expected = AgentEvent::Spent {
+            tokens: Tokens {
+                input: 2100,
+                cached_input: 1000,
+                output: 40,
+            },
+            context_left_percent: Some(75),
+        };
+        assert_eq!(spent(&usage), expected);
+        assert!(matches!(
+            spent(&json!({})),
+            AgentEvent::Spent {
+                context_left_percent: None,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn a_failure_names_its_kind_where_that_says_more() {
+        let failed = |info: &str| failure(&json!({"message": "m", "codexErrorInfo": info}));
+        assert_eq!(failed("contextWindowExceeded"), "m (contextWindowExceeded)");
+        assert_eq!(failed("other"), "m");
+    }
+}

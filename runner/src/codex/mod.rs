@@ -1,0 +1,198 @@
+//! Agents of kind `codex`: OpenAI's Codex by its app-server, one process a thread. Facts that this rests on were seen
+//! with release 0.169.
+//!
+//! Its policy has three layers: what is not allowed is not offered ([`settings`]), a hook asks the runner about every
+//! call of its own tools, and its sandbox keeps commands and patches from writing. A hook that Codex does not trust is
+//! passed over in silence, so a thread is begun only when Codex says that it trusts it.
+
+mod driver;
+mod events;
+mod settings;
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::{process::Command, sync::OnceCell, time::timeout};
+use troupe_proto::supervisor::v1::{RunnerKind, StartRefusal};
+
+use self::driver::{Driver, Opening};
+use crate::{
+    agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
+    child::Launch,
+    driven::{Driven, Program},
+    env::{Environment, add, environment},
+    hook::{self, HookServer},
+    policy,
+    process::{check_directory, no_program, start},
+    programs::{AgentProgram, ModelChoice},
+};
+
+/// The kind's name.
+const KIND: &str = "codex";
+/// How long it may take to list its models.
+const CATALOG_LIMIT: Duration = Duration::from_secs(20);
+
+/// Starts Codex.
+pub(crate) struct CodexKind {
+    program: AgentProgram,
+    /// The command of the hook; see [`hook::script`].
+    hook: Vec<OsString>,
+    /// Its catalogue of models, read once.
+    catalog: OnceCell<Value>,
+}
+
+impl CodexKind {
+    pub(crate) fn new(program: AgentProgram, hook: Vec<OsString>) -> Self {
+        Self {
+            program,
+            hook,
+            catalog: OnceCell::new(),
+        }
+    }
+
+    async fn start_program(&self, casting: &Casting, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+        check_directory(casting.directory()).await?;
+        let policy = policy::compile(&casting.tool_policy).map_err(|error| StartFailure {
+            refusal: StartRefusal::PolicyNotEnforceable,
+            message: error.to_string(),
+        })?;
+        let home = casting.state.join(KIND);
+        prepare_home(&home, self.program.login.as_deref())
+            .map_err(|error| no_program(format!("cannot prepare {}: {error}", home.display())))?;
+        let (hooks, hook) = self.prepare_hook(&casting.scratch).map_err(|error| StartFailure {
+            refusal: StartRefusal::PolicyNotEnforceable,
+            message: format!("the hook cannot be prepared: {error}"),
+        })?;
+
+        let environment = self.environment(casting, &home);
+        let access = casting.resolved.sandbox();
+        let mut config = settings::config(&self.program.settings, &policy, access, &hook);
+        if settings::hides_patches(&policy, access) {
+            let path = self.catalog_without_patches(&casting.scratch, &environment).await?;
+            config.insert("model_catalog_json".to_owned(), path.to_string_lossy().into());
+        }
+        let launch = Launch {
+            command: self.program.command.clone(),
+            args: vec!["app-server".into()],
+            directory: casting.directory().to_owned(),
+            environment,
+        };
+        let (child, output) = start(launch)?;
+        let opening = Opening {
+            config,
+            model: match model {
+                ModelChoice::Default => None,
+                ModelChoice::Named(name) => Some(name),
+            },
+            provider: self.program.provider.clone(),
+            effort: settings::effort(&casting.resolved.reasoning_effort).map(str::to_owned),
+            directory: casting.directory().to_owned(),
+            sandbox: settings::sandbox(access),
+            instructions: casting.instructions.clone(),
+            tools: casting.offered.clone(),
+            record: home.join("thread.json"),
+        };
+        let mut driver = Driver::new(Program::new(&child, output), hooks, opening);
+        driver.prepare().await?;
+        Ok(Box::new(Driven::new(child, |desk| driver.drive(desk))))
+    }
+
+    fn environment(&self, casting: &Casting, home: &Path) -> Environment {
+        let mut environment = environment(casting, |name| std::env::var_os(name));
+        environment.retain(|(name, _)| name != "HOME");
+        environment.push(("HOME".to_owned(), home.into()));
+        environment.push(("CODEX_HOME".to_owned(), home.into()));
+        add(&mut environment, &self.program.inherit, &self.program.environment);
+        environment
+    }
+
+    fn prepare_hook(&self, scratch: &Path) -> io::Result<(HookServer, String)> {
+        let (socket, script) = hook::places(scratch);
+        let text = hook::script(&self.hook, &socket)
+            .filter(|_| !self.hook.is_empty())
+            .ok_or_else(|| io::Error::other("no command asks the runner"))?;
+        fs::write(&script, text)?;
+        let script = script
+            .to_str()
+            .ok_or_else(|| io::Error::other("the directory's name is no UTF-8"))?;
+        Ok((HookServer::bind(&socket)?, format!("sh '{script}'")))
+    }
+
+    /// Writes the catalogue of models in which none has patches.
+    async fn catalog_without_patches(
+        &self,
+        scratch: &Path,
+        environment: &Environment,
+    ) -> Result<PathBuf, StartFailure> {
+        let not_enforceable = |message| StartFailure {
+            refusal: StartRefusal::PolicyNotEnforceable,
+            message,
+        };
+        let catalog = self
+            .catalog
+            .get_or_try_init(|| self.read_catalog(environment))
+            .await
+            .map_err(|why| not_enforceable(format!("patches cannot be kept from it: {why}")))?;
+        let path = scratch.join("models.json");
+        let text = settings::without_patches(catalog.clone()).to_string();
+        fs::write(&path, text).map_err(|error| not_enforceable(format!("cannot write {}: {error}", path.display())))?;
+        Ok(path)
+    }
+
+    async fn read_catalog(&self, environment: &Environment) -> Result<Value, String> {
+        let mut command = Command::new(&self.program.command);
+        command
+            .args(["debug", "models"])
+            .env_clear()
+            .envs(environment.iter().cloned())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        match timeout(CATALOG_LIMIT, command.output()).await {
+            Ok(Ok(output)) if output.status.success() => {
+                serde_json::from_slice(&output.stdout).map_err(|error| format!("its catalogue of models: {error}"))
+            }
+            Ok(Ok(output)) => Err(format!("`debug models` ended with {}", output.status)),
+            Ok(Err(error)) => Err(format!("cannot start {}: {error}", self.program.command.display())),
+            Err(_) => Err(format!("`debug models` took over {CATALOG_LIMIT:?}")),
+        }
+    }
+}
+
+impl AgentKind for CodexKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: KIND.to_owned(),
+            enforces_tools: true,
+            enforces_read_only: true,
+        }
+    }
+
+    fn offers_tools(&self) -> bool {
+        true
+    }
+
+    fn start<'a>(
+        &'a self,
+        casting: &'a Casting,
+        model: ModelChoice,
+    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
+        Box::pin(self.start_program(casting, model))
+    }
+}
+
+/// Makes the directory that Codex keeps its sessions in, with the login that it is lent.
+fn prepare_home(home: &Path, login: Option<&Path>) -> io::Result<()> {
+    fs::create_dir_all(home)?;
+    let Some(login) = login else { return Ok(()) };
+    match symlink(login, home.join("auth.json")) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

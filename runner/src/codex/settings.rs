@@ -1,0 +1,218 @@
+//! What a thread of Codex is started with, as pure data: its policy in Codex's own words.
+
+use serde_json::{Map, Value, json};
+use tool_policy::{NativeTools, Policy};
+use troupe_proto::{common::v1::Sandbox, supervisor::v1::ToolDescription};
+
+use crate::hook;
+
+/// The name under which Codex has our tools.
+pub(super) const NAMESPACE: &str = "troupe";
+/// The efforts that Codex knows; another one is left to the model.
+const EFFORTS: &[&str] = &["minimal", "low", "medium", "high", "xhigh", "max"];
+
+/// The sandbox as Codex names it. It confines commands and patches by the operating system, without network where
+/// nothing may be written.
+pub(super) const fn sandbox(sandbox: Sandbox) -> &'static str {
+    match sandbox {
+        Sandbox::ReadOnly | Sandbox::Unspecified => "read-only",
+        Sandbox::WorkspaceWrite => "workspace-write",
+        Sandbox::FullAccess => "danger-full-access",
+    }
+}
+
+/// The effort to ask for; `None`: the model's own.
+pub(super) fn effort(effort: &str) -> Option<&str> {
+    EFFORTS.contains(&effort).then_some(effort)
+}
+
+/// Whether Codex has to be given a catalogue of models without patches: nothing else keeps it from offering them.
+pub(super) fn hides_patches(policy: &Policy, access: Sandbox) -> bool {
+    access == Sandbox::ReadOnly || !allows(policy, "apply_patch")
+}
+
+/// The settings of a thread: the operator's, under those that its policy needs. What is not allowed is not offered; and
+/// Codex's own agents never are, so that no child exists outside of the tree.
+pub(super) fn config(
+    operators: &Map<String, Value>,
+    policy: &Policy,
+    access: Sandbox,
+    hook: &str,
+) -> Map<String, Value> {
+    let mut config = operators.clone();
+    let has_network = access != Sandbox::ReadOnly;
+    if !(has_network && allows(policy, "web_search")) {
+        config.insert("web_search".to_owned(), json!("disabled"));
+    }
+    config.insert("agents".to_owned(), json!({"enabled": false}));
+    merge(
+        &mut config,
+        "features",
+        json!({
+            // One that is on waits for a network for ever.
+            "unbounded_connection_retries": false,
+            "shell_tool": allows(policy, "exec_command"),
+            "view_image": allows(policy, "view_image"),
+            "goals": false,
+            "sleep_tool": false,
+        }),
+    );
+    merge(
+        &mut config,
+        "tools",
+        json!({
+            "update_plan": {"enabled": allows(policy, "update_plan")},
+            // Nobody sits in front of it.
+            "experimental_request_user_input": {"enabled": false},
+        }),
+    );
+    config.insert(
+        "hooks".to_owned(),
+        json!({"PreToolUse": [{
+            "matcher": ".*",
+            "hooks": [{"type": "command", "command": hook, "timeout": hook::LIMIT.as_secs()}],
+        }]}),
+    );
+    config
+}
+
+/// The same settings, with the word that the hook is trusted: without it Codex passes over the hook in silence.
+pub(super) fn trusting(mut config: Map<String, Value>, key: &str, hash: &str) -> Map<String, Value> {
+    merge(
+        &mut config,
+        "hooks",
+        json!({"state": {key: {"enabled": true, "trusted_hash": hash}}}),
+    );
+    config
+}
+
+/// Our tools as Codex takes them.
+pub(super) fn tools(offered: &[ToolDescription]) -> Value {
+    if offered.is_empty() {
+        return json!([]);
+    }
+    let tools: Vec<Value> = offered
+        .iter()
+        .map(|tool| {
+            json!({
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": serde_json::from_str(&tool.input_schema_json).unwrap_or_else(|_| json!({"type": "object"})),
+            })
+        })
+        .collect();
+    json!([{
+        "type": "namespace",
+        "name": NAMESPACE,
+        "description": "The other agents of your session.",
+        "tools": tools,
+    }])
+}
+
+/// A catalogue of models, none of which is offered patches.
+pub(super) fn without_patches(mut catalog: Value) -> Value {
+    let models = catalog.get_mut("models").and_then(Value::as_array_mut);
+    for model in models.into_iter().flatten() {
+        model["apply_patch_tool_type"] = Value::Null;
+        model["experimental_supported_tools"] = json!([]);
+    }
+    catalog
+}
+
+fn allows(policy: &Policy, tool: &str) -> bool {
+    policy.decide_native(&NativeTools::CODEX, tool).is_allowed()
+}
+
+/// Puts the fields of an object over those that are there.
+fn merge(config: &mut Map<String, Value>, key: &str, over: Value) {
+    let below = config.entry(key).or_insert_with(|| json!({}));
+    match (below, over) {
+        (Value::Object(below), Value::Object(over)) => below.extend(over),
+        (below, over) => *below = over,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tool_policy::{Layer, MatchMode};
+
+    use super::*;
+
+    fn policy(deny: &[&str]) -> Policy {
+        Policy::compile(vec![Layer {
+            origin: "role".to_owned(),
+            mode: MatchMode::Glob,
+            allow: Vec::new(),
+            deny: deny.iter().map(|&text| text.to_owned()).collect(),
+        }])
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_denied_is_not_offered() {
+        let operators = json!({"features": {"mine": true, "goals": true}, "model_providers": {"p": {}}, "agents": 1});
+        let operators = operators.as_object().unwrap();
+        let denied = config(
+            operators,
+            &policy(&["exec_*", "view_image", "web_search"]),
+            Sandbox::WorkspaceWrite,
+            "h",
+        );
+        assert_eq!(denied["features"]["shell_tool"], false);
+        assert_eq!(denied["features"]["view_image"], false);
+        assert_eq!(
+            (&denied["features"]["mine"], &denied["features"]["goals"]),
+            (&json!(true), &json!(false))
+        );
+        assert_eq!(denied["web_search"], "disabled");
+        assert_eq!(
+            denied["agents"],
+            json!({"enabled": false}),
+            "whatever the operator says"
+        );
+        assert_eq!(denied["model_providers"], json!({"p": {}}));
+
+        let open = config(operators, &policy(&[]), Sandbox::WorkspaceWrite, "h");
+        assert_eq!(open["features"]["shell_tool"], true);
+        assert!(!open.contains_key("web_search"));
+        let read_only = config(operators, &policy(&[]), Sandbox::ReadOnly, "h");
+        assert_eq!(read_only["web_search"], "disabled", "no network for tools");
+    }
+
+    #[test]
+    fn patches_are_hidden_where_nothing_may_be_written() {
+        assert!(hides_patches(&policy(&["apply_patch"]), Sandbox::FullAccess));
+        assert!(hides_patches(&policy(&["Edit"]), Sandbox::FullAccess) || !policy(&["Edit"]).allows("Edit"));
+        assert!(hides_patches(&policy(&[]), Sandbox::ReadOnly));
+        assert!(!hides_patches(&policy(&[]), Sandbox::WorkspaceWrite));
+        let catalog = without_patches(json!({"models": [{"slug": "m", "apply_patch_tool_type": "freeform"}]}));
+        assert_eq!(catalog["models"][0]["apply_patch_tool_type"], Value::Null);
+        assert_eq!(catalog["models"][0]["slug"], "m");
+    }
+
+    #[test]
+    fn trust_is_added_beside_the_hook() {
+        let config = trusting(
+            config(&Map::new(), &policy(&[]), Sandbox::ReadOnly, "h"),
+            "k",
+            "sha256:1",
+        );
+        assert_eq!(config["hooks"]["PreToolUse"][0]["hooks"][0]["command"], "h");
+        assert_eq!(config["hooks"]["state"]["k"]["trusted_hash"], "sha256:1");
+    }
+
+    #[test]
+    fn a_tool_whose_schema_cannot_be_read_takes_any_object() {
+        let tool = |schema: &str| ToolDescription {
+            name: "wait".to_owned(),
+            description: "d".to_owned(),
+            input_schema_json: schema.to_owned(),
+        };
+        let shown = tools(&[tool(r#"{"type":"object","properties":{}}"#), tool("{")]);
+        assert_eq!(shown[0]["tools"][0]["inputSchema"]["properties"], json!({}));
+        assert_eq!(shown[0]["tools"][1]["inputSchema"], json!({"type": "object"}));
+        assert_eq!(tools(&[]), json!([]));
+    }
+}

@@ -1,0 +1,166 @@
+//! Agents whose programs speak a protocol of their own: a task, the driver, speaks it, and the thread has its end of two
+//! channels. What the driver waits for keeps nobody else waiting.
+
+use serde_json::Value;
+use tokio::{sync::mpsc, task::JoinHandle};
+use tracing::debug;
+use troupe_proto::supervisor::v1::Input;
+
+use crate::{
+    agent::{Agent, AgentEvent, Boxed, Deaf, Nudge, StopOrder, Stopped},
+    child::{Child, ChildEvent, ChildInput, ChildOutput, Line},
+    prompt::GivenTurn,
+    tools::{ToolAnswer, ToolFailure},
+};
+
+/// How many orders wait for a driver, and how many of its events for the thread.
+const WAITING: usize = 256;
+
+/// What a thread wants of its program.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// Begin a turn.
+    Turn(GivenTurn),
+    /// Take in more, within the turn.
+    Input(Input),
+    /// The answer to a tool call.
+    ToolAnswered { id: String, answer: ToolAnswer },
+    /// The answer to a question for leave.
+    Permitted {
+        id: String,
+        verdict: Result<(), ToolFailure>,
+    },
+    /// End the turn.
+    Interrupt,
+}
+
+/// A driver's end of the channels.
+pub(crate) struct Desk {
+    pub(crate) orders: mpsc::Receiver<Order>,
+    events: mpsc::Sender<AgentEvent>,
+}
+
+impl Desk {
+    pub(crate) async fn tell(&self, event: AgentEvent) {
+        // Nobody hears a program that is being stopped.
+        let _ = self.events.send(event).await;
+    }
+}
+
+/// The thread's end.
+pub(crate) struct Driven {
+    child: Child,
+    orders: mpsc::Sender<Order>,
+    events: mpsc::Receiver<AgentEvent>,
+    driver: JoinHandle<()>,
+}
+
+impl Driven {
+    /// Has a driver speak with the child from now on.
+    pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(child: Child, drive: impl FnOnce(Desk) -> F) -> Self {
+        let (orders, to_obey) = mpsc::channel(WAITING);
+        let (tell, events) = mpsc::channel(WAITING);
+        let driver = tokio::spawn(drive(Desk {
+            orders: to_obey,
+            events: tell,
+        }));
+        Self {
+            child,
+            orders,
+            events,
+            driver,
+        }
+    }
+
+    fn order(&self, order: Order) -> Result<(), Deaf> {
+        self.orders.try_send(order).map_err(|_| Deaf)
+    }
+}
+
+impl Agent for Driven {
+    fn give_turn(&mut self, turn: &GivenTurn) -> Result<(), Deaf> {
+        self.order(Order::Turn(turn.clone()))
+    }
+
+    fn give_input(&mut self, _: u32, input: &Input) -> Result<(), Deaf> {
+        self.order(Order::Input(input.clone()))
+    }
+
+    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), Deaf> {
+        self.order(Order::ToolAnswered {
+            id: call_id.to_owned(),
+            answer: answer.clone(),
+        })
+    }
+
+    fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), Deaf> {
+        self.order(Order::Permitted {
+            id: ask_id.to_owned(),
+            verdict: verdict.clone(),
+        })
+    }
+
+    fn interrupt(&mut self, nudge: Nudge) {
+        match nudge {
+            // One that does not listen is sent a signal next.
+            Nudge::Ask => drop(self.order(Order::Interrupt)),
+            Nudge::Signal => self.child.interrupt(),
+        }
+    }
+
+    fn next_event(&mut self) -> Boxed<'_, AgentEvent> {
+        Box::pin(async {
+            match self.events.recv().await {
+                Some(event) => event,
+                // It ends only with the program, of which it tells, or by a defect.
+                None => AgentEvent::Exited("the runner lost hold of the program".to_owned()),
+            }
+        })
+    }
+
+    fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
+        Box::pin(async move {
+            // With the driver the program's input ends, which is its sign to go.
+            self.driver.abort();
+            let _ = self.driver.await;
+            self.child.stop(order).await
+        })
+    }
+}
+
+/// A program that reads and writes a JSON value a line.
+pub(crate) struct Program {
+    input: ChildInput,
+    output: ChildOutput,
+}
+
+impl Program {
+    pub(crate) fn new(child: &Child, output: ChildOutput) -> Self {
+        Self {
+            input: child.input().clone(),
+            output,
+        }
+    }
+
+    /// Says something. A program that does not read is found out by its silence.
+    pub(crate) fn say(&self, value: &Value) {
+        if self.input.write(format!("{value}\n")).is_err() {
+            debug!("the program does not read what it is told");
+        }
+    }
+
+    /// What it says next; the error is how it ended. Lines that are no JSON are passed over. Nothing is lost when the
+    /// future is dropped.
+    pub(crate) async fn hear(&mut self) -> Result<Value, String> {
+        loop {
+            match self.output.next_event().await {
+                ChildEvent::Line(Line::Text(line)) => match serde_json::from_str(&line) {
+                    Ok(value) => return Ok(value),
+                    Err(error) => debug!(%error, "a line of the program is no JSON"),
+                },
+                ChildEvent::Line(Line::TooLong { bytes }) => debug!(bytes, "a line of the program was dropped"),
+                ChildEvent::Exited(exit) => return Err(exit.complaint()),
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A program's hook: the command that a program runs before each tool call, and the runner's end of it. The command says
+//! what it was told on a socket and repeats the answer. Programs let a tool run whose hook fails, so every failure here
+//! ends in a refusal.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    os::unix::net::UnixStream as BlockingStream,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{UnixListener, UnixStream},
+    sync::{mpsc, oneshot},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// The largest question, in bytes.
+const MAX_QUESTION_BYTES: u64 = 1024 * 1024;
+/// How many questions of one program wait.
+const WAITING: usize = 32;
+/// How long a program's hook may take; the program lets the tool run after that, so the command gives up before.
+pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60 + 30);
+const GIVES_UP_AFTER: Duration = Duration::from_secs(15 * 60);
+/// The status with which a hook refuses.
+const REFUSED: u8 = 2;
+
+/// Asks the runner about the tool call that stands on standard input, and says what it decided on standard output. What
+/// `troupe hook SOCKET` does.
+#[must_use]
+pub fn ask(socket: &Path) -> ExitCode {
+    match ask_at(socket) {
+        Ok(answer) => {
+            if io::stdout().write_all(answer.as_bytes()).is_ok() {
+                return ExitCode::SUCCESS;
+            }
+            ExitCode::from(REFUSED)
+        }
+        Err(error) => {
+            // The reason is what makes it a refusal to Codex.
+            let _ = writeln!(io::stderr(), "refused: the runner cannot be asked: {error}");
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+fn ask_at(socket: &Path) -> io::Result<String> {
+    let mut question = String::new();
+    io::stdin().take(MAX_QUESTION_BYTES + 1).read_to_string(&mut question)?;
+    if question.len() as u64 > MAX_QUESTION_BYTES {
+        return Err(io::Error::other("the call is too large to be judged"));
+    }
+    let mut stream = BlockingStream::connect(socket)?;
+    stream.set_read_timeout(Some(GIVES_UP_AFTER))?;
+    // One line: whatever the program put between its fields.
+    let question: Value = serde_json::from_str(&question)?;
+    writeln!(stream, "{question}")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    if answer.ends_with('\n') {
+        Ok(answer)
+    } else {
+        Err(io::Error::other("the runner is gone"))
+    }
+}
+
+/// The answer that refuses a call, as programs read it.
+pub(crate) fn denial(why: &str) -> Value {
+    json!({"hookSpecificOutput": {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "deny",
+        "permissionDecisionReason": why,
+    }})
+}
+
+/// A question of a hook.
+#[derive(Debug)]
+pub(crate) struct HookCall {
+    /// What the program told its hook.
+    pub(crate) input: Value,
+    /// Takes the answer; `None`: the tool may run. Dropped, it is a refusal.
+    pub(crate) answer: oneshot::Sender<Option<Value>>,
+}
+
+/// The runner's end: a socket that only its user can reach.
+#[derive(Debug)]
+pub(crate) struct HookServer {
+    calls: mpsc::Receiver<HookCall>,
+    _serving: DropGuard,
+}
+
+impl HookServer {
+    /// Listens at that path, which must not be there yet.
+    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(path)?;
+        let (ask, calls) = mpsc::channel(WAITING);
+        let serving = CancellationToken::new();
+        tokio::spawn(serving.clone().run_until_cancelled_owned(serve(listener, ask)));
+        Ok(Self {
+            calls,
+            _serving: serving.drop_guard(),
+        })
+    }
+
+    /// The next question. Nothing is lost when the future is dropped.
+    pub(crate) async fn next(&mut self) -> HookCall {
+        match self.calls.recv().await {
+            Some(call) => call,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>) {
+    loop {
+        // A failure is that of one caller, or of too many at once: that one is refused by its own end.
+        if let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answer(stream, ask.clone()));
+        }
+    }
+}
+
+/// A connection that is dropped without an answer refuses.
+async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>) -> Option<()> {
+    let (reader, mut writer) = stream.split();
+    let mut line = String::new();
+    let mut reader = BufReader::new(reader.take(MAX_QUESTION_BYTES + 2));
+    reader.read_line(&mut line).await.ok()?;
+    let input = serde_json::from_str(&line).ok()?;
+    let (answer, decided) = oneshot::channel();
+    ask.send(HookCall { input, answer }).await.ok()?;
+    let said = match decided.await.ok()? {
+        Some(answer) => format!("{answer}\n"),
+        // A blank answer: programs take it for leave.
+        None => "\n".to_owned(),
+    };
+    writer.write_all(said.as_bytes()).await.ok()
+}
+
+/// A script that runs the hook's command and refuses where that fails; a program's settings name it.
+pub(crate) fn script(command: &[std::ffi::OsString], socket: &Path) -> Option<String> {
+    let quoted = command.iter().map(|word| word.to_str()).chain([socket.to_str()]);
+    let quoted: Option<Vec<String>> = quoted.map(|word| Some(quote(word?))).collect();
+    Some(format!(
+        "#!/bin/sh\n{} || {{ echo 'refused: the hook failed' >&2; exit {REFUSED}; }}\n",
+        quoted?.join(" ")
+    ))
+}
+
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Where the socket and the script of a thread lie in its scratch directory.
+pub(crate) fn places(scratch: &Path) -> (PathBuf, PathBuf) {
+    (scratch.join("hook.sock"), scratch.join("hook.sh"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    async fn asked(path: PathBuf, question: &'static str) -> String {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        stream.write_all(question.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_question_is_answered_and_one_that_is_not_is_a_refusal() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let mut server = HookServer::bind(&path).unwrap();
+        let question = tokio::spawn(asked(path.clone(), "{\"tool_name\":\"Bash\"}\n"));
+        let call = server.next().await;
+        assert_eq!(call.input["tool_name"], "Bash");
+        call.answer.send(None).unwrap();
+        assert_eq!(question.await.unwrap(), "\n");
+
+        let question = tokio::spawn(asked(path.clone(), "{}\n"));
+        let call = server.next().await;
+        call.answer.send(Some(denial("no"))).unwrap();
+        assert!(question.await.unwrap().contains("\"permissionDecision\":\"deny\""));
+
+        let question = tokio::spawn(asked(path.clone(), "{}\n"));
+        drop(server.next().await);
+        assert_eq!(question.await.unwrap(), "", "no answer is a refusal at the other end");
+        assert_eq!(asked(path, "not json\n").await, "");
+    }
+
+    #[test]
+    fn words_of_a_script_are_quoted() {
+        let script = script(&["/a b/tr'oupe".into(), "hook".into()], Path::new("/s")).unwrap();
+        assert!(script.contains(r"'/a b/tr'\''oupe' 'hook' '/s' || {"), "{script}");
+    }
+}

@@ -1,0 +1,145 @@
+//! The kinds of a runner's programs, and which of them a thread gets.
+
+use std::sync::Arc;
+
+use troupe_proto::{
+    common::v1::ResolvedSpawn,
+    supervisor::v1::{RunnerKind, StartRefusal},
+};
+
+use crate::{
+    agent::{AgentKind, StartFailure},
+    claude::ClaudeKind,
+    codex::CodexKind,
+    config::RunnerConfig,
+    confinement,
+    process::ProcessKind,
+    programs::{ModelChoice, Program, ProgramKind, Programs},
+};
+
+/// What a runner can execute.
+pub(crate) struct Kinds {
+    programs: Programs,
+    /// One for each program, in their order.
+    kinds: Vec<Arc<dyn AgentKind>>,
+}
+
+/// What a thread gets.
+pub(crate) struct Role {
+    pub(crate) kind: Arc<dyn AgentKind>,
+    pub(crate) model: ModelChoice,
+}
+
+impl Kinds {
+    pub(crate) fn new(config: &RunnerConfig) -> Self {
+        let kind = |kind: &ProgramKind| -> Arc<dyn AgentKind> {
+            match kind {
+                ProgramKind::Process(program) => Arc::new(ProcessKind::new(program.clone())),
+                ProgramKind::Codex(program) => Arc::new(CodexKind::new(program.clone(), config.hook.clone())),
+                ProgramKind::Claude(program) => Arc::new(ClaudeKind::new(program.clone())),
+            }
+        };
+        let programs = config.programs.clone();
+        Self {
+            kinds: programs.all().iter().map(|program| kind(&program.kind)).collect(),
+            programs,
+        }
+    }
+
+    /// Finds out what they can be held to on this machine.
+    pub(crate) async fn prepare(&self) {
+        let is_confined = |program: &Program| match &program.kind {
+            ProgramKind::Process(program) => program.confine,
+            ProgramKind::Claude(_) => true,
+            ProgramKind::Codex(_) => false,
+        };
+        if self.programs.all().iter().any(is_confined) {
+            confinement::is_possible().await;
+        }
+    }
+
+    /// What the supervisor is told of them: of two programs of one kind what both can be held to.
+    pub(crate) fn describe(&self) -> Vec<RunnerKind> {
+        let mut told: Vec<RunnerKind> = Vec::new();
+        for kind in self.kinds.iter().map(|kind| kind.describe()) {
+            match told.iter_mut().find(|known| known.kind == kind.kind) {
+                Some(known) => {
+                    known.enforces_tools &= kind.enforces_tools;
+                    known.enforces_read_only &= kind.enforces_read_only;
+                }
+                None => told.push(kind),
+            }
+        }
+        told
+    }
+
+    /// The program for a thread, and the model as it is given it.
+    ///
+    /// # Errors
+    ///
+    /// None fits provider and model.
+    pub(crate) fn choose(&self, resolved: &ResolvedSpawn) -> Result<Role, StartFailure> {
+        let place = self.programs.choose(&resolved.provider, &resolved.model);
+        let found = place.and_then(|place| Some((self.programs.all().get(place)?, self.kinds.get(place)?)));
+        let Some((program, kind)) = found else {
+            return Err(StartFailure {
+                refusal: StartRefusal::NoProgram,
+                message: format!(
+                    "no program of this runner is for model {:?} of provider {:?}; see `providers` and `models` in its \
+                     runner.yaml",
+                    resolved.model, resolved.provider
+                ),
+            });
+        };
+        Ok(Role {
+            kind: Arc::clone(kind),
+            model: program.model_for(&resolved.model),
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn kinds(yaml: &str) -> Kinds {
+        let programs = Programs::parse(yaml, "runner.yaml").unwrap();
+        Kinds::new(&RunnerConfig::new("r", "http://localhost", programs, "/tmp"))
+    }
+
+    #[test]
+    fn a_thread_gets_the_program_of_its_provider_or_a_clear_no() {
+        let kinds = kinds(
+            "programs:\n- {kind: codex, providers: [openai]}\n- {kind: claude, providers: [anthropic], model_aliases: \
+             {'*': default}}",
+        );
+        let told: Vec<_> = kinds.describe().into_iter().map(|kind| kind.kind).collect();
+        assert_eq!(told, ["codex", "claude"]);
+        let of = |provider: &str| {
+            kinds.choose(&ResolvedSpawn {
+                provider: provider.to_owned(),
+                model: "m".to_owned(),
+                ..ResolvedSpawn::default()
+            })
+        };
+        assert_eq!(of("anthropic").ok().map(|role| role.model), Some(ModelChoice::Default));
+        assert_eq!(
+            of("openai").ok().map(|role| role.kind.describe().kind),
+            Some("codex".to_owned())
+        );
+        let refused = of("google").err().unwrap();
+        assert_eq!(refused.refusal, StartRefusal::NoProgram);
+        assert!(refused.message.contains("\"google\""), "{refused}");
+    }
+
+    #[test]
+    fn of_two_programs_of_a_kind_only_what_both_hold_counts() {
+        let kinds = kinds(
+            "programs:\n- {kind: process, command: a, holds_read_only: true, providers: [p]}\n- {kind: process, \
+             command: b}",
+        );
+        let [told] = &kinds.describe()[..] else { panic!() };
+        assert!(told.enforces_tools && !told.enforces_read_only);
+    }
+}

@@ -1,0 +1,457 @@
+//! The programs of a runner, as its operator lists them, and which of them executes a thread.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use globset::{Glob, GlobMatcher};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::config::{Enforcement, ProcessProgram};
+
+/// What stands for a program's own default where a model is named.
+const DEFAULT_MODEL: &str = "default";
+/// The largest file that is read.
+const MAX_FILE_BYTES: u64 = 256 * 1024;
+
+/// The programs of a runner. A thread is executed by the first that fits its provider and model.
+#[derive(Clone, Debug)]
+pub struct Programs(pub Vec<Program>);
+
+/// One program: how it is started, and for which threads.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// What it is.
+    pub kind: ProgramKind,
+    /// The providers whose models it can use; empty: any.
+    pub providers: Vec<String>,
+    /// The models that it can use; empty: any.
+    pub models: Vec<GlobMatcher>,
+    /// The models that it is given in place of those that roles name, the most particular pattern first.
+    pub aliases: Vec<(GlobMatcher, ModelChoice)>,
+}
+
+/// A model as a program is given it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelChoice {
+    /// None: the program has a default of its own.
+    Default,
+    /// That one.
+    Named(String),
+}
+
+/// What kind of program it is, and what is to be known of one of its kind.
+#[derive(Clone, Debug)]
+pub enum ProgramKind {
+    /// One that speaks the line protocol of `docs/process-protocol.md`.
+    Process(ProcessProgram),
+    /// OpenAI's Codex, by its app-server.
+    Codex(AgentProgram),
+    /// Anthropic's Claude Code, by its stream of JSON.
+    Claude(AgentProgram),
+}
+
+/// An agent program that brings its own tools and talks to its provider itself.
+#[derive(Clone, Debug)]
+pub struct AgentProgram {
+    /// The program: a path, or a name that is looked up in PATH.
+    pub command: PathBuf,
+    /// The variables that it inherits from the runner: its credentials, and nothing else that is secret.
+    pub inherit: Vec<String>,
+    /// Variables that it is given as they stand here.
+    pub environment: BTreeMap<String, String>,
+    /// A file with which a person has logged in; it is linked into the program's own directory.
+    pub login: Option<PathBuf>,
+    /// The provider as the program knows it; none: the program's default.
+    pub provider: Option<String>,
+    /// Settings of the program, in its own words.
+    pub settings: Map<String, Value>,
+}
+
+/// Why a list of programs cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramsError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {error}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It is too large to be a list of programs.
+    #[error("{path} has {bytes} bytes; at most {MAX_FILE_BYTES} are read")]
+    TooLarge {
+        /// The file.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// It is no YAML, or has keys that nobody knows.
+    #[error("{path}: {error}")]
+    Malformed {
+        /// The file.
+        path: String,
+        /// What is wrong, with line and column.
+        error: serde_yaml::Error,
+    },
+    /// A pattern cannot be used.
+    #[error("{path}: {key}: {error}")]
+    Pattern {
+        /// The file.
+        path: String,
+        /// The key that has it.
+        key: &'static str,
+        /// What is wrong with it.
+        error: globset::Error,
+    },
+    /// It lists nothing.
+    #[error("{path} lists no programs; add one, as `programs: [{{kind: codex}}]`")]
+    Empty {
+        /// The file.
+        path: String,
+    },
+    /// A program of kind `process` has no command.
+    #[error("{path}: a program of kind process needs a command")]
+    NoCommand {
+        /// The file.
+        path: String,
+    },
+}
+
+impl Programs {
+    /// Reads a `runner.yaml`.
+    ///
+    /// # Errors
+    ///
+    /// See [`ProgramsError`].
+    pub fn read(path: &Path) -> Result<Self, ProgramsError> {
+        let shown = path.display().to_string();
+        let unreadable = |error| ProgramsError::Unreadable {
+            path: shown.clone(),
+            error,
+        };
+        let bytes = fs::metadata(path).map_err(unreadable)?.len();
+        if bytes > MAX_FILE_BYTES {
+            return Err(ProgramsError::TooLarge { path: shown, bytes });
+        }
+        let text = fs::read_to_string(path).map_err(unreadable)?;
+        Self::parse(&text, &shown)
+    }
+
+    /// Reads the text of a `runner.yaml`; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// See [`ProgramsError`].
+    pub fn parse(text: &str, path: &str) -> Result<Self, ProgramsError> {
+        let file: File = serde_yaml::from_str(text).map_err(|error| ProgramsError::Malformed {
+            path: path.to_owned(),
+            error,
+        })?;
+        if file.programs.is_empty() {
+            return Err(ProgramsError::Empty { path: path.to_owned() });
+        }
+        let programs = file.programs.into_iter().map(|entry| entry.into_program(path));
+        Ok(Self(programs.collect::<Result<_, _>>()?))
+    }
+
+    /// The programs, in their order.
+    #[must_use]
+    pub fn all(&self) -> &[Program] {
+        &self.0
+    }
+
+    /// The place of the first one that fits; `None`: none does. An empty provider or model is anybody's.
+    #[must_use]
+    pub fn choose(&self, provider: &str, model: &str) -> Option<usize> {
+        self.0.iter().position(|program| program.fits(provider, model))
+    }
+}
+
+impl From<Program> for Programs {
+    fn from(program: Program) -> Self {
+        Self(vec![program])
+    }
+}
+
+impl From<ProcessProgram> for Programs {
+    fn from(program: ProcessProgram) -> Self {
+        Program::any(ProgramKind::Process(program)).into()
+    }
+}
+
+impl Program {
+    /// A program for every thread.
+    #[must_use]
+    pub const fn any(kind: ProgramKind) -> Self {
+        Self {
+            kind,
+            providers: Vec::new(),
+            models: Vec::new(),
+            aliases: Vec::new(),
+        }
+    }
+
+    /// The same program, which is given its default model in place of every other: so it can run every role.
+    ///
+    /// # Errors
+    ///
+    /// Never: the pattern is good.
+    pub fn with_default_model(mut self) -> Result<Self, globset::Error> {
+        self.aliases = vec![(Glob::new("*")?.compile_matcher(), ModelChoice::Default)];
+        Ok(self)
+    }
+
+    fn fits(&self, provider: &str, model: &str) -> bool {
+        let has_provider =
+            self.providers.is_empty() || provider.is_empty() || self.providers.iter().any(|known| known == provider);
+        let has_model =
+            self.models.is_empty() || model.is_empty() || self.models.iter().any(|known| known.is_match(model));
+        has_provider && has_model
+    }
+
+    /// The model that the program is given for one that a role names.
+    #[must_use]
+    pub fn model_for(&self, model: &str) -> ModelChoice {
+        let alias = self.aliases.iter().find(|(pattern, _)| pattern.is_match(model));
+        match alias {
+            Some((_, choice)) => choice.clone(),
+            None if model.is_empty() => ModelChoice::Default,
+            None => ModelChoice::Named(model.to_owned()),
+        }
+    }
+}
+
+impl AgentProgram {
+    /// That command, with the credentials that programs of its kind have by convention.
+    #[must_use]
+    pub fn codex() -> Self {
+        Self::new("codex", &["OPENAI_API_KEY", "CODEX_API_KEY"])
+    }
+
+    /// As [`Self::codex`].
+    #[must_use]
+    pub fn claude() -> Self {
+        Self::new(
+            "claude",
+            &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
+        )
+    }
+
+    fn new(command: &str, inherit: &[&str]) -> Self {
+        Self {
+            command: command.into(),
+            inherit: inherit.iter().map(|&name| name.to_owned()).collect(),
+            environment: BTreeMap::new(),
+            login: None,
+            provider: None,
+            settings: Map::new(),
+        }
+    }
+}
+
+/// A `runner.yaml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    programs: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Process,
+    Codex,
+    Claude,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    kind: Kind,
+    #[serde(default)]
+    providers: Vec<String>,
+    #[serde(default)]
+    models: Vec<String>,
+    #[serde(default)]
+    model_aliases: BTreeMap<String, String>,
+    command: Option<PathBuf>,
+    #[serde(default)]
+    args: Vec<String>,
+    inherit: Option<Vec<String>>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    login: Option<PathBuf>,
+    provider: Option<String>,
+    #[serde(default)]
+    settings: Map<String, Value>,
+    #[serde(default)]
+    holds_read_only: bool,
+    #[serde(default)]
+    confine: bool,
+}
+
+impl Entry {
+    fn into_program(self, path: &str) -> Result<Program, ProgramsError> {
+        let pattern = |key, text: &str| match Glob::new(text) {
+            Ok(glob) => Ok(glob.compile_matcher()),
+            Err(error) => Err(ProgramsError::Pattern {
+                path: path.to_owned(),
+                key,
+                error,
+            }),
+        };
+        let models = self.models.iter().map(|text| pattern("models", text));
+        let models = models.collect::<Result<_, _>>()?;
+        let aliases = self.model_aliases.iter();
+        let mut aliases = aliases
+            .map(|(from, to)| Ok((pattern("model_aliases", from)?, ModelChoice::of(to.clone()))))
+            .collect::<Result<Vec<_>, ProgramsError>>()?;
+        // A name is more particular than a pattern, and a longer pattern more than a shorter one.
+        let breadth = |pattern: &GlobMatcher| {
+            let text = pattern.glob().glob();
+            (text.contains(['*', '?']), std::cmp::Reverse(text.len()))
+        };
+        aliases.sort_by_key(|(pattern, _)| breadth(pattern));
+        Ok(Program {
+            providers: self.providers.clone(),
+            models,
+            aliases,
+            kind: self.into_kind(path)?,
+        })
+    }
+
+    fn into_kind(self, path: &str) -> Result<ProgramKind, ProgramsError> {
+        let agent = |convention: AgentProgram, entry: Self| AgentProgram {
+            command: entry.command.unwrap_or(convention.command),
+            inherit: entry.inherit.unwrap_or(convention.inherit),
+            environment: entry.environment,
+            login: entry.login,
+            provider: entry.provider,
+            settings: entry.settings,
+        };
+        Ok(match self.kind {
+            Kind::Codex => ProgramKind::Codex(agent(AgentProgram::codex(), self)),
+            Kind::Claude => ProgramKind::Claude(agent(AgentProgram::claude(), self)),
+            Kind::Process => ProgramKind::Process(ProcessProgram {
+                command: self
+                    .command
+                    .ok_or_else(|| ProgramsError::NoCommand { path: path.to_owned() })?,
+                args: self.args,
+                inherit: self.inherit.unwrap_or_default(),
+                environment: self.environment,
+                confine: self.confine,
+                enforces: Enforcement {
+                    read_only: self.holds_read_only,
+                    ..Enforcement::default()
+                },
+            }),
+        })
+    }
+}
+
+impl ModelChoice {
+    fn of(text: String) -> Self {
+        if text == DEFAULT_MODEL {
+            Self::Default
+        } else {
+            Self::Named(text)
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "
+programs:
+  - kind: codex
+    providers: [openai]
+    models: ['gpt-*']
+  - kind: claude
+    providers: [anthropic]
+    inherit: [MY_KEY]
+    model_aliases: {'*': default, 'gpt-*': opus, 'gpt-5.5': sonnet}
+  - kind: process
+    command: my-agent
+    args: [--fast]
+    holds_read_only: true
+";
+
+    fn programs() -> Programs {
+        Programs::parse(FILE, "runner.yaml").unwrap()
+    }
+
+    #[test]
+    fn the_first_that_fits_provider_and_model_is_taken() {
+        for (provider, model, place) in [
+            ("openai", "gpt-5.5", Some(0)),
+            ("openai", "o9", Some(2)),
+            ("", "gpt-5.5", Some(0)),
+            ("", "claude-sonnet-5", Some(1)),
+            ("anthropic", "gpt-5.5", Some(1)),
+            ("elsewhere", "x", Some(2)),
+            ("", "", Some(0)),
+        ] {
+            assert_eq!(programs().choose(provider, model), place, "{provider} {model}");
+        }
+        let codex = Programs::parse("programs: [{kind: codex, providers: [openai]}]", "f").unwrap();
+        assert_eq!(codex.choose("anthropic", ""), None);
+    }
+
+    #[test]
+    fn a_model_is_renamed_by_the_most_particular_alias() {
+        let programs = programs();
+        let [codex, claude, _] = programs.all() else { panic!() };
+        let named = |name: &str| ModelChoice::Named(name.to_owned());
+        assert_eq!(claude.model_for("gpt-5.5"), named("sonnet"));
+        assert_eq!(claude.model_for("gpt-6"), named("opus"));
+        assert_eq!(claude.model_for("anything"), ModelChoice::Default);
+        assert_eq!(codex.model_for("gpt-5.5"), named("gpt-5.5"));
+        assert_eq!(codex.model_for(""), ModelChoice::Default);
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_it_is_by_convention() {
+        let programs = programs();
+        let kinds: Vec<_> = programs.all().iter().map(|program| &program.kind).collect();
+        let [
+            ProgramKind::Codex(codex),
+            ProgramKind::Claude(claude),
+            ProgramKind::Process(process),
+        ] = kinds[..]
+        else {
+            panic!()
+        };
+        assert_eq!(codex.command, Path::new("codex"));
+        assert!(codex.inherit.iter().any(|name| name == "OPENAI_API_KEY"));
+        assert_eq!(claude.inherit, ["MY_KEY"]);
+        assert!(process.enforces.read_only && process.args == ["--fast"]);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        for (text, words) in [
+            ("programs: []", "lists no programs"),
+            ("{}", "lists no programs"),
+            ("programs: [{kind: process}]", "needs a command"),
+            ("programs: [{kind: codex, modells: [x]}]", "unknown field `modells`"),
+            ("programs: [{kind: cursor}]", "unknown variant `cursor`"),
+            ("programs: [{kind: codex, models: ['[']}]", "models: "),
+            ("programs: {", "runner.yaml: "),
+        ] {
+            let error = Programs::parse(text, "runner.yaml").unwrap_err().to_string();
+            assert!(
+                error.contains(words) && error.starts_with("runner.yaml"),
+                "{text}: {error}"
+            );
+        }
+    }
+}
