@@ -1184,6 +1184,7 @@ fn refusals_become_the_errors_of_the_table() {
         (
             Refusal::AheadOfHead {
                 after: Sequence::new(9),
+                oldest: Sequence::new(2),
                 head: Sequence::new(4),
             },
             Code::OutOfRange,

@@ -447,3 +447,47 @@ async fn a_tool_may_run_if_the_threads_policy_has_it() {
         assert!(decision.reason.contains(reason), "{decision:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_is_stopped_ends_for_the_reason_that_was_given() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let request = InterruptAgentRequest {
+        thread_id: worker.clone(),
+        reason: String::from("enough"),
+        ..InterruptAgentRequest::default()
+    };
+    tree.client().interrupt_agent(request).await.unwrap();
+    assert_eq!(runner.interrupt_of(&attempt).await.reason, "enough");
+    runner
+        .end(&attempt, TurnOutcome::Interrupted, "the program's words")
+        .await;
+    settled(&tree, &worker).await;
+    let status = tree.thread(&worker).await.status.unwrap();
+    assert_eq!(
+        (status.kind(), status.reason.as_str()),
+        (StatusKind::Interrupted, "enough")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_whose_program_had_ended_before_its_runner_left_is_closed_at_once() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "done").await;
+    runner.stop(&attempt).await;
+    drop(runner);
+    tree.close(&worker).await;
+    let log = tree.log().await;
+    let forced = about(&log, &worker).into_iter().find_map(|event| match event.kind {
+        Some(Kind::ThreadClosed(closed)) => Some(closed.forced),
+        _ => None,
+    });
+    assert_eq!(forced, Some(false), "nobody was waited for");
+}

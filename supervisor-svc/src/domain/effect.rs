@@ -75,7 +75,7 @@ pub fn owed(session: &Session, id: ThreadId) -> Option<Owed> {
 
 fn interrupt(thread: &Thread) -> Option<Owed> {
     Some(Owed::Interrupt {
-        turn: thread.interrupt?,
+        turn: thread.interrupt.as_ref()?.turn,
         runner: thread.runner.clone()?,
     })
 }

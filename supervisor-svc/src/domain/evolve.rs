@@ -17,7 +17,7 @@ use super::{
     settings::{StallRule, Usage},
     stall,
     status::{Settled, Status, StatusKind},
-    thread::{FenceSpan, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Repeated, Thread},
+    thread::{FenceSpan, Interrupt, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Repeated, Thread},
     time::UnixMillis,
 };
 
@@ -395,7 +395,12 @@ impl Thread {
                     inputs.append(delivered);
                 }
             }
-            ThreadEvent::InterruptRequested { turn, .. } => self.interrupt = Some(*turn),
+            ThreadEvent::InterruptRequested { turn, reason } => {
+                self.interrupt = Some(Interrupt {
+                    turn: *turn,
+                    reason: reason.clone(),
+                });
+            }
             ThreadEvent::TurnEnded {
                 turn,
                 outcome,

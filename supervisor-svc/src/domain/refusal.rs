@@ -173,6 +173,8 @@ pub enum Refusal {
     AheadOfHead {
         /// What was asked for.
         after: Sequence,
+        /// The oldest event that is still there.
+        oldest: Sequence,
         /// The newest.
         head: Sequence,
     },

@@ -63,8 +63,8 @@ pub struct Thread {
     /// Whether its last turn ended with input waiting: it goes on as soon as nothing holds it back. Never while it is not
     /// settled.
     pub goes_on: bool,
-    /// The turn whose stop is owed.
-    pub interrupt: Option<Turn>,
+    /// The stop of a turn that is owed.
+    pub interrupt: Option<Interrupt>,
     /// The newest report of this attempt that is in the log.
     pub last_report: ReportSequence,
     /// What holds beside its status, with since and reason.
@@ -111,6 +111,15 @@ pub struct FenceSpan {
     pub from: Sequence,
     /// The event that closed the thread; `None` while it is not closed.
     pub until: Option<Sequence>,
+}
+
+/// A turn that is to be stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interrupt {
+    /// The turn.
+    pub turn: Turn,
+    /// Why, for people; it becomes the reason of the turn's end.
+    pub reason: String,
 }
 
 /// What a turn brought forth, to compare turns by.

@@ -35,13 +35,13 @@ impl SupervisorService {
         let focus = looked_at(&handle, "active_thread_id", &request.active_thread_id)?;
         let head = handle.state().sequence;
         let after = request.after_sequence.map(Sequence::new);
-        if let Some(after) = after.filter(|after| *after > head) {
-            return Err(Refusal::AheadOfHead { after, head }.into());
-        }
         let store = Arc::clone(&self.directory.context().store);
         let log = store.head(handle.id()).await.map_err(Failure::from)?;
         // What was compacted away before the client was told can be told to nobody.
         let oldest = log.map_or(Sequence::ZERO, |log| log.oldest);
+        if let Some(after) = after.filter(|after| *after > head) {
+            return Err(Refusal::AheadOfHead { after, oldest, head }.into());
+        }
         let kept = client
             .update(head, |kept| {
                 kept.sequence = after.unwrap_or_else(|| kept.sequence.max(oldest));

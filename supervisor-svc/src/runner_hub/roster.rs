@@ -39,7 +39,7 @@ pub(super) const OUTBOX: usize = 1_024;
 pub enum Standing {
     /// It is attached and has it.
     Holds,
-    /// It is attached and does not have it.
+    /// It does not have it, or had it no more when it left.
     Without,
     /// It is not attached, but its lease runs.
     Away,
@@ -204,13 +204,13 @@ impl RunnerHub {
     #[must_use]
     pub fn standing(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Standing {
         let roster = self.lock();
-        let runner = roster.runners.get(id);
-        let away_since = match runner.map(|runner| &runner.link) {
-            Some(Link::Attached { .. }) => {
-                let holds = runner.is_some_and(|runner| runner.held(thread, generation).is_some());
-                return if holds { Standing::Holds } else { Standing::Without };
-            }
-            Some(Link::Away { since }) => *since,
+        let away_since = match roster.runners.get(id) {
+            // Also one that is away: it does not get what it did not have when it left.
+            Some(runner) if runner.held(thread, generation).is_none() => return Standing::Without,
+            Some(runner) => match runner.link {
+                Link::Attached { .. } => return Standing::Holds,
+                Link::Away { since } => since,
+            },
             None => self.started,
         };
         let away = away_since.elapsed();
@@ -259,7 +259,7 @@ impl RunnerHub {
     }
 
     /// Stops a running turn.
-    pub fn interrupt(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: Turn) {
+    pub fn interrupt(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: Turn, reason: String) {
         self.send(
             id,
             Message::Interrupt(pb::InterruptTurn {
@@ -267,7 +267,7 @@ impl RunnerHub {
                 thread_id: thread.to_string(),
                 generation: generation.get(),
                 turn: turn.get(),
-                reason: String::new(),
+                reason,
             }),
         );
     }

@@ -199,7 +199,9 @@ impl Actor {
 
     fn interrupt(&self, id: ThreadId, runner: &RunnerId, turn: Turn) {
         if let Some(thread) = self.session.thread(id) {
-            self.context.runners.interrupt(runner, id, thread.generation, turn);
+            let reason = thread.interrupt.as_ref().map(|interrupt| interrupt.reason.clone());
+            let runners = &self.context.runners;
+            runners.interrupt(runner, id, thread.generation, turn, reason.unwrap_or_default());
         }
     }
 

@@ -138,8 +138,11 @@ impl ThreadWatch {
                 state.sequence
             }
             Position::After(after) if after > state.sequence => {
+                let log = self.directory.context().store.head(self.handle.id()).await;
+                let log = log.map_err(|error| failed(error.into()))?;
                 let ahead = Refusal::AheadOfHead {
                     after,
+                    oldest: log.map_or(Sequence::ZERO, |log| log.oldest),
                     head: state.sequence,
                 };
                 return Err(End::Failed(wire::status::fault(&ahead).into()));

@@ -41,7 +41,7 @@ use crate::domain::{
     session::Session,
     settings::Sandbox,
     status::{Settled, Status, StatusKind},
-    thread::{FenceSpan, LatestTurn, PendingInput, Repeated, Repetition, Thread},
+    thread::{FenceSpan, Interrupt, LatestTurn, PendingInput, Repeated, Repetition, Thread},
 };
 
 /// The version of the format that this release writes, and the newest that it reads.
@@ -191,7 +191,12 @@ fn thread_to_store<'s>(thread: &'s Thread, policies: &mut PolicyTable<'s>) -> st
         turn: turn_to_store(&thread.turn),
         pending_inputs: inputs_to_store(&thread.pending_inputs),
         last_input: thread.last_input.get(),
-        interrupt: thread.interrupt.map(Turn::get),
+        interrupt: thread.interrupt.as_ref().map(|interrupt| interrupt.turn.get()),
+        interrupt_reason: thread
+            .interrupt
+            .as_ref()
+            .map(|interrupt| interrupt.reason.clone())
+            .unwrap_or_default(),
         last_report: thread.last_report.get(),
         conditions: thread
             .conditions
@@ -261,7 +266,10 @@ fn stored_thread(state: store::ThreadState, policies: &[Policy]) -> Result<Threa
         turn: stored_turn(state.turn)?,
         pending_inputs: stored_inputs(state.pending_inputs)?,
         last_input: InputNumber::new(state.last_input),
-        interrupt: state.interrupt.map(Turn::new),
+        interrupt: state.interrupt.map(|turn| Interrupt {
+            turn: Turn::new(turn),
+            reason: state.interrupt_reason,
+        }),
         last_report: ReportSequence::new(state.last_report),
         conditions: conditions.into_iter().collect(),
         usage: stored_usage(state.usage)?,

@@ -42,7 +42,7 @@ pub fn fault(refusal: &Refusal) -> Fault {
         Refusal::DepthLimit { depth, max_depth } => new(Code::FailedPrecondition, Reason::DepthLimit)
             .with("depth", depth)
             .with("max_depth", max_depth)
-            .quota(
+            .precondition(
                 "max_depth",
                 format!("the child would have depth {depth}; the deepest allowed is {max_depth}"),
             ),
@@ -120,8 +120,9 @@ pub fn fault(refusal: &Refusal) -> Fault {
                 .with("asked", shortage.asked)
                 .with("left", shortage.left)
         }
-        Refusal::AheadOfHead { after, head } => new(Code::OutOfRange, Reason::AheadOfHead)
+        Refusal::AheadOfHead { after, oldest, head } => new(Code::OutOfRange, Reason::AheadOfHead)
             .with("after_sequence", after)
+            .with("oldest", oldest)
             .with("head", head),
     }
 }

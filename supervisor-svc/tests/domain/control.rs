@@ -455,7 +455,8 @@ fn an_interrupt_cascades_unless_told_not_to() {
         world.run(&interrupt(operator(), top)),
         ["InterruptRequested", "TurnEnded"]
     );
-    assert_eq!(world.thread(child).interrupt, Some(Turn::new(1)));
+    let owed = world.thread(child).interrupt.as_ref().map(|interrupt| interrupt.turn);
+    assert_eq!(owed, Some(Turn::new(1)));
     assert_eq!(world.status(waiting), Interrupted);
     assert_eq!(world.thread(beside).interrupt, None);
     // The root's client executes it itself; only what is below is stopped.

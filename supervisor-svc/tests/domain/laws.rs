@@ -346,7 +346,7 @@ fn is_no_orphan(session: &Session, thread: &Thread) {
 fn turn_fits(thread: &Thread) {
     let (id, kind) = (thread.id, thread.status.kind());
     let under_way = matches!(thread.turn, LatestTurn::Dispatched { .. } | LatestTurn::Running { .. });
-    if let Some(marked) = thread.interrupt {
+    if let Some(marked) = thread.interrupt.as_ref().map(|interrupt| interrupt.turn) {
         let fits = under_way && marked == thread.turn.number();
         assert!(fits, "{id} is to stop turn {marked}, which is over: {:?}", thread.turn);
     }

@@ -41,7 +41,7 @@ pub(super) fn apply(
             let ended = ThreadEvent::TurnEnded {
                 turn: *turn,
                 generation,
-                outcome: outcome.clone(),
+                outcome: as_asked(thread, *turn, outcome),
                 usage: budget::at_turn_end(thread, usage, now),
                 product: Box::new(*product),
                 report: sequence,
@@ -110,6 +110,18 @@ fn turn_started(session: &Session, thread: &Thread, turn: Turn, report: ReportSe
             report,
         },
     )]
+}
+
+/// How a turn ended: one that was to be stopped and was, for the reason that was given.
+fn as_asked(thread: &Thread, turn: Turn, outcome: &Settled) -> Settled {
+    match (outcome, &thread.interrupt) {
+        (Settled::Interrupted { .. }, Some(interrupt)) if interrupt.turn == turn && !interrupt.reason.is_empty() => {
+            Settled::Interrupted {
+                reason: interrupt.reason.clone(),
+            }
+        }
+        _ => outcome.clone(),
+    }
 }
 
 fn turn_ended(session: &Session, thread: &Thread, turn: Turn, kind: StatusKind, ended: ThreadEvent) -> Vec<Event> {

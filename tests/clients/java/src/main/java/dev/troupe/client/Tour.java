@@ -2,14 +2,14 @@ package dev.troupe.client;
 
 import io.grpc.StatusRuntimeException;
 import java.io.PrintStream;
-import troupe.registry.v1.Registry.Agent;
-import troupe.supervisor.v1.EventOuterClass.Event;
-import troupe.supervisor.v1.SessionOuterClass.Limits;
-import troupe.supervisor.v1.SessionOuterClass.Session;
-import troupe.supervisor.v1.Supervisor.CloseSessionRequest;
-import troupe.supervisor.v1.Supervisor.CreateSessionRequest;
-import troupe.supervisor.v1.Supervisor.SpawnAgentRequest;
-import troupe.supervisor.v1.Supervisor.WatchThreadsResponse;
+import dev.troupe.registry.v1.Agent;
+import dev.troupe.supervisor.v1.Event;
+import dev.troupe.supervisor.v1.Limits;
+import dev.troupe.supervisor.v1.Session;
+import dev.troupe.supervisor.v1.CloseSessionRequest;
+import dev.troupe.supervisor.v1.CreateSessionRequest;
+import dev.troupe.supervisor.v1.SpawnAgentRequest;
+import dev.troupe.supervisor.v1.WatchThreadsResponse;
 
 /**
  * What a client does with a running pair: it lists the agent types, opens a session, spawns a tree, is refused a deeper

@@ -9,13 +9,13 @@ import io.grpc.Metadata;
 import io.grpc.stub.MetadataUtils;
 import java.util.ArrayList;
 import java.util.List;
-import troupe.registry.v1.AgentRegistryServiceGrpc;
-import troupe.registry.v1.AgentRegistryServiceGrpc.AgentRegistryServiceBlockingStub;
-import troupe.registry.v1.Registry.Agent;
-import troupe.registry.v1.Registry.ListAgentsRequest;
-import troupe.registry.v1.Registry.ListAgentsResponse;
-import troupe.supervisor.v1.AgentSupervisorServiceGrpc;
-import troupe.supervisor.v1.AgentSupervisorServiceGrpc.AgentSupervisorServiceBlockingStub;
+import dev.troupe.registry.v1.AgentRegistryServiceGrpc;
+import dev.troupe.registry.v1.AgentRegistryServiceGrpc.AgentRegistryServiceBlockingStub;
+import dev.troupe.registry.v1.Agent;
+import dev.troupe.registry.v1.ListAgentsRequest;
+import dev.troupe.registry.v1.ListAgentsResponse;
+import dev.troupe.supervisor.v1.AgentSupervisorServiceGrpc;
+import dev.troupe.supervisor.v1.AgentSupervisorServiceGrpc.AgentSupervisorServiceBlockingStub;
 
 /** A client of a pair of Troupe services, on top of the stubs that are generated from its protos. */
 public final class TroupeClient implements AutoCloseable {

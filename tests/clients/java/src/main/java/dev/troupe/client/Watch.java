@@ -6,8 +6,8 @@ import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import java.util.Iterator;
 import java.util.OptionalLong;
-import troupe.supervisor.v1.Supervisor.WatchThreadsRequest;
-import troupe.supervisor.v1.Supervisor.WatchThreadsResponse;
+import dev.troupe.supervisor.v1.WatchThreadsRequest;
+import dev.troupe.supervisor.v1.WatchThreadsResponse;
 
 /**
  * Follows a session over as many streams as that takes, without losing or doubling an event. Not for several threads at

@@ -3,13 +3,13 @@ package dev.troupe.client;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Consumer;
-import troupe.supervisor.v1.EventOuterClass.Event;
-import troupe.supervisor.v1.SessionOuterClass.Limits;
-import troupe.supervisor.v1.SessionOuterClass.Session;
-import troupe.supervisor.v1.Supervisor.CloseSessionRequest;
-import troupe.supervisor.v1.Supervisor.CreateSessionRequest;
-import troupe.supervisor.v1.Supervisor.SpawnAgentRequest;
-import troupe.supervisor.v1.Supervisor.WatchThreadsResponse;
+import dev.troupe.supervisor.v1.Event;
+import dev.troupe.supervisor.v1.Limits;
+import dev.troupe.supervisor.v1.Session;
+import dev.troupe.supervisor.v1.CloseSessionRequest;
+import dev.troupe.supervisor.v1.CreateSessionRequest;
+import dev.troupe.supervisor.v1.SpawnAgentRequest;
+import dev.troupe.supervisor.v1.WatchThreadsResponse;
 
 /** A session of the running pair that is closed when its test is over. */
 final class TestSession implements AutoCloseable {

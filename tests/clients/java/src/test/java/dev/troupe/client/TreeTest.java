@@ -12,14 +12,14 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
-import troupe.registry.v1.Registry.Agent;
-import troupe.supervisor.v1.EventOuterClass.Event;
-import troupe.supervisor.v1.Supervisor.ListActiveAgentsRequest;
-import troupe.supervisor.v1.Supervisor.ListActiveAgentsResponse;
-import troupe.supervisor.v1.Supervisor.WaitAgentsRequest;
-import troupe.supervisor.v1.Supervisor.WaitAgentsResponse;
-import troupe.supervisor.v1.ThreadOuterClass.StatusKind;
-import troupe.supervisor.v1.ThreadOuterClass.Thread;
+import dev.troupe.registry.v1.Agent;
+import dev.troupe.supervisor.v1.Event;
+import dev.troupe.supervisor.v1.ListActiveAgentsRequest;
+import dev.troupe.supervisor.v1.ListActiveAgentsResponse;
+import dev.troupe.supervisor.v1.WaitAgentsRequest;
+import dev.troupe.supervisor.v1.WaitAgentsResponse;
+import dev.troupe.supervisor.v1.StatusKind;
+import dev.troupe.supervisor.v1.Thread;
 
 class TreeTest {
   @Test

@@ -7,8 +7,8 @@ import java.util.List;
 import java.util.OptionalLong;
 import java.util.stream.LongStream;
 import org.junit.jupiter.api.Test;
-import troupe.supervisor.v1.EventOuterClass.Event;
-import troupe.supervisor.v1.Supervisor.WatchThreadsResponse;
+import dev.troupe.supervisor.v1.Event;
+import dev.troupe.supervisor.v1.WatchThreadsResponse;
 
 class WatchTest {
   @Test
