@@ -312,6 +312,7 @@ fn runner_config(
         data_dir.join("scratch"),
     );
     config.state = programs::state_in(data_dir);
+    config.hidden = vec![data_dir.to_owned()];
     config.hook = programs::hook()?;
     config.token = Some(secrets.runner.expose().to_owned());
     // The supervisor ends first: by then there is nobody to tell how a turn went.

@@ -82,6 +82,8 @@ pub(crate) struct Casting {
     pub(crate) scratch: PathBuf,
     /// A directory of the thread's own for what its program must find again; it may have to be made.
     pub(crate) state: PathBuf,
+    /// Directories that no agent is to look into, but for what is its own.
+    pub(crate) hidden: Vec<PathBuf>,
 }
 
 impl Casting {

@@ -31,6 +31,9 @@ pub struct RunnerConfig {
     /// Where programs keep what they must find again, such as the sessions that they resume. Codex wants it outside of
     /// the system's directory for temporary files.
     pub state: PathBuf,
+    /// Directories that no agent is to look into, such as one with an operator's token. Bubblewrap keeps them from it,
+    /// where it works and the program is confined by it.
+    pub hidden: Vec<PathBuf>,
     /// The command that asks the runner about a tool call, with the path of a socket as its last argument: see
     /// [`crate::hook`]. Programs that can only be held to their tools by a command of theirs need it.
     pub hook: Vec<OsString>,
@@ -57,6 +60,7 @@ impl RunnerConfig {
             session_id: None,
             programs: programs.into(),
             state: scratch.join("state"),
+            hidden: Vec::new(),
             hook: Vec::new(),
             scratch,
             timing: Timing::default(),
@@ -84,6 +88,7 @@ impl fmt::Debug for RunnerConfig {
             .field("programs", &self.programs)
             .field("scratch", &self.scratch)
             .field("state", &self.state)
+            .field("hidden", &self.hidden)
             .field("hook", &self.hook)
             .field("timing", &self.timing)
             .finish()

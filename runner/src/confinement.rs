@@ -54,37 +54,32 @@ async fn try_out() -> bool {
     false
 }
 
-/// The same program, confined to what its sandbox lets it write: nothing, or its directory. `own` are directories that
-/// it needs for itself in any case. With FULL_ACCESS nothing is confined.
-pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path]) -> Launch {
-    let mut writable: Vec<&Path> = own.to_vec();
+/// The same program, confined to what its sandbox lets it write: nothing, its directory, or everything. `own` are
+/// directories that it needs for itself in any case; of those in `hidden` it sees nothing but what is its own.
+pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: &[PathBuf]) -> Launch {
+    let mut view = View::default();
     match sandbox {
-        Sandbox::FullAccess => return launch,
-        Sandbox::WorkspaceWrite => writable.push(&launch.directory),
-        Sandbox::ReadOnly | Sandbox::Unspecified => {}
+        Sandbox::FullAccess => view.mount("--bind", Path::new("/")),
+        Sandbox::WorkspaceWrite | Sandbox::ReadOnly | Sandbox::Unspecified => {
+            view.mount("--ro-bind", Path::new("/"));
+            view.empty(Path::new("/tmp"));
+        }
     }
-    let mut args: Vec<OsString> = [
-        "--ro-bind",
-        "/",
-        "/",
-        "--tmpfs",
-        "/tmp",
-        "--dev",
-        "/dev",
-        "--proc",
-        "/proc",
-    ]
-    .map(OsString::from)
-    .into();
-    // Below the empty /tmp the directory has to be put back to be read.
-    args.extend([
-        "--ro-bind".into(),
-        launch.directory.clone().into(),
-        launch.directory.clone().into(),
-    ]);
-    for path in writable {
-        args.extend(["--bind".into(), path.into(), path.into()]);
+    view.args
+        .extend(["--dev-bind", "/dev", "/dev", "--proc", "/proc"].map(OsString::from));
+    for path in hidden.iter().filter(|path| path.is_dir()) {
+        view.empty(path);
     }
+    // Below what was emptied, a directory has to be put back.
+    let access = match sandbox {
+        Sandbox::FullAccess | Sandbox::WorkspaceWrite => "--bind",
+        Sandbox::ReadOnly | Sandbox::Unspecified => "--ro-bind",
+    };
+    view.mount(access, &launch.directory);
+    for path in own {
+        view.mount("--bind", path);
+    }
+    let mut args = view.args;
     args.extend(["--unshare-pid", "--die-with-parent", "--chdir"].map(OsString::from));
     args.push(launch.directory.clone().into());
     args.push("--".into());
@@ -97,7 +92,24 @@ pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path]) -> Launc
     }
 }
 
+/// A view of the file system in the making.
+#[derive(Default)]
+struct View {
+    args: Vec<OsString>,
+}
+
+impl View {
+    fn mount(&mut self, how: &str, path: &Path) {
+        self.args.extend([how.into(), path.into(), path.into()]);
+    }
+
+    fn empty(&mut self, path: &Path) {
+        self.args.extend(["--tmpfs".into(), path.into()]);
+    }
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -110,9 +122,13 @@ mod tests {
         }
     }
 
+    fn args(sandbox: Sandbox, hidden: &[PathBuf]) -> Vec<String> {
+        let args = confined(launch(), sandbox, &[Path::new("/own")], hidden).args;
+        args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect()
+    }
+
     fn writable(sandbox: Sandbox) -> Vec<String> {
-        let args = confined(launch(), sandbox, &[Path::new("/own")]).args;
-        let args: Vec<_> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let args = args(sandbox, &[]);
         let bound = args.windows(2).filter(|pair| pair[0] == "--bind");
         bound.map(|pair| pair[1].clone()).collect()
     }
@@ -120,9 +136,19 @@ mod tests {
     #[test]
     fn only_what_the_sandbox_says_can_be_written() {
         assert_eq!(writable(Sandbox::ReadOnly), ["/own"]);
-        assert_eq!(writable(Sandbox::WorkspaceWrite), ["/own", "/w"]);
-        assert_eq!(confined(launch(), Sandbox::FullAccess, &[]).command, Path::new("agent"));
-        let args = confined(launch(), Sandbox::ReadOnly, &[]).args;
-        assert!(args.ends_with(&["--".into(), "agent".into(), "--fast".into()]));
+        assert_eq!(writable(Sandbox::WorkspaceWrite), ["/w", "/own"]);
+        assert_eq!(writable(Sandbox::FullAccess), ["/", "/w", "/own"]);
+        assert!(args(Sandbox::ReadOnly, &[]).ends_with(&["--", "agent", "--fast"].map(str::to_owned)));
+    }
+
+    #[test]
+    fn what_is_hidden_is_emptied_before_its_own_is_put_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let hidden = [directory.path().to_owned(), "/nowhere".into()];
+        let args = args(Sandbox::FullAccess, &hidden);
+        let place = |text: &str| args.iter().position(|arg| arg == text);
+        let emptied = place(directory.path().to_str().unwrap());
+        assert!(emptied.is_some() && emptied < place("/own"), "{args:?}");
+        assert_eq!(place("/nowhere"), None);
     }
 }

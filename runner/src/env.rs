@@ -106,6 +106,7 @@ mod tests {
             working_directory: None,
             scratch: "/scratch/t1".into(),
             state: "/state/t1".into(),
+            hidden: Vec::new(),
         };
         let parent = |name: &str| match name {
             "PATH" | "TROUPE_OPERATOR_TOKEN" | "OPENAI_API_KEY" => Some(OsString::from("x")),

@@ -3,9 +3,10 @@
 //! ends in a refusal.
 
 use std::{
+    ffi::OsString,
     io::{self, Read as _, Write as _},
     os::unix::net::UnixStream as BlockingStream,
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     time::Duration,
 };
@@ -140,28 +141,28 @@ async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>) -> Option<(
     writer.write_all(said.as_bytes()).await.ok()
 }
 
-/// A script that runs the hook's command and refuses where that fails; a program's settings name it.
-pub(crate) fn script(command: &[std::ffi::OsString], socket: &Path) -> Option<String> {
-    let quoted = command.iter().map(|word| word.to_str()).chain([socket.to_str()]);
+/// The command of a program's hook, which refuses where the runner cannot be asked. It is one text with all that it runs:
+/// what a program trusts by its hash cannot be changed behind its back. `None`: a path cannot be written in a shell's
+/// words.
+pub(crate) fn command(words: &[OsString], socket: &Path) -> Option<String> {
+    let quoted = words.iter().map(|word| word.to_str()).chain([socket.to_str()]);
     let quoted: Option<Vec<String>> = quoted.map(|word| Some(quote(word?))).collect();
-    Some(format!(
-        "#!/bin/sh\n{} || {{ echo 'refused: the hook failed' >&2; exit {REFUSED}; }}\n",
+    let script = format!(
+        "{} || {{ echo \"refused: the hook failed\" >&2; exit {REFUSED}; }}",
         quoted?.join(" ")
-    ))
+    );
+    Some(format!("sh -c {}", quote(&script)))
 }
 
 fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Where the socket and the script of a thread lie in its scratch directory.
-pub(crate) fn places(scratch: &Path) -> (PathBuf, PathBuf) {
-    (scratch.join("hook.sock"), scratch.join("hook.sh"))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     async fn asked(path: PathBuf, question: &'static str) -> String {
@@ -195,8 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_script_are_quoted() {
-        let script = script(&["/a b/tr'oupe".into(), "hook".into()], Path::new("/s")).unwrap();
-        assert!(script.contains(r"'/a b/tr'\''oupe' 'hook' '/s' || {"), "{script}");
+    fn a_hook_that_cannot_run_refuses() {
+        let words = ["/nowhere/tr'oupe".into(), "hook".into()];
+        let command = command(&words, Path::new("/a b/s")).unwrap();
+        let output = std::process::Command::new("sh")
+            .args(["-c", &command])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(i32::from(REFUSED)));
+        let words = [OsString::from("printf"), "%s|".into(), "it's".into()];
+        let command = super::command(&words, Path::new("/a b/s")).unwrap();
+        let output = std::process::Command::new("sh")
+            .args(["-c", &command])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "it's|/a b/s|");
     }
 }

@@ -50,8 +50,7 @@ impl Kinds {
     pub(crate) async fn prepare(&self) {
         let is_confined = |program: &Program| match &program.kind {
             ProgramKind::Process(program) => program.confine,
-            ProgramKind::Claude(_) => true,
-            ProgramKind::Codex(_) => false,
+            ProgramKind::Claude(_) | ProgramKind::Codex(_) => true,
         };
         if self.programs.all().iter().any(is_confined) {
             confinement::is_possible().await;

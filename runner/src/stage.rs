@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -238,6 +239,7 @@ impl Stage {
                 working_directory: (!start.working_directory.is_empty()).then(|| start.working_directory.into()),
                 scratch: scratch_of(&self.config.scratch, &attempt),
                 state: state_of(&self.config.state, &attempt.thread_id),
+                hidden: self.hidden(),
                 attempt: attempt.clone(),
             },
             first_turn: start.turn,
@@ -254,6 +256,12 @@ impl Stage {
             state: State::Live(handle),
         };
         self.threads.insert(attempt.thread_id, held);
+    }
+
+    /// What the programs of one thread are not to see: the operator's directories, and what other threads keep.
+    fn hidden(&self) -> Vec<PathBuf> {
+        let own = [&self.config.state, &self.config.scratch];
+        self.config.hidden.iter().chain(own).cloned().collect()
     }
 
     /// The latest attempt of a thread that is still being stopped; it has waited for those before it itself.

@@ -1023,6 +1023,31 @@ fn previews_can_be_hidden() {
 }
 
 #[test]
+fn usage_is_the_newer_reading_whichever_came_last() {
+    let usage = |output_tokens, turns| pb::Usage {
+        output_tokens,
+        turns,
+        ..pb::Usage::default()
+    };
+    for (recorded, metered, expected) in [
+        (usage(5, 0), usage(9, 0), usage(9, 0)),
+        (usage(9, 1), usage(5, 0), usage(9, 1)),
+        (usage(5, 1), usage(9, 0), usage(9, 1)),
+    ] {
+        let mut shown = pb::Thread {
+            usage: Some(recorded),
+            ..pb::Thread::default()
+        };
+        let telemetry = pb::Telemetry {
+            usage: Some(metered),
+            ..pb::Telemetry::default()
+        };
+        shown::add_telemetry(&mut shown, Some(&telemetry));
+        assert_eq!(shown.usage, Some(expected));
+    }
+}
+
+#[test]
 fn a_fence_shows_below_it() {
     let fence = Fence {
         reason: "enough".to_owned(),

@@ -84,14 +84,13 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         .into(),
         None => args.programs.unwrap_or_default().programs()?,
     };
-    let state = match args.state {
-        Some(state) => state,
-        None => programs::state_in(&context.data_dir()?),
-    };
+    let data_dir = context.data_dir()?;
+    let state = args.state.unwrap_or_else(|| programs::state_in(&data_dir));
     let runner_id = args.runner_id.unwrap_or_else(default_runner_id);
     let scratch = args.scratch.unwrap_or_else(|| env::temp_dir().join("troupe-runner"));
     let mut config = RunnerConfig::new(runner_id, target.uri().to_string(), programs, scratch);
     config.state = state;
+    config.hidden = vec![data_dir];
     config.hook = programs::hook()?;
     config.token = token.expose().map(str::to_owned);
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();

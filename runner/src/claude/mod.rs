@@ -8,7 +8,16 @@ mod driver;
 mod events;
 mod settings;
 
-use std::{fs, io, os::unix::fs::symlink, path::Path};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{OpenOptionsExt as _, symlink},
+    },
+    path::Path,
+};
 
 use troupe_proto::{
     common::v1::Sandbox,
@@ -32,6 +41,10 @@ use crate::{
 
 /// The kind's name.
 const KIND: &str = "claude";
+
+/// The variable with its key, and the one that names the open file that has it instead.
+const KEY: &str = "ANTHROPIC_API_KEY";
+const KEY_DESCRIPTOR: &str = "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR";
 
 /// Starts Claude Code.
 pub(crate) struct ClaudeKind {
@@ -82,16 +95,23 @@ impl ClaudeKind {
         };
         let tools = settings::tools(&policy, access);
         let effort = &casting.resolved.reasoning_effort;
+        let mut environment = self.environment(casting, &home);
+        let key = take(&mut environment, KEY);
         let launch = Launch {
             command: self.program.command.clone(),
             args: settings::args(&tools, model, effort, &casting.instructions, session),
             directory: casting.directory().to_owned(),
-            environment: self.environment(casting, &home),
+            environment,
         };
         let launch = if is_confined {
-            confinement::confined(launch, access, &[&home, &casting.scratch])
+            confinement::confined(launch, access, &[&home, &casting.scratch], &casting.hidden)
         } else {
             launch
+        };
+        let launch = match key {
+            Some(key) => with_key(launch, &key, &casting.scratch)
+                .map_err(|error| no_program(format!("the key cannot be handed over: {error}")))?,
+            None => launch,
         };
         let (child, output) = start(launch)?;
         let mut driver = Driver::new(Program::new(&child, output), casting.offered.clone());
@@ -135,6 +155,37 @@ impl AgentKind for ClaudeKind {
     ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
         Box::pin(self.start_program(casting, model))
     }
+}
+
+/// Takes a variable out.
+fn take(environment: &mut Environment, name: &str) -> Option<OsString> {
+    let value = environment.iter().rfind(|(known, _)| known == name)?.1.clone();
+    environment.retain(|(known, _)| known != name);
+    Some(value)
+}
+
+/// The same program, which reads its key from an open file that has no name any more: a variable would be there for every
+/// command that it runs.
+fn with_key(launch: Launch, key: &OsStr, scratch: &Path) -> io::Result<Launch> {
+    let path = scratch.join("key");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
+    file.write_all(key.as_bytes())?;
+    let mut environment = launch.environment;
+    environment.push((KEY_DESCRIPTOR.to_owned(), "3".into()));
+    let script = "exec 3<\"$1\"; rm -f \"$1\"; shift; exec \"$@\"";
+    let mut args: Vec<OsString> = vec!["-c".into(), script.into(), "sh".into(), path.into()];
+    args.push(launch.command.into());
+    args.extend(launch.args);
+    Ok(Launch {
+        command: "/bin/sh".into(),
+        args,
+        directory: launch.directory,
+        environment,
+    })
 }
 
 /// Makes the directory that it keeps its sessions in, with the login that it is lent.

@@ -20,12 +20,16 @@ use std::{
 
 use serde_json::Value;
 use tokio::{process::Command, sync::OnceCell, time::timeout};
-use troupe_proto::supervisor::v1::{RunnerKind, StartRefusal};
+use troupe_proto::{
+    common::v1::Sandbox,
+    supervisor::v1::{RunnerKind, StartRefusal},
+};
 
 use self::driver::{Driver, Opening};
 use crate::{
     agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
     child::Launch,
+    confinement,
     driven::{Driven, Program},
     env::{Environment, add, environment},
     hook::{self, HookServer},
@@ -66,14 +70,14 @@ impl CodexKind {
         let home = casting.state.join(KIND);
         prepare_home(&home, self.program.login.as_deref())
             .map_err(|error| no_program(format!("cannot prepare {}: {error}", home.display())))?;
-        let (hooks, hook) = self.prepare_hook(&casting.scratch).map_err(|error| StartFailure {
+        let (hooks, hook) = self.prepare_hook(&casting.state).map_err(|error| StartFailure {
             refusal: StartRefusal::PolicyNotEnforceable,
             message: format!("the hook cannot be prepared: {error}"),
         })?;
 
         let environment = self.environment(casting, &home);
         let access = casting.resolved.sandbox();
-        let mut config = settings::config(&self.program.settings, &policy, access, &hook);
+        let mut config = settings::config(&self.program, &policy, access, &hook);
         if settings::hides_patches(&policy, access) {
             let path = self.catalog_without_patches(&casting.scratch, &environment).await?;
             config.insert("model_catalog_json".to_owned(), path.to_string_lossy().into());
@@ -83,6 +87,12 @@ impl CodexKind {
             args: vec!["app-server".into()],
             directory: casting.directory().to_owned(),
             environment,
+        };
+        // Its own sandbox lets commands read everything; this hides what no agent is to read.
+        let own = [casting.state.as_path(), casting.scratch.as_path()];
+        let launch = match confinement::is_possible().await {
+            true => confinement::confined(launch, Sandbox::FullAccess, &own, &casting.hidden),
+            false => launch,
         };
         let (child, output) = start(launch)?;
         let opening = Opening {
@@ -113,16 +123,21 @@ impl CodexKind {
         environment
     }
 
-    fn prepare_hook(&self, scratch: &Path) -> io::Result<(HookServer, String)> {
-        let (socket, script) = hook::places(scratch);
-        let text = hook::script(&self.hook, &socket)
+    /// Listens for the hook, where no sandbox lets an agent write.
+    fn prepare_hook(&self, state: &Path) -> io::Result<(HookServer, String)> {
+        let socket = state.join("hook");
+        let command = hook::command(&self.hook, &socket)
             .filter(|_| !self.hook.is_empty())
             .ok_or_else(|| io::Error::other("no command asks the runner"))?;
-        fs::write(&script, text)?;
-        let script = script
-            .to_str()
-            .ok_or_else(|| io::Error::other("the directory's name is no UTF-8"))?;
-        Ok((HookServer::bind(&socket)?, format!("sh '{script}'")))
+        // Of an earlier attempt, which is gone.
+        match fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let server = HookServer::bind(&socket).map_err(|error| {
+            io::Error::other(format!("{error} at {}; a shorter --state may help", socket.display()))
+        })?;
+        Ok((server, command))
     }
 
     /// Writes the catalogue of models in which none has patches.

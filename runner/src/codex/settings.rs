@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use tool_policy::{NativeTools, Policy};
 use troupe_proto::{common::v1::Sandbox, supervisor::v1::ToolDescription};
 
-use crate::hook;
+use crate::{hook, programs::AgentProgram};
 
 /// The name under which Codex has our tools.
 pub(super) const NAMESPACE: &str = "troupe";
@@ -33,13 +33,8 @@ pub(super) fn hides_patches(policy: &Policy, access: Sandbox) -> bool {
 
 /// The settings of a thread: the operator's, under those that its policy needs. What is not allowed is not offered; and
 /// Codex's own agents never are, so that no child exists outside of the tree.
-pub(super) fn config(
-    operators: &Map<String, Value>,
-    policy: &Policy,
-    access: Sandbox,
-    hook: &str,
-) -> Map<String, Value> {
-    let mut config = operators.clone();
+pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, hook: &str) -> Map<String, Value> {
+    let mut config = program.settings.clone();
     let has_network = access != Sandbox::ReadOnly;
     if !(has_network && allows(policy, "web_search")) {
         config.insert("web_search".to_owned(), json!("disabled"));
@@ -55,6 +50,8 @@ pub(super) fn config(
             "view_image": allows(policy, "view_image"),
             "goals": false,
             "sleep_tool": false,
+            // They come from the network, and bring tools and hooks.
+            "plugins": false,
         }),
     );
     merge(
@@ -65,6 +62,20 @@ pub(super) fn config(
             // Nobody sits in front of it.
             "experimental_request_user_input": {"enabled": false},
         }),
+    );
+    // Credentials are for Codex, not for what its commands run.
+    let secret: Vec<&String> = program.inherit.iter().chain(program.environment.keys()).collect();
+    merge(
+        &mut config,
+        "shell_environment_policy",
+        json!({"inherit": "all", "ignore_default_excludes": false, "exclude": secret}),
+    );
+    config.insert("allow_login_shell".to_owned(), false.into());
+    // Other threads have their directories there.
+    merge(
+        &mut config,
+        "sandbox_workspace_write",
+        json!({"exclude_slash_tmp": true}),
     );
     config.insert(
         "hooks".to_owned(),
@@ -152,10 +163,13 @@ mod tests {
 
     #[test]
     fn what_is_denied_is_not_offered() {
-        let operators = json!({"features": {"mine": true, "goals": true}, "model_providers": {"p": {}}, "agents": 1});
-        let operators = operators.as_object().unwrap();
+        let settings = json!({"features": {"mine": true, "goals": true}, "model_providers": {"p": {}}, "agents": 1});
+        let program = AgentProgram {
+            settings: settings.as_object().unwrap().clone(),
+            ..AgentProgram::codex()
+        };
         let denied = config(
-            operators,
+            &program,
             &policy(&["exec_*", "view_image", "web_search"]),
             Sandbox::WorkspaceWrite,
             "h",
@@ -174,10 +188,13 @@ mod tests {
         );
         assert_eq!(denied["model_providers"], json!({"p": {}}));
 
-        let open = config(operators, &policy(&[]), Sandbox::WorkspaceWrite, "h");
+        let excluded = denied["shell_environment_policy"]["exclude"].as_array().unwrap();
+        assert!(excluded.contains(&json!("OPENAI_API_KEY")));
+
+        let open = config(&program, &policy(&[]), Sandbox::WorkspaceWrite, "h");
         assert_eq!(open["features"]["shell_tool"], true);
         assert!(!open.contains_key("web_search"));
-        let read_only = config(operators, &policy(&[]), Sandbox::ReadOnly, "h");
+        let read_only = config(&program, &policy(&[]), Sandbox::ReadOnly, "h");
         assert_eq!(read_only["web_search"], "disabled", "no network for tools");
     }
 
@@ -195,7 +212,7 @@ mod tests {
     #[test]
     fn trust_is_added_beside_the_hook() {
         let config = trusting(
-            config(&Map::new(), &policy(&[]), Sandbox::ReadOnly, "h"),
+            config(&AgentProgram::codex(), &policy(&[]), Sandbox::ReadOnly, "h"),
             "k",
             "sha256:1",
         );

@@ -56,7 +56,7 @@ impl ProcessKind {
         };
         let launch = match casting.resolved.sandbox() {
             Sandbox::ReadOnly if !self.program.enforces.read_only => {
-                confinement::confined(launch, Sandbox::ReadOnly, &[&casting.scratch])
+                confinement::confined(launch, Sandbox::ReadOnly, &[&casting.scratch], &casting.hidden)
             }
             _ => launch,
         };

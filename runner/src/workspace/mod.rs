@@ -208,6 +208,7 @@ mod tests {
             working_directory: Some(directory.path().to_owned()),
             scratch: "/nowhere".into(),
             state: "/nowhere".into(),
+            hidden: Vec::new(),
         };
         Arc::new(Workspace::of(&casting, Duration::from_secs(3600)))
     }

@@ -113,8 +113,27 @@ pub fn add_telemetry(thread: &mut pb::Thread, telemetry: Option<&pb::Telemetry>)
     thread.last_tool.clone_from(&telemetry.last_tool);
     thread.activity.clone_from(&telemetry.activity);
     thread.plan.clone_from(&telemetry.plan);
-    // The log has checkpoints only; within one attempt the meter is at least as new.
-    thread.usage = telemetry.usage.or(thread.usage);
+    thread.usage = match (thread.usage, telemetry.usage) {
+        (Some(recorded), Some(metered)) => Some(newer(recorded, metered)),
+        (recorded, metered) => metered.or(recorded),
+    };
+}
+
+/// The newer of two readings of one attempt, whose counters only grow: the log has checkpoints and the ends of turns, and
+/// telemetry may come before or after either.
+fn newer(one: pb::Usage, other: pb::Usage) -> pb::Usage {
+    let span = |usage: &pb::Usage| usage.wall_time.map(|time| (time.seconds, time.nanos));
+    pb::Usage {
+        input_tokens: one.input_tokens.max(other.input_tokens),
+        cached_input_tokens: one.cached_input_tokens.max(other.cached_input_tokens),
+        output_tokens: one.output_tokens.max(other.output_tokens),
+        turns: one.turns.max(other.turns),
+        wall_time: if span(&one) < span(&other) {
+            other.wall_time
+        } else {
+            one.wall_time
+        },
+    }
 }
 
 /// A status and since when it holds.
