@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::Styles, builder::stylin
 
 use crate::{
     commands::{
-        agents, approvals, budget, close, demo, doctor, edges, handoff, hook, lint, mail, notify, ps, resolve, run,
-        sample_agent, send, session, spawn, store, up, wait, watch,
+        agents, approvals, budget, close, demo, doctor, edges, handoff, hook, lint, mail, mcp, notify, ps, resolve,
+        run, sample_agent, send, session, spawn, store, up, wait, watch,
     },
     token::Given,
 };
@@ -162,6 +162,8 @@ pub(crate) enum Command {
     Mail(mail::Args),
     /// Run threads for a supervisor
     Run(run::Args),
+    /// Give your own agent program the tools to lead agents: an MCP server on standard input and output
+    Mcp(Box<mcp::Args>),
     /// Look for what is wrong, and say what to do about it
     Doctor(doctor::Args),
     /// Verify, read, pack or back up what is kept on disk; needs no running pair

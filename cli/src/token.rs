@@ -32,6 +32,13 @@ impl FromStr for Given {
     }
 }
 
+impl Given {
+    /// What is to be sent; `None`: it is blank.
+    pub(crate) fn expose(&self) -> Option<&str> {
+        Some(self.0.as_str()).filter(|text| !text.is_empty())
+    }
+}
+
 impl fmt::Debug for Given {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Given(…)")

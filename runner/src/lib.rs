@@ -28,6 +28,7 @@ pub mod hook;
 mod input;
 mod kinds;
 mod link;
+pub mod mcp;
 mod meter;
 mod outbox;
 mod policy;

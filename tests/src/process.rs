@@ -77,7 +77,7 @@ impl Home {
     }
 
     /// `troupe` with nothing in its environment but this home.
-    fn troupe(&self, arguments: &[&str]) -> Command {
+    pub fn troupe(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(troupe());
         command
             .env_clear()
@@ -89,6 +89,17 @@ impl Home {
         command
     }
 
+    /// The token that `up` makes for its operator where it runs agents.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[must_use]
+    pub fn operator_token(&self) -> String {
+        let path = self.path().join(".local/share/troupe/operator.token");
+        fs::read_to_string(path).unwrap().trim().to_owned()
+    }
+
     /// Runs `troupe` to its end.
     pub async fn run(&self, arguments: &[&str]) -> Output {
         within("the end of troupe", self.troupe(arguments).output())
@@ -97,8 +108,8 @@ impl Home {
     }
 }
 
-/// `troupe up` without a runner, so that calls from this machine are an operator's and threads stay where the service puts
-/// them.
+/// `troupe up`, unless it says otherwise without a runner, so that calls from this machine are an operator's and threads
+/// stay where the service puts them.
 #[derive(Debug)]
 pub struct Up {
     process: Child,
@@ -123,15 +134,33 @@ impl Up {
         "127.0.0.1:0",
     ];
 
-    /// Starts it, and answers once it says that it is ready.
+    /// The same with a runner, which runs the sample agent; callers need the operator's token then.
+    pub const WITH_RUNNER: &[&str] = &[
+        "up",
+        "--registry-listen",
+        "127.0.0.1:0",
+        "--supervisor-listen",
+        "127.0.0.1:0",
+    ];
+
+    /// Starts it without a runner, and answers once it says that it is ready.
     ///
     /// # Panics
     ///
     /// If it never is, with what it logged.
     pub async fn start(home: &Home) -> Self {
+        Self::start_with(home, Self::ARGUMENTS).await
+    }
+
+    /// Starts it with those arguments, as [`Self::start`].
+    ///
+    /// # Panics
+    ///
+    /// If it never is ready, with what it logged.
+    pub async fn start_with(home: &Home, arguments: &[&str]) -> Self {
         let (ready, log) = (home.path().join("ready.json"), home.path().join("log"));
         let mut process = home
-            .troupe(Self::ARGUMENTS)
+            .troupe(arguments)
             .args(["--output", "json", "--ready-file"])
             .arg(&ready)
             .stdout(Stdio::piped())

@@ -11,6 +11,7 @@ pub(crate) mod handoff;
 pub(crate) mod hook;
 pub(crate) mod lint;
 pub(crate) mod mail;
+pub(crate) mod mcp;
 pub(crate) mod notify;
 pub(crate) mod ps;
 pub(crate) mod resolve;
@@ -70,6 +71,7 @@ pub(crate) async fn run(command: Command, context: &Context, matches: &ArgMatche
         Command::Handoff(args) => Box::pin(handoff::run(args, context)).await,
         Command::Mail(args) => Box::pin(mail::run(args, context)).await,
         Command::Run(args) => Box::pin(run::run(args, context)).await,
+        Command::Mcp(args) => Box::pin(mcp::run(*args, context)).await,
         Command::Doctor(args) => Box::pin(doctor::run(args, context)).await,
         Command::Store(args) => store::run(args, context),
         Command::SampleAgent(_) | Command::Hook(_) => Ok(()),

@@ -16,9 +16,10 @@ use troupe_proto::{
     fault::{reason_of, retry_after},
     reason::Reason,
     supervisor::v1::{
-        CloseAgentRequest, DescribeToolsRequest, ListActiveAgentsRequest, ListSpawnableAgentsRequest,
-        ResumeAgentRequest, SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, ToolDescription,
-        WaitAgentsRequest, agent_supervisor_service_client::AgentSupervisorServiceClient,
+        CloseAgentRequest, CreateEdgeRequest, DescribeToolsRequest, ListActiveAgentsRequest,
+        ListSpawnableAgentsRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest, SetThreadNoteRequest,
+        SpawnAgentRequest, SpawnAgentResponse, Thread, ToolDescription, WaitAgentsRequest,
+        agent_supervisor_service_client::AgentSupervisorServiceClient,
     },
 };
 use uuid::Uuid;
@@ -120,6 +121,14 @@ pub(crate) struct Toolbox {
     client: Client,
     bearer: Option<Bearer>,
     thread_id: String,
+    named: Named,
+}
+
+/// What calls name of the thread: nothing where its own token does, and both where somebody else's stands for it.
+#[derive(Clone, Debug, Default)]
+struct Named {
+    session_id: String,
+    thread_id: String,
 }
 
 impl Toolbox {
@@ -131,7 +140,39 @@ impl Toolbox {
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
             bearer,
             thread_id,
+            named: Named::default(),
         }
+    }
+
+    /// The same tools, called with the token of an operator, who has to name the thread for which he acts. What the
+    /// thread may not do is not kept from him: whoever hands out such a toolbox looks at [`Self::offered`] first.
+    pub(crate) fn on_behalf(mut self, session_id: String) -> Self {
+        self.named = Named {
+            session_id,
+            thread_id: self.thread_id.clone(),
+        };
+        self
+    }
+
+    /// The thread that the token is of.
+    ///
+    /// # Errors
+    ///
+    /// The supervisor will not have the token, or cannot be asked.
+    pub(crate) async fn own_thread(&self) -> Result<Thread, ToolFailure> {
+        // Parents come before children, so the first of its own subtree is the thread itself.
+        let request = ListActiveAgentsRequest {
+            include_self: true,
+            page_size: 1,
+            ..Default::default()
+        };
+        let answer = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.list_active_agents(request).await
+            })
+            .await?;
+        let thread = answer.threads.into_iter().next();
+        thread.ok_or_else(|| ToolFailure::local("the supervisor does not say whose token it is"))
     }
 
     /// The tools that the thread is offered.
@@ -140,7 +181,10 @@ impl Toolbox {
     ///
     /// The supervisor cannot say.
     pub(crate) async fn offered(&self) -> Result<Vec<ToolDescription>, ToolFailure> {
-        let request = DescribeToolsRequest::default();
+        let request = DescribeToolsRequest {
+            session_id: self.named.session_id.clone(),
+            thread_id: self.named.thread_id.clone(),
+        };
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.describe_tools(request).await
@@ -179,6 +223,11 @@ impl Toolbox {
     }
 
     async fn spawn(&self, request: SpawnAgentRequest) -> Result<SpawnAgentResponse, ToolFailure> {
+        let request = SpawnAgentRequest {
+            session_id: self.named.session_id.clone(),
+            parent_thread_id: self.named.thread_id.clone(),
+            ..request
+        };
         self.send(&request, CALL_LIMIT, |mut client, request| async move {
             client.spawn_agent(request).await
         })
@@ -190,6 +239,8 @@ impl Toolbox {
         let mut page_token = String::new();
         for _ in 0..MAX_PAGES {
             let request = ListSpawnableAgentsRequest {
+                session_id: self.named.session_id.clone(),
+                thread_id: self.named.thread_id.clone(),
                 page_token,
                 ..Default::default()
             };
@@ -214,6 +265,8 @@ impl Toolbox {
         let mut page_token = String::new();
         for _ in 0..MAX_PAGES {
             let request = ListActiveAgentsRequest {
+                session_id: self.named.session_id.clone(),
+                thread_id: self.named.thread_id.clone(),
                 scope: scope.into(),
                 include_closed: args.include_closed,
                 page_token,
@@ -234,7 +287,10 @@ impl Toolbox {
     }
 
     async fn send_input(&self, args: args::SendInput) -> ToolAnswer {
-        let request = args.into_request(request_id());
+        let request = SendInputRequest {
+            session_id: self.named.session_id.clone(),
+            ..args.into_request(request_id())
+        };
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.send_input(request).await
@@ -246,6 +302,7 @@ impl Toolbox {
     async fn wait(&self, args: args::Wait) -> ToolAnswer {
         let timeout = args.timeout();
         let request = WaitAgentsRequest {
+            session_id: self.named.session_id.clone(),
             thread_ids: args.ids,
             timeout: prost_types::Duration::try_from(timeout).ok(),
             ..Default::default()
@@ -261,6 +318,7 @@ impl Toolbox {
     async fn close_agent(&self, args: args::Target) -> ToolAnswer {
         let request = CloseAgentRequest {
             request_id: request_id(),
+            session_id: self.named.session_id.clone(),
             thread_id: args.id,
             ..Default::default()
         };
@@ -275,6 +333,7 @@ impl Toolbox {
     async fn resume_agent(&self, args: args::Target) -> ToolAnswer {
         let request = ResumeAgentRequest {
             request_id: request_id(),
+            session_id: self.named.session_id.clone(),
             thread_id: args.id,
             ..Default::default()
         };
@@ -290,6 +349,7 @@ impl Toolbox {
     async fn set_thread_note(&self, args: args::SetThreadNote) -> ToolAnswer {
         let request = SetThreadNoteRequest {
             request_id: request_id(),
+            session_id: self.named.session_id.clone(),
             thread_id: args.id.unwrap_or_else(|| self.thread_id.clone()),
             thread_note: args.note,
             ..Default::default()
@@ -303,7 +363,10 @@ impl Toolbox {
     }
 
     async fn create_edge(&self, args: args::CreateEdge) -> ToolAnswer {
-        let request = args.into_request(request_id())?;
+        let request = CreateEdgeRequest {
+            session_id: self.named.session_id.clone(),
+            ..args.into_request(request_id())?
+        };
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.create_edge(request).await
@@ -313,7 +376,11 @@ impl Toolbox {
     }
 
     async fn send_handoff(&self, args: args::SendHandoff) -> ToolAnswer {
-        let request = args.into_request(request_id())?;
+        let request = SendHandoffRequest {
+            session_id: self.named.session_id.clone(),
+            from_thread_id: self.named.thread_id.clone(),
+            ..args.into_request(request_id())?
+        };
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.send_handoff(request).await

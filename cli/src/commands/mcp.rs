@@ -1,0 +1,253 @@
+//! `troupe mcp`: the tools of a thread as an MCP server on standard input and output, for the agent program that started
+//! it. Nothing but MCP goes to standard output; what there is to say to people goes to standard error.
+
+use std::{path::PathBuf, time::Duration};
+
+use svc_kit::shutdown::Shutdown;
+use tokio::io;
+use tokio_util::sync::CancellationToken;
+use tonic::Request;
+use troupe_proto::supervisor::v1::{CloseSessionRequest, CreateSessionRequest, GetSessionRequest, GetThreadRequest};
+use troupe_runner::mcp::{Caller, McpError, ToolServer};
+
+use crate::{
+    client::{self, Supervisor, Target},
+    context::{Context, directory_text},
+    error::{Error, Result},
+    ids, pair, time,
+    token::{Given, Token},
+    ui::style,
+    workspace::Workspace,
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  claude mcp add troupe -- troupe mcp
+  codex mcp add troupe -- troupe mcp
+  gemini mcp add troupe troupe mcp
+  troupe mcp --session 0000aa01
+
+It opens a session for the current directory, whose root is your own agent, and closes it when that goes away. Within a
+thread of Troupe's, with TROUPE_THREAD_TOKEN in the environment, it has the tools of that thread instead.";
+
+/// How long the agents of the session have to end when the client goes away, before the rest is forced.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The arguments of `mcp`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The thread's own token: the tools are that thread's
+    #[arg(long, env = "TROUPE_THREAD_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    thread_token: Option<Given>,
+    /// The thread that the tools are for; without its token it is acted for with yours
+    #[arg(long, value_name = "ID")]
+    thread: Option<String>,
+    /// Join this session, as its root, instead of opening one; it is not closed at the end
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Whose roles the new session has, and where its agents work [default: the current directory]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["session", "thread"])]
+    cwd: Option<PathBuf>,
+    /// Leave the new session open when the client goes away
+    #[arg(long, conflicts_with_all = ["session", "thread"])]
+    keep: bool,
+}
+
+/// Serves until the client goes away, or until SIGINT or SIGTERM: whoever ends its servers by a signal means no more by it
+/// than by the end of their input.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    // What a client shows of standard error is to be worth a look.
+    pair::init_logging("warn")?;
+    let stop = CancellationToken::new();
+    let to_stop = stop.clone();
+    let signalled = tokio::spawn(async move {
+        // Where no handler can be installed, signals end the process as they always do.
+        if Shutdown::new().on_signal().await.is_ok() {
+            to_stop.cancel();
+        }
+    });
+    let served = Box::pin(serve_as_told(&args, context, stop)).await;
+    signalled.abort();
+    served
+}
+
+async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) -> Result<()> {
+    let target = Target::parse("supervisor", &context.global.supervisor)?;
+    if let Some(token) = args.thread_token.as_ref().and_then(Given::expose) {
+        return serve_thread(&target, token, args, stop).await;
+    }
+    let token = Token::find(&context.global, target.host())?;
+    let mut supervisor = client::supervisor_at(&target, &token).await?;
+    if args.session.is_some() || args.thread.is_some() {
+        let caller = joined(&mut supervisor, &token, args).await?;
+        return serve(&target, caller, stop).await;
+    }
+    let opened = open_session(&mut supervisor, args.cwd.clone(), context).await?;
+    let caller = Caller::Thread {
+        token: opened.root_token,
+    };
+    let served = serve(&target, caller, stop).await;
+    if args.keep {
+        let session = style::paint(style::NAME, &opened.session_id);
+        context.ui.note(format!("session {session} stays open"));
+        return served;
+    }
+    let closed = close_session(&mut supervisor, opened.session_id).await;
+    served.and(closed)
+}
+
+async fn serve_thread(target: &Target, token: &str, args: &Args, stop: CancellationToken) -> Result<()> {
+    if args.session.is_some() || args.keep || args.cwd.is_some() {
+        return Err(Error::usage("a thread's token stands for its thread and session")
+            .hint("leave --session, --cwd and --keep out, or TROUPE_THREAD_TOKEN"));
+    }
+    let caller = Caller::Thread {
+        token: token.to_owned(),
+    };
+    let server = ToolServer::connect(target.connect().await?, caller)
+        .await
+        .map_err(failure)?;
+    if let Some(thread) = args.thread.as_deref().filter(|thread| *thread != server.thread_id()) {
+        return Err(Error::usage(format!(
+            "the token is that of thread {}, not of {thread}",
+            server.thread_id()
+        )));
+    }
+    server.serve(io::stdin(), io::stdout(), stop).await.map_err(failure)
+}
+
+async fn serve(target: &Target, caller: Caller, stop: CancellationToken) -> Result<()> {
+    let server = ToolServer::connect(target.connect().await?, caller)
+        .await
+        .map_err(failure)?;
+    server.serve(io::stdin(), io::stdout(), stop).await.map_err(failure)
+}
+
+/// The thread that the arguments name, or the root of the session that they name; nobody has its token any more, so it
+/// is acted for with the caller's.
+async fn joined(supervisor: &mut Supervisor, token: &Token, args: &Args) -> Result<Caller> {
+    let session = match &args.session {
+        Some(text) => Some(ids::session(supervisor, text).await?),
+        None => None,
+    };
+    let (session_id, thread_id) = match (&args.thread, session) {
+        (Some(text), session) => {
+            let request = GetThreadRequest {
+                thread_id: ids::thread(supervisor, text, session.as_deref()).await?,
+                session_id: session.unwrap_or_default(),
+            };
+            let answer = supervisor.get_thread(Request::new(request)).await?.into_inner();
+            let thread = answer
+                .thread
+                .ok_or_else(|| Error::failure("the supervisor answered no thread"))?;
+            (thread.session_id, thread.thread_id)
+        }
+        (None, session) => {
+            let request = GetSessionRequest {
+                session_id: session.unwrap_or_default(),
+            };
+            let answer = supervisor.get_session(Request::new(request)).await?.into_inner();
+            let session = answer
+                .session
+                .ok_or_else(|| Error::failure("the supervisor answered no session"))?;
+            (session.session_id, session.root_thread_id)
+        }
+    };
+    Ok(Caller::Operator {
+        token: token.expose().map(str::to_owned),
+        session_id,
+        thread_id,
+    })
+}
+
+/// A session whose root is the client's agent.
+struct Opened {
+    session_id: String,
+    root_token: String,
+}
+
+async fn open_session(supervisor: &mut Supervisor, cwd: Option<PathBuf>, context: &Context) -> Result<Opened> {
+    let cwd = directory_text(cwd)?;
+    let mut workspace = Workspace::around(&cwd, context)?;
+    let answer = workspace
+        .ask(context, async |workspace_digest: String| {
+            let request = CreateSessionRequest {
+                request_id: client::request_id(),
+                cwd: cwd.clone(),
+                workspace_digest,
+                ..CreateSessionRequest::default()
+            };
+            supervisor.create_session(Request::new(request)).await
+        })
+        .await?;
+    let session = answer
+        .session
+        .ok_or_else(|| Error::failure("the supervisor answered no session"))?;
+    context
+        .ui
+        .note(format!("session {}", style::paint(style::NAME, &session.session_id)));
+    Ok(Opened {
+        session_id: session.session_id,
+        root_token: answer.thread_token,
+    })
+}
+
+/// Closes what was opened for the client. Once the supervisor has the request, a client that is tired of waiting may kill
+/// us: the session closes all the same.
+async fn close_session(supervisor: &mut Supervisor, session_id: String) -> Result<()> {
+    let request = CloseSessionRequest {
+        request_id: client::request_id(),
+        session_id: session_id.clone(),
+        wait: true,
+        deadline: Some(time::to_proto(CLOSE_DEADLINE)),
+        ..CloseSessionRequest::default()
+    };
+    match supervisor.close_session(Request::new(request)).await {
+        Ok(_) => Ok(()),
+        Err(status) => Err(Error::from(status)
+            .context("the session stays open")
+            .hint(format!("`troupe close --session {session_id}` closes it"))),
+    }
+}
+
+// By value, to be named in `map_err`.
+#[allow(clippy::needless_pass_by_value)]
+fn failure(error: McpError) -> Error {
+    Error::failure(error.to_string())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn parse(arguments: &[&str]) -> std::result::Result<Args, clap::Error> {
+        let line = ["troupe", "mcp"].iter().chain(arguments);
+        match Cli::try_parse_from(line)?.command {
+            Command::Mcp(args) => Ok(*args),
+            other => panic!("not mcp: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_joined_is_neither_opened_nor_kept() {
+        assert!(parse(&["--keep", "--cwd", "."]).unwrap().keep);
+        assert_eq!(parse(&["--session", "0000aa01"]).unwrap().session.unwrap(), "0000aa01");
+        for wrong in [
+            &["--session", "0000aa01", "--keep"][..],
+            &["--thread", "b7497d16", "--cwd", "."],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_threads_token_is_not_shown() {
+        let args = parse(&["--thread-token", "s3cret"]).unwrap();
+        assert!(!format!("{args:?}").contains("s3cret"));
+    }
+}

@@ -1,0 +1,316 @@
+//! A thread's tools as an MCP server: what `troupe mcp` speaks with the client that started it. Which tools there are and
+//! what they say of themselves is asked of the supervisor at every listing, and every call is a call of the thread's: a
+//! refusal is the result of a tool, with our JSON in it, so that the model reads it. Only what is no MCP is a protocol
+//! error.
+
+use std::sync::Arc;
+
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler, ServiceExt as _,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
+        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    },
+    service::{QuitReason, RequestContext, ServerInitializeError},
+    transport::async_rw::AsyncRwTransport,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinError,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+use troupe_proto::{MAX_MESSAGE_BYTES, reason::Reason, supervisor::v1::ToolDescription};
+
+use crate::{
+    bearer::Bearer,
+    text::one_line,
+    tool_line::ToolCall,
+    tools::{ToolAnswer, ToolFailure, Toolbox},
+};
+
+/// The server's name.
+const NAME: &str = "troupe";
+/// What a client may show to its model of the whole.
+const INSTRUCTIONS: &str = "Tools to lead agents of your own: list_agents names their roles, spawn_agent starts one on \
+                            a task, wait answers when one has settled, send_input gives it more to do, close_agent ends \
+                            it. They run beside you; wait for what they found before you rely on it.";
+/// How much of the name of a tool that is not offered is repeated, in characters.
+const MAX_NAME_CHARS: usize = 128;
+
+/// For which thread the tools are called, and with whose right.
+#[derive(Clone)]
+pub enum Caller {
+    /// For the thread whose token it is.
+    Thread {
+        /// The token.
+        token: String,
+    },
+    /// For a thread whose token nobody has, by an operator.
+    Operator {
+        /// The operator's token; `None`: the supervisor asks for none.
+        token: Option<String>,
+        /// The thread's session.
+        session_id: String,
+        /// The thread.
+        thread_id: String,
+    },
+}
+
+/// Why there are no tools to serve, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum McpError {
+    /// The token cannot be sent.
+    #[error("the token has characters that metadata cannot carry")]
+    BadToken,
+    /// The supervisor will not have the token, or cannot be asked.
+    #[error("the supervisor offers no tools: {0}")]
+    Refused(String),
+    /// The client does not speak MCP, or none that is known here.
+    #[error("the client does not begin as MCP does: {0}")]
+    Handshake(&'static str),
+    /// Serving failed by a defect.
+    #[error("serving the tools failed: {0}")]
+    Defect(#[from] JoinError),
+}
+
+/// The tools of one thread, ready to be served.
+#[derive(Clone)]
+pub struct ToolServer {
+    toolbox: Toolbox,
+    /// Whether the supervisor would let the caller do more than the thread may.
+    is_operator: bool,
+    thread_id: String,
+}
+
+impl ToolServer {
+    /// The tools of that caller's thread.
+    ///
+    /// # Errors
+    ///
+    /// The supervisor will not have the token, or cannot be asked.
+    pub async fn connect(supervisor: Channel, caller: Caller) -> Result<Self, McpError> {
+        let bearer = |token: &str| Bearer::new(token).map_err(|_| McpError::BadToken);
+        match caller {
+            Caller::Thread { token } => {
+                let bearer = bearer(&token)?;
+                let toolbox = |thread_id| Toolbox::new(supervisor.clone(), Some(bearer.clone()), thread_id);
+                // The token names its thread, but a note without an id is the thread's own and needs the name.
+                let own = toolbox(String::new()).own_thread().await;
+                let own = own.map_err(|failure| McpError::Refused(failure.text().to_owned()))?;
+                Ok(Self {
+                    toolbox: toolbox(own.thread_id.clone()),
+                    is_operator: false,
+                    thread_id: own.thread_id,
+                })
+            }
+            Caller::Operator {
+                token,
+                session_id,
+                thread_id,
+            } => {
+                let bearer = token.as_deref().map(bearer).transpose()?;
+                Ok(Self {
+                    toolbox: Toolbox::new(supervisor, bearer, thread_id.clone()).on_behalf(session_id),
+                    is_operator: true,
+                    thread_id,
+                })
+            }
+        }
+    }
+
+    /// The thread whose tools they are.
+    #[must_use]
+    pub fn thread_id(&self) -> &str {
+        &self.thread_id
+    }
+
+    /// Serves until the client goes away or `stop` is cancelled. Calls that are under way then have a few seconds to
+    /// end; what they have asked for is done in any case. Nothing but MCP is written to `output`.
+    ///
+    /// # Errors
+    ///
+    /// The client does not speak MCP. That it went away is none.
+    pub async fn serve<R, W>(self, input: R, output: W, stop: CancellationToken) -> Result<(), McpError>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        // A line that is longer than any message of ours is dropped unread.
+        let transport = AsyncRwTransport::new_server(input, output).with_max_line_length(2 * MAX_MESSAGE_BYTES);
+        let running = match self.serve_with_ct(transport, stop).await {
+            Ok(running) => running,
+            Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => return Ok(()),
+            // What the client said instead may be anything, so it is not repeated.
+            Err(ServerInitializeError::ExpectedInitializeRequest(_)) => {
+                return Err(McpError::Handshake("it sent something else before initialize"));
+            }
+            Err(ServerInitializeError::InitializeFailed(_)) => {
+                return Err(McpError::Handshake("no version of it is common to both"));
+            }
+            Err(_) => return Err(McpError::Handshake("it does not take the answer")),
+        };
+        match running.waiting().await? {
+            QuitReason::JoinError(error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn answer(&self, call: ToolCall) -> ToolAnswer {
+        if self.is_operator {
+            let offered = self.toolbox.offered().await?;
+            if !offered.iter().any(|tool| tool.name == call.name) {
+                let text = format!(
+                    "tool {:?} is not offered to this thread",
+                    one_line(&call.name, MAX_NAME_CHARS)
+                );
+                return Err(ToolFailure::new(Reason::ToolDenied, text));
+            }
+        }
+        self.toolbox.call(call).await
+    }
+}
+
+impl ServerHandler for ToolServer {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new(NAME, env!("CARGO_PKG_VERSION")).with_title("Troupe"))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        // An empty list would look like a thread that may do nothing.
+        let offered = self
+            .toolbox
+            .offered()
+            .await
+            .map_err(|failure| ErrorData::internal_error(failure.text().to_owned(), Some(failure.to_json())))?;
+        Ok(ListToolsResult::with_all_items(
+            offered.into_iter().map(described).collect(),
+        ))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let call = ToolCall {
+            id: String::new(),
+            name: request.name.trim().to_owned(),
+            args: request.arguments.unwrap_or_default(),
+            warning: None,
+        };
+        // A call that the client gave up is not waited for, and neither is one of a client that is gone.
+        let answer = tokio::select! {
+            answer = Box::pin(self.answer(call)) => answer,
+            () = context.ct.cancelled() => Err(ToolFailure::local("the call was cancelled")),
+        };
+        Ok(result_of(&answer).into())
+    }
+}
+
+fn described(tool: ToolDescription) -> Tool {
+    let mut schema: JsonObject = serde_json::from_str(&tool.input_schema_json).unwrap_or_default();
+    // Clients pass over a tool whose arguments are no object.
+    schema.entry("type").or_insert_with(|| "object".into());
+    Tool::new(tool.name, tool.description, Arc::new(schema))
+}
+
+fn result_of(answer: &ToolAnswer) -> CallToolResult {
+    match answer {
+        Ok(value) => CallToolResult::success(vec![ContentBlock::text(value.to_string())]),
+        Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure.to_json().to_string())]),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, duplex, split};
+    use tonic::transport::Endpoint;
+
+    use super::*;
+
+    fn server() -> ToolServer {
+        // Nobody is there: what is tested here asks nobody.
+        let channel = Endpoint::from_static("http://127.0.0.1:9").connect_lazy();
+        ToolServer {
+            toolbox: Toolbox::new(channel, None, "t".to_owned()),
+            is_operator: false,
+            thread_id: "t".to_owned(),
+        }
+    }
+
+    async fn said(client: &mut BufReader<DuplexStream>, message: Value) -> Value {
+        client.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        let mut line = String::new();
+        client.read_line(&mut line).await.unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn initialize() -> Value {
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }})
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_the_result_of_a_tool_and_the_end_of_the_client_that_of_the_server() {
+        let (ours, theirs) = duplex(64 * 1024);
+        let (input, output) = split(theirs);
+        let serving = tokio::spawn(server().serve(input, output, CancellationToken::new()));
+        let mut client = BufReader::new(ours);
+        let greeting = said(&mut client, initialize()).await;
+        assert_eq!(greeting["result"]["serverInfo"]["name"], NAME);
+        assert_eq!(greeting["result"]["capabilities"], json!({"tools": {}}));
+        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "format_disk"}});
+        let answer = said(&mut client, call).await;
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+        assert_eq!(answer["result"]["isError"], true);
+        assert_eq!(
+            serde_json::from_str::<Value>(text).unwrap(),
+            json!({"error": "unsupported tool: format_disk", "reason": "INVALID_ARGUMENT"})
+        );
+        drop(client);
+        serving.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_begin_as_mcp_does_ends_it() {
+        let (mut ours, theirs) = duplex(64 * 1024);
+        let (input, output) = split(theirs);
+        let message = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        ours.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        let ended = server().serve(input, output, CancellationToken::new()).await;
+        let error = ended.unwrap_err().to_string();
+        assert!(error.contains("before initialize"), "{error}");
+    }
+
+    #[test]
+    fn a_tool_is_described_as_the_supervisor_has_it() {
+        let tool = |schema: &str| {
+            described(ToolDescription {
+                name: "wait".to_owned(),
+                description: "d".to_owned(),
+                input_schema_json: schema.to_owned(),
+            })
+        };
+        let shown = serde_json::to_value(tool(r#"{"type":"object","required":["ids"]}"#)).unwrap();
+        let expected = json!({
+            "name": "wait", "description": "d", "inputSchema": {"type": "object", "required": ["ids"]},
+        });
+        assert_eq!(shown, expected);
+        assert_eq!(
+            serde_json::to_value(tool("")).unwrap()["inputSchema"],
+            json!({"type": "object"})
+        );
+    }
+}

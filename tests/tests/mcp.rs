@@ -1,0 +1,252 @@
+//! `troupe mcp` as a process: a client speaks to it by hand, line by line.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{fs::File, process::Stdio};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout},
+};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, Limits, ListSessionsRequest, Session, ToolCeiling};
+use troupe_tests::{
+    client::{self, Supervisor},
+    process::{Home, Up},
+    tree::Tree,
+    within,
+};
+
+/// A client of `troupe mcp`, which it started.
+struct Client {
+    process: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    last_id: u64,
+}
+
+impl Client {
+    /// Starts it, and begins as MCP does.
+    async fn start(home: &Home, up: &Up, arguments: &[&str], thread_token: Option<&str>) -> Self {
+        let mut command = home.troupe(&["mcp"]);
+        command
+            .args(arguments)
+            .env("TROUPE_SUPERVISOR_URL", format!("http://{}", up.supervisor))
+            .env("TROUPE_REGISTRY_URL", format!("http://{}", up.registry))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(home.path().join("mcp.log")).unwrap());
+        if let Some(token) = thread_token {
+            command.env("TROUPE_THREAD_TOKEN", token);
+        }
+        let mut process = command.spawn().unwrap();
+        let mut client = Self {
+            input: process.stdin.take().unwrap(),
+            output: BufReader::new(process.stdout.take().unwrap()).lines(),
+            process,
+            last_id: 0,
+        };
+        let greeting = client
+            .ask(
+                "initialize",
+                json!({
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {},
+                    "clientInfo": {"name": "by hand", "version": "1"},
+                }),
+            )
+            .await;
+        assert_eq!(greeting["serverInfo"]["name"], "troupe", "{greeting}");
+        client
+            .say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            .await;
+        client
+    }
+
+    async fn say(&mut self, message: &Value) {
+        self.input.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    /// The result of a request. Everything that is said meanwhile is MCP.
+    async fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+            .await;
+        loop {
+            let line = within("an answer", self.output.next_line()).await.unwrap();
+            let mut said: Value = serde_json::from_str(&line.expect("it still runs")).unwrap();
+            assert_eq!(said["jsonrpc"], "2.0");
+            if said["id"] == id {
+                assert_eq!(said["error"], Value::Null, "{method}");
+                return said["result"].take();
+            }
+        }
+    }
+
+    /// What a tool answers.
+    async fn call(&mut self, tool: &str, arguments: Value) -> Result<Value, Value> {
+        let result = self
+            .ask("tools/call", json!({"name": tool, "arguments": arguments}))
+            .await;
+        let text = result["content"][0]["text"].as_str().unwrap();
+        let answer = serde_json::from_str(text).unwrap();
+        if result["isError"] == true {
+            Err(answer)
+        } else {
+            Ok(answer)
+        }
+    }
+
+    /// The tools that it is offered, with what they say of themselves.
+    async fn tools(&mut self) -> Vec<Value> {
+        let listed = self.ask("tools/list", json!({})).await;
+        listed["tools"].as_array().unwrap().clone()
+    }
+
+    /// Goes away. The server has nothing more to say then, and ends.
+    async fn go_away(self) {
+        let Self {
+            mut process,
+            input,
+            mut output,
+            ..
+        } = self;
+        drop(input);
+        assert_eq!(within("its last word", output.next_line()).await.unwrap(), None);
+        assert!(within("its end", process.wait()).await.unwrap().success());
+    }
+}
+
+fn names(tools: &[Value]) -> Vec<&str> {
+    tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+}
+
+async fn sessions(mut client: Supervisor) -> Vec<Session> {
+    let request = ListSessionsRequest {
+        include_closed: true,
+        ..ListSessionsRequest::default()
+    };
+    client.list_sessions(request).await.unwrap().into_inner().sessions
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_persons_own_agent_leads_others_and_the_session_ends_with_it() {
+    let home = Home::default();
+    let up = Up::start_with(&home, Up::WITH_RUNNER).await;
+    let operator = client::supervisor(up.supervisor, Some(&home.operator_token()));
+    let mut client = Client::start(&home, &up, &[], None).await;
+    let [session] = &sessions(operator.clone()).await[..] else {
+        panic!("it opens one session")
+    };
+    assert!(!session.closed);
+
+    let tools = client.tools().await;
+    for name in ["spawn_agent", "list_agents", "wait", "send_input", "close_agent"] {
+        assert!(names(&tools).contains(&name), "{name}");
+    }
+    let spawn = tools.iter().find(|tool| tool["name"] == "spawn_agent").unwrap();
+    assert_eq!(spawn["inputSchema"]["type"], "object");
+    assert!(spawn.to_string().contains("worker"), "roles are hinted at: {spawn}");
+
+    let roles = client.call("list_agents", json!({})).await.unwrap();
+    let roles: Vec<_> = roles["agents"].as_array().unwrap().iter().collect();
+    assert!(roles.iter().any(|role| role["agent_type"] == "worker"));
+
+    let task = json!({"agent_type": "worker", "message": "Greet.\nsay: hello"});
+    let spawned = client.call("spawn_agent", task).await.unwrap();
+    let id = spawned["agent_id"].as_str().unwrap();
+    let waited = client
+        .call("wait", json!({"ids": [id], "timeout_ms": 60_000}))
+        .await
+        .unwrap();
+    let message = waited["status"][id]["completed"].as_str().unwrap();
+    assert!(message.contains("hello"), "{waited}");
+
+    let refused = client
+        .call("spawn_agent", json!({"agent_type": "worker", "message": " "}))
+        .await
+        .unwrap_err();
+    assert_eq!(refused["reason"], "INVALID_INPUT", "{refused}");
+    let unknown = client.call("format_disk", json!({})).await.unwrap_err();
+    assert_eq!(unknown["error"], "unsupported tool: format_disk");
+
+    client.go_away().await;
+    let [session] = &sessions(operator).await[..] else {
+        panic!("it opens one session")
+    };
+    assert!(session.closed);
+    up.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_threads_token_gives_the_tools_of_that_thread_and_no_more() {
+    let home = Home::default();
+    let up = Up::start(&home).await;
+    let request = CreateSessionRequest {
+        limits: Some(Limits {
+            max_depth: Some(1),
+            ..Limits::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
+    let tree = Tree::open(up.client(), request).await;
+    // Without a role it inherits every tool: it is the depth that takes some away.
+    let child = tree.spawn("").await;
+    let mut client = Client::start(&home, &up, &[], Some(&child.token)).await;
+    let tools = client.tools().await;
+    assert!(names(&tools).contains(&"wait") && !names(&tools).contains(&"spawn_agent"));
+    let refused = client
+        .call("spawn_agent", json!({"message": "Go on."}))
+        .await
+        .unwrap_err();
+    assert_eq!(refused["reason"], "DEPTH_LIMIT", "{refused}");
+    let noted = client
+        .call("set_thread_note", json!({"note": "by hand"}))
+        .await
+        .unwrap();
+    assert_eq!(noted, json!({"thread_note": "by hand"}));
+    assert_eq!(tree.thread(&child.id).await.thread_note, "by hand");
+    client.go_away().await;
+    assert!(!tree.now().await.closed, "the session is not the client's to close");
+
+    let refused = home
+        .troupe(&["mcp", "--supervisor", &format!("http://{}", up.supervisor)])
+        .env("TROUPE_THREAD_TOKEN", "not-a-token-of-anybody")
+        .output();
+    let refused = within("its end", refused).await.unwrap();
+    assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(1), &b""[..]));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("the supervisor offers no tools"), "{said}");
+    up.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_joined_as_its_root_with_the_rights_of_its_root() {
+    let home = Home::default();
+    let up = Up::start(&home).await;
+    let request = CreateSessionRequest {
+        tool_ceiling: Some(ToolCeiling {
+            deny_list: vec!["close_agent".to_owned()],
+            ..ToolCeiling::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
+    let tree = Tree::open(up.client(), request).await;
+    let mut client = Client::start(&home, &up, &["--session", &tree.session], None).await;
+    let spawned = client
+        .call("spawn_agent", json!({"agent_type": "worker", "message": "Wait."}))
+        .await
+        .unwrap();
+    let id = spawned["agent_id"].as_str().unwrap();
+    assert_eq!(tree.thread(id).await.parent_thread_id, tree.root);
+    let active = client.call("list_active_agents", json!({})).await.unwrap();
+    assert_eq!(active["agents"][0]["thread_id"], id);
+    let refused = client.call("close_agent", json!({"id": id})).await.unwrap_err();
+    assert_eq!(
+        refused["reason"], "TOOL_DENIED",
+        "an operator acts within what the thread may do: {refused}"
+    );
+    client.go_away().await;
+    assert!(!tree.now().await.closed);
+    up.kill().await;
+}
