@@ -31,6 +31,8 @@ pub struct RunnerConfig {
     /// Where programs keep what they must find again, such as the sessions that they resume. Codex wants it outside of
     /// the system's directory for temporary files.
     pub state: PathBuf,
+    /// Whether each thread that may write works in a git worktree of its own, where its directory lies in a repository.
+    pub worktrees: bool,
     /// Directories that no agent is to look into, such as one with an operator's token. Bubblewrap keeps them from it,
     /// where it works and the program is confined by it.
     pub hidden: Vec<PathBuf>,
@@ -60,6 +62,7 @@ impl RunnerConfig {
             session_id: None,
             programs: programs.into(),
             state: scratch.join("state"),
+            worktrees: false,
             hidden: Vec::new(),
             hook: Vec::new(),
             scratch,
@@ -88,6 +91,7 @@ impl fmt::Debug for RunnerConfig {
             .field("programs", &self.programs)
             .field("scratch", &self.scratch)
             .field("state", &self.state)
+            .field("worktrees", &self.worktrees)
             .field("hidden", &self.hidden)
             .field("hook", &self.hook)
             .field("timing", &self.timing)

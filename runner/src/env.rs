@@ -4,7 +4,9 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
+    fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use troupe_proto::common::v1::Sandbox;
@@ -15,6 +17,11 @@ use crate::{agent::Casting, outbox::Attempt};
 const INHERITED: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TZ",
 ];
+
+/// The worktree of a thread, below its state.
+pub(crate) const WORKTREE: &str = "worktree";
+/// How long what a thread keeps stays without an attempt of it.
+const UNNEEDED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The variables of a program.
 pub(crate) type Environment = Vec<(String, OsString)>;
@@ -78,6 +85,31 @@ pub(crate) fn state_of(root: &Path, thread_id: &str) -> PathBuf {
     root.join(thread_id)
 }
 
+/// Removes what threads kept that nobody has needed for long: their runner is not told when a session is deleted. What
+/// holds work that is nowhere else stays.
+pub(crate) async fn prune(root: &Path) {
+    let root = root.to_owned();
+    let pruned = tokio::task::spawn_blocking(move || prune_now(&root, UNNEEDED)).await;
+    if let Err(error) = pruned {
+        tracing::debug!(%error, "what threads kept is not pruned");
+    }
+}
+
+fn prune_now(root: &Path, unneeded: Duration) {
+    let Ok(entries) = fs::read_dir(root) else { return };
+    for entry in entries.flatten() {
+        let is_old = entry
+            .metadata()
+            .and_then(|metadata| metadata.modified())
+            .is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > unneeded));
+        let has_work = entry.path().join(WORKTREE).exists();
+        if is_old && !has_work {
+            // What cannot be removed now is tried again at the next start.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// The scratch directory of an attempt.
 pub(crate) fn scratch_of(root: &Path, attempt: &Attempt) -> PathBuf {
     root.join(format!("{}.{}", attempt.thread_id, attempt.generation))
@@ -128,6 +160,22 @@ mod tests {
                 "TROUPE_AGENT_TYPE",
             ]
         );
+    }
+
+    #[test]
+    fn only_what_is_old_and_has_no_work_is_pruned() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("old")).unwrap();
+        fs::create_dir_all(directory.path().join("working").join(WORKTREE)).unwrap();
+        prune_now(directory.path(), Duration::from_secs(3600));
+        assert!(directory.path().join("old").exists());
+        let before = std::time::SystemTime::now() - Duration::from_secs(7200);
+        for name in ["old", "working"] {
+            let opened = fs::File::open(directory.path().join(name)).unwrap();
+            opened.set_modified(before).unwrap();
+        }
+        prune_now(directory.path(), Duration::from_secs(3600));
+        assert!(!directory.path().join("old").exists() && directory.path().join("working").exists());
     }
 
     #[test]

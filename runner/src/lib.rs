@@ -46,6 +46,7 @@ pub mod tool_line;
 mod tools;
 mod usage;
 mod workspace;
+mod worktree;
 
 pub use config::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, Timing};
 pub use programs::{AgentProgram, ModelChoice, Program, ProgramKind, Programs, ProgramsError};

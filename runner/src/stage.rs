@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tracing::{debug, warn};
+use troupe_proto::common::v1::Sandbox;
 use troupe_proto::supervisor::v1::{
     AttachRequest, AttachResponse, CommandAck, DeliverInput, HeldThread, InterruptTurn, ReportAck, RunnerDraining,
     RunnerHello, RunnerReport, RunnerWelcome, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadOutput,
@@ -21,7 +22,7 @@ use crate::{
     agent::{Casting, StartFailure},
     bearer::Bearer,
     config::RunnerConfig,
-    env::{is_plain_id, scratch_of, state_of},
+    env::{is_plain_id, prune, scratch_of, state_of},
     kinds::Kinds,
     outbox::{Attempt, Numbered, Outbox},
     prompt,
@@ -104,6 +105,7 @@ impl Stage {
     /// Finds out what the programs can be held to, before anybody is told.
     pub(crate) async fn prepare(&self) {
         self.kinds.prepare().await;
+        prune(&self.config.state).await;
     }
 
     // === the stream ===
@@ -214,6 +216,7 @@ impl Stage {
             return;
         }
         let resolved = start.resolved.unwrap_or_default();
+        let sandbox = resolved.sandbox();
         let role = match self.kinds.choose(&resolved) {
             Ok(role) => role,
             Err(failure) => {
@@ -244,6 +247,7 @@ impl Stage {
             },
             first_turn: start.turn,
             role,
+            has_worktree: self.config.worktrees && sandbox != Sandbox::ReadOnly,
             // Tools go where the runner itself goes: `supervisor_url` is for programs that call by themselves.
             toolbox: Toolbox::new(self.tools.clone(), bearer, attempt.thread_id.clone()),
             timing: self.config.timing,

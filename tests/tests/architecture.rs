@@ -195,7 +195,11 @@ fn yaml_is_read_behind_one_module_a_crate() {
     users.sort();
     assert_eq!(
         users,
-        ["cli/src/commands/up/settings.rs", "registry-svc/src/domain/yaml.rs", "runner/src/programs.rs"]
+        [
+            "cli/src/commands/up/settings.rs",
+            "registry-svc/src/domain/yaml.rs",
+            "runner/src/programs.rs"
+        ]
     );
 }
 

@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// How long turns that are under way may go on when it is stopped
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = time::parse_duration)]
     drain: Duration,
+    /// Each thread that may write works in a git worktree of its own, which is removed with it unless something is new
+    #[arg(long)]
+    worktrees: bool,
     /// You vouch that the program cannot write where a read-only thread must not
     #[arg(long)]
     holds_read_only: bool,
@@ -91,6 +94,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut config = RunnerConfig::new(runner_id, target.uri().to_string(), programs, scratch);
     config.state = state;
     config.hidden = vec![data_dir];
+    config.worktrees = args.worktrees;
     config.hook = programs::hook()?;
     config.token = token.expose().map(str::to_owned);
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();

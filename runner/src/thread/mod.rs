@@ -73,6 +73,8 @@ pub(crate) struct ThreadStart {
     pub(crate) first_turn: Option<Turn>,
     /// Its program.
     pub(crate) role: Role,
+    /// Whether it works in a worktree of its own.
+    pub(crate) has_worktree: bool,
     pub(crate) toolbox: Toolbox,
     pub(crate) timing: Timing,
     pub(crate) news: mpsc::Sender<(Attempt, News)>,

@@ -8,7 +8,7 @@ use std::{
 
 use troupe_proto::{
     common::v1::{ResolvedSpawn, Sandbox},
-    supervisor::v1::{HeldThreadVerdict, StartThread, TurnOutcome},
+    supervisor::v1::{ClosePolicy, HeldThreadVerdict, StartThread, TurnOutcome},
 };
 use troupe_runner::RunnerConfig;
 
@@ -297,5 +297,54 @@ async fn a_question_is_asked_again_on_the_next_stream() {
     supervisor.decide(&question, "").await;
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
     assert_eq!(read(&workspace(&stage).join("a")), "x");
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_thread_has_a_worktree_of_its_own() {
+    let stage = stage(
+        &program(&[r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"docs/a","content":"x"}}}"#]),
+        |config| config.worktrees = true,
+    )
+    .await;
+    let repository = workspace(&stage);
+    for args in [
+        &["init", "--quiet"][..],
+        &[
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@localhost",
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "-m",
+            "m",
+        ],
+    ] {
+        let git = std::process::Command::new("git")
+            .arg("-C")
+            .arg(&repository)
+            .args(args)
+            .status();
+        assert!(git.unwrap().success());
+    }
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    let question = supervisor.question().await;
+    let judged = repository.canonicalize().unwrap().join("docs/a");
+    assert_eq!(
+        question.resolved_paths,
+        [judged.to_str().unwrap()],
+        "as if it were in the repository"
+    );
+    supervisor.decide(&question, "").await;
+    supervisor.turn_ended().await;
+    assert!(!repository.join("docs/a").exists());
+    supervisor
+        .close(ClosePolicy::Terminate, Duration::from_secs(3600))
+        .await;
+    supervisor.output("its work is kept in").await;
+    supervisor.stopped().await;
     stage.shut_down().await.unwrap();
 }

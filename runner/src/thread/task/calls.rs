@@ -16,6 +16,7 @@ use crate::{
     tool_line::{ToolCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure, Toolbox},
     workspace::Workspace,
+    worktree::Worktree,
 };
 
 /// How many tool calls of one thread run at once.
@@ -29,6 +30,8 @@ pub(super) struct Hands {
     pub(super) toolbox: Toolbox,
     pub(super) workspace: Arc<Workspace>,
     pub(super) voice: Voice,
+    /// Where it works in one of its own.
+    pub(super) worktree: Option<Arc<Worktree>>,
 }
 
 impl Hands {
@@ -46,6 +49,14 @@ impl Hands {
         }
     }
 
+    /// What would be written, as it is in the repository: that is what policies speak of.
+    fn as_judged(&self, written: Vec<String>) -> Vec<String> {
+        match &self.worktree {
+            Some(worktree) => written.iter().map(|path| worktree.in_repository(path)).collect(),
+            None => written,
+        }
+    }
+
     async fn work(self, tool: WorkspaceTool, call: ToolCall, change: &mut Option<[u8; 32]>) -> ToolAnswer {
         let call = tool
             .read(call.args)
@@ -56,7 +67,7 @@ impl Hands {
                 NativeTools::PROCESS.kind(),
                 prepared.tool(),
                 &prepared.arguments(),
-                prepared.written(),
+                self.as_judged(prepared.written()),
             )
             .await?;
         *change = prepared.change();
@@ -148,6 +159,7 @@ impl ThreadTask {
             written,
         } = asked;
         let voice = self.hands.voice.clone();
+        let written = self.hands.as_judged(written);
         let kind = self.role.kind.describe().kind;
         self.calls.spawn(async move {
             let arguments = redact::arguments(&arguments);

@@ -25,11 +25,13 @@ use super::{Command, News, Shutdown, ThreadStart, Voice};
 use crate::{
     agent::{Agent, AgentEvent, Casting, StartFailure},
     config::Timing,
+    env::WORKTREE,
     kinds::Role,
     meter::Meter,
     prompt::PromptMemory,
     usage::UsageMeter,
     workspace::Workspace,
+    worktree::{Left, Worktree},
 };
 
 /// A thread and its program.
@@ -39,6 +41,7 @@ pub(super) struct ThreadTask {
     /// Fires when nobody wants the thread any more.
     abandoned: CancellationToken,
     role: Role,
+    has_worktree: bool,
     casting: Casting,
     hands: Hands,
     timing: Timing,
@@ -125,12 +128,14 @@ impl ThreadTask {
             toolbox: start.toolbox,
             workspace: Arc::new(Workspace::of(&start.casting, start.timing.command_limit)),
             voice: voice.clone(),
+            worktree: None,
         };
         Self {
             voice,
             commands,
             abandoned,
             role: start.role,
+            has_worktree: start.has_worktree,
             casting: start.casting,
             hands,
             timing: start.timing,
@@ -168,6 +173,9 @@ impl ThreadTask {
                 let stopped = self.leave(farewell).await;
                 // Of a thread that was abandoned within its turn.
                 self.calls.shutdown().await;
+                if stopped.is_some() {
+                    self.close_worktree().await;
+                }
                 remove_scratch(&self.casting.scratch).await;
                 // The last word, when nothing is left to do: whoever hears it may take the thread's place.
                 if let Some(stopped) = stopped {
@@ -187,6 +195,9 @@ impl ThreadTask {
             refusal: StartRefusal::NoProgram,
             message: format!("cannot create {}: {error}", scratch.display()),
         })?;
+        if self.has_worktree {
+            self.open_worktree().await?;
+        }
         if self.role.kind.offers_tools() {
             // A thread that cannot ask what it may use is not to begin with less than it may.
             let offered = self.hands.toolbox.offered().await;
@@ -196,6 +207,44 @@ impl ThreadTask {
             })?;
         }
         self.start_program().await
+    }
+
+    /// Has the thread work in a worktree of its own.
+    async fn open_worktree(&mut self) -> Result<(), StartFailure> {
+        let top = self.casting.state.join(WORKTREE);
+        let opened = match tokio::fs::create_dir_all(&self.casting.state).await {
+            Ok(()) => Worktree::open(self.casting.directory(), top).await,
+            Err(error) => Err(error.to_string()),
+        };
+        let worktree = opened.map_err(|why| StartFailure {
+            refusal: StartRefusal::NoProgram,
+            message: format!(
+                "no worktree can be made of {}: {why}",
+                self.casting.directory().display()
+            ),
+        })?;
+        if let Some(worktree) = worktree {
+            self.casting.working_directory = Some(worktree.directory());
+            self.hands.workspace = Arc::new(Workspace::of(&self.casting, self.timing.command_limit));
+            self.hands.worktree = Some(Arc::new(worktree));
+        }
+        Ok(())
+    }
+
+    /// Removes the worktree if nothing in it is new, and says where it is otherwise.
+    async fn close_worktree(&mut self) {
+        let Some(worktree) = self.hands.worktree.clone() else {
+            return;
+        };
+        let top = worktree.top().display();
+        match worktree.close().await {
+            Ok(Left::Removed) => {}
+            Ok(Left::Kept) => {
+                let text = format!("[its work is kept in {top}]\n");
+                self.voice.tell(News::Output(text)).await;
+            }
+            Err(why) => warn!(%top, why, "a worktree stays"),
+        }
     }
 
     async fn start_program(&mut self) -> Result<(), StartFailure> {
