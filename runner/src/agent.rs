@@ -34,6 +34,9 @@ pub(crate) trait AgentKind: Send + Sync {
     /// Whether its programs have to be told of the supervisor's tools.
     fn offers_tools(&self) -> bool;
 
+    /// Whether a later attempt goes on with the conversation of an earlier one.
+    fn remembers(&self) -> bool;
+
     /// Starts a program for a thread. It runs until it is stopped, ends by itself or is dropped, which kills it.
     fn start<'a>(&'a self, casting: &'a Casting, model: ModelChoice)
     -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>>;

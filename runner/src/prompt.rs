@@ -6,6 +6,10 @@ use troupe_proto::{
     supervisor::v1::{Input, PromptExtent, Turn},
 };
 
+/// What comes before an assignment that the agent remembers already.
+const REPEATED: &str = "You were interrupted while you worked on this, and have been started again. You were told what \
+                        follows before; look at what is done already, and go on from there instead of doing it again.";
+
 /// A turn as the program is given it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GivenTurn {
@@ -15,6 +19,8 @@ pub(crate) struct GivenTurn {
     pub(crate) inputs: Vec<Input>,
     /// Whether the runner made a whole prompt of what changed; the supervisor is told then.
     pub(crate) completed: bool,
+    /// Whether an earlier attempt was given it already, and the program remembers that.
+    pub(crate) repeated: bool,
 }
 
 /// The blocks of the last prompt, without the override, which holds for one turn.
@@ -55,6 +61,7 @@ impl PromptMemory {
             blocks,
             inputs: turn.inputs.clone(),
             completed,
+            repeated: false,
         }
     }
 }
@@ -77,7 +84,12 @@ pub(crate) fn instructions(first: Option<&Turn>, resolved: &ResolvedSpawn) -> St
 
 /// What of a turn an agent is told that has its instructions already.
 pub(crate) fn assignment(turn: &GivenTurn) -> String {
-    join(turn.blocks.iter().filter(|block| !is_instruction(block)))
+    let told = join(turn.blocks.iter().filter(|block| !is_instruction(block)));
+    if turn.repeated {
+        format!("{REPEATED}\n\n{told}")
+    } else {
+        told
+    }
 }
 
 /// The blocks that are not blank, joined by a blank line.

@@ -166,9 +166,10 @@ impl Stage {
         let message = self
             .control
             .pop_front()
+            // Before reports, so that whoever hears of the end of a turn has what was shown last; they are few, and bounded.
+            .or_else(|| self.fleeting.pop_front())
             .or_else(|| self.outbox.next_unsent().map(report))
-            .or_else(|| self.questions.next_unsent().map(Message::ToolRequest))
-            .or_else(|| self.fleeting.pop_front())?;
+            .or_else(|| self.questions.next_unsent().map(Message::ToolRequest))?;
         Some(AttachRequest { message: Some(message) })
     }
 

@@ -13,6 +13,15 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
+    /// What is more than `base`.
+    pub(crate) const fn minus(self, base: Self) -> Self {
+        Self {
+            input: self.input.saturating_sub(base.input),
+            cached_input: self.cached_input.saturating_sub(base.cached_input),
+            output: self.output.saturating_sub(base.output),
+        }
+    }
+
     const fn plus(self, other: Self) -> Self {
         Self {
             input: self.input.saturating_add(other.input),

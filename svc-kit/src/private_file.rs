@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Read, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -47,15 +47,18 @@ pub(crate) enum Unusable {
     Exposed(io::Error),
 }
 
-/// The text of a private file, `None` if there is none. Permissions that are too wide are narrowed.
+/// The text of a private file, `None` if there is none. Permissions that are too wide are narrowed. A file of somebody
+/// else's that one of our groups may read was given to us so, as a volume of Kubernetes' is.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, Unusable> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Unusable::Read(error)),
     };
-    let mode = file.metadata().map_err(Unusable::Read)?.permissions().mode();
-    if mode & 0o077 != 0 {
+    let metadata = file.metadata().map_err(Unusable::Read)?;
+    let mode = metadata.permissions().mode();
+    let is_lent = metadata.uid() != rustix::process::geteuid().as_raw() && mode & 0o037 == 0;
+    if mode & 0o077 != 0 && !is_lent {
         file.set_permissions(Permissions::from_mode(PRIVATE))
             .map_err(Unusable::Exposed)?;
         tracing::warn!(path = %path.display(), mode = format!("{:o}", mode & 0o777), "others could read this file of secrets; it is 0600 now");
@@ -72,5 +75,42 @@ fn directory_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         Some(_) | None => PathBuf::from("."),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_ours_that_others_can_read_is_narrowed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        fs::write(&path, "secret").unwrap();
+        for mode in [0o640, 0o604] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(read(&path), Ok(Some(text)) if text == "secret"));
+            assert_eq!(
+                fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+                PRIVATE,
+                "{mode:o}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_lent_to_a_group_of_ours_is_read_as_it_is() {
+        // Only root can give a file away.
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        fs::write(&path, "secret").unwrap();
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o440)).unwrap();
+        assert!(matches!(read(&path), Ok(Some(text)) if text == "secret"));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o440);
     }
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+pub mod agents;
 pub mod client;
 pub mod content;
 pub mod crowd;

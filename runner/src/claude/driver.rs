@@ -241,6 +241,8 @@ impl Driver {
             self.answer_hook(id, &Ok(()));
             return;
         }
+        desk.tell(AgentEvent::ToolUsed(events::used(tool, &input["tool_input"])))
+            .await;
         let asked = AskedTool {
             id: id.to_owned(),
             tool: tool.to_owned(),

@@ -4,7 +4,6 @@ use serde_json::Value;
 use tool_policy::NativeTools;
 use troupe_proto::supervisor::v1::ToolUse;
 
-use super::settings::SERVER;
 use crate::{
     agent::{AgentEvent, Ending},
     redact,
@@ -14,22 +13,16 @@ use crate::{
 /// What a piece of an answer shows.
 pub(super) fn piece(piece: &Value) -> Option<AgentEvent> {
     match piece["type"].as_str()? {
-        "text" => Some(AgentEvent::Output(format!("{}\n", piece["text"].as_str()?))),
+        "text" => Some(AgentEvent::Output(piece["text"].as_str()?.to_owned())),
         "thinking" => Some(AgentEvent::Activity("thinking".to_owned())),
-        "tool_use" => Some(AgentEvent::ToolUsed(used(piece["name"].as_str()?, &piece["input"]))),
         _ => None,
     }
 }
 
-fn used(tool: &str, input: &Value) -> ToolUse {
+/// What a call of one of its tools shows. The hook tells of it: what the model asks for may not be there.
+pub(super) fn used(tool: &str, input: &Value) -> ToolUse {
     let text = |key: &str| input[key].as_str().unwrap_or_default();
-    let own = tool
-        .strip_prefix("mcp__")
-        .and_then(|rest| rest.strip_prefix(SERVER))
-        .and_then(|rest| rest.strip_prefix("__"));
-    let name = own
-        .unwrap_or_else(|| NativeTools::CLAUDE.canonical(tool).unwrap_or(tool))
-        .to_owned();
+    let name = NativeTools::CLAUDE.canonical(tool).unwrap_or(tool).to_owned();
     let one_file = |added, changed| redact::patch(added, changed, 0, &[text("file_path").to_owned()]);
     let detail = match tool {
         "Bash" => redact::detail(text("command")),

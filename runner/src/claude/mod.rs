@@ -148,6 +148,10 @@ impl AgentKind for ClaudeKind {
         true
     }
 
+    fn remembers(&self) -> bool {
+        true
+    }
+
     fn start<'a>(
         &'a self,
         casting: &'a Casting,

@@ -22,6 +22,7 @@ use crate::{
     prompt::{self, GivenTurn},
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure},
+    usage::Tokens,
 };
 
 /// How long Codex may take to answer.
@@ -70,6 +71,8 @@ pub(super) struct Driver {
     unheard: VecDeque<Value>,
     /// Codex's own id of the thread.
     thread: Option<String>,
+    /// What the thread had spent before this program: Codex goes on counting where it was.
+    base: Tokens,
     /// The running turn's, and what it said last.
     turn: Option<String>,
     last_message: String,
@@ -92,6 +95,7 @@ impl Driver {
             last_id: 0,
             unheard: VecDeque::new(),
             thread: None,
+            base: Tokens::default(),
             turn: None,
             last_message: String::new(),
             unsaid: Vec::new(),
@@ -202,7 +206,11 @@ impl Driver {
         let thread = match &self.thread {
             Some(thread) => thread.clone(),
             None => match self.open().await? {
-                Ok(thread) => self.thread.insert(thread).clone(),
+                Ok((thread, total)) => {
+                    self.thread = Some(thread.clone());
+                    self.record(&total);
+                    thread
+                }
                 Err(why) => return Ok(Err(why)),
             },
         };
@@ -216,15 +224,21 @@ impl Driver {
         }))
     }
 
-    /// Resumes the thread that there was, or begins one; and sees that the hook is trusted in it.
-    async fn open(&mut self) -> Result<Result<String, String>, String> {
+    /// Resumes the thread that there was, or begins one; and sees that the hook is trusted in it. Answers its id, and what it
+    /// had spent.
+    async fn open(&mut self) -> Result<Result<(String, Value), String>, String> {
         let mut opened = None;
+        let mut total = Value::Null;
         if let Some(known) = self.recorded() {
             let mut params = self.opening.params();
-            params.insert("threadId".to_owned(), known.into());
+            params.insert("threadId".to_owned(), known["thread"].clone());
             params.insert("excludeTurns".to_owned(), true.into());
             match self.call("thread/resume", params.into()).await? {
-                Ok(answer) => opened = thread_id(&answer),
+                Ok(answer) => {
+                    opened = thread_id(&answer);
+                    self.base = events::tokens(&known["total"]);
+                    total = known["total"].clone();
+                }
                 Err(why) => warn!(why, "what Codex remembers of the thread is lost"),
             }
         }
@@ -247,16 +261,21 @@ impl Driver {
             Ok(hook) => return Ok(Err(format!("Codex does not trust the hook: {}", hook["trustStatus"]))),
             Err(why) => return Ok(Err(format!("Codex cannot be held to its tools: {why}"))),
         }
-        if let Err(error) = fs::write(&self.opening.record, json!({"thread": thread}).to_string()) {
-            warn!(%error, "Codex's thread cannot be resumed later");
-        }
-        Ok(Ok(thread))
+        Ok(Ok((thread, total)))
     }
 
-    fn recorded(&self) -> Option<String> {
+    fn recorded(&self) -> Option<Value> {
         let text = fs::read_to_string(&self.opening.record).ok()?;
         let record: Value = serde_json::from_str(&text).ok()?;
-        record["thread"].as_str().map(str::to_owned)
+        record["thread"].is_string().then_some(record)
+    }
+
+    /// Writes down by what the thread is resumed, and what it has spent by then.
+    fn record(&self, total: &Value) {
+        let record = json!({"thread": self.thread, "total": total});
+        if let Err(error) = fs::write(&self.opening.record, record.to_string()) {
+            warn!(%error, "Codex's thread cannot be resumed later");
+        }
     }
 
     /// What of a turn is not said as instructions.
@@ -332,14 +351,17 @@ impl Driver {
             ("item/completed", None) if params["item"]["type"] == "agentMessage" => {
                 let text = params["item"]["text"].as_str().unwrap_or_default();
                 text.clone_into(&mut self.last_message);
-                desk.tell(AgentEvent::Output(format!("{text}\n"))).await;
+                desk.tell(AgentEvent::Output(text.to_owned())).await;
             }
             ("turn/plan/updated", None) => desk.tell(events::plan(params)).await,
             ("turn/diff/updated", None) => {
                 let diff = params["diff"].as_str().unwrap_or_default().to_owned();
                 desk.tell(AgentEvent::Changed(diff)).await;
             }
-            ("thread/tokenUsage/updated", None) => desk.tell(events::spent(&params["tokenUsage"])).await,
+            ("thread/tokenUsage/updated", None) => {
+                self.record(&params["tokenUsage"]["total"]);
+                desk.tell(events::spent(&params["tokenUsage"], self.base)).await;
+            }
             ("error", None) if params["willRetry"] == true => {
                 let why = events::failure(&params["error"]);
                 desk.tell(AgentEvent::Activity(format!("trying again: {why}"))).await;

@@ -31,8 +31,10 @@ pub(super) fn begun(item: &Value) -> Option<AgentEvent> {
 
 /// The command itself, without the shell that runs it.
 fn command(line: &str) -> &str {
-    let inner = line.split_once(" -lc ").map_or(line, |(_, command)| command);
-    inner.trim_matches('\'')
+    let shell = [" -lc ", " -c "].iter().find_map(|flag| line.split_once(flag));
+    let inner = shell.map_or(line, |(_, command)| command);
+    let unquoted = inner.strip_prefix('\'').and_then(|inner| inner.strip_suffix('\''));
+    unquoted.unwrap_or(inner)
 }
 
 fn patch(changes: &Value) -> String {
@@ -60,10 +62,19 @@ pub(super) fn plan(params: &Value) -> AgentEvent {
     AgentEvent::Plan(steps.iter().map(step).collect())
 }
 
-/// What was spent. Codex repeats its numbers; the total does not suffer from that.
-pub(super) fn spent(usage: &Value) -> AgentEvent {
+/// What a count of Codex's says.
+pub(super) fn tokens(count: &Value) -> Tokens {
+    let number = |key: &str| count[key].as_u64().unwrap_or_default();
+    Tokens {
+        input: number("inputTokens"),
+        cached_input: number("cachedInputTokens"),
+        output: number("outputTokens"),
+    }
+}
+
+/// What was spent beyond what had been before. Codex repeats its numbers; the total does not suffer from that.
+pub(super) fn spent(usage: &Value, base: Tokens) -> AgentEvent {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
-    let total = &usage["total"];
     let context_left_percent = usage["modelContextWindow"]
         .as_u64()
         .filter(|window| *window > 0)
@@ -72,11 +83,7 @@ pub(super) fn spent(usage: &Value) -> AgentEvent {
             u32::try_from((window - used) * 100 / window).unwrap_or_default()
         });
     AgentEvent::Spent {
-        tokens: Tokens {
-            input: number(&total["inputTokens"]),
-            cached_input: number(&total["cachedInputTokens"]),
-            output: number(&total["outputTokens"]),
-        },
+        tokens: tokens(&usage["total"]).minus(base),
         context_left_percent,
     }
 }
@@ -112,6 +119,11 @@ mod tests {
                 "ls -l",
             ),
             (
+                json!({"type": "commandExecution", "command": "/bin/bash -c 'echo hi'"}),
+                "exec_command",
+                "echo hi",
+            ),
+            (
                 json!({"type": "fileChange", "changes": [
                     {"path": "/w/a", "kind": {"type": "add"}}, {"path": "/w/b", "kind": {"type": "update"}},
                 ]}),
@@ -143,9 +155,18 @@ mod tests {
             },
             context_left_percent: Some(75),
         };
-        assert_eq!(spent(&usage), expected);
+        assert_eq!(spent(&usage, Tokens::default()), expected);
+        let base = tokens(&json!({"inputTokens": 2000, "cachedInputTokens": 1000, "outputTokens": 50}));
+        let AgentEvent::Spent { tokens, .. } = spent(&usage, base) else {
+            panic!()
+        };
+        assert_eq!(
+            (tokens.input, tokens.cached_input, tokens.output),
+            (100, 0, 0),
+            "of a thread that was resumed"
+        );
         assert!(matches!(
-            spent(&json!({})),
+            spent(&json!({}), Tokens::default()),
             AgentEvent::Spent {
                 context_left_percent: None,
                 ..

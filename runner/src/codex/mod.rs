@@ -84,7 +84,10 @@ impl CodexKind {
         }
         let launch = Launch {
             command: self.program.command.clone(),
-            args: vec!["app-server".into()],
+            // What a thread says of plugins comes too late: they are fetched when the program starts.
+            args: ["app-server", "-c", "features.plugins=false"]
+                .map(OsString::from)
+                .into(),
             directory: casting.directory().to_owned(),
             environment,
         };
@@ -190,6 +193,10 @@ impl AgentKind for CodexKind {
     }
 
     fn offers_tools(&self) -> bool {
+        true
+    }
+
+    fn remembers(&self) -> bool {
         true
     }
 

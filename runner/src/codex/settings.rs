@@ -50,8 +50,6 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
             "view_image": allows(policy, "view_image"),
             "goals": false,
             "sleep_tool": false,
-            // They come from the network, and bring tools and hooks.
-            "plugins": false,
         }),
     );
     merge(

@@ -78,6 +78,10 @@ impl AgentKind for ProcessKind {
         false
     }
 
+    fn remembers(&self) -> bool {
+        false
+    }
+
     fn start<'a>(&'a self, casting: &'a Casting, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
         Box::pin(self.start_program(casting))
     }

@@ -249,6 +249,7 @@ mod tests {
             }],
             inputs: vec![input("it")],
             completed: false,
+            repeated: false,
         };
         let refused: ToolAnswer = Err(ToolFailure::unsupported("command"));
         let cases = [

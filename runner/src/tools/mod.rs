@@ -305,7 +305,6 @@ impl Toolbox {
             session_id: self.named.session_id.clone(),
             thread_ids: args.ids,
             timeout: prost_types::Duration::try_from(timeout).ok(),
-            ..Default::default()
         };
         let answer = self
             .send(&request, timeout + WAIT_MARGIN, |mut client, request| async move {
@@ -352,7 +351,6 @@ impl Toolbox {
             session_id: self.named.session_id.clone(),
             thread_id: args.id.unwrap_or_else(|| self.thread_id.clone()),
             thread_note: args.note,
-            ..Default::default()
         };
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {

@@ -77,8 +77,8 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
     let canonical = call.native.map_or(Some(call.tool), |table| table.canonical(call.tool));
     let effect = canonical.map_or(Effect::Unknown, Effect::of);
     let workspace = session.workspace(thread);
-    if let Err(reason) =
-        by_sandbox(thread.sandbox, effect, workspace, call).and_then(|()| by_mode(session, effect, workspace, call))
+    if let Err(reason) = by_sandbox(thread.sandbox, effect, workspace, call)
+        .and_then(|()| by_mode(session, thread.sandbox, effect, workspace, call))
     {
         return ToolVerdict::Denied(reason);
     }
@@ -110,7 +110,13 @@ fn by_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall
 }
 
 /// PLANNING: the repository is read-only except docs/.
-fn by_mode(session: &Session, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
+fn by_mode(
+    session: &Session,
+    sandbox: Sandbox,
+    effect: Effect,
+    workspace: &str,
+    call: &ToolCall<'_>,
+) -> Result<(), String> {
     match (session.settings.mode, effect) {
         (Mode::Implementation, _) | (Mode::Planning, Effect::Coordinates | Effect::Reads | Effect::Network) => Ok(()),
         (Mode::Planning, Effect::Writes) => {
@@ -122,7 +128,8 @@ fn by_mode(session: &Session, effect: Effect, workspace: &str, call: &ToolCall<'
                 Err(String::from(DOCS_ONLY))
             }
         }
-        (Mode::Planning, Effect::Executes | Effect::Unknown) if call.confined => Ok(()),
+        // What keeps a READ_ONLY thread from writing keeps it from writing now; others it does not keep from anything.
+        (Mode::Planning, Effect::Executes | Effect::Unknown) if call.confined && sandbox == Sandbox::ReadOnly => Ok(()),
         (Mode::Planning, Effect::Executes | Effect::Unknown) => Err(format!(
             "{DOCS_ONLY}, and nothing keeps \"{}\" to that on this runner",
             call.tool

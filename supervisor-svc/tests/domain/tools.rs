@@ -90,7 +90,8 @@ fn sandbox_and_mode_say_what_a_call_may_change() {
         (Planning, WorkspaceWrite, "apply_patch", &[], false, false),
         (Planning, FullAccess, "apply_patch", &[source], false, false),
         (Planning, WorkspaceWrite, "exec_command", &[], false, false),
-        (Planning, WorkspaceWrite, "exec_command", &[], true, true),
+        (Planning, WorkspaceWrite, "exec_command", &[], true, false),
+        (Planning, ReadOnly, "exec_command", &[], true, true),
         (Planning, WorkspaceWrite, "mcp__a__b", &[], false, false),
         (Planning, WorkspaceWrite, "web_search", &[], false, true),
         // Policy comes first, whatever the rest says.

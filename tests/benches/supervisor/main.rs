@@ -16,6 +16,7 @@ mod delay;
 #[path = "../registry/echo.rs"]
 mod echo;
 mod floor;
+mod idle;
 mod memory;
 mod rate;
 mod served;
@@ -25,7 +26,11 @@ mod spawn;
 mod table;
 mod versus;
 
-use std::env;
+use std::{
+    env,
+    io::{self, BufReader},
+    time::Duration,
+};
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +49,8 @@ struct Plan {
     levels: &'static [u32],
     /// Calls in a round, where single calls are compared.
     calls: usize,
+    /// How long agents that do nothing are left alone, before and, four times as long, while it is measured.
+    rest: Duration,
     /// How often calls and cascades are measured; the tables have the medians.
     rounds: usize,
 }
@@ -57,6 +64,7 @@ impl Plan {
         messages: 3_200,
         levels: &[2, 3, 4],
         calls: 500,
+        rest: Duration::from_secs(5),
         rounds: 3,
     };
 
@@ -68,6 +76,7 @@ impl Plan {
         messages: 32,
         levels: &[1, 2],
         calls: 8,
+        rest: Duration::from_millis(10),
         rounds: 1,
     };
 }
@@ -78,6 +87,10 @@ async fn main() {
     if let Some((served::ROLE, role)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         served::run(role).await;
         return;
+    }
+    if arguments.first().is_some_and(|first| first == served::AGENT) {
+        let code = troupe_runner::sample_agent::main_loop(BufReader::new(io::stdin()), io::stdout());
+        std::process::exit(code);
     }
     let plan = if arguments.iter().any(|argument| argument == "--bench") {
         Plan::FULL
@@ -90,4 +103,5 @@ async fn main() {
     cascade::run(plan).await;
     spawn::run(plan).await;
     authorize::run(plan).await;
+    idle::run(plan).await;
 }

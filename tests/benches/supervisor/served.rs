@@ -7,6 +7,7 @@ use std::{
     path::Path,
     process::{self, Stdio},
     thread,
+    time::Duration,
 };
 
 use registry_svc::Registry;
@@ -24,6 +25,8 @@ use tokio::{
     net::TcpListener,
     process::{Child, Command},
 };
+use tokio_util::sync::CancellationToken;
+use troupe_runner::{ProcessProgram, RunnerConfig};
 
 use crate::floor::{self, Sizes};
 
@@ -32,6 +35,9 @@ pub(crate) const ROLE: &str = "--serve";
 
 const SUPERVISOR: &str = "supervisor";
 const FLOOR: &str = "floor";
+const RUNNER: &str = "runner";
+/// The first argument of a process that is an agent.
+pub(crate) const AGENT: &str = "--agent";
 
 /// A service in a process of its own, until it is dropped.
 pub(crate) struct Served {
@@ -53,6 +59,11 @@ impl Served {
         Self::start(FLOOR, &[&[echo.to_string()][..], &sizes[..]].concat()).await
     }
 
+    /// A runner of a supervisor, whose agents are this program once more.
+    pub(crate) async fn runner(supervisor: SocketAddr) -> Self {
+        Self::start(RUNNER, &[url_of(supervisor)]).await
+    }
+
     async fn start(role: &str, more: &[String]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut process = Command::new(env::current_exe().unwrap())
@@ -71,6 +82,18 @@ impl Served {
             process,
             _data: data,
         }
+    }
+
+    /// What it has spent on the processor; `None` where the system has no `/proc`.
+    pub(crate) fn processor_time(&self) -> Option<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()?)).ok()?;
+        // The fields after the name, which is in parentheses and may hold anything; ticks are hundredths of a second.
+        let fields: Vec<&str> = stat.rsplit(") ").next()?.split(' ').collect();
+        let ticks: u64 = [11, 12]
+            .iter()
+            .filter_map(|field| fields.get(*field)?.parse::<u64>().ok())
+            .sum();
+        Some(Duration::from_millis(ticks * 10))
     }
 
     /// How much of its memory is resident, in KiB; `None` where the system has no `/proc`.
@@ -108,6 +131,11 @@ pub(crate) async fn run(role: &[String]) {
             let supervisor = Supervisor::open(config).await.unwrap();
             let serving = supervisor.serve(listener, trusting(), ServeLimits::default(), Shutdown::new());
             Box::pin(serving).await.unwrap();
+        }
+        [RUNNER, data, supervisor] => {
+            let program = ProcessProgram::new(env::current_exe().unwrap(), [AGENT]);
+            let config = RunnerConfig::new("bench", supervisor, program, data);
+            troupe_runner::run(config, CancellationToken::new()).await.unwrap();
         }
         [FLOOR, data, echo, question, row, answer] => {
             let sizes = Sizes {

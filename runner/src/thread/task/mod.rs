@@ -3,6 +3,7 @@
 mod calls;
 mod events;
 mod farewell;
+mod memory;
 mod turns;
 
 use std::{future::pending, sync::Arc};
@@ -59,6 +60,8 @@ pub(super) struct ThreadTask {
     turn: Option<RunningTurn>,
     /// A turn that came while another one was running; it begins when that has ended.
     next_turn: Option<Turn>,
+    /// The turn that an earlier attempt was given last, where its program remembers it; 0: none.
+    remembered_turn: u32,
     /// The newest turn that was accepted: the same one again is the same one.
     last_turn: u32,
     /// The newest input that reached a running turn.
@@ -148,6 +151,7 @@ impl ThreadTask {
             meter: Meter::new(Instant::now()),
             turn: None,
             next_turn: None,
+            remembered_turn: 0,
             last_turn: 0,
             last_input: 0,
             calls: JoinSet::new(),
@@ -197,6 +201,9 @@ impl ThreadTask {
         })?;
         if self.has_worktree {
             self.open_worktree().await?;
+        }
+        if self.role.kind.remembers() {
+            self.remembered_turn = memory::read(&self.casting.state).await;
         }
         if self.role.kind.offers_tools() {
             // A thread that cannot ask what it may use is not to begin with less than it may.

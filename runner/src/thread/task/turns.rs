@@ -9,10 +9,11 @@ use troupe_proto::supervisor::v1::{
     TurnStartedReport, runner_report::Kind,
 };
 
-use super::{Farewell, Finishing, Press, Pressure, RunningTurn, ThreadTask};
+use super::{Farewell, Finishing, Press, Pressure, RunningTurn, ThreadTask, memory};
 use crate::{
     agent::{Deaf, Ending, Nudge},
-    thread::{Command, News, Voice},
+    prompt::GivenTurn,
+    thread::{Command, Voice},
 };
 
 /// How much of an artifact goes into a report.
@@ -59,9 +60,15 @@ impl ThreadTask {
                 self.cannot_begin(turn.turn, failure.message).await;
                 return;
             }
-            let given = self.prompts.give(turn, self.has_prompt);
+            let given = GivenTurn {
+                repeated: turn.turn == self.remembered_turn,
+                ..self.prompts.give(turn, self.has_prompt)
+            };
             if self.agent.as_mut().is_some_and(|agent| agent.give_turn(&given).is_ok()) {
                 self.has_prompt = true;
+                if self.role.kind.remembers() {
+                    memory::write(&self.casting.state, turn.turn).await;
+                }
                 self.turn = Some(RunningTurn {
                     number: turn.turn,
                     since: Instant::now(),
@@ -166,16 +173,13 @@ impl ThreadTask {
             Ending::Errored => TurnOutcome::Errored,
             Ending::Interrupted => TurnOutcome::Interrupted,
         };
-        let output = self.meter.take_output();
-        if !output.is_empty() {
-            self.voice.tell(News::Output(output)).await;
-        }
         turn.output.update(&message);
         if !turn.diff.is_empty() {
             turn.changes.get_or_insert_default().update(&turn.diff);
             report_diff(&self.voice, turn.number, &turn.diff).await;
         }
         self.usage.turn_ended(turn.since.elapsed());
+        self.show().await;
         let report = TurnEndedReport {
             output_sha256: hexadecimal(&turn.output.finalize()),
             diff_sha256: turn

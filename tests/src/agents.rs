@@ -1,0 +1,457 @@
+//! The real agent programs, Codex and Claude Code, with a scripted stand-in for their providers: what a test needs to have
+//! them run below a `troupe` of its own. See `tests/agents/README.md` for scripts.
+//!
+//! They are not installed everywhere, so such tests run only where `TROUPE_AGENTS=1` says so; there a program that is
+//! missing is a failure. Everywhere else they say loudly that they did not run.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::{self, Write as _},
+    net::SocketAddr,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    process::{Child, Command},
+    time::sleep,
+};
+use troupe_proto::supervisor::v1::{
+    CreateSessionRequest, SendInputRequest, SpawnAgentRequest, Thread, WaitAgentsRequest,
+};
+
+use crate::{client, process::troupe, tree::Tree, within};
+
+/// The program behind the role of the same name.
+pub const CODEX: &str = "codex";
+/// As [`CODEX`].
+pub const CLAUDE: &str = "claude";
+/// The credentials that the programs are given. Only the stand-in is to see them.
+pub const KEY: &str = "sk-of-the-stand-in";
+
+/// How often it is looked whether something has come that nobody announces: a file, the end of a process.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Whether the tests with real programs are to run. Says loudly if they are not.
+#[must_use]
+pub fn are_wanted(test: &str) -> bool {
+    if env::var_os("TROUPE_AGENTS").is_some_and(|value| value == "1") {
+        return true;
+    }
+    // Not by a macro: what those print of a test that passes is not shown.
+    let _ = writeln!(
+        io::stderr(),
+        "NOT RUN: {test} needs the real codex and claude; `tests/agents/install codex claude`, then TROUPE_AGENTS=1"
+    );
+    false
+}
+
+/// Where a program is.
+///
+/// # Panics
+///
+/// If it is not there: whoever wants these tests has installed it.
+fn program(name: &str) -> PathBuf {
+    let tools = env::var_os("TROUPE_TOOLS").map_or_else(
+        || {
+            let cache = env::var_os("XDG_CACHE_HOME").map_or_else(
+                || PathBuf::from(env::var_os("HOME").expect("there is a home")).join(".cache"),
+                PathBuf::from,
+            );
+            cache.join("troupe-tools")
+        },
+        PathBuf::from,
+    );
+    let path = tools.join("agents/bin").join(name);
+    assert!(
+        path.is_file(),
+        "{} is missing: run `tests/agents/install {name}`",
+        path.display()
+    );
+    path
+}
+
+/// The steps as a script, which a prompt may carry.
+#[must_use]
+pub fn script(steps: &Value) -> String {
+    format!("@@{steps}@@")
+}
+
+/// Waits until there is something.
+///
+/// # Panics
+///
+/// If it takes too long; `what` says what is missing.
+pub async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+    within(what, async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    })
+    .await
+}
+
+// === the stand-in ===
+
+/// The stand-in for the providers.
+#[derive(Debug)]
+pub struct StandIn {
+    /// Its base URL.
+    pub url: String,
+    log: PathBuf,
+    _process: Child,
+}
+
+/// A request that a program made.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Whose protocol it speaks.
+    pub program: &'static str,
+    /// The names of all tools that the model was offered.
+    pub tools: Vec<String>,
+    /// What came of the tool calls of the conversation so far.
+    pub results: Vec<String>,
+    /// How many messages the conversation had.
+    pub messages: u64,
+    /// What the stand-in answered.
+    pub played: String,
+}
+
+impl StandIn {
+    async fn start(directory: &Path) -> Self {
+        let (ready, log) = (directory.join("provider.url"), directory.join("provider.log"));
+        let process = Command::new("python3")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("agents/provider"))
+            .args(["--port", "0", "--ready-file"])
+            .arg(&ready)
+            .arg("--log")
+            .arg(&log)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("python3 is installed");
+        let url = until("the stand-in's address", async || {
+            let text = fs::read_to_string(&ready).ok()?;
+            (!text.is_empty()).then(|| text.trim().to_owned())
+        })
+        .await;
+        Self {
+            url,
+            log,
+            _process: process,
+        }
+    }
+
+    /// What was asked so far, in order.
+    #[must_use]
+    pub fn log(&self) -> Vec<Asked> {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        // A line that is being written is no JSON yet.
+        let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        lines.filter_map(|line: Value| Asked::read(&line)).collect()
+    }
+
+    /// What that program asked so far.
+    #[must_use]
+    pub fn asked_by(&self, program: &str) -> Vec<Asked> {
+        self.log()
+            .into_iter()
+            .filter(|asked| asked.program == program)
+            .collect()
+    }
+}
+
+impl Asked {
+    fn read(line: &Value) -> Option<Self> {
+        let program = match line["protocol"].as_str()? {
+            "responses" => CODEX,
+            "messages" => CLAUDE,
+            _ => return None,
+        };
+        let texts = |key: &str| {
+            let list = line[key].as_array().into_iter().flatten();
+            list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+        };
+        Some(Self {
+            program,
+            tools: texts("tools"),
+            results: texts("results"),
+            messages: line["messages"].as_u64().unwrap_or_default(),
+            played: line["played"].as_str().unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Whether a tool of that name was offered, ours or the program's.
+    #[must_use]
+    pub fn offers(&self, tool: &str) -> bool {
+        let own = |name: &str| name == format!("troupe/{tool}") || name == format!("mcp__troupe__{tool}");
+        self.tools.iter().any(|name| name == tool || own(name))
+    }
+}
+
+// === the pair and its runner ===
+
+/// A pair as a process, over directories of its own and with the stand-in.
+#[derive(Debug)]
+pub struct Lab {
+    /// The stand-in.
+    pub stand_in: StandIn,
+    directory: PathBuf,
+    supervisor: SocketAddr,
+    token: Option<String>,
+    _up: Child,
+    _files: TempDir,
+}
+
+impl Lab {
+    /// With the runner that `troupe up` has itself. The files lie below that directory, which must not be one for
+    /// temporary files, as Codex keeps nothing in such.
+    pub async fn with_runner(under: &Path) -> Self {
+        Self::start(under, true).await
+    }
+
+    /// Without a runner; see [`Lab::runner`].
+    pub async fn without_runner(under: &Path) -> Self {
+        Self::start(under, false).await
+    }
+
+    async fn start(under: &Path, has_runner: bool) -> Self {
+        let (codex, claude) = (program(CODEX), program(CLAUDE));
+        // Short: the paths of sockets end with it.
+        let files = tempfile::Builder::new().prefix("a").tempdir_in(under).unwrap();
+        let directory = fs::canonicalize(files.path()).unwrap();
+        for name in ["home", "w/.git", "w/.codex/.agents", "d"] {
+            fs::create_dir_all(directory.join(name)).unwrap();
+        }
+        let stand_in = StandIn::start(&directory).await;
+        let programs = runner_yaml(&codex, &claude, &stand_in.url);
+        fs::write(directory.join("runner.yaml"), programs.to_string()).unwrap();
+        let ready = directory.join("ready.json");
+        let mut up = command(&directory);
+        up.args([
+            "up",
+            "--registry-listen",
+            "127.0.0.1:0",
+            "--supervisor-listen",
+            "127.0.0.1:0",
+        ])
+        .arg("--workspace-root")
+        .arg(&directory)
+        .arg("--data-dir")
+        .arg(directory.join("d"))
+        .arg("--ready-file")
+        .arg(&ready)
+        .stdout(Stdio::null())
+        .stderr(File::create(directory.join("up.log")).unwrap());
+        if has_runner {
+            up.arg("--programs").arg(directory.join("runner.yaml"));
+        } else {
+            up.arg("--no-runner");
+        }
+        let up = up.spawn().unwrap();
+        let said: Value = until("word that `up` is ready", async || {
+            serde_json::from_str(&fs::read_to_string(&ready).ok()?).ok()
+        })
+        .await;
+        let lab = Self {
+            stand_in,
+            supervisor: said["supervisor"].as_str().unwrap().parse().unwrap(),
+            token: fs::read_to_string(directory.join("d/operator.token"))
+                .ok()
+                .map(|token| token.trim().to_owned()),
+            directory,
+            _up: up,
+            _files: files,
+        };
+        // Which program a role gets its model decides.
+        lab.role(CODEX, CODEX, "");
+        lab.role(CLAUDE, CLAUDE, "");
+        lab
+    }
+
+    /// A runner as a process of its own, by that id.
+    pub fn runner(&self, id: &str) -> Child {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.directory.join("run.log"))
+            .unwrap();
+        command(&self.directory)
+            .args(["run", "--runner-id", id, "--programs", "runner.yaml", "--supervisor"])
+            .arg(format!("http://{}", self.supervisor))
+            .arg("--state")
+            .arg(self.directory.join("s"))
+            .arg("--scratch")
+            .arg(self.directory.join("t"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap()
+    }
+
+    /// Writes a role for a program, with more lines of frontmatter.
+    pub fn role(&self, name: &str, program: &str, more: &str) {
+        let model = match program {
+            CODEX => "gpt-5.5",
+            _ => "claude-opus-5-5",
+        };
+        let text = format!("---\ndescription: for a test\nmodel: {model}\n{more}---\nDo as you are told.\n");
+        let path = self.project().join(".codex/.agents").join(format!("{name}.md"));
+        fs::write(path, text).unwrap();
+    }
+
+    /// The project's directory, where agents work.
+    #[must_use]
+    pub fn project(&self) -> PathBuf {
+        self.directory.join("w")
+    }
+
+    /// A new session over the project.
+    pub async fn tree(&self, request: CreateSessionRequest) -> Tree {
+        let client = client::supervisor(self.supervisor, self.token.as_deref());
+        let request = CreateSessionRequest {
+            cwd: self.project().display().to_string(),
+            ..request
+        };
+        Tree::open(client, request).await
+    }
+}
+
+/// What a `troupe` of the lab has in its environment, beside nothing.
+fn command(directory: &Path) -> Command {
+    let mut command = Command::new(troupe());
+    command
+        .env_clear()
+        .env("HOME", directory.join("home"))
+        .env("PATH", env::var_os("PATH").unwrap_or_default())
+        .env("TROUPE_LOG", "info")
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// The programs, which find the stand-in where their providers are. JSON is YAML.
+fn runner_yaml(codex: &Path, claude: &Path, url: &str) -> Value {
+    let url = url.trim_end_matches('/');
+    json!({"programs": [
+        {
+            "kind": "codex",
+            "models": ["gpt-*"],
+            "command": codex,
+            "environment": {"STANDIN_KEY": KEY},
+            "provider": "standin",
+            "settings": {"model_providers": {"standin": {
+                "name": "standin",
+                "base_url": format!("{url}/v1"),
+                "wire_api": "responses",
+                "env_key": "STANDIN_KEY",
+                "request_max_retries": 1,
+                "stream_max_retries": 0,
+            }}},
+        },
+        {
+            "kind": "claude",
+            "models": ["claude-*"],
+            "command": claude,
+            "environment": {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY},
+        },
+    ]})
+}
+
+// === agents ===
+
+/// Spawns an agent of that role below the root, with a task for its model.
+pub async fn spawn(tree: &Tree, role: &str, steps: &Value) -> String {
+    let request = SpawnAgentRequest {
+        message: Some(format!("Do it. {}", script(steps))),
+        ..tree.request(role)
+    };
+    tree.try_spawn(request).await.unwrap().thread.unwrap().thread_id
+}
+
+/// Gives an agent a next turn.
+pub async fn send(tree: &Tree, thread: &str, steps: &Value) {
+    let request = SendInputRequest {
+        thread_id: thread.to_owned(),
+        message: Some(format!("And now: {}", script(steps))),
+        ..SendInputRequest::default()
+    };
+    within("the answer to an input", tree.client().send_input(request))
+        .await
+        .unwrap();
+}
+
+/// Waits until the agent is settled, and answers it.
+pub async fn settled(tree: &Tree, thread: &str) -> Thread {
+    let request = WaitAgentsRequest {
+        thread_ids: vec![thread.to_owned()],
+        ..WaitAgentsRequest::default()
+    };
+    within("the end of a turn", tree.client().wait_agents(request))
+        .await
+        .unwrap();
+    tree.thread(thread).await
+}
+
+/// What an agent said last, or why it failed.
+#[must_use]
+pub fn message(thread: &Thread) -> &str {
+    thread.status.as_ref().map_or("", |status| status.message.as_str())
+}
+
+// === processes ===
+
+/// The command lines of the processes that run for a thread: its program, and what that started.
+#[must_use]
+pub fn processes(thread: &str) -> Vec<String> {
+    let wanted = format!("TROUPE_THREAD_ID={thread}");
+    let mut found = Vec::new();
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        // A process may end while it is looked at.
+        let Ok(environment) = fs::read(process.path().join("environ")) else {
+            continue;
+        };
+        if environment
+            .split(|&byte| byte == 0)
+            .any(|line| line == wanted.as_bytes())
+        {
+            let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let name = String::from_utf8_lossy(process.file_name().as_bytes()).into_owned();
+            found.push(format!("{name} {}", String::from_utf8_lossy(&line).replace('\0', " ")));
+        }
+    }
+    found
+}
+
+/// Waits until a thread runs `tail -f /dev/null` as a process: what the tests have a shell run that is to last.
+pub async fn lasting_command(thread: &str) {
+    until("a command", async || runs_a_lasting_command(thread).then_some(())).await;
+}
+
+/// Whether the thread has such a process.
+#[must_use]
+pub fn runs_a_lasting_command(thread: &str) -> bool {
+    let is_it = |line: &String| {
+        line.split_once(' ')
+            .is_some_and(|(_, line)| line.starts_with("tail -f"))
+    };
+    processes(thread).iter().any(is_it)
+}
+
+/// Waits until no process of the threads is left.
+pub async fn no_process_is_left(threads: &[&str]) {
+    until("the end of every process", async || {
+        threads.iter().all(|thread| processes(thread).is_empty()).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,489 @@
+//! Codex and Claude Code themselves as threads: a tree of both, what they are not offered and cannot do, their turns
+//! interrupted and failed, their runner killed, and nothing left of them. Their providers are a scripted stand-in.
+//!
+//! They run where `TROUPE_AGENTS=1` says that they are installed; see `tests/agents/README.md`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{path::Path, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use troupe_proto::{
+    common::v1::Mode,
+    supervisor::v1::{
+        ConditionKind, CreateSessionRequest, Event, InterruptAgentRequest, ListArtifactsRequest, RestartPolicy,
+        StatusKind, TurnOutcome, event::Kind,
+    },
+};
+use troupe_tests::{
+    agents::{
+        CLAUDE, CODEX, KEY, Lab, are_wanted, lasting_command, message, no_process_is_left, processes,
+        runs_a_lasting_command, script, send, settled, spawn, until,
+    },
+    content,
+    tree::{Tree, has, kind},
+    within,
+};
+
+/// Where the files of the labs lie: not where temporary files do.
+const UNDER: &str = env!("CARGO_TARGET_TMPDIR");
+/// A command that lasts, with a child that has left its process group.
+const LASTING: &str = "setsid tail -f /dev/null & tail -f /dev/null";
+/// How long an agent may take to obey an interrupt before its runner is rude: it is asked, sent a signal, killed.
+const POLITELY: Duration = Duration::from_secs(2);
+
+async fn lab() -> Lab {
+    Lab::with_runner(Path::new(UNDER)).await
+}
+
+async fn tree(lab: &Lab) -> Tree {
+    lab.tree(CreateSessionRequest::default()).await
+}
+
+/// A step in which the program writes a file with a tool of its own.
+fn writes(program: &str, lab: &Lab, name: &str) -> Value {
+    match program {
+        CODEX => json!({
+            "tool": "apply_patch",
+            "args": format!("*** Begin Patch\n*** Add File: {name}\n+written\n*** End Patch\n"),
+        }),
+        _ => json!({"tool": "Write", "args": {"file_path": lab.project().join(name), "content": "written\n"}}),
+    }
+}
+
+/// The names of the tools by which a program writes.
+fn writing_tools(program: &str) -> &'static [&'static str] {
+    match program {
+        CODEX => &["apply_patch"],
+        _ => &["Edit", "Write", "NotebookEdit"],
+    }
+}
+
+/// The results of the tool calls that the last request of a program has.
+fn results(lab: &Lab, program: &str) -> Vec<String> {
+    lab.stand_in.asked_by(program).pop().expect("it asked").results
+}
+
+async fn interrupt(tree: &Tree, thread: &str) {
+    let request = InterruptAgentRequest {
+        thread_id: thread.to_owned(),
+        ..InterruptAgentRequest::default()
+    };
+    within("the answer to an interrupt", tree.client().interrupt_agent(request))
+        .await
+        .unwrap();
+}
+
+/// The children of a thread.
+async fn children(tree: &Tree, parent: &str) -> Vec<String> {
+    let threads = tree.threads().await.into_iter();
+    let children = threads.filter(|thread| thread.parent_thread_id == parent);
+    children.map(|thread| thread.thread_id).collect()
+}
+
+// ---- the tree ----
+
+async fn tree_of(parent_program: &str, child_program: &str) {
+    let lab = lab().await;
+    let writing = writing_tools(parent_program).join(", ");
+    lab.role("lead", parent_program, &format!("deny_list: [{writing}]\n"));
+    lab.role("scout", child_program, "read_only: true\ndeny_list: [spawn_agent]\n");
+    let tree = tree(&lab).await;
+
+    // The parent spawns; the child tries to write, by a command and by a tool, and answers.
+    let answer = json!([
+        {"shell": "echo written > by-command.txt"},
+        writes(child_program, &lab, "by-tool.txt"),
+        {"delay": 1, "text": "the answer is 42"},
+    ]);
+    let task = format!("Find it out. {}", script(&answer));
+    let steps = json!([
+        {"tool": "spawn_agent", "args": {"agent_type": "scout", "message": task}},
+        {"text": "spawned"},
+    ]);
+    let parent = spawn(&tree, "lead", &steps).await;
+    assert_eq!(message(&settled(&tree, &parent).await), "spawned");
+    let child = children(&tree, &parent).await.pop().expect("a child");
+
+    // The parent waits for it.
+    let steps =
+        json!([{"tool": "wait", "args": {"ids": [child], "timeout_ms": 30_000}}, {"text": "the parent is done"}]);
+    send(&tree, &parent, &steps).await;
+    let parents = settled(&tree, &parent).await;
+    assert_eq!(
+        (kind(&parents), message(&parents)),
+        (StatusKind::Completed, "the parent is done")
+    );
+    let childs = tree.thread(&child).await;
+    assert_eq!(
+        (kind(&childs), message(&childs)),
+        (StatusKind::Completed, "the answer is 42")
+    );
+    let waited = results(&lab, parent_program).pop().unwrap();
+    assert!(
+        waited.contains("the answer is 42") && waited.contains(&child),
+        "{waited}"
+    );
+
+    // Nobody was ever offered what the role denies, and the child could not write.
+    let (of_parent, of_child) = (
+        lab.stand_in.asked_by(parent_program),
+        lab.stand_in.asked_by(child_program),
+    );
+    for asked in &of_parent {
+        assert!(asked.offers("spawn_agent") && asked.offers("wait"), "{asked:?}");
+        for tool in writing_tools(parent_program) {
+            assert!(!asked.offers(tool), "{tool}: {asked:?}");
+        }
+    }
+    assert!(of_child.len() >= 3, "{of_child:?}");
+    for asked in &of_child {
+        assert!(!asked.offers("spawn_agent"), "{asked:?}");
+        for tool in writing_tools(child_program) {
+            assert!(!asked.offers(tool), "{tool}: {asked:?}");
+        }
+    }
+    for file in ["by-command.txt", "by-tool.txt"] {
+        assert!(!lab.project().join(file).exists(), "the child wrote {file}");
+    }
+
+    // Closing the root leaves nothing.
+    assert!(!processes(&parent).is_empty() && !processes(&child).is_empty());
+    tree.end().await;
+    no_process_is_left(&[&parent, &child]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_codex_has_a_claude_work_for_it() {
+    if are_wanted("a tree of codex and claude") {
+        tree_of(CODEX, CLAUDE).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claude_has_a_codex_work_for_it() {
+    if are_wanted("a tree of claude and codex") {
+        tree_of(CLAUDE, CODEX).await;
+    }
+}
+
+// ---- what they may not ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denied_tool_is_not_offered_and_does_nothing_when_called_all_the_same() {
+    if !are_wanted("denied tools") {
+        return;
+    }
+    let lab = lab().await;
+    for program in [CODEX, CLAUDE] {
+        lab.role(
+            "quiet",
+            program,
+            "deny_list: [exec_command, write_stdin, spawn_agent]\n",
+        );
+        let tree = tree(&lab).await;
+        let steps = json!([
+            {"shell": "echo written > denied.txt"},
+            {"tool": "spawn_agent", "args": {"agent_type": "quiet", "message": "x"}},
+            {"text": "so be it"},
+        ]);
+        let thread = spawn(&tree, "quiet", &steps).await;
+        assert_eq!(message(&settled(&tree, &thread).await), "so be it");
+        for asked in lab.stand_in.asked_by(program) {
+            for tool in ["exec_command", "write_stdin", "Bash", "spawn_agent"] {
+                assert!(!asked.offers(tool), "{tool}: {asked:?}");
+            }
+        }
+        assert!(!lab.project().join("denied.txt").exists(), "{program}");
+        assert_eq!(children(&tree, &thread).await, [""; 0]);
+        tree.end().await;
+        no_process_is_left(&[&thread]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hook_refuses_what_is_offered_and_not_allowed_now() {
+    if !are_wanted("refusals of the hook") {
+        return;
+    }
+    let lab = lab().await;
+    let planning = CreateSessionRequest {
+        mode: Mode::Planning.into(),
+        ..CreateSessionRequest::default()
+    };
+    let tree = lab.tree(planning).await;
+    for program in [CODEX, CLAUDE] {
+        let steps =
+            json!([writes(program, &lab, "code.txt"), writes(program, &lab, "docs/plan.txt"), {"text": "planned"}]);
+        let thread = spawn(&tree, program, &steps).await;
+        assert_eq!(message(&settled(&tree, &thread).await), "planned");
+        let results = results(&lab, program);
+        assert!(
+            results[0].contains("write restricted to docs/ in PLANNING mode"),
+            "{results:?}"
+        );
+        assert!(!lab.project().join("code.txt").exists(), "{program}");
+        assert!(lab.project().join("docs/plan.txt").exists(), "{program}: {results:?}");
+        std::fs::remove_file(lab.project().join("docs/plan.txt")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_agent_cannot_write() {
+    if !are_wanted("read-only agents") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree(&lab).await;
+    for program in [CODEX, CLAUDE] {
+        lab.role("reader", program, "read_only: true\n");
+        let steps = json!([
+            {"shell": "echo written > by-command.txt"},
+            writes(program, &lab, "by-tool.txt"),
+            {"text": "I cannot"},
+        ]);
+        let thread = spawn(&tree, "reader", &steps).await;
+        assert_eq!(message(&settled(&tree, &thread).await), "I cannot");
+        for file in ["by-command.txt", "by-tool.txt"] {
+            assert!(!lab.project().join(file).exists(), "{program} wrote {file}");
+        }
+    }
+    // Codex keeps its commands: its sandbox holds them. Claude Code has none.
+    let [command, _] = &results(&lab, CODEX)[..] else {
+        panic!()
+    };
+    assert!(command.contains("Read-only file system"), "{command}");
+    assert!(lab.stand_in.asked_by(CLAUDE).iter().all(|asked| !asked.offers("Bash")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_see_no_credentials() {
+    if !are_wanted("credentials out of reach") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree(&lab).await;
+    for program in [CODEX, CLAUDE] {
+        // Into a file: what the stand-in logs of results is shortened.
+        let command = format!("(env; cat ../d/operator.token; ls ../d/runner) > {program}.txt 2>&1; true");
+        let thread = spawn(&tree, program, &json!([{"shell": command}, {"text": "seen"}])).await;
+        assert_eq!(message(&settled(&tree, &thread).await), "seen");
+        let seen = std::fs::read_to_string(lab.project().join(format!("{program}.txt"))).unwrap();
+        assert!(seen.contains("TROUPE_THREAD_ID="), "{seen}");
+        assert!(!seen.contains(KEY), "{program} shows its commands the provider's key");
+        let token = std::fs::read_to_string(lab.project().join("../d/operator.token")).unwrap();
+        assert!(!seen.contains(token.trim()), "{program} reads the operator's token");
+    }
+}
+
+// ---- turns ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_turn_ends_with_its_commands_and_the_conversation_goes_on() {
+    if !are_wanted("interrupts") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree(&lab).await;
+    for program in [CODEX, CLAUDE] {
+        let steps = json!([{"shell": "echo first"}, {"shell": LASTING}, {"text": "never said"}]);
+        let thread = spawn(&tree, program, &steps).await;
+        lasting_command(&thread).await;
+        interrupt(&tree, &thread).await;
+        let ended = timeout(POLITELY, settled(&tree, &thread)).await.expect("it obeys");
+        assert_eq!(kind(&ended), StatusKind::Interrupted, "{program}");
+        until("the end of the command", async || {
+            (!runs_a_lasting_command(&thread)).then_some(())
+        })
+        .await;
+        assert!(
+            !processes(&thread).is_empty(),
+            "{program} itself waits for its next turn"
+        );
+
+        let before = lab.stand_in.asked_by(program).pop().unwrap();
+        send(&tree, &thread, &json!([{"shell": "echo second"}, {"text": "we go on"}])).await;
+        assert_eq!(message(&settled(&tree, &thread).await), "we go on");
+        let after = lab.stand_in.asked_by(program).pop().unwrap();
+        assert!(after.messages > before.messages, "{before:?} {after:?}");
+        assert!(after.results[0].contains("first"), "it remembers: {after:?}");
+        assert!(after.results.last().unwrap().contains("second"), "{after:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupt_does_not_wait_for_the_model() {
+    if !are_wanted("interrupts of a model that writes") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree(&lab).await;
+    for program in [CODEX, CLAUDE] {
+        let thread = spawn(&tree, program, &json!([{"delay": 50, "text": "slowly"}])).await;
+        until("a request", async || lab.stand_in.asked_by(program).pop()).await;
+        interrupt(&tree, &thread).await;
+        let ended = timeout(POLITELY, settled(&tree, &thread)).await.expect("it obeys");
+        assert_eq!(kind(&ended), StatusKind::Interrupted, "{program}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_provider_fails_the_turn_in_its_own_words_and_only_that() {
+    if !are_wanted("failures of a provider") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree(&lab).await;
+    for (program, words) in [
+        // It has words of its own for that.
+        (CODEX, "internalServerError"),
+        (CLAUDE, "the kitchen is on fire"),
+    ] {
+        let steps = json!([{"error": 500, "message": "the kitchen is on fire"}]);
+        let thread = spawn(&tree, program, &steps).await;
+        let failed = settled(&tree, &thread).await;
+        assert_eq!(kind(&failed), StatusKind::Errored, "{program}");
+        assert!(message(&failed).contains(words), "{}", message(&failed));
+
+        send(&tree, &thread, &json!([{"error": 400, "message": "bad soup"}])).await;
+        let failed = settled(&tree, &thread).await;
+        assert_eq!(kind(&failed), StatusKind::Errored, "{program}");
+        assert!(message(&failed).contains("bad soup"), "{}", message(&failed));
+
+        send(&tree, &thread, &json!([{"text": "fine again"}])).await;
+        let fine = settled(&tree, &thread).await;
+        assert_eq!((kind(&fine), message(&fine)), (StatusKind::Completed, "fine again"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_turn_used_and_made_is_known() {
+    if !are_wanted("usage and artifacts") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree(&lab).await;
+    for program in [CODEX, CLAUDE] {
+        let steps = json!([{"shell": "echo hello"}, writes(program, &lab, program), {"delay": 1, "text": "made"}]);
+        let thread = spawn(&tree, program, &steps).await;
+        let done = settled(&tree, &thread).await;
+        assert_eq!(message(&done), "made");
+        // The stand-in counts 1000 and 100 more a step, 20 of them written.
+        let usage = done.usage.unwrap();
+        assert_eq!(
+            (usage.input_tokens, usage.output_tokens, usage.turns),
+            (3300, 60, 1),
+            "{program}"
+        );
+        // Telemetry has its own pace.
+        until("the last tool", async || {
+            tree.thread(&thread)
+                .await
+                .last_tool
+                .filter(|tool| tool.name == "apply_patch")
+        })
+        .await;
+        assert!(lab.project().join(program).is_file());
+
+        let request = ListArtifactsRequest {
+            thread_id: thread.clone(),
+            ..ListArtifactsRequest::default()
+        };
+        let listed = within("the artifacts", tree.client().list_artifacts(request)).await;
+        let listed = listed.unwrap().into_inner().artifacts;
+        if program == CODEX {
+            let [diff] = &listed[..] else { panic!("{listed:?}") };
+            assert_eq!(
+                (diff.name.as_str(), diff.kind.as_str(), diff.turn),
+                ("turn-1.diff", "diff", 1)
+            );
+            let digest = &diff.content.as_ref().unwrap().digest;
+            let text = content::read(&tree.client(), &tree.session, digest).await.unwrap();
+            assert!(String::from_utf8(text).unwrap().contains("+written"));
+        }
+    }
+}
+
+// ---- the runner dies ----
+
+fn is_out_of_reach(event: &Event) -> bool {
+    matches!(&event.kind, Some(Kind::ConditionChanged(changed))
+        if changed.active && changed.kind() == ConditionKind::Unreachable)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_is_killed_leaves_no_process_and_its_threads_go_on_with_the_next() {
+    if !are_wanted("a runner that is killed") {
+        return;
+    }
+    let lab = Lab::without_runner(Path::new(UNDER)).await;
+    let mut runner = lab.runner("r");
+    let restarting = CreateSessionRequest {
+        restart_policy: RestartPolicy::OnLost.into(),
+        ..CreateSessionRequest::default()
+    };
+    let tree = lab.tree(restarting).await;
+    let fleeting = lab.tree(CreateSessionRequest::default()).await;
+    let mut threads = Vec::new();
+    let mut lost = Vec::new();
+    for program in [CODEX, CLAUDE] {
+        let steps = json!([
+            {"shell": format!("echo once >> {program}.txt; cat {program}.txt")},
+            // Claude Code takes its time to write down what was said.
+            {"delay": 1, "shell": format!("test $(wc -l < {program}.txt) -gt 1 || ({LASTING})")},
+            {"text": "done after all"},
+        ]);
+        threads.push(spawn(&tree, program, &steps).await);
+        lost.push(spawn(&fleeting, program, &json!([{"shell": LASTING}, {"text": "never said"}])).await);
+    }
+    let all: Vec<&str> = threads.iter().chain(&lost).map(String::as_str).collect();
+    for thread in &all {
+        lasting_command(thread).await;
+    }
+
+    // SIGKILL: nobody is left to clean up, and yet nothing is left.
+    runner.kill().await.unwrap();
+    no_process_is_left(&all).await;
+    tree.watch_after(0).await.until(is_out_of_reach).await;
+    assert!(has(&tree.thread(&threads[0]).await, ConditionKind::Unreachable));
+
+    // The next runner of that name takes over what may go on; the rest is settled.
+    let _runner = lab.runner("r");
+    for (thread, program) in threads.iter().zip([CODEX, CLAUDE]) {
+        let done = settled(&tree, thread).await;
+        assert_eq!(
+            (kind(&done), message(&done)),
+            (StatusKind::Completed, "done after all"),
+            "{program}"
+        );
+        assert_eq!(done.generation, 2);
+        assert!(!has(&done, ConditionKind::Unreachable));
+        // It is the same conversation: what was done before is in it. A new one would have two results. Whether the call
+        // that was cut off is there is the program's business.
+        let asked = lab.stand_in.asked_by(program).into_iter();
+        let last = asked.max_by_key(|asked| asked.results.len()).expect("requests");
+        assert!(last.results.len() >= 3 && last.results[0].contains("once"), "{last:?}");
+        let ends = tree.log().await;
+        let ends = ends.iter().filter(|event| event.thread_id == *thread);
+        let ends: Vec<TurnOutcome> = ends
+            .filter_map(|event| match &event.kind {
+                Some(Kind::TurnEnded(ended)) => Some(ended.outcome()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(ends, [TurnOutcome::Completed], "{program}");
+    }
+    for thread in &lost {
+        let ended = settled(&fleeting, thread).await;
+        assert_eq!(kind(&ended), StatusKind::Errored);
+        assert!(
+            message(&ended).contains("came back without the agent"),
+            "{}",
+            message(&ended)
+        );
+    }
+
+    tree.end().await;
+    fleeting.end().await;
+    no_process_is_left(&all).await;
+}
