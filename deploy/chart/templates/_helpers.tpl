@@ -1,0 +1,117 @@
+{{- /* The prefix of every name: "troupe" for a release called troupe. Names may have 63 characters, and that of a StatefulSet
+       11 less, since its pods carry it with a hash in a label. */}}
+{{- define "troupe.name" -}}
+{{- $name := ternary .Release.Name (printf "%s-troupe" .Release.Name) (contains "troupe" .Release.Name) -}}
+{{- $name | trunc 40 | trimSuffix "-" -}}
+{{- end }}
+
+{{- /* What selects the pods of a component, and their only labels: one with a version would restart them for nothing. Takes
+       a dict of root and component. Never changes: selectors are immutable. */}}
+{{- define "troupe.selector" -}}
+app.kubernetes.io/name: troupe
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "troupe.labels" -}}
+{{ include "troupe.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: troupe
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{- define "troupe.image" -}}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{- end }}
+
+{{- /* What all pods have in common. None of them talks to the API server. */}}
+{{- define "troupe.pod" -}}
+automountServiceAccountToken: false
+# Or the services of this release would set TROUPE_* variables, which are settings.
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  # Without this the kubelet walks through the whole volume at each start.
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* What all containers have in common: the restricted profile, and a root file system that nobody writes. */}}
+{{- define "troupe.container" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- /* The init container that makes tokens private files. Takes a dict of root, keys, to and volume. */}}
+{{- define "troupe.tokens" -}}
+- name: tokens
+  image: {{ .root.Values.tokens.installer | quote }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  command: [/bin/install, -m, "0600"]
+  args:
+    {{- range .keys }}
+    - /run/secrets/troupe/{{ . }}
+    {{- end }}
+    - {{ .to }}/
+  {{- include "troupe.container" . | nindent 2 }}
+  resources:
+    requests: {cpu: 10m, memory: 8Mi}
+    limits: {memory: 16Mi}
+  volumeMounts:
+    - {name: secret, mountPath: /run/secrets/troupe, readOnly: true}
+    - {name: {{ .volume }}, mountPath: {{ .to }}}
+{{- end }}
+
+{{- /* The volume that it copies from: of the Secret only the keys that the pod needs. */}}
+{{- define "troupe.secret" -}}
+- name: secret
+  secret:
+    secretName: {{ .root.Values.tokens.secret | quote }}
+    defaultMode: 0440
+    items:
+      {{- range .keys }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+{{- end }}
+
+{{- /* The probes of a service, and its end. Health is served on the service's own port and needs no token. Takes a dict of
+       service, port and startSeconds. */}}
+{{- define "troupe.probes" -}}
+startupProbe:
+  grpc: {port: {{ .port }}}
+  periodSeconds: 1
+  failureThreshold: {{ .startSeconds }}
+readinessProbe:
+  grpc: {port: {{ .port }}, service: {{ .service }}}
+  periodSeconds: 5
+  failureThreshold: 2
+livenessProbe:
+  grpc: {port: {{ .port }}}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+lifecycle:
+  preStop:
+    # The listener closes with SIGTERM; until then everybody should have heard that this pod leaves.
+    sleep: {seconds: 5}
+{{- end }}
+
+{{- /* preStop (5 s), the services' own deadline for draining (10 s), and slack. */}}
+{{- define "troupe.grace" -}}
+terminationGracePeriodSeconds: 30
+{{- end }}

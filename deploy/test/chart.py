@@ -1,0 +1,38 @@
+"""The chart, rendered by helm."""
+
+import os
+import pathlib
+import subprocess
+
+import yaml
+
+DEPLOY = pathlib.Path(__file__).resolve().parent.parent
+CHART = DEPLOY / "chart"
+TOOLS = pathlib.Path(
+    os.environ.get("TROUPE_TOOLS")
+    or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "troupe-tools"
+)
+HELM = TOOLS / "bin" / "helm"
+# The minors that are supported: Chart.yaml has the first, the schemas of deploy/test/install have the last.
+OLDEST, NEWEST = "1.30.0", "1.37.0"
+
+
+class Refused(Exception):
+    """Helm would not render; the text says why."""
+
+
+def render(values=None, version=OLDEST, release="troupe", settings=()):
+    """The text that helm makes of the chart with a file of values, and with `--set` of each setting."""
+    command = [HELM, "template", release, CHART, "--namespace", "troupe", "--kube-version", version]
+    command += ["--values", values] if values else []
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Refused(done.stderr)
+    return done.stdout
+
+
+def objects(text):
+    """The objects of a stream of YAML documents."""
+    return [document for document in yaml.safe_load_all(text) if document]

@@ -1,0 +1,35 @@
+"""Tools that say by their status whether something is wrong, and by their output what."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+# In the environment that deploy/test/install makes, which is the one that runs this.
+VALIDATE = pathlib.Path(sys.executable).parent / "kubernetes-validate"
+
+
+def output_of(command):
+    """What a command said, if it failed."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout + done.stderr if done.returncode != 0 else ""
+
+
+def schema_problems(text, version):
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(text)
+        file.flush()
+        return output_of([VALIDATE, "--strict", "--quiet", "--kubernetes-version", version, file.name])
+
+
+def unknown_flags(programs, command, arguments):
+    """Flags that a command does not have. What follows `--program` is another program's."""
+    program = programs / pathlib.Path(command[0]).name
+    known = subprocess.run([program, *command[1:], "--help"], capture_output=True, text=True, check=True).stdout
+    for argument in arguments:
+        flag = argument.partition("=")[0]
+        if flag.startswith("--") and not re.search(rf"^\s+{flag}\b", known, re.MULTILINE):
+            yield f"{' '.join(command)} has no {flag}"
+        if flag == "--program":
+            break

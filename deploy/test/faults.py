@@ -1,0 +1,100 @@
+"""Faults that a schema lets pass, each put into a render to see that semantics.py does not.
+
+A fault is a function of the objects by kind and name; its docstring has words of the problem that it must cause.
+"""
+
+
+def selector_of_a_service(find):
+    """Service troupe-supervisor does not select"""
+    find("Service", "troupe-supervisor")["spec"]["selector"]["app.kubernetes.io/component"] = "supervisors"
+
+
+def selector_of_a_budget(find):
+    """PodDisruptionBudget troupe-registry does not select"""
+    find("PodDisruptionBudget", "troupe-registry")["spec"]["selector"]["matchLabels"] = {"app": "registry"}
+
+
+def selector_that_is_too_wide(find):
+    """Deployment troupe-registry does not select its own pods, or others too"""
+    find("Deployment", "troupe-registry")["spec"]["selector"]["matchLabels"].pop("app.kubernetes.io/component")
+
+
+def target_port_without_a_container(find):
+    """no container has a port called http"""
+    find("Service", "troupe-registry")["spec"]["ports"][0]["targetPort"] = "http"
+
+
+def mount_without_a_volume(find):
+    """mounts tmp, which is no volume"""
+    pod(find("StatefulSet", "troupe-supervisor"))["volumes"].pop()
+
+
+def volume_without_a_mount(find):
+    """has a volume workspaces that nobody mounts"""
+    mounts = pod(find("Deployment", "troupe-registry"))["containers"][0]["volumeMounts"]
+    mounts[:] = [mount for mount in mounts if mount["name"] != "workspaces"]
+
+
+def secret_that_nothing_makes(find):
+    """needs Secret other-tokens, which nothing makes"""
+    pod(find("StatefulSet", "troupe-supervisor"))["volumes"][0]["secret"]["secretName"] = "other-tokens"
+
+
+def probe_of_another_port(find):
+    """the liveness probe asks port 9090, which nobody has"""
+    pod(find("Deployment", "troupe-registry"))["containers"][0]["livenessProbe"]["grpc"]["port"] = 9090
+
+
+def grace_shorter_than_the_drain(find):
+    """the grace is not longer than preStop (0 s), drain (60 s)"""
+    pod(find("Deployment", "troupe-runner"))["terminationGracePeriodSeconds"] = 30
+
+
+def budget_of_a_single_pod(find):
+    """would keep a node from being drained"""
+    find("Deployment", "troupe-registry")["spec"]["replicas"] = 1
+
+
+def budget_with_both_bounds(find):
+    """exactly one of minAvailable and maxUnavailable"""
+    find("PodDisruptionBudget", "troupe-registry")["spec"]["minAvailable"] = 1
+
+
+def container_that_may_write_its_root(find):
+    """tokens is not restricted"""
+    pod(find("Deployment", "troupe-registry"))["initContainers"][0]["securityContext"].pop("readOnlyRootFilesystem")
+
+
+def volume_for_several_pods(find):
+    """another pod may have its volume"""
+    find("StatefulSet", "troupe-supervisor")["spec"]["volumeClaimTemplates"][0]["spec"]["accessModes"] = [
+        "ReadWriteOnce"
+    ]
+
+
+def service_with_an_address_for_a_stateful_set(find):
+    """troupe-supervisor is no headless Service"""
+    find("StatefulSet", "troupe-supervisor")["spec"]["serviceName"] = "troupe-supervisor"
+
+
+def call_of_nobody(find):
+    """calls http://registry:50051, where no Service is"""
+    arguments = pod(find("StatefulSet", "troupe-supervisor"))["containers"][0]["args"]
+    arguments[:] = [argument.replace("troupe-registry", "registry") for argument in arguments]
+
+
+def policy_that_keeps_the_runner_out(find):
+    """the policy of troupe-supervisor keeps troupe-runner out"""
+    find("NetworkPolicy", "troupe-supervisor")["spec"]["ingress"][0]["from"].pop(0)
+
+
+def policy_without_names(find):
+    """keeps it from resolving names"""
+    find("NetworkPolicy", "troupe-runner")["spec"]["egress"].pop(0)
+
+
+def pod(workload):
+    return workload["spec"]["template"]["spec"]
+
+
+FAULTS = [thing for name, thing in list(globals().items()) if callable(thing) and name != "pod"]

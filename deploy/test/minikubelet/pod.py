@@ -1,0 +1,210 @@
+"""A pod: from its volumes to its end."""
+
+import json
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from . import sandbox
+from .volumes import Volume
+
+GRPCURL = "grpcurl"
+# What is known of pods and containers, and of these fields only one value.
+_POD = {
+    "automountServiceAccountToken": False,
+    "enableServiceLinks": False,
+    "securityContext": None,
+    "terminationGracePeriodSeconds": None,
+    "initContainers": None,
+    "containers": None,
+    "volumes": None,
+}
+_CONTAINER = {
+    "name": None,
+    "image": None,
+    "imagePullPolicy": "IfNotPresent",
+    "command": None,
+    "args": None,
+    "env": None,
+    "ports": None,
+    "resources": None,  # nobody measures
+    "volumeMounts": None,
+    "startupProbe": None,
+    "readinessProbe": None,
+    "livenessProbe": None,
+    "lifecycle": None,
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    },
+}
+
+
+class Failed(Exception):
+    """A pod did not do what its spec wants of it."""
+
+
+def refuse_unknown(spec, known):
+    for field, value in spec.items():
+        if field not in known or known[field] not in (None, value):
+            raise NotImplementedError(f"{field}: {value}")
+
+
+class Pod:
+    def __init__(self, node, workload, name):
+        self.node = node
+        self.name = name
+        self.spec = workload["spec"]["template"]["spec"]
+        refuse_unknown(self.spec, _POD)
+        for container in self.spec.get("initContainers", []) + self.spec["containers"]:
+            refuse_unknown(container, _CONTAINER)
+        self.claims = [claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", [])]
+        (self.main,) = self.spec["containers"]
+        self.context = self.spec["securityContext"]
+        self.process = None
+        self.roots = []
+
+    # -- starting
+
+    def start(self):
+        """As far as ready. Fails with what a person would see in `kubectl describe` and `kubectl logs`."""
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{self.name}.", dir=self.node.directory))
+        self.directory.chmod(0o755)
+        group = self.context["fsGroup"]
+        self.volumes = {}
+        for spec in self.spec.get("volumes", []):
+            self.volumes[spec["name"]] = Volume(spec, self.directory / "volumes" / spec["name"], group, self.node)
+        self.node.pods.append(self)
+        for container in self.spec.get("initContainers", []):
+            process = self.run(container)
+            if process.wait(timeout=30) != 0:
+                raise Failed(
+                    f"init container {container['name']} ended with {process.returncode}:\n{self.log(container)}"
+                )
+        self.process = self.run(self.main)
+        self.await_start()
+        return self
+
+    def run(self, container):
+        root = self.directory / f"root-{container['name']}"
+        mounts = []
+        for mount in container["volumeMounts"]:
+            volume = self.volumes.get(mount["name"])
+            path = volume.path if volume else self.node.claim(f"{mount['name']}-{self.name}", self.context["fsGroup"])
+            mounts.append((path, mount["mountPath"], not mount.get("readOnly", False)))
+        sandbox.make_root(root, self.node.image(container["image"]), self.node.services(), mounts)
+        self.roots.append(root)
+        context = self.context
+        with open(self.directory / f"{container['name']}.log", "ab") as log:
+            return subprocess.Popen(
+                container["command"] + container.get("args", []),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment(container),
+                preexec_fn=lambda: sandbox.confine(
+                    root, context["runAsUser"], context["runAsGroup"], [context["fsGroup"]]
+                ),
+            )
+
+    def environment(self, container):
+        """What an image from scratch, a runtime and the pod make of it."""
+        environment = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/",
+            "HOSTNAME": self.name,
+        }
+        for variable in container.get("env", []):
+            environment[variable["name"]] = variable["value"]
+        return environment
+
+    def await_start(self):
+        """The startup probe, as often as it may fail, then the others once; without probes a second of life."""
+        startup = self.main.get("startupProbe")
+        for _ in range(startup["failureThreshold"] if startup else 1):
+            time.sleep(startup.get("periodSeconds", 10) if startup else 1)
+            self.expect_alive()
+            if not startup or self.probe("startup"):
+                break
+        else:
+            raise Failed(f"the startup probe never succeeded; the log:\n{self.log()}")
+        for kind in ("readiness", "liveness"):
+            if f"{kind}Probe" in self.main and not self.probe(kind):
+                raise Failed(f"the {kind} probe fails after the start")
+
+    def expect_alive(self):
+        if self.process.poll() is not None:
+            raise Failed(f"{self.name} ended with {self.process.returncode}; the log:\n{self.log()}")
+
+    # -- running
+
+    def probe(self, kind):
+        """Whether a probe succeeds now. As the kubelet's: plaintext, without a token."""
+        probe = self.main[f"{kind}Probe"]
+        done = subprocess.run(
+            [GRPCURL, "-plaintext", "-max-time", str(probe.get("timeoutSeconds", 1)), "-d"]
+            + [json.dumps({"service": probe["grpc"].get("service", "")})]
+            + [f"127.0.0.1:{probe['grpc']['port']}", "grpc.health.v1.Health/Check"],
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode == 0 and '"SERVING"' in done.stdout
+
+    def sync(self):
+        for volume in self.volumes.values():
+            volume.sync()
+
+    def status(self):
+        """What the system says about the process: the fields of /proc/PID/status."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+
+    def log(self, container=None):
+        text = (self.directory / f"{(container or self.main)['name']}.log").read_text()
+        return text[-4000:]
+
+    # -- ending
+
+    def stop(self, during_pre_stop=None):
+        """preStop, SIGTERM, and after the grace SIGKILL, which fails. Answers the seconds from SIGTERM to the end.
+
+        `during_pre_stop` is called when the pod is on its way out and was not told so yet.
+        """
+        grace = self.spec["terminationGracePeriodSeconds"]
+        sleep = self.main.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        began = time.monotonic()
+        if during_pre_stop:
+            during_pre_stop()
+        time.sleep(max(0.0, sleep - (time.monotonic() - began)))
+        self.expect_alive()
+        told = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout=grace - sleep)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Failed(f"{self.name} was still there after its grace of {grace} s; the log:\n{self.log()}") from None
+        self.clear()
+        if self.process.returncode != 0:
+            raise Failed(f"{self.name} ended with {self.process.returncode}; the log:\n{self.log()}")
+        return time.monotonic() - told
+
+    def kill(self):
+        """As a node that fails would end it."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.clear()
+
+    def clear(self):
+        """Its mounts and its volumes go; what it claimed stays."""
+        if self in self.node.pods:
+            self.node.pods.remove(self)
+        for root in self.roots:
+            subprocess.run(["umount", "--recursive", root], check=True)
+        self.roots = []
+        shutil.rmtree(self.directory / "volumes", ignore_errors=True)

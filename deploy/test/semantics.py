@@ -1,0 +1,300 @@
+"""What a schema cannot see: whether the objects of a render fit each other, and whether they keep to what we promise.
+
+Each function whose name begins with `check_` takes a Manifests and yields problems. `problems` runs all of them.
+"""
+
+import re
+import urllib.parse
+
+SERVICE_DRAIN_SECONDS = 10  # the services' own deadline; docs/operating.md, "Stopping and restarting"
+SLACK_SECONDS = 5
+
+WORKLOADS = ("Deployment", "StatefulSet")
+
+
+class Manifests:
+    """Objects, and how they are found."""
+
+    def __init__(self, objects, external=()):
+        self.objects = objects
+        # Names of ConfigMaps and Secrets that the render takes for granted.
+        self.external = set(external)
+
+    def of(self, *kinds):
+        return [thing for thing in self.objects if thing["kind"] in kinds]
+
+    def get(self, kind, name):
+        return next((thing for thing in self.of(kind) if thing["metadata"]["name"] == name), None)
+
+    def workloads(self):
+        return [Workload(thing) for thing in self.of(*WORKLOADS)]
+
+    def selected(self, labels):
+        """The workloads whose pods have all of these labels; an empty selector selects all."""
+        return [workload for workload in self.workloads() if labels.items() <= workload.labels.items()]
+
+
+class Workload:
+    """A Deployment or StatefulSet, and its pods."""
+
+    def __init__(self, thing):
+        self.thing = thing
+        self.kind = thing["kind"]
+        self.name = thing["metadata"]["name"]
+        self.spec = thing["spec"]
+        self.replicas = self.spec["replicas"]
+        self.labels = self.spec["template"]["metadata"]["labels"]
+        self.pod = self.spec["template"]["spec"]
+        self.main = self.pod["containers"][0]
+        self.containers = self.pod.get("initContainers", []) + self.pod["containers"]
+        self.claims = [claim["metadata"]["name"] for claim in self.spec.get("volumeClaimTemplates", [])]
+
+    def ports(self):
+        """Name and number of each port of the pod."""
+        return {port["name"]: port["containerPort"] for one in self.containers for port in one.get("ports", [])}
+
+    def arguments(self):
+        return self.main["command"][1:] + self.main.get("args", [])
+
+
+def problems(manifests):
+    """All problems, each with the check that found it."""
+    checks = [(name, check) for name, check in globals().items() if name.startswith("check_")]
+    return [f"{name[6:]}: {problem}" for name, check in checks for problem in check(manifests)]
+
+
+def name_of(thing):
+    return f"{thing['kind']} {thing['metadata']['name']}"
+
+
+def selector_of(thing):
+    """The labels by which a Service, a budget or a policy selects pods."""
+    spec = thing["spec"]
+    match thing["kind"]:
+        case "Service":
+            return spec["selector"]
+        case "PodDisruptionBudget":
+            return spec["selector"]["matchLabels"]
+        case _:
+            return spec["podSelector"]["matchLabels"]
+
+
+def check_names(manifests):
+    names = [name_of(thing) for thing in manifests.objects]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"{name} is there twice"
+    for thing in manifests.objects:
+        # Pods carry the StatefulSet's name and a hash in a label, which has 63 characters.
+        longest = 52 if thing["kind"] == "StatefulSet" else 63
+        if not re.fullmatch(rf"[a-z0-9]([a-z0-9-]{{0,{longest - 2}}}[a-z0-9])?", thing["metadata"]["name"]):
+            yield f"{name_of(thing)}: not a name of at most {longest} characters"
+
+
+def check_selectors(manifests):
+    for workload in manifests.workloads():
+        wanted = workload.spec["selector"]["matchLabels"]
+        if [found.name for found in manifests.selected(wanted)] != [workload.name]:
+            yield f"{name_of(workload.thing)} does not select its own pods, or others too"
+        for spread in workload.pod.get("topologySpreadConstraints", []):
+            if not spread["labelSelector"]["matchLabels"].items() <= workload.labels.items():
+                yield f"{name_of(workload.thing)} spreads the pods of something else"
+    for thing in manifests.of("Service", "PodDisruptionBudget", "NetworkPolicy"):
+        wanted = selector_of(thing)
+        if not wanted or len(manifests.selected(wanted)) != 1:
+            yield f"{name_of(thing)} does not select the pods of exactly one workload"
+
+
+def check_ports(manifests):
+    for workload in manifests.workloads():
+        for name, number in workload.ports().items():
+            if len(name) > 15 or not 0 < number < 65536:
+                yield f"{name_of(workload.thing)}: port {name} {number}"
+    for service in manifests.of("Service"):
+        for workload in manifests.selected(service["spec"]["selector"]):
+            for port in service["spec"]["ports"]:
+                if workload.ports().get(port["targetPort"]) is None:
+                    yield f"{name_of(service)}: no container has a port called {port['targetPort']}"
+                elif (
+                    service["spec"].get("clusterIP") == "None" and workload.ports()[port["targetPort"]] != port["port"]
+                ):
+                    yield f"{name_of(service)} is headless, so its port has to be the container's"
+
+
+def check_volumes(manifests):
+    for workload in manifests.workloads():
+        volumes = [volume["name"] for volume in workload.pod.get("volumes", [])] + workload.claims
+        mounts = [mount for one in workload.containers for mount in one.get("volumeMounts", [])]
+        mounted = {mount["name"] for mount in mounts}
+        for name in sorted(mounted - set(volumes)):
+            yield f"{name_of(workload.thing)} mounts {name}, which is no volume"
+        for name in sorted(set(volumes) - mounted):
+            yield f"{name_of(workload.thing)} has a volume {name} that nobody mounts"
+        if len(volumes) != len(set(volumes)):
+            yield f"{name_of(workload.thing)} has two volumes of one name"
+        for one in workload.containers:
+            paths = [mount["mountPath"] for mount in one.get("volumeMounts", [])]
+            if len(paths) != len(set(paths)):
+                yield f"{name_of(workload.thing)}: {one['name']} has two volumes in one place"
+        if any("subPath" in mount for mount in mounts):
+            yield f"{name_of(workload.thing)} mounts a subPath, which never changes"
+
+
+def references(workload):
+    """The ConfigMaps and Secrets that a pod needs: kind and name."""
+    for volume in workload.pod.get("volumes", []):
+        if secret := volume.get("secret"):
+            yield "Secret", secret["secretName"]
+        for source in volume.get("projected", {}).get("sources", []):
+            yield "ConfigMap", source["configMap"]["name"]
+
+
+def check_references(manifests):
+    for workload in manifests.workloads():
+        for kind, name in references(workload):
+            if name not in manifests.external and manifests.get(kind, name) is None:
+                yield f"{name_of(workload.thing)} needs {kind} {name}, which nothing makes"
+
+
+def check_probes(manifests):
+    for workload in manifests.workloads():
+        for one in workload.pod["containers"]:
+            probes = {
+                kind: one[f"{kind}Probe"]["grpc"]
+                for kind in ("startup", "readiness", "liveness")
+                if f"{kind}Probe" in one
+            }
+            if one.get("ports") and len(probes) != 3:
+                yield f"{name_of(workload.thing)} has a port and not all three probes"
+            for kind, probe in probes.items():
+                if probe["port"] not in workload.ports().values():
+                    yield f"{name_of(workload.thing)}: the {kind} probe asks port {probe['port']}, which nobody has"
+
+
+def check_grace(manifests):
+    for workload in manifests.workloads():
+        sleep = workload.main.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        drains = [argument for argument in workload.arguments() if argument.startswith("--drain=")]
+        drain = int(drains[0].removeprefix("--drain=").removesuffix("s")) if drains else SERVICE_DRAIN_SECONDS
+        if workload.main.get("ports") and not sleep:
+            yield f"{name_of(workload.thing)} closes its port before anybody has heard of it"
+        if workload.pod["terminationGracePeriodSeconds"] < sleep + drain + SLACK_SECONDS:
+            needs = f"preStop ({sleep} s), drain ({drain} s) and {SLACK_SECONDS} s"
+            yield f"{name_of(workload.thing)}: the grace is not longer than {needs}"
+
+
+def check_budgets(manifests):
+    covered = []
+    for budget in manifests.of("PodDisruptionBudget"):
+        spec = budget["spec"]
+        if ("minAvailable" in spec) == ("maxUnavailable" in spec):
+            yield f"{name_of(budget)} has to have exactly one of minAvailable and maxUnavailable"
+        for workload in manifests.selected(spec["selector"]["matchLabels"]):
+            covered.append(workload.name)
+            if workload.replicas < 2:
+                pods = f"{workload.name} has {workload.replicas} pods"
+                yield f"{name_of(budget)} would keep a node from being drained: {pods}"
+    for workload in manifests.workloads():
+        if workload.replicas > 1 and workload.name not in covered:
+            yield f"{name_of(workload.thing)} has several pods and no budget"
+
+
+def check_security(manifests):
+    """The restricted profile, and what we hold to besides."""
+    for workload in manifests.workloads():
+        pod, where = workload.pod, name_of(workload.thing)
+        context = pod["securityContext"]
+        if not (context.get("runAsNonRoot") and context.get("runAsUser")):
+            yield f"{where} may run as root"
+        if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
+            yield f"{where} has no seccomp profile"
+        if pod.get("automountServiceAccountToken") is not False:
+            yield f"{where} gets a token for the API server, which it never calls"
+        if pod.get("enableServiceLinks") is not False:
+            yield f"{where}: a Service called troupe-… would become TROUPE_* variables, which are settings"
+        if any(pod.get(key) for key in ("hostNetwork", "hostPID", "hostIPC")) or "hostPath" in str(pod.get("volumes")):
+            yield f"{where} shares something with its node"
+        for one in workload.containers:
+            context = one.get("securityContext", {})
+            if context != {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }:
+                yield f"{where}: {one['name']} is not restricted"
+            if any("hostPort" in port for port in one.get("ports", [])):
+                yield f"{where}: {one['name']} takes a port of its node"
+
+
+def check_writer(manifests):
+    """SQLite: one process at one volume, also while pods are replaced."""
+    for workload in manifests.workloads():
+        if workload.kind != "StatefulSet":
+            if workload.claims or "persistentVolumeClaim" in str(workload.pod.get("volumes")):
+                yield f"{name_of(workload.thing)} keeps data and is no StatefulSet"
+            continue
+        if workload.replicas > 1:
+            yield f"{name_of(workload.thing)} has {workload.replicas} replicas"
+        for claim in workload.spec["volumeClaimTemplates"]:
+            if claim["spec"]["accessModes"] != ["ReadWriteOncePod"]:
+                yield f"{name_of(workload.thing)}: another pod may have its volume"
+        service = manifests.get("Service", workload.spec["serviceName"])
+        if service is None or service["spec"].get("clusterIP") != "None":
+            yield f"{name_of(workload.thing)}: {workload.spec['serviceName']} is no headless Service"
+        elif [found.name for found in manifests.selected(service["spec"]["selector"])] != [workload.name]:
+            yield f"{name_of(workload.thing)}: {workload.spec['serviceName']} leads to other pods"
+
+
+def calls(manifests):
+    """Who calls whom, by the URLs among flags and variables: caller, URL, and the Service, if there is one."""
+    for workload in manifests.workloads():
+        values = [argument.partition("=")[2] for argument in workload.arguments()]
+        for value in values:
+            url = urllib.parse.urlsplit(value)
+            if url.scheme == "http" and url.hostname:
+                yield workload, url, manifests.get("Service", url.hostname)
+
+
+def check_addresses(manifests):
+    for workload, url, service in calls(manifests):
+        if service is None or url.port not in [port["port"] for port in service["spec"]["ports"]]:
+            yield f"{name_of(workload.thing)} calls {url.geturl()}, where no Service is"
+
+
+def lets(rules, direction, labels, port):
+    """Whether one of the rules has a peer with these labels and this port."""
+    for rule in rules:
+        peers = [peer.get("podSelector", {}).get("matchLabels") for peer in rule.get(direction, [])]
+        ports = [one["port"] for one in rule.get("ports", [])]
+        if port in ports and any(wanted and wanted.items() <= labels.items() for wanted in peers):
+            return True
+    return False
+
+
+def check_network(manifests):
+    """With policies, each pod has one, and those let through what calls whom, and names."""
+    policies = {}
+    for policy in manifests.of("NetworkPolicy"):
+        for workload in manifests.selected(policy["spec"]["podSelector"]["matchLabels"]):
+            policies[workload.name] = policy["spec"]
+    if not policies:
+        return
+    for workload in manifests.workloads():
+        if set(policies.get(workload.name, {}).get("policyTypes", [])) != {"Ingress", "Egress"}:
+            yield f"{name_of(workload.thing)} has no policy for both directions"
+            return
+        for rule in policies[workload.name].get("ingress", []):
+            for port in rule["ports"]:
+                if port["port"] not in workload.ports().values():
+                    yield f"{name_of(workload.thing)}: a policy opens port {port['port']}, which nobody has"
+    for caller, url, service in calls(manifests):
+        called = manifests.selected(selector_of(service)) if service else []
+        if not called:
+            continue  # others say so
+        called = called[0]
+        if not lets(policies[caller.name].get("egress", []), "to", called.labels, url.port):
+            yield f"the policy of {caller.name} keeps it from calling {called.name}"
+        if not lets(policies[called.name].get("ingress", []), "from", caller.labels, url.port):
+            yield f"the policy of {called.name} keeps {caller.name} out"
+        names = [port for rule in policies[caller.name]["egress"] if "to" not in rule for port in rule.get("ports", [])]
+        if not any(port["port"] == 53 and port.get("protocol") == "UDP" for port in names):
+            yield f"the policy of {caller.name} keeps it from resolving names"
