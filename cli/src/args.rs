@@ -116,6 +116,15 @@ pub(crate) struct Global {
         value_name = "TOKEN"
     )]
     pub(crate) token: Option<Given>,
+    /// A file with it
+    #[arg(
+        long,
+        global = true,
+        env = "TROUPE_TOKEN_FILE",
+        value_name = "FILE",
+        help_heading = "Connection"
+    )]
+    pub(crate) token_file: Option<PathBuf>,
     /// Where the data of `up` is [default: the XDG data directory]
     #[arg(long, global = true, env = "TROUPE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,

@@ -1,7 +1,8 @@
 //! Who calls: the token, and where it comes from.
 //!
-//! In this order: `--token` or `TROUPE_TOKEN`, the file `operator.token` in the data directory, none. A file that was
-//! merely found in the default place is offered to this machine only, so that a remote service never sees it.
+//! In this order: `--token` or `TROUPE_TOKEN`, the file that `--token-file` or `TROUPE_TOKEN_FILE` names, `operator.token`
+//! in the data directory, none. A file that was merely found in the default place is offered to this machine only, so that
+//! a remote service never sees it.
 
 use std::{
     convert::Infallible,
@@ -97,6 +98,13 @@ impl Token {
         if let Some(Given(text)) = global.token.as_ref().filter(|given| !given.0.is_empty()) {
             return Ok(Self::given(text));
         }
+        if let Some(path) = &global.token_file {
+            return match Self::from_file(path)? {
+                Some(token) => Ok(token),
+                None => Err(Error::failure(format!("there is no token in {}", path.display()))
+                    .hint("--token-file and TROUPE_TOKEN_FILE name a file with nothing but the token")),
+            };
+        }
         let directory = match &global.data_dir {
             Some(directory) => directory.clone(),
             None if !is_this_machine(host) => return Ok(Self::none()),
@@ -111,14 +119,18 @@ impl Token {
 
     /// The token in a data directory.
     fn from_directory(directory: &Path) -> Result<Self> {
-        let path = directory.join(FILE);
-        match fs::read_to_string(&path) {
-            Ok(text) if !text.trim().is_empty() => Ok(Self {
+        Ok(Self::from_file(&directory.join(FILE))?.unwrap_or_else(Self::none))
+    }
+
+    /// The token in a file; `None`: there is no file, or nothing in it.
+    fn from_file(path: &Path) -> Result<Option<Self>> {
+        match fs::read_to_string(path) {
+            Ok(text) if !text.trim().is_empty() => Ok(Some(Self {
                 text: Some(text.trim().to_owned()),
-                origin: Origin::File(path),
-            }),
-            Ok(_) => Ok(Self::none()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::none()),
+                origin: Origin::File(path.to_owned()),
+            })),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::failure(format!("cannot read {}: {error}", path.display()))
                 .hint("pass --token, or make the file readable to you")),
         }
@@ -154,6 +166,7 @@ mod tests {
             registry: String::new(),
             upload_workspace: UploadWorkspace::Auto,
             token: token.map(|text| text.parse().unwrap()),
+            token_file: None,
             data_dir: data_dir.map(Path::to_owned),
         }
     }
@@ -165,6 +178,18 @@ mod tests {
 
         let given = Token::find(&global(Some("from-me"), Some(directory.path())), "127.0.0.1").unwrap();
         assert_eq!((given.expose(), given.origin()), (Some("from-me"), &Origin::Given));
+
+        let named = directory.path().join("named");
+        fs::write(&named, "from-the-named-file\n").unwrap();
+        let mut global_with_file = global(None, Some(directory.path()));
+        global_with_file.token_file = Some(named.clone());
+        let found = Token::find(&global_with_file, "10.0.0.7").unwrap();
+        assert_eq!(
+            (found.expose(), found.origin()),
+            (Some("from-the-named-file"), &Origin::File(named))
+        );
+        global_with_file.token_file = Some(directory.path().join("none"));
+        assert!(Token::find(&global_with_file, "127.0.0.1").is_err());
 
         let found = Token::find(&global(None, Some(directory.path())), "127.0.0.1").unwrap();
         assert_eq!(found.expose(), Some("from-the-file"));

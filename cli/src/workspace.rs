@@ -125,6 +125,7 @@ mod tests {
             registry: registry.to_owned(),
             upload_workspace,
             token: None,
+            token_file: None,
             data_dir: None,
         }
     }

@@ -80,10 +80,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
     telemetry::init_logging(LogFormat::Text, &options.log)?;
     let listener = listen::bind(&options.registry_listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
-    let token = options
-        .token_file
-        .map(|path| SecretToken::load_or_create(&path))
-        .transpose()?;
+    let token = options.token_file.map(|path| SecretToken::load(&path)).transpose()?;
     listen::refuse_open_bind(address, token.is_some(), options.insecure)?;
     let authenticator = match (token, options.insecure) {
         // One token serves people and the supervisor: to the registry both may read everything.

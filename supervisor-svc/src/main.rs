@@ -33,6 +33,12 @@ struct Options {
     /// The file with the token that the registry knows this service by. Without, none is sent.
     #[arg(long, env = "TROUPE_REGISTRY_TOKEN_FILE")]
     registry_token_file: Option<PathBuf>,
+    /// The file with the token of operators. Default: `operator.token` in the data directory, made at the first start.
+    #[arg(long, env = "TROUPE_OPERATOR_TOKEN_FILE")]
+    operator_token_file: Option<PathBuf>,
+    /// The file with the token of runners. Default: `runner.token` in the data directory, made at the first start.
+    #[arg(long, env = "TROUPE_RUNNER_TOKEN_FILE")]
+    runner_token_file: Option<PathBuf>,
     /// Where sessions and tokens are kept. Default: `troupe` in the XDG data directory.
     #[arg(long, env = "TROUPE_DATA_DIR")]
     data_dir: Option<PathBuf>,
@@ -95,11 +101,15 @@ async fn run(options: Options) -> anyhow::Result<()> {
         None => paths::default_data_dir()?,
     };
     let data_dir = DataDir::open(&data_dir)?;
-    let operator = SecretToken::load_or_create(&data_dir.join("operator.token"))?;
-    let runner = SecretToken::load_or_create(&data_dir.join("runner.token"))?;
+    let token = |given: Option<PathBuf>, name: &str| match given {
+        Some(path) => SecretToken::load(&path),
+        None => SecretToken::load_or_create(&data_dir.join(name)),
+    };
+    let operator = token(options.operator_token_file, "operator.token")?;
+    let runner = token(options.runner_token_file, "runner.token")?;
     let registry_token = options
         .registry_token_file
-        .map(|path| SecretToken::load_or_create(&path))
+        .map(|path| SecretToken::load(&path))
         .transpose()?;
 
     let listener = listen::bind(&options.supervisor_listen).await?;

@@ -99,23 +99,39 @@ impl SecretToken {
     ///
     /// If the file cannot be read, written or kept from others, or holds no token.
     pub fn load_or_create(path: &Path) -> Result<Self, SecretError> {
-        match private_file::read(path).map_err(|why| SecretError::unusable(path, why))? {
-            Some(text) => Self::parse(&text).ok_or_else(|| SecretError::Malformed {
-                path: path.to_owned(),
-                problem: "a token has 16 to 512 visible ASCII characters",
-            }),
-            None => {
-                let token = Self::generate()?;
-                let line = format!("{}\n", token.0);
-                private_file::replace(path, line.as_bytes(), private_file::PRIVATE).map_err(|cause| {
-                    SecretError::Write {
-                        path: path.to_owned(),
-                        cause,
-                    }
-                })?;
-                Ok(token)
-            }
+        if let Some(token) = Self::read(path)? {
+            return Ok(token);
         }
+        let token = Self::generate()?;
+        let line = format!("{}\n", token.0);
+        private_file::replace(path, line.as_bytes(), private_file::PRIVATE).map_err(|cause| SecretError::Write {
+            path: path.to_owned(),
+            cause,
+        })?;
+        Ok(token)
+    }
+
+    /// The token in the file, which somebody else has put there: one that is made up here nobody could show.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such file, it cannot be read or kept from others, or holds no token.
+    pub fn load(path: &Path) -> Result<Self, SecretError> {
+        Self::read(path)?.ok_or_else(|| SecretError::Read {
+            path: path.to_owned(),
+            cause: io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    fn read(path: &Path) -> Result<Option<Self>, SecretError> {
+        let Some(text) = private_file::read(path).map_err(|why| SecretError::unusable(path, why))? else {
+            return Ok(None);
+        };
+        let token = Self::parse(&text).ok_or_else(|| SecretError::Malformed {
+            path: path.to_owned(),
+            problem: "a token has 16 to 512 visible ASCII characters",
+        })?;
+        Ok(Some(token))
     }
 
     /// Whether `candidate` is this token, in a time that tells nothing about either.
