@@ -8,7 +8,7 @@ use std::{
 };
 
 use svc_kit::paths;
-use troupe_runner::{AgentProgram, Enforcement, ProcessProgram, Program, ProgramKind, Programs};
+use troupe_runner::{AcpProgram, AgentProgram, Enforcement, ProcessProgram, Profile, Program, ProgramKind, Programs};
 
 use crate::error::{Error, Result};
 
@@ -22,6 +22,8 @@ pub(crate) enum Choice {
     Codex,
     /// Claude Code, likewise.
     Claude,
+    /// OpenCode or Gemini CLI, likewise.
+    Acp(Profile),
     /// What a `runner.yaml` lists.
     File(PathBuf),
 }
@@ -31,10 +33,12 @@ impl FromStr for Choice {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         Ok(match text {
-            "" => return Err("expected sample, codex, claude, or a runner.yaml".to_owned()),
+            "" => return Err("expected sample, codex, claude, opencode, gemini, or a runner.yaml".to_owned()),
             "sample" => Self::Sample,
             "codex" => Self::Codex,
             "claude" => Self::Claude,
+            "opencode" => Self::Acp(Profile::OpenCode),
+            "gemini" => Self::Acp(Profile::Gemini),
             path => Self::File(path.into()),
         })
     }
@@ -46,6 +50,8 @@ impl std::fmt::Display for Choice {
             Self::Sample => f.write_str("sample"),
             Self::Codex => f.write_str("codex"),
             Self::Claude => f.write_str("claude"),
+            Self::Acp(Profile::OpenCode) => f.write_str("opencode"),
+            Self::Acp(Profile::Gemini) => f.write_str("gemini"),
             Self::File(path) => path.display().fmt(f),
         }
     }
@@ -68,6 +74,14 @@ impl Choice {
                 login: login(".claude/.credentials.json"),
                 ..AgentProgram::claude()
             })),
+            Self::Acp(profile) => {
+                let mut acp = AcpProgram::of(*profile);
+                acp.program.login = login(match profile {
+                    Profile::OpenCode => ".local/share/opencode/auth.json",
+                    Profile::Gemini => ".gemini/oauth_creds.json",
+                });
+                for_every_role(ProgramKind::Acp(acp))
+            }
             Self::File(path) => Programs::read(path).map_err(|error| {
                 Error::usage(error.to_string()).hint("docs/runner.md has every key of a runner.yaml, with examples")
             }),
@@ -119,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_choice_is_a_name_or_a_file() {
-        for text in ["sample", "codex", "claude", "./runner.yaml"] {
+        for text in ["sample", "codex", "claude", "opencode", "gemini", "./runner.yaml"] {
             let choice: Choice = text.parse().unwrap();
             assert_eq!(choice.to_string(), text);
             assert_eq!(matches!(choice, Choice::File(_)), text.contains('/'));

@@ -1,6 +1,7 @@
 //! What the runner asks of every kind of agent program. A kind translates; it decides nothing about threads.
 
 use std::{
+    fmt,
     future::Future,
     path::{Path, PathBuf},
     pin::Pin,
@@ -77,6 +78,11 @@ pub(crate) struct Casting {
     pub(crate) tool_policy: ToolPolicy,
     /// What the agent is told once and for all: the system's and the role's part of its prompt.
     pub(crate) instructions: String,
+    /// The thread's own token, for programs that can only be given the supervisor's tools by a server of their own; `None`:
+    /// the thread has none.
+    pub(crate) token: Option<Secret>,
+    /// Where such a server reaches the supervisor, as a URL.
+    pub(crate) supervisor_url: String,
     /// The supervisor's tools that the thread is offered. Programs that know them by themselves are not told.
     pub(crate) offered: Vec<ToolDescription>,
     /// Where the agent works; `None`: in its scratch directory.
@@ -93,6 +99,27 @@ impl Casting {
     /// Where the agent and its tools work.
     pub(crate) fn directory(&self) -> &Path {
         self.working_directory.as_deref().unwrap_or(&self.scratch)
+    }
+}
+
+/// A text that is not printed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    pub(crate) const fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text, for the one place that hands it over.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(<redacted>)")
     }
 }
 

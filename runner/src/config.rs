@@ -37,7 +37,8 @@ pub struct RunnerConfig {
     /// where it works and the program is confined by it.
     pub hidden: Vec<PathBuf>,
     /// The command that asks the runner about a tool call, with the path of a socket as its last argument: see
-    /// [`crate::hook`]. Programs that can only be held to their tools by a command of theirs need it.
+    /// [`crate::hook`]. Programs that can only be held to their tools by a command of theirs need it. Its first word is
+    /// the program that serves the supervisor's tools as well, with `mcp` as its argument: see [`crate::mcp`].
     pub hook: Vec<OsString>,
     /// How patient the runner is with programs.
     pub timing: Timing,

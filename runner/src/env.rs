@@ -27,7 +27,7 @@ const UNNEEDED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub(crate) type Environment = Vec<(String, OsString)>;
 
 /// The whole environment of a thread's program, beside what its kind adds. The thread's token is not in it: tools go
-/// through the runner, which knows whom it started.
+/// through the runner, which knows whom it started, or through a server that is given the token alone.
 pub(crate) fn environment(casting: &Casting, inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
     let mut environment: Environment = INHERITED
         .iter()
@@ -134,6 +134,8 @@ mod tests {
             },
             tool_policy: ToolPolicy::default(),
             instructions: String::new(),
+            token: None,
+            supervisor_url: String::new(),
             offered: Vec::new(),
             working_directory: None,
             scratch: "/scratch/t1".into(),

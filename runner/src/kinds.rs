@@ -8,6 +8,7 @@ use troupe_proto::{
 };
 
 use crate::{
+    acp::AcpKind,
     agent::{AgentKind, StartFailure},
     claude::ClaudeKind,
     codex::CodexKind,
@@ -37,6 +38,7 @@ impl Kinds {
                 ProgramKind::Process(program) => Arc::new(ProcessKind::new(program.clone())),
                 ProgramKind::Codex(program) => Arc::new(CodexKind::new(program.clone(), config.hook.clone())),
                 ProgramKind::Claude(program) => Arc::new(ClaudeKind::new(program.clone())),
+                ProgramKind::Acp(program) => Arc::new(AcpKind::new(program.clone(), config.hook.first().cloned())),
             }
         };
         let programs = config.programs.clone();
@@ -50,7 +52,7 @@ impl Kinds {
     pub(crate) async fn prepare(&self) {
         let is_confined = |program: &Program| match &program.kind {
             ProgramKind::Process(program) => program.confine,
-            ProgramKind::Claude(_) | ProgramKind::Codex(_) => true,
+            ProgramKind::Claude(_) | ProgramKind::Codex(_) | ProgramKind::Acp(_) => true,
         };
         if self.programs.all().iter().any(is_confined) {
             confinement::is_possible().await;
@@ -130,6 +132,16 @@ mod tests {
         let refused = of("google").err().unwrap();
         assert_eq!(refused.refusal, StartRefusal::NoProgram);
         assert!(refused.message.contains("\"google\""), "{refused}");
+    }
+
+    #[test]
+    fn programs_of_acp_are_told_by_what_they_are() {
+        let kinds = kinds(
+            "programs:\n- {kind: acp, profile: opencode, providers: [p]}\n- {kind: acp, profile: gemini, providers: \
+             [google]}",
+        );
+        let told: Vec<_> = kinds.describe().into_iter().map(|kind| kind.kind).collect();
+        assert_eq!(told, ["opencode", "gemini"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! ```text
 //! runner -> link (the stream) -> stage (who is held, what is owed) -> thread (one task each) -> agent (one per kind)
 //!                                  |-> outbox (reports until they are durable)     |               |-> process
-//!                                  |-> questions (until they are decided)          |               '-> codex, claude
+//!                                  |-> questions (until they are decided)          |               '-> codex, claude, acp
 //!                                  '-> kinds (which program a thread gets)         '-> tools, workspace
 //! ```
 //!
@@ -13,6 +13,7 @@
 //! supervisor goes away they go on, and what they reported meanwhile is sent when the runner has attached again.
 #![forbid(unsafe_code)]
 
+mod acp;
 mod agent;
 mod backoff;
 mod bearer;
@@ -49,7 +50,7 @@ mod workspace;
 mod worktree;
 
 pub use config::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, Timing};
-pub use programs::{AgentProgram, ModelChoice, Program, ProgramKind, Programs, ProgramsError};
+pub use programs::{AcpProgram, AgentProgram, ModelChoice, Profile, Program, ProgramKind, Programs, ProgramsError};
 use tokio_util::sync::CancellationToken;
 
 /// Attaches to the supervisor and executes threads until `shutdown` is cancelled; then takes no more, lets turns that

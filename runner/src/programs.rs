@@ -52,6 +52,29 @@ pub enum ProgramKind {
     Codex(AgentProgram),
     /// Anthropic's Claude Code, by its stream of JSON.
     Claude(AgentProgram),
+    /// One that speaks the Agent Client Protocol.
+    Acp(AcpProgram),
+}
+
+/// An agent program that speaks the Agent Client Protocol.
+#[derive(Clone, Debug)]
+pub struct AcpProgram {
+    /// Which one it is: the protocol has no words for instructions and policies.
+    pub profile: Profile,
+    /// How it is started.
+    pub program: AgentProgram,
+    /// The arguments with which it speaks the protocol.
+    pub args: Vec<String>,
+}
+
+/// The programs that speak the Agent Client Protocol and can be held to a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// OpenCode.
+    OpenCode,
+    /// Google's Gemini CLI.
+    Gemini,
 }
 
 /// An agent program that brings its own tools and talks to its provider itself.
@@ -117,6 +140,12 @@ pub enum ProgramsError {
     /// A program of kind `process` has no command.
     #[error("{path}: a program of kind process needs a command")]
     NoCommand {
+        /// The file.
+        path: String,
+    },
+    /// A program of kind `acp` has no profile.
+    #[error("{path}: a program of kind acp needs a profile: opencode or gemini")]
+    NoProfile {
         /// The file.
         path: String,
     },
@@ -242,6 +271,26 @@ impl AgentProgram {
         )
     }
 
+    /// As [`Self::codex`].
+    #[must_use]
+    pub fn opencode() -> Self {
+        Self::new(
+            "opencode",
+            &[
+                "OPENCODE_API_KEY",
+                "ANTHROPIC_API_KEY",
+                "OPENAI_API_KEY",
+                "OPENROUTER_API_KEY",
+            ],
+        )
+    }
+
+    /// As [`Self::codex`].
+    #[must_use]
+    pub fn gemini() -> Self {
+        Self::new("gemini", &["GEMINI_API_KEY", "GOOGLE_API_KEY"])
+    }
+
     fn new(command: &str, inherit: &[&str]) -> Self {
         Self {
             command: command.into(),
@@ -250,6 +299,22 @@ impl AgentProgram {
             login: None,
             provider: None,
             settings: Map::new(),
+        }
+    }
+}
+
+impl AcpProgram {
+    /// The program of that profile, as it is by convention.
+    #[must_use]
+    pub fn of(profile: Profile) -> Self {
+        let (program, argument) = match profile {
+            Profile::OpenCode => (AgentProgram::opencode(), "acp"),
+            Profile::Gemini => (AgentProgram::gemini(), "--acp"),
+        };
+        Self {
+            profile,
+            program,
+            args: vec![argument.to_owned()],
         }
     }
 }
@@ -268,12 +333,14 @@ enum Kind {
     Process,
     Codex,
     Claude,
+    Acp,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     kind: Kind,
+    profile: Option<Profile>,
     #[serde(default)]
     providers: Vec<String>,
     #[serde(default)]
@@ -338,6 +405,22 @@ impl Entry {
         Ok(match self.kind {
             Kind::Codex => ProgramKind::Codex(agent(AgentProgram::codex(), self)),
             Kind::Claude => ProgramKind::Claude(agent(AgentProgram::claude(), self)),
+            Kind::Acp => {
+                let profile = self
+                    .profile
+                    .ok_or_else(|| ProgramsError::NoProfile { path: path.to_owned() })?;
+                let convention = AcpProgram::of(profile);
+                let args = if self.args.is_empty() {
+                    convention.args
+                } else {
+                    self.args.clone()
+                };
+                ProgramKind::Acp(AcpProgram {
+                    profile,
+                    args,
+                    program: agent(convention.program, self),
+                })
+            }
             Kind::Process => ProgramKind::Process(ProcessProgram {
                 command: self
                     .command
@@ -437,11 +520,33 @@ programs:
     }
 
     #[test]
+    fn a_program_of_acp_is_started_as_its_profile_says_or_as_told() {
+        let text = "programs: [{kind: acp, profile: opencode}, {kind: acp, profile: gemini, command: node, args: [g.js, \
+                    --acp]}]";
+        let programs = Programs::parse(text, "f").unwrap();
+        let started: Vec<_> = programs
+            .all()
+            .iter()
+            .map(|program| match &program.kind {
+                ProgramKind::Acp(acp) => (acp.profile, acp.program.command.to_str().unwrap(), acp.args.join(" ")),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected = [
+            (Profile::OpenCode, "opencode", "acp".to_owned()),
+            (Profile::Gemini, "node", "g.js --acp".to_owned()),
+        ];
+        assert_eq!(started, expected);
+    }
+
+    #[test]
     fn what_cannot_be_used_is_named() {
         for (text, words) in [
             ("programs: []", "lists no programs"),
             ("{}", "lists no programs"),
             ("programs: [{kind: process}]", "needs a command"),
+            ("programs: [{kind: acp}]", "needs a profile"),
+            ("programs: [{kind: acp, profile: zed}]", "unknown variant `zed`"),
             ("programs: [{kind: codex, modells: [x]}]", "unknown field `modells`"),
             ("programs: [{kind: cursor}]", "unknown variant `cursor`"),
             ("programs: [{kind: codex, models: ['[']}]", "models: "),

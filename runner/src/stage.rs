@@ -19,7 +19,7 @@ use troupe_proto::supervisor::v1::{
 };
 
 use crate::{
-    agent::{Casting, StartFailure},
+    agent::{Casting, Secret, StartFailure},
     bearer::Bearer,
     config::RunnerConfig,
     env::{is_plain_id, prune, scratch_of, state_of},
@@ -238,6 +238,9 @@ impl Stage {
                 depth: start.depth,
                 instructions: prompt::instructions(start.turn.as_ref(), &resolved),
                 resolved,
+                token: (!start.thread_token.is_empty()).then(|| Secret::new(start.thread_token.clone())),
+                // The address that the supervisor has of itself may lead nowhere from here; this one does not.
+                supervisor_url: self.config.supervisor_url.clone(),
                 offered: Vec::new(),
                 tool_policy: start.tool_policy.unwrap_or_default(),
                 working_directory: (!start.working_directory.is_empty()).then(|| start.working_directory.into()),
@@ -249,7 +252,7 @@ impl Stage {
             first_turn: start.turn,
             role,
             has_worktree: self.config.worktrees && sandbox != Sandbox::ReadOnly,
-            // Tools go where the runner itself goes: `supervisor_url` is for programs that call by themselves.
+            // Tools go where the runner itself goes.
             toolbox: Toolbox::new(self.tools.clone(), bearer, attempt.thread_id.clone()),
             timing: self.config.timing,
             news: self.news.clone(),

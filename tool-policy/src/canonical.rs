@@ -112,6 +112,49 @@ impl NativeTools {
         ],
     );
 
+    /// OpenCode. Its own agents are threads that nobody knows, so `task` is a spawn.
+    pub const OPENCODE: Self = Self::new(
+        "opencode",
+        &[
+            ("bash", "exec_command"),
+            ("edit", "apply_patch"),
+            ("multiedit", "apply_patch"),
+            ("patch", "apply_patch"),
+            ("write", "apply_patch"),
+            ("read", "read_file"),
+            ("grep", "grep_files"),
+            ("glob", "list_dir"),
+            ("list", "list_dir"),
+            ("task", "spawn_agent"),
+            ("todoread", "update_plan"),
+            ("todowrite", "update_plan"),
+            ("webfetch", "web_search"),
+            ("websearch", "web_search"),
+            ("question", "request_user_input"),
+        ],
+    );
+
+    /// Gemini CLI. `read_file` and `write_file` are canonical as they are.
+    pub const GEMINI: Self = Self::new(
+        "gemini",
+        &[
+            ("run_shell_command", "exec_command"),
+            ("list_background_processes", "write_stdin"),
+            ("read_background_output", "write_stdin"),
+            ("replace", "apply_patch"),
+            ("read_many_files", "read_file"),
+            ("grep_search", "grep_files"),
+            ("search_file_content", "grep_files"),
+            ("glob", "list_dir"),
+            ("list_directory", "list_dir"),
+            ("invoke_agent", "spawn_agent"),
+            ("write_todos", "update_plan"),
+            ("web_fetch", "web_search"),
+            ("google_web_search", "web_search"),
+            ("ask_user", "request_user_input"),
+        ],
+    );
+
     /// Programs that speak the runner's own line protocol.
     pub const PROCESS: Self = Self::new("process", &[("command", "exec_command")]);
 
@@ -124,7 +167,7 @@ impl NativeTools {
     /// The table of that kind of runner, if it is one of ours.
     #[must_use]
     pub fn of_kind(kind: &str) -> Option<Self> {
-        [Self::CLAUDE, Self::CODEX, Self::PROCESS]
+        [Self::CLAUDE, Self::CODEX, Self::OPENCODE, Self::GEMINI, Self::PROCESS]
             .into_iter()
             .find(|tools| tools.kind == kind)
     }
@@ -191,7 +234,13 @@ mod tests {
 
     #[test]
     fn tables_name_each_tool_once_and_lead_to_canonical_ones() {
-        for tools in [NativeTools::CLAUDE, NativeTools::CODEX, NativeTools::PROCESS] {
+        for tools in [
+            NativeTools::CLAUDE,
+            NativeTools::CODEX,
+            NativeTools::OPENCODE,
+            NativeTools::GEMINI,
+            NativeTools::PROCESS,
+        ] {
             let mut seen = HashSet::new();
             for (native, canonical) in tools.pairs() {
                 assert!(
@@ -218,6 +267,12 @@ mod tests {
             (NativeTools::CLAUDE, "mcp__troupe__spawn_agent", Some("spawn_agent")),
             (NativeTools::CODEX, "apply_patch", Some("apply_patch")),
             (NativeTools::CODEX, "get_goal", None),
+            (NativeTools::OPENCODE, "bash", Some("exec_command")),
+            (NativeTools::OPENCODE, "task", Some("spawn_agent")),
+            (NativeTools::OPENCODE, "skill", None),
+            (NativeTools::GEMINI, "replace", Some("apply_patch")),
+            (NativeTools::GEMINI, "write_file", Some("write_file")),
+            (NativeTools::GEMINI, "activate_skill", None),
         ] {
             assert_eq!(tools.canonical(native), expected, "{native}");
         }

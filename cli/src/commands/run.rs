@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Where programs keep what they must find again, as sessions to resume [default: in the data directory]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// What executes threads: sample, codex, claude, or a runner.yaml [default: sample, which calls no model]
+    /// What executes threads: sample (the default, which calls no model), codex, claude, opencode, gemini, or a runner.yaml
     #[arg(long, value_name = "PROGRAMS", env = "TROUPE_PROGRAMS", conflicts_with = "program")]
     programs: Option<programs::Choice>,
     /// How long turns that are under way may go on when it is stopped

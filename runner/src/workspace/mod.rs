@@ -204,6 +204,8 @@ mod tests {
             },
             tool_policy: ToolPolicy::default(),
             instructions: String::new(),
+            token: None,
+            supervisor_url: String::new(),
             offered: Vec::new(),
             working_directory: Some(directory.path().to_owned()),
             scratch: "/nowhere".into(),

@@ -86,7 +86,7 @@ pub(crate) struct Args {
     /// Start no runner; threads wait until one attaches
     #[arg(long)]
     no_runner: bool,
-    /// What executes threads: sample, codex, claude, or a runner.yaml [default: sample, which calls no model]
+    /// What executes threads: sample (the default, which calls no model), codex, claude, opencode, gemini, or a runner.yaml
     #[arg(long, value_name = "PROGRAMS", env = "TROUPE_PROGRAMS")]
     programs: Option<programs::Choice>,
     /// Take calls from this machine without a token as the operator's

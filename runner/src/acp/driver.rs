@@ -1,0 +1,754 @@
+//! The conversation in the Agent Client Protocol: a session is resumed or begun, prompts follow one another, and questions
+//! for leave are answered in between.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fs,
+    future::pending,
+    path::PathBuf,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, warn};
+use troupe_proto::supervisor::v1::StartRefusal;
+
+use super::{events, settings::AGENT};
+use crate::{
+    agent::{AgentEvent, AskedTool, Ending, StartFailure},
+    driven::{Desk, Order, Program},
+    input,
+    programs::Profile,
+    prompt,
+    tools::ToolFailure,
+    usage::Tokens,
+};
+
+/// How long the program may take to answer, prompts apart.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// How long it may be silent within a prompt while no tool runs and no question waits: programs try a provider that
+/// fails again and again without a word.
+const SILENCE_LIMIT: Duration = Duration::from_secs(5 * 60);
+/// How long it may then take to give the prompt up.
+const GIVING_UP_LIMIT: Duration = Duration::from_secs(30);
+/// How often a turn goes on after a refusal that ended it.
+const MAX_REFUSALS: u32 = 16;
+/// How many calls of one turn are known, and how many names of tools that nobody offered.
+const MAX_CALLS: usize = 4096;
+const MAX_GAPS: usize = 16;
+/// The longest message that is kept, in bytes.
+const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// How a session is begun.
+pub(super) struct Opening {
+    pub(super) profile: Profile,
+    pub(super) directory: PathBuf,
+    /// The servers that bring our tools.
+    pub(super) servers: Value,
+    pub(super) effort: String,
+    /// The names of its own tools that it is offered, and those of ours.
+    pub(super) tools: BTreeSet<String>,
+    pub(super) ours: BTreeSet<String>,
+    /// Where the id of its session stands, by which it is resumed; `None`: it resumes none.
+    pub(super) record: Option<PathBuf>,
+}
+
+/// A call of a tool.
+struct Call {
+    tool: String,
+    arguments: Value,
+    is_told: bool,
+    is_done: bool,
+}
+
+/// A question for leave that waits for an answer.
+struct Question {
+    /// The program's own id of it.
+    id: Value,
+    options: Value,
+    /// The id of the call, and what it is of.
+    call: String,
+    tool: String,
+    arguments: Value,
+}
+
+/// Speaks with one program.
+pub(super) struct Driver {
+    program: Program,
+    opening: Opening,
+    last_id: u64,
+    /// What came while an answer was waited for.
+    unheard: VecDeque<Value>,
+    session: String,
+    /// The prompts that are not answered yet: none between turns.
+    prompts: BTreeSet<u64>,
+    calls: BTreeMap<String, Call>,
+    questions: BTreeMap<String, Question>,
+    last_question: u64,
+    /// What was refused since the last prompt, and how often the turn went on after that.
+    refused: Vec<String>,
+    refusals: u32,
+    /// What came for a turn that cannot take it in; the next prompt has it.
+    unsaid: Vec<String>,
+    message: String,
+    message_id: Value,
+    spent: Tokens,
+    /// Whether the turn is to end by an order, or by the program's silence.
+    is_interrupted: bool,
+    is_given_up: bool,
+    heard_at: Instant,
+    /// Tools that it used although they are not offered.
+    gaps: BTreeSet<String>,
+}
+
+/// The program does not answer, or refuses; in words for people. The outer error is its end.
+type Answered = Result<Result<Value, String>, String>;
+
+impl Driver {
+    pub(super) fn new(program: Program, opening: Opening) -> Self {
+        Self {
+            program,
+            opening,
+            last_id: 0,
+            unheard: VecDeque::new(),
+            session: String::new(),
+            prompts: BTreeSet::new(),
+            calls: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            last_question: 0,
+            refused: Vec::new(),
+            refusals: 0,
+            unsaid: Vec::new(),
+            message: String::new(),
+            message_id: Value::Null,
+            spent: Tokens::default(),
+            is_interrupted: false,
+            is_given_up: false,
+            heard_at: Instant::now(),
+            gaps: BTreeSet::new(),
+        }
+    }
+
+    /// Greets the program, and resumes or begins its session.
+    ///
+    /// # Errors
+    ///
+    /// It does not start, or does not take the role.
+    pub(super) async fn prepare(&mut self) -> Result<(), StartFailure> {
+        let no_program = |message: String| StartFailure {
+            refusal: StartRefusal::NoProgram,
+            message,
+        };
+        let greeting = json!({
+            "protocolVersion": 1,
+            "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
+            "clientInfo": {"name": "troupe", "title": "Troupe", "version": env!("CARGO_PKG_VERSION")},
+        });
+        flat(self.call("initialize", greeting).await).map_err(no_program)?;
+        let opened = match self.resume().await.map_err(no_program)? {
+            Some(opened) => opened,
+            None => self.begin_session().await.map_err(no_program)?,
+        };
+        self.check_role(&opened)?;
+        self.set_effort(&opened).await;
+        Ok(())
+    }
+
+    /// Resumes the session that there was. The error is the program's end.
+    async fn resume(&mut self) -> Result<Option<Value>, String> {
+        let Some(known) = self.opening.record.as_ref().and_then(|record| {
+            let record: Value = serde_json::from_str(&fs::read_to_string(record).ok()?).ok()?;
+            record["session"].as_str().map(str::to_owned)
+        }) else {
+            return Ok(None);
+        };
+        let mut params = self.session_params();
+        params["sessionId"] = known.as_str().into();
+        Ok(match self.call("session/resume", params).await? {
+            Ok(answer) => {
+                self.session = known;
+                Some(answer)
+            }
+            Err(why) => {
+                warn!(why, "what the program remembers of the thread is lost");
+                None
+            }
+        })
+    }
+
+    async fn begin_session(&mut self) -> Result<Value, String> {
+        let params = self.session_params();
+        let answer = flat(self.call("session/new", params).await)?;
+        answer["sessionId"]
+            .as_str()
+            .ok_or("it named no session")?
+            .clone_into(&mut self.session);
+        if let Some(record) = &self.opening.record
+            && let Err(error) = fs::write(record, json!({"session": self.session}).to_string())
+        {
+            warn!(%error, "the session cannot be resumed later");
+        }
+        Ok(answer)
+    }
+
+    fn session_params(&self) -> Value {
+        json!({"cwd": self.opening.directory.to_string_lossy(), "mcpServers": self.opening.servers})
+    }
+
+    /// OpenCode falls back to an agent of its own, with rights of its own, where it does not like ours.
+    fn check_role(&self, opened: &Value) -> Result<(), StartFailure> {
+        if self.opening.profile != Profile::OpenCode {
+            return Ok(());
+        }
+        let mode = option(opened, "mode").and_then(|option| option["currentValue"].as_str());
+        if mode == Some(AGENT) {
+            return Ok(());
+        }
+        Err(StartFailure {
+            refusal: StartRefusal::PolicyNotEnforceable,
+            message: format!(
+                "OpenCode did not take the role: its mode is {:?}",
+                mode.unwrap_or_default()
+            ),
+        })
+    }
+
+    /// Asks for the role's effort, if the model has it; otherwise the model's own stays.
+    async fn set_effort(&mut self, opened: &Value) {
+        let effort = self.opening.effort.clone();
+        let known = option(opened, "effort").and_then(|option| option["options"].as_array());
+        let has_it = known
+            .into_iter()
+            .flatten()
+            .any(|known| known["value"] == effort.as_str());
+        if !has_it {
+            return;
+        }
+        let params = json!({"sessionId": self.session, "configId": "effort", "value": effort});
+        match self.call("session/set_config_option", params).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => debug!(why, "the effort stays as it is"),
+            // Its end is heard again by whoever listens next.
+            Err(end) => debug!(end, "the program ended"),
+        }
+    }
+
+    pub(super) async fn drive(mut self, mut desk: Desk) {
+        let end = loop {
+            if let Err(end) = self.step(&mut desk).await {
+                break end;
+            }
+        };
+        if let Some(complaint) = end {
+            desk.tell(AgentEvent::Exited(complaint)).await;
+        }
+    }
+
+    /// Deals with one thing. The error is the end: with what to say of it, unless nobody wants the program any more.
+    async fn step(&mut self, desk: &mut Desk) -> Result<(), Option<String>> {
+        if let Some(said) = self.unheard.pop_front() {
+            self.hear(&said, desk).await;
+            return Ok(());
+        }
+        let patience = self.patience();
+        tokio::select! {
+            order = desk.orders.recv() => match order {
+                Some(order) => {
+                    self.obey(order);
+                    Ok(())
+                }
+                None => Err(None),
+            },
+            said = self.program.hear() => {
+                self.hear(&said.map_err(Some)?, desk).await;
+                Ok(())
+            }
+            () = at(patience) => self.lose_patience(),
+        }
+    }
+
+    /// When the program has been silent for too long.
+    fn patience(&self) -> Option<Instant> {
+        if self.prompts.is_empty() {
+            return None;
+        }
+        if self.is_given_up {
+            return Some(self.heard_at + GIVING_UP_LIMIT);
+        }
+        let is_busy = !self.questions.is_empty() || self.calls.values().any(|call| !call.is_done);
+        (!is_busy).then(|| self.heard_at + SILENCE_LIMIT)
+    }
+
+    /// First the prompt is given up, then the program.
+    fn lose_patience(&mut self) -> Result<(), Option<String>> {
+        if self.is_given_up {
+            return Err(Some(format!("it was silent for {SILENCE_LIMIT:?} and does not stop")));
+        }
+        self.is_given_up = true;
+        self.heard_at = Instant::now();
+        self.cancel();
+        Ok(())
+    }
+
+    // === what the thread wants ===
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Turn(turn) => {
+                self.is_interrupted = false;
+                self.is_given_up = false;
+                self.refused.clear();
+                self.refusals = 0;
+                let mut text = std::mem::take(&mut self.unsaid);
+                text.push(prompt::assignment(&turn));
+                self.prompt(&text.join("\n\n"));
+            }
+            Order::Input(input) => {
+                let text = input::to_text(&input);
+                if !self.prompts.is_empty() && self.opening.profile.joins_prompts() {
+                    self.prompt(&text);
+                } else {
+                    self.unsaid.push(text);
+                }
+            }
+            // Our tools it calls by a server of its own.
+            Order::ToolAnswered { .. } => {}
+            Order::Permitted { id, verdict } => self.permit(&id, &verdict),
+            Order::Interrupt => {
+                if !self.prompts.is_empty() {
+                    self.is_interrupted = true;
+                    self.cancel();
+                }
+            }
+        }
+    }
+
+    fn prompt(&mut self, text: &str) {
+        self.heard_at = Instant::now();
+        let params = json!({"sessionId": self.session, "prompt": [{"type": "text", "text": text}]});
+        let id = self.tell("session/prompt", &params);
+        self.prompts.insert(id);
+    }
+
+    fn cancel(&mut self) {
+        // A question that is open keeps the prompt from ending.
+        for (_, question) in std::mem::take(&mut self.questions) {
+            self.answer(&question.id, &events::cancelled());
+        }
+        self.program.say(&json!({
+            "jsonrpc": "2.0",
+            "method": "session/cancel",
+            "params": {"sessionId": self.session},
+        }));
+    }
+
+    fn permit(&mut self, id: &str, verdict: &Result<(), ToolFailure>) {
+        // It is gone with its turn.
+        let Some(question) = self.questions.remove(id) else {
+            return;
+        };
+        self.heard_at = Instant::now();
+        self.answer(&question.id, &events::outcome(&question.options, verdict.is_ok()));
+        match verdict {
+            Ok(()) => self.begun(question.call, question.tool, question.arguments),
+            Err(failure) => self.refuse(&question.tool, failure.text()),
+        }
+    }
+
+    /// A call that was asked about runs now. Gemini CLI says nothing of it before its end.
+    fn begun(&mut self, id: String, tool: String, arguments: Value) {
+        if self.calls.len() < MAX_CALLS {
+            self.calls.entry(id).or_insert(Call {
+                tool,
+                arguments,
+                is_told: false,
+                is_done: false,
+            });
+        }
+    }
+
+    fn refuse(&mut self, tool: &str, why: &str) {
+        self.refused.push(format!("The call of `{tool}` was refused: {why}"));
+    }
+
+    // === what the program says ===
+
+    async fn hear(&mut self, said: &Value, desk: &Desk) {
+        self.heard_at = Instant::now();
+        let (id, params) = (said.get("id"), &said["params"]);
+        match (said["method"].as_str(), id) {
+            (None, Some(id)) => {
+                if let Some(prompt) = id.as_u64().filter(|id| self.prompts.contains(id)) {
+                    self.answered(prompt, said, desk).await;
+                }
+            }
+            (Some("session/request_permission"), Some(id)) => self.asked(id, params, desk).await,
+            (Some("session/update"), None) => self.updated(&params["update"], desk).await,
+            (Some(method), Some(id)) => {
+                debug!(method, "the program asks for what it is not given");
+                let error = json!({"code": -32601, "message": "not supported"});
+                self.program.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+            }
+            _ => {}
+        }
+    }
+
+    async fn updated(&mut self, update: &Value, desk: &Desk) {
+        // Between turns nothing of it is anybody's: a session that is resumed may be told anew.
+        if self.prompts.is_empty() {
+            return;
+        }
+        let text = update["content"]["text"].as_str().unwrap_or_default();
+        match update["sessionUpdate"].as_str().unwrap_or_default() {
+            "agent_message_chunk" => {
+                if update["messageId"] != self.message_id {
+                    self.message_over(desk).await;
+                    self.message_id = update["messageId"].clone();
+                }
+                if self.message.len() + text.len() <= MAX_MESSAGE_BYTES {
+                    self.message.push_str(text);
+                }
+                desk.tell(AgentEvent::Output(text.to_owned())).await;
+            }
+            "agent_thought_chunk" => desk.tell(AgentEvent::Activity("thinking".to_owned())).await,
+            "tool_call" | "tool_call_update" => self.call_updated(update, desk).await,
+            "plan" => desk.tell(events::plan(update)).await,
+            "usage_update" => {
+                let meter = AgentEvent::Spent {
+                    tokens: self.spent,
+                    context_left_percent: events::context_left(update),
+                };
+                desk.tell(meter).await;
+            }
+            _ => {}
+        }
+    }
+
+    /// The next words are another message.
+    async fn message_over(&mut self, desk: &Desk) {
+        if !self.message.is_empty() {
+            self.message.clear();
+            desk.tell(AgentEvent::Output("\n".to_owned())).await;
+        }
+        self.message_id = Value::Null;
+    }
+
+    async fn call_updated(&mut self, update: &Value, desk: &Desk) {
+        let profile = self.opening.profile;
+        let Some(id) = update["toolCallId"].as_str() else {
+            return;
+        };
+        if !self.calls.contains_key(id) {
+            // Of OpenCode's calls only the first word has the name; Gemini CLI passes that over where it asked before.
+            let is_first = update["sessionUpdate"] == "tool_call" || profile == Profile::Gemini;
+            let Some(tool) = events::tool(profile, update).filter(|_| is_first && self.calls.len() < MAX_CALLS) else {
+                return;
+            };
+            self.message_over(desk).await;
+            let call = Call {
+                tool,
+                arguments: json!({}),
+                is_told: false,
+                is_done: false,
+            };
+            self.calls.insert(id.to_owned(), call);
+        }
+        let Some(call) = self.calls.get_mut(id) else {
+            return;
+        };
+        let arguments = events::arguments(profile, update);
+        if arguments.as_object().is_some_and(|fields| !fields.is_empty()) {
+            call.arguments = arguments;
+        }
+        let status = update["status"].as_str().unwrap_or("in_progress");
+        call.is_done = matches!(status, "completed" | "failed");
+        // What is still pending has no arguments yet.
+        let is_news = status != "pending" && !call.is_told;
+        call.is_told |= is_news;
+        let tool = call.tool.clone();
+        if is_news {
+            let used = events::used(profile, &tool, &call.arguments);
+            desk.tell(AgentEvent::ToolUsed(used)).await;
+        }
+        if status == "completed"
+            && !self.is_offered(&tool)
+            && self.gaps.len() < MAX_GAPS
+            && self.gaps.insert(tool.clone())
+        {
+            let gap = format!("it used {tool:?}, which it was not offered");
+            desk.tell(AgentEvent::PolicyGap(gap)).await;
+        }
+    }
+
+    fn is_offered(&self, tool: &str) -> bool {
+        self.opening.tools.contains(tool) || self.opening.ours.contains(tool)
+    }
+
+    /// It asks for leave. Our own tools the supervisor judges itself when they are called.
+    async fn asked(&mut self, id: &Value, params: &Value, desk: &Desk) {
+        self.message_over(desk).await;
+        let profile = self.opening.profile;
+        let asked = &params["toolCall"];
+        let call_id = asked["toolCallId"].as_str().unwrap_or_default();
+        let call = self.calls.get(call_id);
+        let tool = match (call, profile) {
+            (Some(call), _) => Some(call.tool.clone()),
+            (None, Profile::Gemini) => events::tool(profile, asked),
+            // Its title is something else here, so nobody knows what it asks for.
+            (None, Profile::OpenCode) => None,
+        };
+        let (tool, may) = match tool {
+            Some(tool) if self.opening.ours.contains(&tool) => (tool, Some(true)),
+            Some(tool) if self.prompts.is_empty() || !self.opening.tools.contains(&tool) => (tool, Some(false)),
+            Some(tool) => (tool, None),
+            None => ("unknown".to_owned(), Some(false)),
+        };
+        if let Some(may) = may {
+            self.answer(id, &events::outcome(&params["options"], may));
+            if may {
+                self.begun(call_id.to_owned(), tool, events::arguments(profile, asked));
+            } else {
+                self.refuse(&tool, "it is not offered");
+            }
+            return;
+        }
+        let arguments = match events::arguments(profile, asked) {
+            told if told.as_object().is_some_and(|fields| !fields.is_empty()) => told,
+            _ => call.map_or_else(|| json!({}), |call| call.arguments.clone()),
+        };
+        self.last_question += 1;
+        let question = self.last_question.to_string();
+        let event = AskedTool {
+            id: question.clone(),
+            tool: tool.clone(),
+            arguments: arguments.clone(),
+            written: events::written(asked, &self.opening.directory),
+        };
+        let waiting = Question {
+            id: id.clone(),
+            options: params["options"].clone(),
+            call: call_id.to_owned(),
+            tool,
+            arguments,
+        };
+        self.questions.insert(question, waiting);
+        desk.tell(AgentEvent::ToolAsked(event)).await;
+    }
+
+    /// A prompt is over; with the last of them the turn, unless there is something left to say.
+    async fn answered(&mut self, prompt: u64, said: &Value, desk: &Desk) {
+        self.prompts.remove(&prompt);
+        // Those that were joined end together, and tell the same of what they spent.
+        if !self.prompts.is_empty() {
+            return;
+        }
+        self.calls.clear();
+        self.questions.clear();
+        let tokens = events::tokens(&said["result"]);
+        self.spent.input += tokens.input;
+        self.spent.cached_input += tokens.cached_input;
+        self.spent.output += tokens.output;
+        let meter = AgentEvent::Spent {
+            tokens: self.spent,
+            context_left_percent: None,
+        };
+        desk.tell(meter).await;
+
+        let (ending, failure) = events::ending(said);
+        if self.is_given_up {
+            let message = format!("no word of the model for {SILENCE_LIMIT:?}: {failure}");
+            let message = message.trim_end_matches([' ', ':']).to_owned();
+            self.turn_over(Ending::Errored, message, desk).await;
+        } else if self.is_interrupted {
+            self.turn_over(Ending::Interrupted, String::new(), desk).await;
+        } else if ending != Ending::Completed {
+            self.turn_over(ending, failure, desk).await;
+        } else if let Some(text) = self.left_to_say() {
+            self.prompt(&text);
+        } else {
+            let message = std::mem::take(&mut self.message);
+            self.turn_over(Ending::Completed, message, desk).await;
+        }
+    }
+
+    /// What a prompt that ended has not taken in: why a call was refused that ended it, and input that it could not join.
+    fn left_to_say(&mut self) -> Option<String> {
+        let mut left = Vec::new();
+        let refused = std::mem::take(&mut self.refused);
+        if !refused.is_empty() && self.opening.profile.ends_on_refusal() && self.refusals < MAX_REFUSALS {
+            self.refusals += 1;
+            left.extend(refused);
+            left.push("Go on without it, or say that you cannot.".to_owned());
+        }
+        left.append(&mut self.unsaid);
+        (!left.is_empty()).then(|| left.join("\n\n"))
+    }
+
+    async fn turn_over(&mut self, ending: Ending, message: String, desk: &Desk) {
+        self.message.clear();
+        self.message_id = Value::Null;
+        desk.tell(AgentEvent::TurnEnded { ending, message }).await;
+    }
+
+    // === requests ===
+
+    fn tell(&mut self, method: &str, params: &Value) -> u64 {
+        self.last_id += 1;
+        self.program
+            .say(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}));
+        self.last_id
+    }
+
+    fn answer(&self, id: &Value, result: &Value) {
+        self.program.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+    }
+
+    /// Asks and waits for the answer; what else comes is kept.
+    async fn call(&mut self, method: &str, params: Value) -> Answered {
+        let id = self.tell(method, &params);
+        let answer = async {
+            loop {
+                let said = self.program.hear().await?;
+                if said["id"].as_u64() == Some(id) && said.get("method").is_none() {
+                    return Ok(said);
+                }
+                self.unheard.push_back(said);
+            }
+        };
+        match timeout(ANSWER_LIMIT, answer).await {
+            Ok(Ok(mut said)) => Ok(match said.get("error") {
+                Some(error) => Err(events::failure(error)),
+                None => Ok(said["result"].take()),
+            }),
+            Ok(Err(end)) => Err(end),
+            Err(_) => Ok(Err(format!("it did not answer {method} within {ANSWER_LIMIT:?}"))),
+        }
+    }
+}
+
+fn flat(answered: Answered) -> Result<Value, String> {
+    answered.and_then(|answer| answer)
+}
+
+/// One of the options of a session.
+fn option<'a>(opened: &'a Value, id: &str) -> Option<&'a Value> {
+    let options = opened["configOptions"].as_array()?;
+    options.iter().find(|option| option["id"] == id)
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => pending().await,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use troupe_proto::{
+        common::v1::{BlockKind, PromptBlock},
+        reason::Reason,
+        supervisor::v1::PromptExtent,
+    };
+
+    use super::*;
+    use crate::{
+        agent::Agent as _,
+        child::{Child, Launch},
+        driven::Driven,
+        prompt::GivenTurn,
+    };
+
+    /// A program that begins as OpenCode does, then does what stands in the place of TURN.
+    const BEGIN: &str = r#"
+read -r greeting
+echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+read -r opening
+echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","configOptions":[{"id":"mode","currentValue":"MODE"}]}}'
+TURN
+read -r end
+"#;
+    const REFUSED: &str = r#"
+read -r prompt
+echo '{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"bash","kind":"execute","status":"pending","rawInput":{}}}}'
+echo '{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"toolCall":{"toolCallId":"c","title":"rm x","kind":"execute","rawInput":{"command":"rm x"}},"options":[{"optionId":"once","kind":"allow_once"},{"optionId":"reject","kind":"reject_once"}]}}'
+read -r answer
+case "$answer" in *'"optionId":"reject"'*) ;; *) exit 1 ;; esac
+echo '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":1,"outputTokens":2}}}'
+read -r again
+case "$again" in *'not in this mode'*) ;; *) exit 2 ;; esac
+echo '{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"agent_message_chunk","messageId":"m","content":{"type":"text","text":"I see."}}}}'
+echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputTokens":3,"outputTokens":4}}}'
+"#;
+
+    fn started(mode: &str, turn: &str) -> (Child, Driver) {
+        let script = BEGIN.replace("MODE", mode).replace("TURN", turn);
+        let launch = Launch {
+            command: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            directory: "/".into(),
+            environment: Vec::new(),
+        };
+        let (child, output) = Child::start(launch).unwrap();
+        let opening = Opening {
+            profile: Profile::OpenCode,
+            directory: "/".into(),
+            servers: json!([]),
+            effort: "low".to_owned(),
+            tools: BTreeSet::from(["bash".to_owned()]),
+            ours: BTreeSet::new(),
+            record: None,
+        };
+        let driver = Driver::new(Program::new(&child, output), opening);
+        (child, driver)
+    }
+
+    #[tokio::test]
+    async fn a_refused_call_does_not_end_the_turn() {
+        let (child, mut driver) = started(AGENT, REFUSED);
+        driver.prepare().await.unwrap();
+        let mut agent = Driven::new(child, |desk| driver.drive(desk));
+        let turn = GivenTurn {
+            number: 1,
+            extent: PromptExtent::Full,
+            blocks: vec![PromptBlock {
+                kind: BlockKind::Task.into(),
+                text: "Go.".to_owned(),
+                sha256: String::new(),
+            }],
+            inputs: Vec::new(),
+            completed: false,
+            repeated: false,
+        };
+        agent.give_turn(&turn).unwrap();
+        let mut spent = Tokens::default();
+        let (ending, message) = loop {
+            match agent.next_event().await {
+                AgentEvent::ToolAsked(asked) => {
+                    assert_eq!(
+                        (asked.tool.as_str(), &asked.arguments),
+                        ("bash", &json!({"command": "rm x"}))
+                    );
+                    let refusal = ToolFailure::new(Reason::ToolDenied, "not in this mode");
+                    agent.permit(&asked.id, &Err(refusal)).unwrap();
+                }
+                AgentEvent::Spent { tokens, .. } => spent = tokens,
+                AgentEvent::TurnEnded { ending, message } => break (ending, message),
+                AgentEvent::Exited(complaint) => panic!("{complaint}"),
+                _ => {}
+            }
+        };
+        assert_eq!((ending, message.as_str()), (Ending::Completed, "I see."));
+        assert_eq!((spent.input, spent.output), (4, 6));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_does_not_take_the_role_is_not_begun_with() {
+        let (_child, mut driver) = started("build", "");
+        let failure = driver.prepare().await.unwrap_err();
+        assert_eq!(failure.refusal, StartRefusal::PolicyNotEnforceable);
+        assert!(failure.message.contains("\"build\""), "{failure}");
+    }
+}

@@ -1,0 +1,323 @@
+//! What a program says in the Agent Client Protocol, as events of an agent. Its words for one and the same differ by
+//! program, and so does what it leaves out.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use troupe_proto::supervisor::v1::{PlanStep, ToolUse, plan_step::State};
+
+use crate::{
+    agent::{AgentEvent, Ending},
+    programs::Profile,
+    redact,
+    text::cut,
+    usage::Tokens,
+};
+
+/// The longest step of a plan, in bytes, and how many a plan has.
+const MAX_STEP_BYTES: usize = 256;
+const MAX_STEPS: usize = 64;
+/// The longest text of an ending, in bytes.
+const MAX_TEXT_BYTES: usize = 1024 * 1024;
+
+/// The name of the tool that a call is of, as the program has it. OpenCode says it as the title of the first word about a
+/// call, and later titles are something else; Gemini CLI says it within the id alone.
+pub(super) fn tool(profile: Profile, call: &Value) -> Option<String> {
+    let name = match profile {
+        Profile::OpenCode => call["title"].as_str()?,
+        Profile::Gemini => call["toolCallId"].as_str()?.split_once("__")?.0,
+    };
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The arguments of a call, as far as the program tells them.
+pub(super) fn arguments(profile: Profile, call: &Value) -> Value {
+    let raw = &call["rawInput"];
+    if raw.as_object().is_some_and(|fields| !fields.is_empty()) {
+        return raw.clone();
+    }
+    let title = call["title"].as_str().unwrap_or_default();
+    match (profile, call["kind"].as_str()) {
+        (_, _) if title.is_empty() => json!({}),
+        (Profile::Gemini, Some("execute")) => json!({"command": title}),
+        (Profile::Gemini, _) => json!({"title": title}),
+        (Profile::OpenCode, _) => json!({}),
+    }
+}
+
+/// The files that a call would write, absolute; empty: not known.
+pub(super) fn written(call: &Value, directory: &Path) -> Vec<String> {
+    if call["kind"] != "edit" {
+        return Vec::new();
+    }
+    let places = call["locations"].as_array().into_iter().flatten();
+    let diffs = call["content"].as_array().into_iter().flatten();
+    let mut paths: Vec<String> = places
+        .chain(diffs)
+        .filter_map(|place| place["path"].as_str())
+        .map(|path| directory.join(path).to_string_lossy().into_owned())
+        .collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// A call as people are shown it.
+pub(super) fn used(profile: Profile, tool: &str, arguments: &Value) -> ToolUse {
+    let text = |key: &str| arguments[key].as_str();
+    let ours = profile.ours(tool);
+    let native = profile.native();
+    let name = ours
+        .unwrap_or_else(|| native.canonical(tool).unwrap_or(tool))
+        .to_owned();
+    let file = text("filePath").or_else(|| text("filepath"));
+    let detail = match (ours, name.as_str()) {
+        (None, "exec_command") => redact::detail(text("command").unwrap_or_default()),
+        (None, "apply_patch" | "write_file") => match file.or_else(|| text("title")) {
+            Some(file) => redact::patch(0, 1, 0, &[file.to_owned()]),
+            None => String::new(),
+        },
+        (None, "read_file" | "list_dir" | "grep_files") => redact::detail(
+            file.or_else(|| text("title"))
+                .or_else(|| text("pattern"))
+                .unwrap_or_default(),
+        ),
+        (None, "web_search") => match text("url") {
+            Some(url) => redact::url(url),
+            None => redact::arguments_in_line(arguments),
+        },
+        _ => redact::arguments_in_line(arguments),
+    };
+    ToolUse { name, detail }
+}
+
+/// The plan, whole.
+pub(super) fn plan(update: &Value) -> AgentEvent {
+    let entries = update["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let step = |entry: &Value| PlanStep {
+        step: cut(entry["content"].as_str().unwrap_or_default().to_owned(), MAX_STEP_BYTES),
+        state: match entry["status"].as_str() {
+            Some("completed") => State::Completed,
+            Some("in_progress") => State::InProgress,
+            _ => State::Pending,
+        }
+        .into(),
+    };
+    AgentEvent::Plan(entries.iter().take(MAX_STEPS).map(step).collect())
+}
+
+/// What a prompt spent, as far as the program tells: Gemini CLI all of it, OpenCode its last call of the model only, and
+/// without what was cached in the input.
+pub(super) fn tokens(result: &Value) -> Tokens {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let usage = &result["usage"];
+    if usage.is_object() {
+        let cached_input = number(&usage["cachedReadTokens"]);
+        return Tokens {
+            input: number(&usage["inputTokens"]) + number(&usage["cachedWriteTokens"]) + cached_input,
+            cached_input,
+            output: number(&usage["outputTokens"]) + number(&usage["thoughtTokens"]),
+        };
+    }
+    let count = &result["_meta"]["quota"]["token_count"];
+    Tokens {
+        input: number(&count["input_tokens"]),
+        cached_input: 0,
+        output: number(&count["output_tokens"]),
+    }
+}
+
+/// How much of the context is left, as a percentage.
+pub(super) fn context_left(update: &Value) -> Option<u32> {
+    let size = update["size"].as_u64().filter(|size| *size > 0)?;
+    let used = update["used"].as_u64()?.min(size);
+    u32::try_from((size - used) * 100 / size).ok()
+}
+
+/// How a prompt ended, and what is to be said of it where that is not the agent's last message.
+pub(super) fn ending(answer: &Value) -> (Ending, String) {
+    if let Some(error) = answer.get("error") {
+        return (Ending::Errored, failure(error));
+    }
+    match answer["result"]["stopReason"].as_str() {
+        Some("end_turn") => (Ending::Completed, String::new()),
+        Some("cancelled") => (Ending::Interrupted, String::new()),
+        Some("max_tokens") => (
+            Ending::Errored,
+            "the answer reached the model's limit of tokens".to_owned(),
+        ),
+        Some("max_turn_requests") => (
+            Ending::Errored,
+            "the turn reached the program's limit of calls".to_owned(),
+        ),
+        Some("refusal") => (Ending::Errored, "the model refused to go on".to_owned()),
+        other => (
+            Ending::Errored,
+            format!("the turn ended by {:?}", other.unwrap_or_default()),
+        ),
+    }
+}
+
+/// What an error says to people. Gemini CLI hands on what the provider said as it is.
+pub(super) fn failure(error: &Value) -> String {
+    let message = error["message"].as_str().unwrap_or("the turn failed");
+    let providers: Option<Value> = serde_json::from_str(message).ok();
+    let inner = providers
+        .as_ref()
+        .and_then(|value| value["error"]["message"].as_str())
+        .unwrap_or(message);
+    let text = match error["data"]["errorName"].as_str() {
+        Some(name) => format!("{inner} ({name})"),
+        None => inner.to_owned(),
+    };
+    cut(text, MAX_TEXT_BYTES)
+}
+
+/// The answer to a question for leave: this once, or not. What would hold for longer is never chosen.
+pub(super) fn outcome(options: &Value, allow: bool) -> Value {
+    let kind = if allow { "allow_once" } else { "reject_once" };
+    let mut options = options.as_array().into_iter().flatten();
+    let chosen = options.find(|option| option["kind"] == kind);
+    match chosen.and_then(|option| option["optionId"].as_str()) {
+        Some(id) => json!({"outcome": {"outcome": "selected", "optionId": id}}),
+        None => cancelled(),
+    }
+}
+
+/// The answer to a question whose turn is being stopped.
+pub(super) fn cancelled() -> Value {
+    json!({"outcome": {"outcome": "cancelled"}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_known_by_its_first_title_or_by_its_id() {
+        let call = json!({"toolCallId": "call_1", "title": "bash"});
+        assert_eq!(tool(Profile::OpenCode, &call).as_deref(), Some("bash"));
+        let call = json!({"toolCallId": "run_shell_command__run_shell_command_17_0", "title": "touch zz"});
+        assert_eq!(tool(Profile::Gemini, &call).as_deref(), Some("run_shell_command"));
+        assert_eq!(tool(Profile::Gemini, &json!({"toolCallId": "x"})), None);
+    }
+
+    #[test]
+    fn tools_are_shown_by_their_canonical_names_and_in_few_words() {
+        for (profile, tool, arguments, name, detail) in [
+            (
+                Profile::OpenCode,
+                "bash",
+                json!({"command": "ls -l", "cwd": "/w"}),
+                "exec_command",
+                "ls -l",
+            ),
+            (
+                Profile::OpenCode,
+                "write",
+                json!({"filePath": "/w/a", "content": "x"}),
+                "apply_patch",
+                "A:0 M:1 D:0 (1 files): /w/a",
+            ),
+            (
+                Profile::OpenCode,
+                "troupe_wait",
+                json!({"ids": ["a"]}),
+                "wait",
+                "{\"ids\":[\"a\"]}",
+            ),
+            (
+                Profile::Gemini,
+                "run_shell_command",
+                json!({"command": "touch zz"}),
+                "exec_command",
+                "touch zz",
+            ),
+            (
+                Profile::Gemini,
+                "read_file",
+                json!({"title": "a.txt"}),
+                "read_file",
+                "a.txt",
+            ),
+            (
+                Profile::OpenCode,
+                "new",
+                json!({"password": "p"}),
+                "new",
+                "{\"password\":\"<redacted>\"}",
+            ),
+        ] {
+            let used = used(profile, tool, &arguments);
+            assert_eq!((used.name.as_str(), used.detail.as_str()), (name, detail));
+        }
+    }
+
+    #[test]
+    fn what_a_call_would_write_is_known_of_edits() {
+        let call = json!({
+            "kind": "edit",
+            "locations": [{"path": "/w/b"}],
+            "content": [{"type": "diff", "path": "/w/b"}, {"type": "diff", "path": "c"}],
+        });
+        assert_eq!(written(&call, Path::new("/w")), ["/w/b", "/w/c"]);
+        let call = json!({"kind": "execute", "locations": [{"path": "/w"}]});
+        assert!(written(&call, Path::new("/w")).is_empty());
+    }
+
+    #[test]
+    fn arguments_are_what_is_told() {
+        let call = json!({"title": "touch zz", "kind": "execute"});
+        assert_eq!(arguments(Profile::Gemini, &call), json!({"command": "touch zz"}));
+        let call = json!({"title": "bash", "rawInput": {"command": "x"}});
+        assert_eq!(arguments(Profile::OpenCode, &call), json!({"command": "x"}));
+    }
+
+    #[test]
+    fn usage_is_what_either_program_tells() {
+        let opencode = json!({"usage": {
+            "inputTokens": 800, "outputTokens": 15, "totalTokens": 1320, "thoughtTokens": 5, "cachedReadTokens": 500,
+        }});
+        let spent = tokens(&opencode);
+        assert_eq!((spent.input, spent.cached_input, spent.output), (1300, 500, 20));
+        let gemini = json!({"_meta": {"quota": {"token_count": {"input_tokens": 7500, "output_tokens": 90}}}});
+        let spent = tokens(&gemini);
+        assert_eq!((spent.input, spent.cached_input, spent.output), (7500, 0, 90));
+        assert_eq!(context_left(&json!({"used": 1300, "size": 100_000})), Some(98));
+        assert_eq!(context_left(&json!({"used": 1})), None);
+    }
+
+    #[test]
+    fn a_turn_ends_as_it_is_answered() {
+        for (answer, expected) in [
+            (json!({"result": {"stopReason": "end_turn"}}), (Ending::Completed, "")),
+            (
+                json!({"result": {"stopReason": "cancelled"}}),
+                (Ending::Interrupted, ""),
+            ),
+            (
+                json!({"error": {"code": -32603, "message": "Internal error: no", "data": {"errorName": "APIError"}}}),
+                (Ending::Errored, "Internal error: no (APIError)"),
+            ),
+            (
+                json!({"error": {"code": 400, "message": "{\"error\":{\"code\":400,\"message\":\"bad\"}}"}}),
+                (Ending::Errored, "bad"),
+            ),
+        ] {
+            let (ending, message) = ending(&answer);
+            assert_eq!((ending, message.as_str()), expected, "{answer}");
+        }
+    }
+
+    #[test]
+    fn leave_is_given_for_once() {
+        let options = json!([
+            {"optionId": "always", "kind": "allow_always"},
+            {"optionId": "once", "kind": "allow_once"},
+            {"optionId": "reject", "kind": "reject_once"},
+        ]);
+        assert_eq!(outcome(&options, true)["outcome"]["optionId"], "once");
+        assert_eq!(outcome(&options, false)["outcome"]["optionId"], "reject");
+        assert_eq!(outcome(&json!([]), true), cancelled());
+    }
+}

@@ -1,0 +1,377 @@
+//! Agents of kind `acp`: programs that speak the Agent Client Protocol, one process a thread. The protocol has words for
+//! prompts, calls and questions, but none for instructions and policies, so each program has a profile that knows its
+//! own. Facts that this rests on were seen with OpenCode 1.18 and Gemini CLI 0.61.
+//!
+//! A policy is in the program's own configuration before its session begins: what is not allowed is not offered
+//! ([`settings`]); about the rest the program asks, and the supervisor decides; and bubblewrap keeps the whole process
+//! from writing where it may not. Our own tools come by an MCP server that the program starts, with the thread's token.
+//!
+//! The protocol is spoken here with a dozen messages of JSON. There is a crate with types for all of it, but the facts
+//! that matter lie in what the types leave open (which title is a tool's name, which id has it, what a second prompt
+//! does), and it takes a process of its own to run, which [`crate::child`] does for every kind already.
+
+mod driver;
+mod events;
+mod settings;
+
+use std::{
+    ffi::OsString,
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+use troupe_proto::{
+    common::v1::Sandbox,
+    supervisor::v1::{RunnerKind, StartRefusal},
+};
+use uuid::Uuid;
+
+use self::{
+    driver::{Driver, Opening},
+    settings::Own,
+};
+use crate::{
+    agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, StartFailure},
+    child::Launch,
+    confinement,
+    driven::{Driven, Program},
+    env::{Environment, add, environment},
+    policy,
+    process::{check_directory, no_program, start},
+    programs::{AcpProgram, ModelChoice, Profile},
+};
+
+/// Files in the program's own directory.
+const SYSTEM_PROMPT: &str = "system.md";
+const POLICY: &str = "policy.toml";
+const GEMINI_SETTINGS: &str = ".gemini/settings.json";
+const RECORD: &str = "session.json";
+
+/// Starts programs of one profile.
+pub(crate) struct AcpKind {
+    program: AcpProgram,
+    /// The program that serves our tools; see [`crate::mcp`].
+    shim: Option<OsString>,
+}
+
+impl AcpKind {
+    pub(crate) const fn new(program: AcpProgram, shim: Option<OsString>) -> Self {
+        Self { program, shim }
+    }
+
+    async fn start_program(&self, casting: &Casting, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+        let profile = self.program.profile;
+        check_directory(casting.directory()).await?;
+        let policy = policy::compile(&casting.tool_policy).map_err(|error| not_enforceable(error.to_string()))?;
+        if let Some(found) = obeyed(profile, casting.directory()) {
+            return Err(not_enforceable(format!(
+                "the program would obey {}, which no policy reaches; move it away, or run the role with another program",
+                found.display()
+            )));
+        }
+        let access = casting.resolved.sandbox();
+        let is_confined = confinement::is_possible().await;
+        let mut gaps: Vec<&str> = Vec::new();
+        match access {
+            Sandbox::WorkspaceWrite if !is_confined => {
+                gaps.push("without bubblewrap its commands can write outside of the workspace");
+            }
+            Sandbox::FullAccess | Sandbox::WorkspaceWrite => {}
+            Sandbox::ReadOnly | Sandbox::Unspecified if is_confined => {}
+            Sandbox::ReadOnly | Sandbox::Unspecified => {
+                return Err(not_enforceable(
+                    "without bubblewrap it cannot be kept from writing".to_owned(),
+                ));
+            }
+        }
+        let tools = settings::tools(profile, &policy, access);
+        gaps.extend(settings::unasked(profile, &tools));
+        let ours: Vec<String> = casting
+            .offered
+            .iter()
+            .map(|tool| profile.name_of_ours(&tool.name))
+            .collect();
+        let servers = self.servers(casting)?;
+
+        let home = casting.state.join(profile.kind());
+        prepare_home(profile, &home, self.program.program.login.as_deref())
+            .map_err(|error| no_program(format!("cannot prepare {}: {error}", home.display())))?;
+        let launch = self.launch(casting, &home, &model, &tools, &ours)?;
+        let launch = if is_confined {
+            confinement::confined(launch, access, &[&home, &casting.scratch], &casting.hidden)
+        } else {
+            launch
+        };
+        let (child, output) = start(launch)?;
+        let opening = Opening {
+            profile,
+            directory: casting.directory().to_owned(),
+            servers,
+            effort: casting.resolved.reasoning_effort.clone(),
+            tools: settings::names(&tools).map(str::to_owned).collect(),
+            ours: ours.into_iter().collect(),
+            record: profile.resumes().then(|| home.join(RECORD)),
+        };
+        let mut driver = Driver::new(Program::new(&child, output), opening);
+        driver.prepare().await?;
+        Ok(Box::new(Driven::new(child, async move |desk| {
+            for gap in gaps {
+                desk.tell(AgentEvent::PolicyGap(gap.to_owned())).await;
+            }
+            driver.drive(desk).await;
+        })))
+    }
+
+    /// The servers of the session: ours, if the thread is offered anything.
+    fn servers(&self, casting: &Casting) -> Result<Value, StartFailure> {
+        if casting.offered.is_empty() {
+            return Ok(json!([]));
+        }
+        let Some(shim) = self.shim.as_ref().and_then(|shim| shim.to_str()) else {
+            return Err(no_program("no command serves the thread's tools".to_owned()));
+        };
+        let Some(token) = &casting.token else {
+            return Err(no_program(
+                "the thread has no token, so nothing can be served by it".to_owned(),
+            ));
+        };
+        Ok(settings::servers(shim, token.expose(), &casting.supervisor_url))
+    }
+
+    fn launch(
+        &self,
+        casting: &Casting,
+        home: &Path,
+        model: &ModelChoice,
+        tools: &[Own],
+        ours: &[String],
+    ) -> Result<Launch, StartFailure> {
+        let model = match model {
+            ModelChoice::Default => None,
+            ModelChoice::Named(name) => Some(name.as_str()),
+        };
+        let program = &self.program.program;
+        let mut args: Vec<OsString> = self.program.args.iter().map(OsString::from).collect();
+        let mut environment = self.environment(casting, home);
+        let mut set = |name: &str, value: OsString| environment.push((name.to_owned(), value));
+        match self.program.profile {
+            Profile::OpenCode => {
+                let model = model.map(|name| settings::opencode_model(name, program.provider.as_deref()));
+                let config =
+                    settings::opencode(&program.settings, tools, ours, &casting.instructions, model.as_deref());
+                set("OPENCODE_CONFIG_CONTENT", config.to_string().into());
+                // It listens on a port of this machine, where its sessions are anybody's who has no password to show.
+                set("OPENCODE_SERVER_PASSWORD", Uuid::new_v4().simple().to_string().into());
+            }
+            Profile::Gemini => {
+                let unwritten = |error: io::Error| not_enforceable(format!("its policy cannot be written: {error}"));
+                let text = settings::policy(tools, ours)
+                    .ok_or_else(|| not_enforceable("a tool has a name that no policy can have".to_owned()))?;
+                // A policy that is not there is passed over in silence, and with it every denial.
+                let policy = write(home, POLICY, &text).map_err(unwritten)?;
+                let quiet = settings::gemini(&program.settings, program.login.is_some());
+                write(home, GEMINI_SETTINGS, &quiet.to_string()).map_err(unwritten)?;
+                args.extend(["--policy".into(), policy.into()]);
+                if let Some(model) = model {
+                    args.extend(["-m".into(), model.into()]);
+                }
+                if !casting.instructions.trim().is_empty() {
+                    let path = write(home, SYSTEM_PROMPT, &casting.instructions)
+                        .map_err(|error| no_program(format!("its instructions cannot be written: {error}")))?;
+                    set("GEMINI_SYSTEM_MD", path.into());
+                }
+            }
+        }
+        Ok(Launch {
+            command: program.command.clone(),
+            args,
+            directory: casting.directory().to_owned(),
+            environment,
+        })
+    }
+
+    fn environment(&self, casting: &Casting, home: &Path) -> Environment {
+        let mut environment = environment(casting, |name| std::env::var_os(name));
+        environment.retain(|(name, _)| name != "HOME");
+        environment.push(("HOME".to_owned(), home.into()));
+        let quiet = self.program.profile.quiet();
+        environment.extend(quiet.iter().map(|&(name, value)| (name.to_owned(), value.into())));
+        add(
+            &mut environment,
+            &self.program.program.inherit,
+            &self.program.program.environment,
+        );
+        environment
+    }
+}
+
+impl AgentKind for AcpKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: self.program.profile.kind().to_owned(),
+            enforces_tools: true,
+            enforces_read_only: confinement::is_known(),
+        }
+    }
+
+    fn offers_tools(&self) -> bool {
+        true
+    }
+
+    fn remembers(&self) -> bool {
+        self.program.profile.resumes()
+    }
+
+    fn start<'a>(
+        &'a self,
+        casting: &'a Casting,
+        model: ModelChoice,
+    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
+        Box::pin(self.start_program(casting, model))
+    }
+}
+
+const fn not_enforceable(message: String) -> StartFailure {
+    StartFailure {
+        refusal: StartRefusal::PolicyNotEnforceable,
+        message,
+    }
+}
+
+/// What of a project the program would obey: looked for where it looks, in the directory and those above it up to the
+/// repository's root.
+fn obeyed(profile: Profile, directory: &Path) -> Option<PathBuf> {
+    for place in directory.ancestors() {
+        let mut code = profile.obeyed().iter().map(|name| place.join(name));
+        if let Some(found) = code.find(|path| path.exists()) {
+            return Some(found);
+        }
+        if place.join(".git").exists() {
+            return None;
+        }
+    }
+    None
+}
+
+/// Makes the directory that the program keeps its sessions in, without what an agent may have left there to be let loose
+/// by, and with the login that it is lent.
+fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Result<()> {
+    fs::create_dir_all(home)?;
+    for name in profile.swept() {
+        remove(&unlinked(home, name)?)?;
+    }
+    let Some(login) = login else { return Ok(()) };
+    let link = unlinked(home, profile.login())?;
+    if let Some(parent) = link.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match symlink(login, link) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// A path below the program's directory, on which there is no link any more: an agent may write there, and could lead the
+/// runner out of it.
+fn unlinked(home: &Path, name: &str) -> io::Result<PathBuf> {
+    let mut path = home.to_owned();
+    for part in Path::new(name) {
+        path.push(part);
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_symlink() => fs::remove_file(&path)?,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(path)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Writes a file of the program's anew, and sees that it is there as it was written.
+fn write(home: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
+    let path = unlinked(home, name)?;
+    remove(&path)?;
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+    file.write_all(text.as_bytes())?;
+    drop(file);
+    if fs::read_to_string(&path)? != text {
+        return Err(io::Error::other(format!("{} is not as it was written", path.display())));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_left_behind_is_gone_and_nothing_outside_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (home, outside) = (directory.path().join("home"), directory.path().join("outside"));
+        fs::create_dir_all(home.join(".config/opencode/plugin")).unwrap();
+        fs::create_dir_all(outside.join("opencode")).unwrap();
+        fs::write(outside.join("opencode/kept"), "").unwrap();
+        prepare_home(Profile::OpenCode, &home, None).unwrap();
+        assert!(!home.join(".config/opencode").exists());
+
+        fs::remove_dir_all(home.join(".config")).unwrap();
+        symlink(&outside, home.join(".config")).unwrap();
+        prepare_home(Profile::OpenCode, &home, None).unwrap();
+        assert!(outside.join("opencode/kept").exists() && !home.join(".config").exists());
+
+        fs::write(outside.join("target"), "theirs").unwrap();
+        symlink(outside.join("target"), home.join(POLICY)).unwrap();
+        let path = write(&home, POLICY, "ours").unwrap();
+        assert_eq!(fs::read_to_string(path).unwrap(), "ours");
+        assert_eq!(fs::read_to_string(outside.join("target")).unwrap(), "theirs");
+    }
+
+    #[test]
+    fn a_login_is_lent_by_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let login = directory.path().join("auth.json");
+        fs::write(&login, "{}").unwrap();
+        let home = directory.path().join("home");
+        for _ in 0..2 {
+            prepare_home(Profile::OpenCode, &home, Some(&login)).unwrap();
+            assert_eq!(fs::read_link(home.join(Profile::OpenCode.login())).unwrap(), login);
+        }
+    }
+
+    #[test]
+    fn what_a_project_orders_is_found_where_the_program_looks() {
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("repository/inner");
+        fs::create_dir_all(&inner).unwrap();
+        fs::create_dir_all(directory.path().join(".opencode/plugin")).unwrap();
+        assert!(obeyed(Profile::OpenCode, &inner).is_some());
+        fs::create_dir_all(directory.path().join("repository/.git")).unwrap();
+        assert_eq!(obeyed(Profile::OpenCode, &inner), None, "above the repository");
+        let tools = directory.path().join("repository/.opencode/tool");
+        fs::create_dir_all(&tools).unwrap();
+        assert_eq!(obeyed(Profile::OpenCode, &inner), Some(tools));
+        assert_eq!(obeyed(Profile::Gemini, &inner), None);
+        fs::create_dir_all(inner.join(".gemini")).unwrap();
+        fs::write(inner.join(".gemini/settings.json"), "{}").unwrap();
+        assert!(obeyed(Profile::Gemini, &inner).is_some());
+    }
+}

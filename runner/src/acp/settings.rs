@@ -1,0 +1,515 @@
+//! How a program of either profile is started for a policy, as pure data: its tools, its settings and its policy in its
+//! own words.
+
+use serde_json::{Map, Value, json};
+use tool_policy::{NativeTools, Policy};
+use troupe_proto::common::v1::Sandbox;
+
+use crate::programs::Profile;
+
+/// The name under which programs have our tools.
+pub(super) const SERVER: &str = "troupe";
+/// The agent of OpenCode's that is the thread's role.
+pub(super) const AGENT: &str = "role";
+/// The priorities of Gemini CLI's rules: what is allowed stands above what is denied.
+const BELOW: u32 = 100;
+const ABOVE: u32 = 200;
+
+/// A tool of a program's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own {
+    pub(super) name: &'static str,
+    effect: Effect,
+    /// Tools that the program takes for the same: all of them must be allowed.
+    alike: &'static [&'static str],
+}
+
+/// What a tool does to the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// It looks at files, or changes nothing outside of the program.
+    Looks,
+    /// It writes, runs something or uses the network: nothing for a thread that may only read.
+    Acts,
+}
+
+const fn looks(name: &'static str) -> Own {
+    Own {
+        name,
+        effect: Effect::Looks,
+        alike: &[],
+    }
+}
+
+const fn acts(name: &'static str) -> Own {
+    Own {
+        name,
+        effect: Effect::Acts,
+        alike: &[],
+    }
+}
+
+/// The tools that a thread of OpenCode may be offered. A positive list: what a later release adds is not offered, and
+/// neither are its own agents, so that no child exists outside of the tree; its skills are texts of the project's.
+const OPENCODE: &[Own] = &[
+    looks("read"),
+    looks("grep"),
+    looks("glob"),
+    looks("list"),
+    looks("todowrite"),
+    acts("bash"),
+    // One permission for all that write.
+    Own {
+        name: "edit",
+        effect: Effect::Acts,
+        alike: &["write", "patch", "multiedit", "apply_patch"],
+    },
+    acts("webfetch"),
+    acts("websearch"),
+];
+
+/// The same of Gemini CLI.
+const GEMINI: &[Own] = &[
+    looks("read_file"),
+    looks("read_many_files"),
+    looks("grep_search"),
+    looks("glob"),
+    looks("list_directory"),
+    looks("write_todos"),
+    acts("run_shell_command"),
+    acts("replace"),
+    // By another name what a patch does.
+    Own {
+        name: "write_file",
+        effect: Effect::Acts,
+        alike: &["apply_patch"],
+    },
+    acts("web_fetch"),
+    acts("google_web_search"),
+];
+
+impl Profile {
+    /// The kind's name, by which the supervisor knows the names of its tools.
+    pub(super) const fn kind(self) -> &'static str {
+        self.native().kind()
+    }
+
+    /// The names of its tools.
+    pub(super) const fn native(self) -> NativeTools {
+        match self {
+            Self::OpenCode => NativeTools::OPENCODE,
+            Self::Gemini => NativeTools::GEMINI,
+        }
+    }
+
+    /// How the program names a tool of ours.
+    pub(super) fn name_of_ours(self, tool: &str) -> String {
+        match self {
+            Self::OpenCode => format!("{SERVER}_{tool}"),
+            Self::Gemini => format!("mcp_{SERVER}_{tool}"),
+        }
+    }
+
+    /// Our own name of a tool that it has from us.
+    pub(super) fn ours(self, native: &str) -> Option<&str> {
+        let rest = match self {
+            Self::OpenCode => Some(native),
+            Self::Gemini => native.strip_prefix("mcp_"),
+        };
+        rest?.strip_prefix(SERVER)?.strip_prefix('_')
+    }
+
+    /// Whether it remembers a session for another process of its own. Gemini CLI says that it does, and then does not
+    /// find most of them.
+    pub(super) const fn resumes(self) -> bool {
+        matches!(self, Self::OpenCode)
+    }
+
+    /// Whether a prompt that comes while another one runs joins that one. To Gemini CLI it is the end of it.
+    pub(super) const fn joins_prompts(self) -> bool {
+        matches!(self, Self::OpenCode)
+    }
+
+    /// Whether a call that is refused ends the turn, without a word to the model.
+    pub(super) const fn ends_on_refusal(self) -> bool {
+        matches!(self, Self::OpenCode)
+    }
+
+    /// What of the program's own directory is gone at each start: an agent that may write there could give the next
+    /// process settings, or code, by which it is held to nothing.
+    pub(super) const fn swept(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenCode => &[".config/opencode", ".opencode"],
+            Self::Gemini => &[
+                ".gemini/settings.json",
+                ".gemini/policies",
+                ".gemini/extensions",
+                ".gemini/commands",
+                ".gemini/agents",
+                ".gemini/skills",
+                ".gemini/hooks",
+                ".gemini/GEMINI.md",
+                ".gemini/.env",
+                ".env",
+            ],
+        }
+    }
+
+    /// Where in its own directory a person's login lies.
+    pub(super) const fn login(self) -> &'static str {
+        match self {
+            Self::OpenCode => ".local/share/opencode/auth.json",
+            Self::Gemini => ".gemini/oauth_creds.json",
+        }
+    }
+
+    /// What of a project the program obeys in its own process, where no policy reaches it: code, hooks, servers and
+    /// variables.
+    pub(super) const fn obeyed(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenCode => &[
+                ".opencode/plugin",
+                ".opencode/plugins",
+                ".opencode/tool",
+                ".opencode/tools",
+            ],
+            Self::Gemini => &[
+                ".gemini/settings.json",
+                ".gemini/.env",
+                ".gemini/agents",
+                ".gemini/extensions",
+                ".gemini/hooks",
+                ".gemini/policies",
+                ".gemini/skills",
+            ],
+        }
+    }
+
+    /// Variables that keep it from doing what nobody asked for.
+    pub(super) const fn quiet(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::OpenCode => &[
+                ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
+                ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
+                ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
+                ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1"),
+                // A project's opencode.json may bring servers and plugins.
+                ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
+            ],
+            Self::Gemini => &[
+                // Without it another process is started that no signal reaches.
+                ("GEMINI_CLI_NO_RELAUNCH", "true"),
+                // In a folder that it does not trust it starts no server, ours neither. What a trusted one could bring
+                // is refused before; see `obeyed`.
+                ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
+            ],
+        }
+    }
+}
+
+/// The tools of its own that a thread is offered.
+pub(super) fn tools(profile: Profile, policy: &Policy, access: Sandbox) -> Vec<Own> {
+    let all = match profile {
+        Profile::OpenCode => OPENCODE,
+        Profile::Gemini => GEMINI,
+    };
+    let allows = |name: &str| policy.decide_native(&profile.native(), name).is_allowed();
+    let may = |own: &&Own| {
+        let fits = own.effect == Effect::Looks || access != Sandbox::ReadOnly;
+        fits && allows(own.name) && own.alike.iter().all(|name| allows(name))
+    };
+    all.iter().filter(may).copied().collect()
+}
+
+/// Every name under which the program may report a call of those tools.
+pub(super) fn names(tools: &[Own]) -> impl Iterator<Item = &'static str> {
+    tools
+        .iter()
+        .flat_map(|own| std::iter::once(own.name).chain(own.alike.iter().copied()))
+}
+
+/// What is not asked about although its call may be decided on; `None`: nothing.
+pub(super) fn unasked(profile: Profile, tools: &[Own]) -> Option<&'static str> {
+    let runs = tools.iter().any(|own| own.name == "run_shell_command");
+    (profile == Profile::Gemini && runs).then_some("commands that it takes for harmless run without asking")
+}
+
+/// OpenCode's configuration: the operator's, under what the policy needs. `ours` are our tools as OpenCode names them.
+pub(super) fn opencode(
+    operators: &Map<String, Value>,
+    tools: &[Own],
+    ours: &[String],
+    instructions: &str,
+    model: Option<&str>,
+) -> Value {
+    let mut config = operators.clone();
+    let mut set = |key: &str, value: Value| config.insert(key.to_owned(), value);
+    set("share", json!("disabled"));
+    set("autoupdate", json!(false));
+    set("default_agent", json!(AGENT));
+    if let Some(model) = model {
+        set("model", model.into());
+        // For titles and the like: another one may be beyond what the credentials are for.
+        set("small_model", model.into());
+    }
+    // The role's own permissions are the only ones.
+    config.remove("permission");
+    let mut role = json!({
+        "mode": "primary",
+        "description": "The role of this thread.",
+        "permission": permissions(tools, ours),
+    });
+    if !instructions.trim().is_empty() {
+        role["prompt"] = instructions.into();
+    }
+    let agents = config.entry("agent").or_insert_with(|| json!({}));
+    if !agents.is_object() {
+        *agents = json!({});
+    }
+    agents[AGENT] = role;
+    config.into()
+}
+
+/// The last rule that fits counts, and keys are written in their order: `*` comes before every letter.
+fn permissions(tools: &[Own], ours: &[String]) -> Value {
+    let mut rules = Map::new();
+    rules.insert("*".to_owned(), json!("deny"));
+    // Asked about by the tool that reaches out of the directory, which the runner knows.
+    rules.insert("external_directory".to_owned(), json!("ask"));
+    for own in tools {
+        rules.insert(own.name.to_owned(), json!("ask"));
+    }
+    // The supervisor judges them itself when they are called.
+    for name in ours {
+        rules.insert(name.clone(), json!("allow"));
+    }
+    rules.into()
+}
+
+/// A model as OpenCode names it: with its provider.
+pub(super) fn opencode_model(name: &str, provider: Option<&str>) -> String {
+    match provider {
+        Some(provider) if !name.contains('/') => format!("{provider}/{name}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Gemini CLI's settings: the operator's, under what keeps it quiet.
+pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
+    let mut settings = operators.clone();
+    let way = if has_login { "oauth-personal" } else { "gemini-api-key" };
+    settings
+        .entry("security")
+        .or_insert_with(|| json!({"auth": {"selectedType": way}}));
+    for (section, key, value) in [
+        ("privacy", "usageStatisticsEnabled", false),
+        ("general", "disableAutoUpdate", true),
+        // A project's .env could lead it to another provider, and its key with it.
+        ("advanced", "ignoreLocalEnv", true),
+    ] {
+        let section = settings.entry(section).or_insert_with(|| json!({}));
+        if let Value::Object(fields) = section {
+            fields.insert(key.to_owned(), value.into());
+        }
+    }
+    // Servers of its own would be denied in any case; not starting them is better.
+    settings.remove("mcpServers");
+    settings.into()
+}
+
+/// Gemini CLI's policy. Under a denial of everything only rules with the exact name of a tool let it through. An invalid
+/// file is passed over in silence, so nothing but names of our own making stands in it; `None`: one of them is odd.
+pub(super) fn policy(tools: &[Own], ours: &[String]) -> Option<String> {
+    let mut text = rule("*", "deny", BELOW);
+    for own in tools {
+        let decision = match own.effect {
+            Effect::Looks => "allow",
+            Effect::Acts => "ask_user",
+        };
+        text.push_str(&rule(own.name, decision, ABOVE));
+    }
+    for name in ours {
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return None;
+        }
+        // The supervisor judges them itself when they are called.
+        text.push_str(&rule(name, "allow", ABOVE));
+    }
+    Some(text)
+}
+
+fn rule(tool: &str, decision: &str, priority: u32) -> String {
+    format!("[[rule]]\ntoolName = \"{tool}\"\ndecision = \"{decision}\"\npriority = {priority}\n\n")
+}
+
+/// The servers of a session: ours alone, with the token that it acts by.
+pub(super) fn servers(shim: &str, token: &str, supervisor_url: &str) -> Value {
+    json!([{
+        "name": SERVER,
+        "command": shim,
+        "args": ["mcp"],
+        "env": [
+            {"name": "TROUPE_THREAD_TOKEN", "value": token},
+            {"name": "TROUPE_SUPERVISOR_URL", "value": supervisor_url},
+        ],
+    }])
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tool_policy::{Layer, MatchMode};
+
+    use super::*;
+
+    fn compiled(allow: &[&str], deny: &[&str]) -> Policy {
+        let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
+        Policy::compile(vec![Layer {
+            origin: "role".to_owned(),
+            mode: MatchMode::Glob,
+            allow: owned(allow),
+            deny: owned(deny),
+        }])
+        .unwrap()
+    }
+
+    fn offered(profile: Profile, allow: &[&str], deny: &[&str], access: Sandbox) -> Vec<&'static str> {
+        let tools = tools(profile, &compiled(allow, deny), access);
+        tools.iter().map(|own| own.name).collect()
+    }
+
+    #[test]
+    fn only_what_the_policy_allows_is_offered() {
+        use Profile::{Gemini, OpenCode};
+        let write = Sandbox::WorkspaceWrite;
+        for (profile, allow, deny, access, expected) in [
+            (
+                OpenCode,
+                &["read_file", "grep_files"][..],
+                &[][..],
+                write,
+                &["read", "grep"][..],
+            ),
+            (
+                OpenCode,
+                &["*"],
+                &["exec_command", "web_search"],
+                write,
+                &["read", "grep", "glob", "list", "todowrite", "edit"],
+            ),
+            (OpenCode, &["read_file", "apply_patch"], &["write"], write, &["read"]),
+            (
+                OpenCode,
+                &["*"],
+                &[],
+                Sandbox::ReadOnly,
+                &["read", "grep", "glob", "list", "todowrite"],
+            ),
+            (OpenCode, &[], &["*"], write, &[]),
+            (Gemini, &["read_file"], &[], write, &["read_file", "read_many_files"]),
+            (Gemini, &["apply_patch"], &[], write, &["replace"]),
+            (
+                Gemini,
+                &["write_file", "apply_patch"],
+                &["replace"],
+                write,
+                &["write_file"],
+            ),
+            (Gemini, &["write_file"], &[], write, &[]),
+            (Gemini, &["exec_command"], &[], Sandbox::ReadOnly, &[]),
+        ] {
+            assert_eq!(
+                offered(profile, allow, deny, access),
+                expected,
+                "{profile:?} {allow:?} {deny:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn everything_else_is_denied_before_anything_is_allowed() {
+        let tools = tools(
+            Profile::OpenCode,
+            &compiled(&["read_file", "wait"], &[]),
+            Sandbox::ReadOnly,
+        );
+        let operators = json!({"permission": {"bash": "allow"}, "agent": {"x": {}}, "provider": {"p": {}}});
+        let config = opencode(
+            operators.as_object().unwrap(),
+            &tools,
+            &["troupe_wait".to_owned()],
+            "be",
+            Some("p/m"),
+        );
+        assert_eq!(
+            config["agent"][AGENT]["permission"].to_string(),
+            r#"{"*":"deny","external_directory":"ask","read":"ask","troupe_wait":"allow"}"#
+        );
+        assert_eq!(
+            (&config["default_agent"], &config["agent"][AGENT]["prompt"]),
+            (&json!(AGENT), &json!("be"))
+        );
+        assert_eq!(
+            (&config["model"], &config["small_model"]),
+            (&json!("p/m"), &json!("p/m"))
+        );
+        assert!(config.get("permission").is_none() && config["provider"]["p"].is_object());
+    }
+
+    #[test]
+    fn a_policy_of_gemini_names_each_tool_in_full() {
+        let tools = tools(
+            Profile::Gemini,
+            &compiled(&["read_file", "exec_command"], &[]),
+            Sandbox::WorkspaceWrite,
+        );
+        let text = policy(&tools, &["mcp_troupe_wait".to_owned()]).unwrap();
+        assert!(text.starts_with("[[rule]]\ntoolName = \"*\"\ndecision = \"deny\"\npriority = 100\n"));
+        for rule in [
+            "toolName = \"read_file\"\ndecision = \"allow\"\npriority = 200",
+            "toolName = \"run_shell_command\"\ndecision = \"ask_user\"\npriority = 200",
+            "toolName = \"mcp_troupe_wait\"\ndecision = \"allow\"\npriority = 200",
+        ] {
+            assert!(text.contains(rule), "{text}");
+        }
+        assert_eq!(
+            policy(&[], &["a\"b".to_owned()]),
+            None,
+            "nothing breaks out of its quotes"
+        );
+    }
+
+    #[test]
+    fn our_tools_have_a_name_of_the_programs() {
+        for profile in [Profile::OpenCode, Profile::Gemini] {
+            let name = profile.name_of_ours("spawn_agent");
+            assert_eq!(profile.ours(&name), Some("spawn_agent"));
+            assert_eq!(profile.ours("bash"), None);
+            assert_eq!(profile.ours("mcp_other_tool"), None);
+        }
+        assert_eq!(Profile::Gemini.name_of_ours("wait"), "mcp_troupe_wait");
+    }
+
+    #[test]
+    fn a_model_of_opencode_has_a_provider() {
+        assert_eq!(opencode_model("m", Some("p")), "p/m");
+        assert_eq!(opencode_model("q/m", Some("p")), "q/m");
+        assert_eq!(opencode_model("m", None), "m");
+    }
+
+    #[test]
+    fn the_login_decides_how_gemini_authenticates_unless_the_operator_does() {
+        let way = |settings: Value, has_login| {
+            gemini(settings.as_object().unwrap(), has_login)["security"]["auth"]["selectedType"].clone()
+        };
+        assert_eq!(way(json!({}), false), "gemini-api-key");
+        assert_eq!(way(json!({}), true), "oauth-personal");
+        assert_eq!(
+            way(json!({"security": {"auth": {"selectedType": "vertex-ai"}}}), false),
+            "vertex-ai"
+        );
+        let quiet = gemini(&Map::new(), false);
+        assert_eq!(quiet["privacy"]["usageStatisticsEnabled"], false);
+        assert_eq!(quiet["advanced"]["ignoreLocalEnv"], true);
+    }
+}
