@@ -1,4 +1,4 @@
-//! The real agent programs, Codex and Claude Code, with a scripted stand-in for their providers: what a test needs to have
+//! The real agent programs, Codex, Claude Code, OpenCode and Gemini CLI, with a scripted stand-in for their providers: what a test needs to have
 //! them run below a `troupe` of its own. See `tests/agents/README.md` for scripts.
 //!
 //! They are not installed everywhere, so such tests run only where `TROUPE_AGENTS=1` says so; there a program that is
@@ -31,6 +31,10 @@ use crate::{client, process::troupe, tree::Tree, within};
 pub const CODEX: &str = "codex";
 /// As [`CODEX`].
 pub const CLAUDE: &str = "claude";
+/// As [`CODEX`].
+pub const OPENCODE: &str = "opencode";
+/// As [`CODEX`].
+pub const GEMINI: &str = "gemini";
 /// The credentials that the programs are given. Only the stand-in is to see them.
 pub const KEY: &str = "sk-of-the-stand-in";
 
@@ -46,7 +50,7 @@ pub fn are_wanted(test: &str) -> bool {
     // Not by a macro: what those print of a test that passes is not shown.
     let _ = writeln!(
         io::stderr(),
-        "NOT RUN: {test} needs the real codex and claude; `tests/agents/install codex claude`, then TROUPE_AGENTS=1"
+        "NOT RUN: {test} needs the real programs; `tests/agents/install`, then TROUPE_AGENTS=1"
     );
     false
 }
@@ -175,6 +179,8 @@ impl Asked {
         let program = match line["protocol"].as_str()? {
             "responses" => CODEX,
             "messages" => CLAUDE,
+            "chat" => OPENCODE,
+            "gemini" => GEMINI,
             _ => return None,
         };
         let texts = |key: &str| {
@@ -193,7 +199,10 @@ impl Asked {
     /// Whether a tool of that name was offered, ours or the program's.
     #[must_use]
     pub fn offers(&self, tool: &str) -> bool {
-        let own = |name: &str| name == format!("troupe/{tool}") || name == format!("mcp__troupe__{tool}");
+        let own = |name: &str| {
+            let prefixes = ["troupe/", "mcp__troupe__", "troupe_", "mcp_troupe_"];
+            prefixes.iter().any(|prefix| name.strip_prefix(prefix) == Some(tool))
+        };
         self.tools.iter().any(|name| name == tool || own(name))
     }
 }
@@ -225,7 +234,6 @@ impl Lab {
     }
 
     async fn start(under: &Path, has_runner: bool) -> Self {
-        let (codex, claude) = (program(CODEX), program(CLAUDE));
         // Short: the paths of sockets end with it.
         let files = tempfile::Builder::new().prefix("a").tempdir_in(under).unwrap();
         let directory = fs::canonicalize(files.path()).unwrap();
@@ -233,7 +241,7 @@ impl Lab {
             fs::create_dir_all(directory.join(name)).unwrap();
         }
         let stand_in = StandIn::start(&directory).await;
-        let programs = runner_yaml(&codex, &claude, &stand_in.url);
+        let programs = runner_yaml(&stand_in.url);
         fs::write(directory.join("runner.yaml"), programs.to_string()).unwrap();
         let ready = directory.join("ready.json");
         let mut up = command(&directory);
@@ -302,6 +310,8 @@ impl Lab {
     pub fn role(&self, name: &str, program: &str, more: &str) {
         let model = match program {
             CODEX => "gpt-5.5",
+            OPENCODE => "standin/m1",
+            GEMINI => "gemini-2.5-flash",
             _ => "claude-opus-5-5",
         };
         let text = format!("---\ndescription: for a test\nmodel: {model}\n{more}---\nDo as you are told.\n");
@@ -341,13 +351,13 @@ fn command(directory: &Path) -> Command {
 }
 
 /// The programs, which find the stand-in where their providers are. JSON is YAML.
-fn runner_yaml(codex: &Path, claude: &Path, url: &str) -> Value {
+fn runner_yaml(url: &str) -> Value {
     let url = url.trim_end_matches('/');
     json!({"programs": [
         {
             "kind": "codex",
             "models": ["gpt-*"],
-            "command": codex,
+            "command": program(CODEX),
             "environment": {"STANDIN_KEY": KEY},
             "provider": "standin",
             "settings": {"model_providers": {"standin": {
@@ -362,8 +372,31 @@ fn runner_yaml(codex: &Path, claude: &Path, url: &str) -> Value {
         {
             "kind": "claude",
             "models": ["claude-*"],
-            "command": claude,
+            "command": program(CLAUDE),
             "environment": {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY},
+        },
+        {
+            "kind": "acp",
+            "profile": "opencode",
+            "models": ["standin/*"],
+            "command": program(OPENCODE),
+            "settings": {
+                "enabled_providers": ["standin"],
+                "small_model": "standin/m1",
+                "provider": {"standin": {
+                    "npm": "@ai-sdk/openai-compatible",
+                    "name": "standin",
+                    "options": {"baseURL": format!("{url}/v1"), "apiKey": KEY},
+                    "models": {"m1": {"name": "m1", "tool_call": true, "limit": {"context": 100_000, "output": 8_000}}},
+                }},
+            },
+        },
+        {
+            "kind": "acp",
+            "profile": "gemini",
+            "models": ["gemini-*"],
+            "command": program(GEMINI),
+            "environment": {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url},
         },
     ]})
 }

@@ -1,4 +1,4 @@
-//! Codex and Claude Code themselves as threads: a tree of both, what they are not offered and cannot do, their turns
+//! Codex, Claude Code, OpenCode and Gemini CLI themselves as threads: trees of them, what they are not offered and cannot do, their turns
 //! interrupted and failed, their runner killed, and nothing left of them. Their providers are a scripted stand-in.
 //!
 //! They run where `TROUPE_AGENTS=1` says that they are installed; see `tests/agents/README.md`.
@@ -17,7 +17,7 @@ use troupe_proto::{
 };
 use troupe_tests::{
     agents::{
-        CLAUDE, CODEX, KEY, Lab, are_wanted, lasting_command, message, no_process_is_left, processes,
+        CLAUDE, CODEX, GEMINI, KEY, Lab, OPENCODE, are_wanted, lasting_command, message, no_process_is_left, processes,
         runs_a_lasting_command, script, send, settled, spawn, until,
     },
     content,
@@ -164,6 +164,63 @@ async fn a_codex_has_a_claude_work_for_it() {
 async fn a_claude_has_a_codex_work_for_it() {
     if are_wanted("a tree of claude and codex") {
         tree_of(CLAUDE, CODEX).await;
+    }
+}
+
+/// A program that speaks the Agent Client Protocol: it has our tools by MCP, leads a child of another program, and is not
+/// offered what its role denies.
+async fn led_by(program: &str) {
+    let lab = lab().await;
+    lab.role("lead", program, "deny_list: [apply_patch]\n");
+    lab.role("scout", CLAUDE, "read_only: true\n");
+    lab.role("reader", program, "read_only: true\n");
+    let tree = tree(&lab).await;
+    let task = format!("Find it out. {}", script(&json!([{"text": "the answer is 42"}])));
+    let steps = json!([
+        {"shell": "echo by-lead > by-lead.txt"},
+        {"tool": "spawn_agent", "args": {"agent_type": "scout", "message": task}},
+        {"text": "spawned"},
+    ]);
+    let lead = spawn(&tree, "lead", &steps).await;
+    assert_eq!(message(&settled(&tree, &lead).await), "spawned");
+    let child = children(&tree, &lead).await.pop().expect("a child");
+    assert_eq!(message(&settled(&tree, &child).await), "the answer is 42");
+    assert!(lab.project().join("by-lead.txt").exists());
+    for asked in lab.stand_in.asked_by(program) {
+        // It also asks for a title, with no tools at all.
+        assert!(asked.tools.is_empty() || asked.offers("spawn_agent"), "{asked:?}");
+        for tool in ["edit", "write", "patch", "replace", "write_file"] {
+            assert!(!asked.tools.iter().any(|name| name == tool), "{tool}: {asked:?}");
+        }
+    }
+
+    // Its next turn is one of the same conversation, and a reader of its kind cannot write.
+    send(&tree, &lead, &json!([{"text": "again"}])).await;
+    assert_eq!(message(&settled(&tree, &lead).await), "again");
+    let reader = spawn(
+        &tree,
+        "reader",
+        &json!([{"shell": "echo x > by-reader.txt"}, {"text": "read"}]),
+    )
+    .await;
+    settled(&tree, &reader).await;
+    assert!(!lab.project().join("by-reader.txt").exists());
+
+    tree.end().await;
+    no_process_is_left(&[&lead, &child, &reader]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_opencode_leads_a_claude() {
+    if are_wanted("opencode") {
+        led_by(OPENCODE).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gemini_leads_a_claude() {
+    if are_wanted("gemini") {
+        led_by(GEMINI).await;
     }
 }
 
