@@ -100,6 +100,17 @@ impl Casting {
     pub(crate) fn directory(&self) -> &Path {
         self.working_directory.as_deref().unwrap_or(&self.scratch)
     }
+
+    /// Whether there is a directory to work in.
+    pub(crate) async fn check_directory(&self) -> Result<(), StartFailure> {
+        let directory = self.directory();
+        let shown = directory.display();
+        match tokio::fs::metadata(directory).await {
+            Ok(metadata) if metadata.is_dir() => Ok(()),
+            Ok(_) => Err(StartFailure::no_program(format!("{shown} is not a directory"))),
+            Err(error) => Err(StartFailure::no_program(format!("cannot work in {shown}: {error}"))),
+        }
+    }
 }
 
 /// A text that is not printed.
@@ -129,6 +140,24 @@ impl fmt::Debug for Secret {
 pub(crate) struct StartFailure {
     pub(crate) refusal: StartRefusal,
     pub(crate) message: String,
+}
+
+impl StartFailure {
+    /// No program of the runner's fits, or it does not start.
+    pub(crate) fn no_program(message: impl Into<String>) -> Self {
+        Self {
+            refusal: StartRefusal::NoProgram,
+            message: message.into(),
+        }
+    }
+
+    /// The program cannot be held to what the thread may do.
+    pub(crate) fn not_enforceable(message: impl Into<String>) -> Self {
+        Self {
+            refusal: StartRefusal::PolicyNotEnforceable,
+            message: message.into(),
+        }
+    }
 }
 
 /// The program has ended, or takes so long to read that what waits for it has reached its bound.

@@ -12,7 +12,7 @@ use tokio::{process::Command, sync::OnceCell, time::timeout};
 use tracing::warn;
 use troupe_proto::common::v1::Sandbox;
 
-use crate::child::Launch;
+use crate::{agent::StartFailure, child::Launch};
 
 /// The program that confines.
 const BUBBLEWRAP: &str = "bwrap";
@@ -52,6 +52,36 @@ async fn try_out() -> bool {
         "bubblewrap does not work here: read-only threads are refused to programs that it would confine"
     );
     false
+}
+
+/// What bubblewrap can do about a program that confines nothing itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// It confines it.
+    Confined,
+    /// It does not work here, and this is open: nothing that must be closed.
+    Gap(Option<&'static str>),
+}
+
+/// How a program can be held to a sandbox.
+///
+/// # Errors
+///
+/// It would have to be kept from writing, and cannot be.
+pub(crate) async fn hold(sandbox: Sandbox) -> Result<Hold, StartFailure> {
+    if is_possible().await {
+        return Ok(Hold::Confined);
+    }
+    match sandbox {
+        Sandbox::FullAccess => Ok(Hold::Gap(None)),
+        Sandbox::WorkspaceWrite => {
+            let gap = "without bubblewrap its commands can write outside of the workspace";
+            Ok(Hold::Gap(Some(gap)))
+        }
+        Sandbox::ReadOnly | Sandbox::Unspecified => Err(StartFailure::not_enforceable(
+            "without bubblewrap it cannot be kept from writing",
+        )),
+    }
 }
 
 /// The same program, confined to what its sandbox lets it write: nothing, its directory, or everything. `own` are

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use troupe_proto::{
-    common::v1::ResolvedSpawn,
-    supervisor::v1::{RunnerKind, StartRefusal},
-};
+use troupe_proto::{common::v1::ResolvedSpawn, supervisor::v1::RunnerKind};
 
 use crate::{
     acp::AcpKind,
@@ -83,14 +80,11 @@ impl Kinds {
         let place = self.programs.choose(&resolved.provider, &resolved.model);
         let found = place.and_then(|place| Some((self.programs.all().get(place)?, self.kinds.get(place)?)));
         let Some((program, kind)) = found else {
-            return Err(StartFailure {
-                refusal: StartRefusal::NoProgram,
-                message: format!(
-                    "no program of this runner is for model {:?} of provider {:?}; see `providers` and `models` in its \
+            return Err(StartFailure::no_program(format!(
+                "no program of this runner is for model {:?} of provider {:?}; see `providers` and `models` in its \
                      runner.yaml",
-                    resolved.model, resolved.provider
-                ),
-            });
+                resolved.model, resolved.provider
+            )));
         };
         Ok(Role {
             kind: Arc::clone(kind),
@@ -102,6 +96,8 @@ impl Kinds {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use troupe_proto::supervisor::v1::StartRefusal;
+
     use super::*;
 
     fn kinds(yaml: &str) -> Kinds {

@@ -25,6 +25,7 @@ mod confinement;
 mod driven;
 mod env;
 mod group;
+mod home;
 pub mod hook;
 mod input;
 mod kinds;

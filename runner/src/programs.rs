@@ -43,6 +43,17 @@ pub enum ModelChoice {
     Named(String),
 }
 
+impl ModelChoice {
+    /// The model's name, where one is to be named.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Default => None,
+            Self::Named(name) => Some(name),
+        }
+    }
+}
+
 /// What kind of program it is, and what is to be known of one of its kind.
 #[derive(Clone, Debug)]
 pub enum ProgramKind {

@@ -12,7 +12,6 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
-use troupe_proto::supervisor::v1::StartRefusal;
 
 use super::{events, settings::AGENT};
 use crate::{
@@ -136,19 +135,15 @@ impl Driver {
     ///
     /// It does not start, or does not take the role.
     pub(super) async fn prepare(&mut self) -> Result<(), StartFailure> {
-        let no_program = |message: String| StartFailure {
-            refusal: StartRefusal::NoProgram,
-            message,
-        };
         let greeting = json!({
             "protocolVersion": 1,
             "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
             "clientInfo": {"name": "troupe", "title": "Troupe", "version": env!("CARGO_PKG_VERSION")},
         });
-        flat(self.call("initialize", greeting).await).map_err(no_program)?;
-        let opened = match self.resume().await.map_err(no_program)? {
+        flat(self.call("initialize", greeting).await).map_err(StartFailure::no_program)?;
+        let opened = match self.resume().await.map_err(StartFailure::no_program)? {
             Some(opened) => opened,
-            None => self.begin_session().await.map_err(no_program)?,
+            None => self.begin_session().await.map_err(StartFailure::no_program)?,
         };
         self.check_role(&opened)?;
         self.set_effort(&opened).await;
@@ -205,13 +200,10 @@ impl Driver {
         if mode == Some(AGENT) {
             return Ok(());
         }
-        Err(StartFailure {
-            refusal: StartRefusal::PolicyNotEnforceable,
-            message: format!(
-                "OpenCode did not take the role: its mode is {:?}",
-                mode.unwrap_or_default()
-            ),
-        })
+        Err(StartFailure::not_enforceable(format!(
+            "OpenCode did not take the role: its mode is {:?}",
+            mode.unwrap_or_default()
+        )))
     }
 
     /// Asks for the role's effort, if the model has it; otherwise the model's own stays.
@@ -650,7 +642,7 @@ mod tests {
     use troupe_proto::{
         common::v1::{BlockKind, PromptBlock},
         reason::Reason,
-        supervisor::v1::PromptExtent,
+        supervisor::v1::{PromptExtent, StartRefusal},
     };
 
     use super::*;

@@ -18,15 +18,11 @@ use std::{
     ffi::OsString,
     fs::{self, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
 use serde_json::{Value, json};
-use troupe_proto::{
-    common::v1::Sandbox,
-    supervisor::v1::{RunnerKind, StartRefusal},
-};
+use troupe_proto::supervisor::v1::RunnerKind;
 use uuid::Uuid;
 
 use self::{
@@ -35,13 +31,13 @@ use self::{
 };
 use crate::{
     agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, StartFailure},
-    child::Launch,
-    confinement,
+    child::{Child, Launch},
+    confinement::{self, Hold},
     driven::{Driven, Program},
-    env::{Environment, add, environment},
+    env::Environment,
+    home::{self, unlinked},
     policy,
-    process::{check_directory, no_program, start},
-    programs::{AcpProgram, ModelChoice, Profile},
+    programs::{AcpProgram, AgentProgram, ModelChoice, Profile},
 };
 
 /// Files in the program's own directory.
@@ -64,31 +60,19 @@ impl AcpKind {
 
     async fn start_program(&self, casting: &Casting, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
         let profile = self.program.profile;
-        check_directory(casting.directory()).await?;
-        let policy = policy::compile(&casting.tool_policy).map_err(|error| not_enforceable(error.to_string()))?;
+        casting.check_directory().await?;
+        let policy =
+            policy::compile(&casting.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
         if let Some(found) = obeyed(profile, casting.directory()) {
-            return Err(not_enforceable(format!(
+            return Err(StartFailure::not_enforceable(format!(
                 "the program would obey {}, which no policy reaches; move it away, or run the role with another program",
                 found.display()
             )));
         }
         let access = casting.resolved.sandbox();
-        let is_confined = confinement::is_possible().await;
-        let mut gaps: Vec<&str> = Vec::new();
-        match access {
-            Sandbox::WorkspaceWrite if !is_confined => {
-                gaps.push("without bubblewrap its commands can write outside of the workspace");
-            }
-            Sandbox::FullAccess | Sandbox::WorkspaceWrite => {}
-            Sandbox::ReadOnly | Sandbox::Unspecified if is_confined => {}
-            Sandbox::ReadOnly | Sandbox::Unspecified => {
-                return Err(not_enforceable(
-                    "without bubblewrap it cannot be kept from writing".to_owned(),
-                ));
-            }
-        }
+        let hold = confinement::hold(access).await?;
         let tools = settings::tools(profile, &policy, access);
-        gaps.extend(settings::unasked(profile, &tools));
+        let mut gaps: Vec<&str> = settings::unasked(profile, &tools).into_iter().collect();
         let ours: Vec<String> = casting
             .offered
             .iter()
@@ -98,14 +82,19 @@ impl AcpKind {
 
         let home = casting.state.join(profile.kind());
         prepare_home(profile, &home, self.program.program.login.as_deref())
-            .map_err(|error| no_program(format!("cannot prepare {}: {error}", home.display())))?;
+            .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
         let launch = self.launch(casting, &home, &model, &tools, &ours)?;
-        let launch = if is_confined {
-            confinement::confined(launch, access, &[&home, &casting.scratch], &casting.hidden)
-        } else {
-            launch
+        let launch = match hold {
+            Hold::Confined => {
+                let own = [home.as_path(), &casting.scratch];
+                confinement::confined(launch, access, &own, &casting.hidden)
+            }
+            Hold::Gap(gap) => {
+                gaps.extend(gap);
+                launch
+            }
         };
-        let (child, output) = start(launch)?;
+        let (child, output) = Child::start(launch)?;
         let opening = Opening {
             profile,
             directory: casting.directory().to_owned(),
@@ -131,10 +120,12 @@ impl AcpKind {
             return Ok(json!([]));
         }
         let Some(shim) = self.shim.as_ref().and_then(|shim| shim.to_str()) else {
-            return Err(no_program("no command serves the thread's tools".to_owned()));
+            return Err(StartFailure::no_program(
+                "no command serves the thread's tools".to_owned(),
+            ));
         };
         let Some(token) = &casting.token else {
-            return Err(no_program(
+            return Err(StartFailure::no_program(
                 "the thread has no token, so nothing can be served by it".to_owned(),
             ));
         };
@@ -149,10 +140,7 @@ impl AcpKind {
         tools: &[Own],
         ours: &[String],
     ) -> Result<Launch, StartFailure> {
-        let model = match model {
-            ModelChoice::Default => None,
-            ModelChoice::Named(name) => Some(name.as_str()),
-        };
+        let model = model.name();
         let program = &self.program.program;
         let mut args: Vec<OsString> = self.program.args.iter().map(OsString::from).collect();
         let mut environment = self.environment(casting, home);
@@ -167,9 +155,11 @@ impl AcpKind {
                 set("OPENCODE_SERVER_PASSWORD", Uuid::new_v4().simple().to_string().into());
             }
             Profile::Gemini => {
-                let unwritten = |error: io::Error| not_enforceable(format!("its policy cannot be written: {error}"));
-                let text = settings::policy(tools, ours)
-                    .ok_or_else(|| not_enforceable("a tool has a name that no policy can have".to_owned()))?;
+                let unwritten =
+                    |error: io::Error| StartFailure::not_enforceable(format!("its policy cannot be written: {error}"));
+                let text = settings::policy(tools, ours).ok_or_else(|| {
+                    StartFailure::not_enforceable("a tool has a name that no policy can have".to_owned())
+                })?;
                 // A policy that is not there is passed over in silence, and with it every denial.
                 let policy = write(home, POLICY, &text).map_err(unwritten)?;
                 let quiet = settings::gemini(&program.settings, program.login.is_some());
@@ -179,8 +169,9 @@ impl AcpKind {
                     args.extend(["-m".into(), model.into()]);
                 }
                 if !casting.instructions.trim().is_empty() {
-                    let path = write(home, SYSTEM_PROMPT, &casting.instructions)
-                        .map_err(|error| no_program(format!("its instructions cannot be written: {error}")))?;
+                    let path = write(home, SYSTEM_PROMPT, &casting.instructions).map_err(|error| {
+                        StartFailure::no_program(format!("its instructions cannot be written: {error}"))
+                    })?;
                     set("GEMINI_SYSTEM_MD", path.into());
                 }
             }
@@ -194,17 +185,10 @@ impl AcpKind {
     }
 
     fn environment(&self, casting: &Casting, home: &Path) -> Environment {
-        let mut environment = environment(casting, |name| std::env::var_os(name));
-        environment.retain(|(name, _)| name != "HOME");
-        environment.push(("HOME".to_owned(), home.into()));
-        let quiet = self.program.profile.quiet();
-        environment.extend(quiet.iter().map(|&(name, value)| (name.to_owned(), value.into())));
-        add(
-            &mut environment,
-            &self.program.program.inherit,
-            &self.program.program.environment,
-        );
-        environment
+        let AgentProgram {
+            inherit, environment, ..
+        } = &self.program.program;
+        home::environment_in(home, casting, self.program.profile.quiet(), inherit, environment)
     }
 }
 
@@ -234,13 +218,6 @@ impl AgentKind for AcpKind {
     }
 }
 
-const fn not_enforceable(message: String) -> StartFailure {
-    StartFailure {
-        refusal: StartRefusal::PolicyNotEnforceable,
-        message,
-    }
-}
-
 /// What of a project the program would obey: looked for where it looks, in the directory and those above it up to the
 /// repository's root.
 fn obeyed(profile: Profile, directory: &Path) -> Option<PathBuf> {
@@ -256,38 +233,13 @@ fn obeyed(profile: Profile, directory: &Path) -> Option<PathBuf> {
     None
 }
 
-/// Makes the directory that the program keeps its sessions in, without what an agent may have left there to be let loose
-/// by, and with the login that it is lent.
+/// Makes the program's home, without what an agent may have left there to be let loose by.
 fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Result<()> {
     fs::create_dir_all(home)?;
     for name in profile.swept() {
         remove(&unlinked(home, name)?)?;
     }
-    let Some(login) = login else { return Ok(()) };
-    let link = unlinked(home, profile.login())?;
-    if let Some(parent) = link.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    match symlink(login, link) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
-/// A path below the program's directory, on which there is no link any more: an agent may write there, and could lead the
-/// runner out of it.
-fn unlinked(home: &Path, name: &str) -> io::Result<PathBuf> {
-    let mut path = home.to_owned();
-    for part in Path::new(name) {
-        path.push(part);
-        match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_symlink() => fs::remove_file(&path)?,
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(path)
+    home::prepare(home, login, profile.login())
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -321,6 +273,8 @@ fn write(home: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]

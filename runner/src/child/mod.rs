@@ -27,7 +27,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use self::lines::BoundedLines;
 pub(crate) use self::lines::Line;
 use crate::{
-    agent::{Deaf, StopOrder, Stopped},
+    agent::{Deaf, StartFailure, StopOrder, Stopped},
     env::Environment,
     group::{Group, describe},
 };
@@ -120,7 +120,14 @@ impl ChildOutput {
 }
 
 impl Child {
-    pub(crate) fn start(launch: Launch) -> io::Result<(Self, ChildOutput)> {
+    /// Starts a program.
+    pub(crate) fn start(launch: Launch) -> Result<(Self, ChildOutput), StartFailure> {
+        let command = launch.command.clone();
+        Self::spawn(launch)
+            .map_err(|error| StartFailure::no_program(format!("cannot start {}: {error}", command.display())))
+    }
+
+    fn spawn(launch: Launch) -> io::Result<(Self, ChildOutput)> {
         let mut child = Command::new(&launch.command)
             .args(&launch.args)
             .current_dir(&launch.directory)

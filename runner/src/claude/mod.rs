@@ -12,17 +12,11 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{self, OpenOptions},
     io::{self, Write as _},
-    os::unix::{
-        ffi::OsStrExt as _,
-        fs::{OpenOptionsExt as _, symlink},
-    },
+    os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     path::Path,
 };
 
-use troupe_proto::{
-    common::v1::Sandbox,
-    supervisor::v1::{RunnerKind, StartRefusal},
-};
+use troupe_proto::supervisor::v1::RunnerKind;
 
 use self::{
     driver::Driver,
@@ -30,18 +24,19 @@ use self::{
 };
 use crate::{
     agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, StartFailure},
-    child::Launch,
-    confinement,
+    child::{Child, Launch},
+    confinement::{self, Hold},
     driven::{Driven, Program},
-    env::{Environment, add, environment},
-    policy,
-    process::{check_directory, no_program, start},
+    env::Environment,
+    home, policy,
     programs::{AgentProgram, ModelChoice},
 };
 
 /// The kind's name.
 const KIND: &str = "claude";
 
+/// Where it looks for a login, in its home.
+const LOGIN: &str = ".credentials.json";
 /// The variable with its key, and the one that names the open file that has it instead.
 const KEY: &str = "ANTHROPIC_API_KEY";
 const KEY_DESCRIPTOR: &str = "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR";
@@ -57,41 +52,19 @@ impl ClaudeKind {
     }
 
     async fn start_program(&self, casting: &Casting, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
-        check_directory(casting.directory()).await?;
-        let not_enforceable = |message| StartFailure {
-            refusal: StartRefusal::PolicyNotEnforceable,
-            message,
-        };
-        let policy = policy::compile(&casting.tool_policy).map_err(|error| not_enforceable(error.to_string()))?;
+        casting.check_directory().await?;
+        let policy =
+            policy::compile(&casting.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
         let access = casting.resolved.sandbox();
-        let is_confined = confinement::is_possible().await;
-        let mut gap = None;
-        match access {
-            Sandbox::FullAccess => {}
-            Sandbox::WorkspaceWrite if is_confined => {}
-            Sandbox::WorkspaceWrite => {
-                gap = Some("without bubblewrap its commands can write outside of the workspace".to_owned());
-            }
-            Sandbox::ReadOnly | Sandbox::Unspecified if is_confined => {}
-            Sandbox::ReadOnly | Sandbox::Unspecified => {
-                return Err(not_enforceable(
-                    "without bubblewrap it cannot be kept from writing".to_owned(),
-                ));
-            }
-        }
-
+        let hold = confinement::hold(access).await?;
         let home = casting.state.join(KIND);
-        prepare_home(&home, self.program.login.as_deref())
-            .map_err(|error| no_program(format!("cannot prepare {}: {error}", home.display())))?;
+        home::prepare(&home, self.program.login.as_deref(), LOGIN)
+            .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
         let id = casting.attempt.thread_id.as_str();
         let session = if has_session(&home, id) {
             Session::Resumed(id)
         } else {
             Session::New(id)
-        };
-        let model = match &model {
-            ModelChoice::Default => None,
-            ModelChoice::Named(name) => Some(name.as_str()),
         };
         let tools = settings::tools(&policy, access);
         let effort = &casting.resolved.reasoning_effort;
@@ -99,38 +72,39 @@ impl ClaudeKind {
         let key = take(&mut environment, KEY);
         let launch = Launch {
             command: self.program.command.clone(),
-            args: settings::args(&tools, model, effort, &casting.instructions, session),
+            args: settings::args(&tools, model.name(), effort, &casting.instructions, session),
             directory: casting.directory().to_owned(),
             environment,
         };
-        let launch = if is_confined {
-            confinement::confined(launch, access, &[&home, &casting.scratch], &casting.hidden)
-        } else {
-            launch
+        let (launch, gap) = match hold {
+            Hold::Confined => {
+                let own = [home.as_path(), &casting.scratch];
+                (confinement::confined(launch, access, &own, &casting.hidden), None)
+            }
+            Hold::Gap(gap) => (launch, gap),
         };
         let launch = match key {
             Some(key) => with_key(launch, &key, &casting.scratch)
-                .map_err(|error| no_program(format!("the key cannot be handed over: {error}")))?,
+                .map_err(|error| StartFailure::no_program(format!("the key cannot be handed over: {error}")))?,
             None => launch,
         };
-        let (child, output) = start(launch)?;
+        let (child, output) = Child::start(launch)?;
         let mut driver = Driver::new(Program::new(&child, output), casting.offered.clone());
-        driver.prepare().await.map_err(no_program)?;
+        driver.prepare().await.map_err(StartFailure::no_program)?;
         Ok(Box::new(Driven::new(child, async move |desk| {
             if let Some(gap) = gap {
-                desk.tell(AgentEvent::PolicyGap(gap)).await;
+                desk.tell(AgentEvent::PolicyGap(gap.to_owned())).await;
             }
             driver.drive(desk).await;
         })))
     }
 
     fn environment(&self, casting: &Casting, home: &Path) -> Environment {
-        let mut environment = environment(casting, |name| std::env::var_os(name));
-        environment.retain(|(name, _)| name != "HOME");
-        environment.push(("HOME".to_owned(), home.into()));
+        let AgentProgram {
+            inherit, environment, ..
+        } = &self.program;
+        let mut environment = home::environment_in(home, casting, QUIET, inherit, environment);
         environment.push(("CLAUDE_CONFIG_DIR".to_owned(), home.into()));
-        environment.extend(QUIET.iter().map(|&(name, value)| (name.to_owned(), value.into())));
-        add(&mut environment, &self.program.inherit, &self.program.environment);
         environment
     }
 }
@@ -190,16 +164,6 @@ fn with_key(launch: Launch, key: &OsStr, scratch: &Path) -> io::Result<Launch> {
         directory: launch.directory,
         environment,
     })
-}
-
-/// Makes the directory that it keeps its sessions in, with the login that it is lent.
-fn prepare_home(home: &Path, login: Option<&Path>) -> io::Result<()> {
-    fs::create_dir_all(home)?;
-    let Some(login) = login else { return Ok(()) };
-    match symlink(login, home.join(".credentials.json")) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 /// Whether it has a session of that id, from before the runner or the program was killed.

@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::timeout};
 use tracing::{debug, warn};
-use troupe_proto::supervisor::v1::{Input, StartRefusal, ToolDescription, input_item::Item};
+use troupe_proto::supervisor::v1::{Input, ToolDescription, input_item::Item};
 
 use super::{events, settings};
 use crate::{
@@ -110,25 +110,21 @@ impl Driver {
     ///
     /// It does not start, does not like its settings, or does not trust.
     pub(super) async fn prepare(&mut self) -> Result<(), StartFailure> {
-        let no_program = |message: String| StartFailure {
-            refusal: StartRefusal::NoProgram,
-            message,
-        };
         let greeting = json!({
             "clientInfo": {"name": "troupe", "title": "Troupe", "version": env!("CARGO_PKG_VERSION")},
             "capabilities": {"experimentalApi": true},
         });
-        flat(self.call("initialize", greeting).await).map_err(no_program)?;
+        flat(self.call("initialize", greeting).await).map_err(StartFailure::no_program)?;
         self.program.say(&json!({"method": "initialized"}));
         // The hash by which a hook is trusted only Codex can tell, of a thread that has the hook.
         let mut probe = self.opening.params();
         probe.insert("ephemeral".to_owned(), true.into());
-        let probe = flat(self.call("thread/start", probe.into()).await).map_err(no_program)?;
-        let probe = thread_id(&probe).ok_or_else(|| no_program("Codex named no thread".to_owned()))?;
-        let hook = self.hook_of(&probe).await.map_err(|why| StartFailure {
-            refusal: StartRefusal::PolicyNotEnforceable,
-            message: format!("Codex cannot be held to its tools: {why}"),
-        })?;
+        let probe = flat(self.call("thread/start", probe.into()).await).map_err(StartFailure::no_program)?;
+        let probe = thread_id(&probe).ok_or_else(|| StartFailure::no_program("Codex named no thread"))?;
+        let hook = self
+            .hook_of(&probe)
+            .await
+            .map_err(|why| StartFailure::not_enforceable(format!("Codex cannot be held to its tools: {why}")))?;
         let text = |key: &str| hook[key].as_str().unwrap_or_default().to_owned();
         let config = std::mem::take(&mut self.opening.config);
         self.opening.config = settings::trusting(config, &text("key"), &text("currentHash"));

@@ -12,7 +12,6 @@ mod settings;
 use std::{
     ffi::OsString,
     fs, io,
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -20,26 +19,25 @@ use std::{
 
 use serde_json::Value;
 use tokio::{process::Command, sync::OnceCell, time::timeout};
-use troupe_proto::{
-    common::v1::Sandbox,
-    supervisor::v1::{RunnerKind, StartRefusal},
-};
+use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
 
 use self::driver::{Driver, Opening};
 use crate::{
     agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
-    child::Launch,
+    child::{Child, Launch},
     confinement,
     driven::{Driven, Program},
-    env::{Environment, add, environment},
+    env::Environment,
+    home,
     hook::{self, HookServer},
     policy,
-    process::{check_directory, no_program, start},
     programs::{AgentProgram, ModelChoice},
 };
 
 /// The kind's name.
 const KIND: &str = "codex";
+/// Where it looks for a login, in its home.
+const LOGIN: &str = "auth.json";
 /// How long it may take to list its models.
 const CATALOG_LIMIT: Duration = Duration::from_secs(20);
 
@@ -62,18 +60,15 @@ impl CodexKind {
     }
 
     async fn start_program(&self, casting: &Casting, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
-        check_directory(casting.directory()).await?;
-        let policy = policy::compile(&casting.tool_policy).map_err(|error| StartFailure {
-            refusal: StartRefusal::PolicyNotEnforceable,
-            message: error.to_string(),
-        })?;
+        casting.check_directory().await?;
+        let policy =
+            policy::compile(&casting.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
         let home = casting.state.join(KIND);
-        prepare_home(&home, self.program.login.as_deref())
-            .map_err(|error| no_program(format!("cannot prepare {}: {error}", home.display())))?;
-        let (hooks, hook) = self.prepare_hook(&casting.state).map_err(|error| StartFailure {
-            refusal: StartRefusal::PolicyNotEnforceable,
-            message: format!("the hook cannot be prepared: {error}"),
-        })?;
+        home::prepare(&home, self.program.login.as_deref(), LOGIN)
+            .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
+        let (hooks, hook) = self
+            .prepare_hook(&casting.state)
+            .map_err(|error| StartFailure::not_enforceable(format!("the hook cannot be prepared: {error}")))?;
 
         let environment = self.environment(casting, &home);
         let access = casting.resolved.sandbox();
@@ -97,13 +92,10 @@ impl CodexKind {
             true => confinement::confined(launch, Sandbox::FullAccess, &own, &casting.hidden),
             false => launch,
         };
-        let (child, output) = start(launch)?;
+        let (child, output) = Child::start(launch)?;
         let opening = Opening {
             config,
-            model: match model {
-                ModelChoice::Default => None,
-                ModelChoice::Named(name) => Some(name),
-            },
+            model: model.name().map(str::to_owned),
             provider: self.program.provider.clone(),
             effort: settings::effort(&casting.resolved.reasoning_effort).map(str::to_owned),
             directory: casting.directory().to_owned(),
@@ -118,11 +110,11 @@ impl CodexKind {
     }
 
     fn environment(&self, casting: &Casting, home: &Path) -> Environment {
-        let mut environment = environment(casting, |name| std::env::var_os(name));
-        environment.retain(|(name, _)| name != "HOME");
-        environment.push(("HOME".to_owned(), home.into()));
+        let AgentProgram {
+            inherit, environment, ..
+        } = &self.program;
+        let mut environment = home::environment_in(home, casting, &[], inherit, environment);
         environment.push(("CODEX_HOME".to_owned(), home.into()));
-        add(&mut environment, &self.program.inherit, &self.program.environment);
         environment
     }
 
@@ -149,18 +141,12 @@ impl CodexKind {
         scratch: &Path,
         environment: &Environment,
     ) -> Result<PathBuf, StartFailure> {
-        let not_enforceable = |message| StartFailure {
-            refusal: StartRefusal::PolicyNotEnforceable,
-            message,
-        };
-        let catalog = self
-            .catalog
-            .get_or_try_init(|| self.read_catalog(environment))
-            .await
-            .map_err(|why| not_enforceable(format!("patches cannot be kept from it: {why}")))?;
+        let unkept = |why: String| StartFailure::not_enforceable(format!("patches cannot be kept from it: {why}"));
+        let catalog = self.catalog.get_or_try_init(|| self.read_catalog(environment));
+        let catalog = catalog.await.map_err(unkept)?;
         let path = scratch.join("models.json");
         let text = settings::without_patches(catalog.clone()).to_string();
-        fs::write(&path, text).map_err(|error| not_enforceable(format!("cannot write {}: {error}", path.display())))?;
+        fs::write(&path, text).map_err(|error| unkept(format!("cannot write {}: {error}", path.display())))?;
         Ok(path)
     }
 
@@ -206,15 +192,5 @@ impl AgentKind for CodexKind {
         model: ModelChoice,
     ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
         Box::pin(self.start_program(casting, model))
-    }
-}
-
-/// Makes the directory that Codex keeps its sessions in, with the login that it is lent.
-fn prepare_home(home: &Path, login: Option<&Path>) -> io::Result<()> {
-    fs::create_dir_all(home)?;
-    let Some(login) = login else { return Ok(()) };
-    match symlink(login, home.join("auth.json")) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Ok(()) | Err(_) => Ok(()),
     }
 }

@@ -2,11 +2,9 @@
 
 mod protocol;
 
-use std::path::Path;
-
 use troupe_proto::{
     common::v1::{Sandbox, ToolPolicy},
-    supervisor::v1::{Input, RunnerKind, StartRefusal},
+    supervisor::v1::{Input, RunnerKind},
 };
 
 use self::protocol::ToProgram;
@@ -44,14 +42,13 @@ impl ProcessKind {
             ..self.program.enforces
         };
         check_policy(enforces, casting.resolved.sandbox(), &casting.tool_policy)?;
-        let directory = casting.directory();
-        check_directory(directory).await?;
+        casting.check_directory().await?;
         let mut environment = environment(casting, |name| std::env::var_os(name));
         add(&mut environment, &self.program.inherit, &self.program.environment);
         let launch = Launch {
             command: self.program.command.clone(),
             args: self.program.args.iter().map(Into::into).collect(),
-            directory: directory.to_owned(),
+            directory: casting.directory().to_owned(),
             environment,
         };
         let launch = match casting.resolved.sandbox() {
@@ -60,7 +57,7 @@ impl ProcessKind {
             }
             _ => launch,
         };
-        let (child, output) = start(launch)?;
+        let (child, output) = Child::start(launch)?;
         Ok(Box::new(ProcessAgent { child, output }))
     }
 }
@@ -100,31 +97,9 @@ fn check_policy(enforces: Enforcement, sandbox: Sandbox, policy: &ToolPolicy) ->
     } else {
         return Ok(());
     };
-    Err(StartFailure {
-        refusal: StartRefusal::PolicyNotEnforceable,
-        message: format!("the program of this runner {gap}"),
-    })
-}
-
-/// Starts a program.
-pub(crate) fn start(launch: Launch) -> Result<(Child, ChildOutput), StartFailure> {
-    let command = launch.command.clone();
-    Child::start(launch).map_err(|error| no_program(format!("cannot start {}: {error}", command.display())))
-}
-
-pub(crate) async fn check_directory(directory: &Path) -> Result<(), StartFailure> {
-    match tokio::fs::metadata(directory).await {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(no_program(format!("{} is not a directory", directory.display()))),
-        Err(error) => Err(no_program(format!("cannot work in {}: {error}", directory.display()))),
-    }
-}
-
-pub(crate) const fn no_program(message: String) -> StartFailure {
-    StartFailure {
-        refusal: StartRefusal::NoProgram,
-        message,
-    }
+    Err(StartFailure::not_enforceable(format!(
+        "the program of this runner {gap}"
+    )))
 }
 
 /// One running program.
@@ -187,7 +162,7 @@ impl Agent for ProcessAgent {
 
 #[cfg(test)]
 mod tests {
-    use troupe_proto::common::v1::ToolPolicyLayer;
+    use troupe_proto::{common::v1::ToolPolicyLayer, supervisor::v1::StartRefusal};
 
     use super::*;
 

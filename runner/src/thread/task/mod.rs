@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
-use troupe_proto::supervisor::v1::{StartRefusal, Turn, runner_report::Kind};
+use troupe_proto::supervisor::v1::{Turn, runner_report::Kind};
 
 use self::{
     calls::{Answered, Hands, Order},
@@ -195,10 +195,9 @@ impl ThreadTask {
 
     async fn open(&mut self) -> Result<(), StartFailure> {
         let scratch = &self.casting.scratch;
-        tokio::fs::create_dir_all(scratch).await.map_err(|error| StartFailure {
-            refusal: StartRefusal::NoProgram,
-            message: format!("cannot create {}: {error}", scratch.display()),
-        })?;
+        tokio::fs::create_dir_all(scratch)
+            .await
+            .map_err(|error| StartFailure::no_program(format!("cannot create {}: {error}", scratch.display())))?;
         if self.has_worktree {
             self.open_worktree().await?;
         }
@@ -208,9 +207,8 @@ impl ThreadTask {
         if self.role.kind.offers_tools() {
             // A thread that cannot ask what it may use is not to begin with less than it may.
             let offered = self.hands.toolbox.offered().await;
-            self.casting.offered = offered.map_err(|failure| StartFailure {
-                refusal: StartRefusal::NoProgram,
-                message: format!("the thread's tools cannot be had: {}", failure.text()),
+            self.casting.offered = offered.map_err(|failure| {
+                StartFailure::no_program(format!("the thread's tools cannot be had: {}", failure.text()))
             })?;
         }
         self.start_program().await
@@ -223,12 +221,9 @@ impl ThreadTask {
             Ok(()) => Worktree::open(self.casting.directory(), top).await,
             Err(error) => Err(error.to_string()),
         };
-        let worktree = opened.map_err(|why| StartFailure {
-            refusal: StartRefusal::NoProgram,
-            message: format!(
-                "no worktree can be made of {}: {why}",
-                self.casting.directory().display()
-            ),
+        let worktree = opened.map_err(|why| {
+            let directory = self.casting.directory().display();
+            StartFailure::no_program(format!("no worktree can be made of {directory}: {why}"))
         })?;
         if let Some(worktree) = worktree {
             self.casting.working_directory = Some(worktree.directory());

@@ -1,0 +1,85 @@
+//! The directory that a program takes for its user's home: it keeps its sessions there, and has of its user nothing but
+//! the login that it is lent.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    agent::Casting,
+    env::{Environment, add, environment},
+};
+
+/// Makes the directory, with a link of that name to the login.
+pub(crate) fn prepare(home: &Path, login: Option<&Path>, name: &str) -> io::Result<()> {
+    fs::create_dir_all(home)?;
+    let Some(login) = login else { return Ok(()) };
+    let link = unlinked(home, name)?;
+    if let Some(parent) = link.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match symlink(login, link) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// A path below the directory, on which there is no link any more: an agent may write there, and could lead the runner out
+/// of it.
+pub(crate) fn unlinked(home: &Path, name: &str) -> io::Result<PathBuf> {
+    let mut path = home.to_owned();
+    for part in Path::new(name) {
+        path.push(part);
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_symlink() => fs::remove_file(&path)?,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(path)
+}
+
+/// A program's environment: that of its thread with this home, what its kind sets, and what its operator lets it have.
+pub(crate) fn environment_in(
+    home: &Path,
+    casting: &Casting,
+    own: &[(&str, &str)],
+    inherit: &[String],
+    given: &BTreeMap<String, String>,
+) -> Environment {
+    let mut environment = environment(casting, |name| std::env::var_os(name));
+    environment.retain(|(name, _)| name != "HOME");
+    environment.push(("HOME".to_owned(), home.into()));
+    environment.extend(own.iter().map(|&(name, value)| (name.to_owned(), value.into())));
+    add(&mut environment, inherit, given);
+    environment
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_linked_anew_whatever_lies_in_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let (home, login) = (directory.path().join("home"), directory.path().join("login"));
+        fs::write(&login, "mine").unwrap();
+        prepare(&home, Some(&login), "a/auth.json").unwrap();
+        assert_eq!(fs::read_to_string(home.join("a/auth.json")).unwrap(), "mine");
+
+        // An agent leads the way out of its home.
+        let outside = directory.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::remove_dir_all(home.join("a")).unwrap();
+        symlink(&outside, home.join("a")).unwrap();
+        prepare(&home, Some(&login), "a/auth.json").unwrap();
+        assert!(fs::read_dir(&outside).unwrap().next().is_none());
+        assert_eq!(fs::read_to_string(home.join("a/auth.json")).unwrap(), "mine");
+        prepare(&home, None, "a/auth.json").unwrap();
+    }
+}
