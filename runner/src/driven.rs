@@ -1,8 +1,10 @@
 //! Agents whose programs speak a protocol of their own: a task, the driver, speaks it, and the thread has its end of two
 //! channels. What the driver waits for keeps nobody else waiting.
 
-use serde_json::Value;
-use tokio::{sync::mpsc, task::JoinHandle};
+use std::{collections::VecDeque, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 use tracing::debug;
 use troupe_proto::supervisor::v1::Input;
 
@@ -15,6 +17,9 @@ use crate::{
 
 /// How many orders wait for a driver, and how many of its events for the thread.
 const WAITING: usize = 256;
+
+/// How long a program may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a thread wants of its program.
 #[derive(Clone, Debug)]
@@ -132,13 +137,22 @@ impl Agent for Driven {
 pub(crate) struct Program {
     input: ChildInput,
     output: ChildOutput,
+    /// What it said while something else was waited for.
+    kept: VecDeque<Value>,
+    last_id: u64,
 }
+
+/// What came of a question: the answer, or the error that it is answered with; in words for people, that there was no
+/// answer. The outer error is the program's end.
+pub(crate) type Answered = Result<Result<Value, String>, String>;
 
 impl Program {
     pub(crate) fn new(child: &Child, output: ChildOutput) -> Self {
         Self {
             input: child.input().clone(),
             output,
+            kept: VecDeque::new(),
+            last_id: 0,
         }
     }
 
@@ -149,9 +163,52 @@ impl Program {
         }
     }
 
-    /// What it says next; the error is how it ended. Lines that are no JSON are passed over. Nothing is lost when the
-    /// future is dropped.
+    /// What it says next, with what was kept first; the error is how it ended. Nothing is lost when the future is
+    /// dropped.
     pub(crate) async fn hear(&mut self) -> Result<Value, String> {
+        match self.kept.pop_front() {
+            Some(said) => Ok(said),
+            None => self.hear_news().await,
+        }
+    }
+
+    /// Keeps what it said for later.
+    pub(crate) fn keep(&mut self, said: Value) {
+        self.kept.push_back(said);
+    }
+
+    /// Calls a method by JSON-RPC and does not wait. Answers the id of the call.
+    pub(crate) fn tell(&mut self, method: &str, params: &Value) -> u64 {
+        self.last_id += 1;
+        self.say(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}));
+        self.last_id
+    }
+
+    /// Calls a method by JSON-RPC and waits for the answer; what else it says is kept. `refusal` puts an error into
+    /// words.
+    pub(crate) async fn call(&mut self, method: &str, params: &Value, refusal: fn(&Value) -> String) -> Answered {
+        let id = self.tell(method, params);
+        let answer = async {
+            loop {
+                let said = self.hear_news().await?;
+                if said["id"].as_u64() == Some(id) && said.get("method").is_none() {
+                    return Ok(said);
+                }
+                self.keep(said);
+            }
+        };
+        match timeout(ANSWER_LIMIT, answer).await {
+            Ok(Ok(mut said)) => Ok(match said.get("error") {
+                Some(error) => Err(refusal(error)),
+                None => Ok(said["result"].take()),
+            }),
+            Ok(Err(end)) => Err(end),
+            Err(_) => Ok(Err(format!("it did not answer {method} within {ANSWER_LIMIT:?}"))),
+        }
+    }
+
+    /// What it says next. Lines that are no JSON are passed over.
+    pub(crate) async fn hear_news(&mut self) -> Result<Value, String> {
         loop {
             match self.output.next_event().await {
                 ChildEvent::Line(Line::Text(line)) => match serde_json::from_str(&line) {
@@ -163,4 +220,9 @@ impl Program {
             }
         }
     }
+}
+
+/// The answer; that there is none, whatever the reason, is an error.
+pub(crate) fn flat(answered: Answered) -> Result<Value, String> {
+    answered.and_then(|answer| answer)
 }

@@ -2,7 +2,7 @@
 //! for leave are answered in between.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     fs,
     future::pending,
     path::PathBuf,
@@ -10,13 +10,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use super::{events, settings::AGENT};
 use crate::{
     agent::{AgentEvent, AskedTool, Ending, StartFailure},
-    driven::{Desk, Order, Program},
+    driven::{Answered, Desk, Order, Program, flat},
     input,
     programs::Profile,
     prompt,
@@ -24,8 +24,6 @@ use crate::{
     usage::Tokens,
 };
 
-/// How long the program may take to answer, prompts apart.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How long it may be silent within a prompt while no tool runs and no question waits: programs try a provider that
 /// fails again and again without a word.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -76,9 +74,6 @@ struct Question {
 pub(super) struct Driver {
     program: Program,
     opening: Opening,
-    last_id: u64,
-    /// What came while an answer was waited for.
-    unheard: VecDeque<Value>,
     session: String,
     /// The prompts that are not answered yet: none between turns.
     prompts: BTreeSet<u64>,
@@ -101,16 +96,11 @@ pub(super) struct Driver {
     gaps: BTreeSet<String>,
 }
 
-/// The program does not answer, or refuses; in words for people. The outer error is its end.
-type Answered = Result<Result<Value, String>, String>;
-
 impl Driver {
     pub(super) fn new(program: Program, opening: Opening) -> Self {
         Self {
             program,
             opening,
-            last_id: 0,
-            unheard: VecDeque::new(),
             session: String::new(),
             prompts: BTreeSet::new(),
             calls: BTreeMap::new(),
@@ -239,10 +229,6 @@ impl Driver {
 
     /// Deals with one thing. The error is the end: with what to say of it, unless nobody wants the program any more.
     async fn step(&mut self, desk: &mut Desk) -> Result<(), Option<String>> {
-        if let Some(said) = self.unheard.pop_front() {
-            self.hear(&said, desk).await;
-            return Ok(());
-        }
         let patience = self.patience();
         tokio::select! {
             order = desk.orders.recv() => match order {
@@ -319,7 +305,7 @@ impl Driver {
     fn prompt(&mut self, text: &str) {
         self.heard_at = Instant::now();
         let params = json!({"sessionId": self.session, "prompt": [{"type": "text", "text": text}]});
-        let id = self.tell("session/prompt", &params);
+        let id = self.program.tell("session/prompt", &params);
         self.prompts.insert(id);
     }
 
@@ -585,42 +571,13 @@ impl Driver {
 
     // === requests ===
 
-    fn tell(&mut self, method: &str, params: &Value) -> u64 {
-        self.last_id += 1;
-        self.program
-            .say(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}));
-        self.last_id
-    }
-
     fn answer(&self, id: &Value, result: &Value) {
         self.program.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
     }
 
-    /// Asks and waits for the answer; what else comes is kept.
     async fn call(&mut self, method: &str, params: Value) -> Answered {
-        let id = self.tell(method, &params);
-        let answer = async {
-            loop {
-                let said = self.program.hear().await?;
-                if said["id"].as_u64() == Some(id) && said.get("method").is_none() {
-                    return Ok(said);
-                }
-                self.unheard.push_back(said);
-            }
-        };
-        match timeout(ANSWER_LIMIT, answer).await {
-            Ok(Ok(mut said)) => Ok(match said.get("error") {
-                Some(error) => Err(events::failure(error)),
-                None => Ok(said["result"].take()),
-            }),
-            Ok(Err(end)) => Err(end),
-            Err(_) => Ok(Err(format!("it did not answer {method} within {ANSWER_LIMIT:?}"))),
-        }
+        self.program.call(method, &params, events::failure).await
     }
-}
-
-fn flat(answered: Answered) -> Result<Value, String> {
-    answered.and_then(|answer| answer)
 }
 
 /// One of the options of a session.

@@ -1,6 +1,6 @@
 //! The conversation with Claude Code: lines of JSON both ways, on which our tools and the hook are served as well.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -29,7 +29,6 @@ pub(super) struct Driver {
     program: Program,
     tools: Vec<ToolDescription>,
     last_id: u64,
-    unheard: VecDeque<Value>,
     is_running: bool,
     /// What it spent since its start, up to the last result.
     spent: Tokens,
@@ -43,7 +42,6 @@ impl Driver {
             program,
             tools,
             last_id: 0,
-            unheard: VecDeque::new(),
             is_running: false,
             spent: Tokens::default(),
             window: 0,
@@ -67,7 +65,7 @@ impl Driver {
         }));
         let answered = async {
             loop {
-                let said = self.program.hear().await?;
+                let said = self.program.hear_news().await?;
                 let answer = &said["response"];
                 if said["type"] == "control_response" && answer["request_id"] == id.as_str() {
                     return match answer["subtype"].as_str() {
@@ -77,7 +75,7 @@ impl Driver {
                 }
                 match protocol_answer(&said, &self.tools) {
                     Some(answer) => self.program.say(&answer),
-                    None => self.unheard.push_back(said),
+                    None => self.program.keep(said),
                 }
             }
         };
@@ -88,10 +86,6 @@ impl Driver {
 
     pub(super) async fn drive(mut self, mut desk: Desk) {
         loop {
-            if let Some(said) = self.unheard.pop_front() {
-                self.hear(&said, &desk).await;
-                continue;
-            }
             tokio::select! {
                 order = desk.orders.recv() => match order {
                     Some(order) => self.obey(order),

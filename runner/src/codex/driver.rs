@@ -2,21 +2,20 @@
 //! comes in between is answered.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use serde_json::{Map, Value, json};
-use tokio::{sync::oneshot, time::timeout};
+use tokio::sync::oneshot;
 use tracing::{debug, warn};
 use troupe_proto::supervisor::v1::{Input, ToolDescription, input_item::Item};
 
 use super::{events, settings};
 use crate::{
     agent::{AgentEvent, AskedTool, Ending, StartFailure},
-    driven::{Desk, Order, Program},
+    driven::{Answered, Desk, Order, Program, flat},
     hook::{self, HookCall, HookServer},
     input,
     prompt::{self, GivenTurn},
@@ -24,9 +23,6 @@ use crate::{
     tools::{ToolAnswer, ToolFailure},
     usage::Tokens,
 };
-
-/// How long Codex may take to answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// How a thread is begun.
 pub(super) struct Opening {
@@ -66,9 +62,6 @@ pub(super) struct Driver {
     program: Program,
     hooks: HookServer,
     opening: Opening,
-    last_id: u64,
-    /// What came while an answer was waited for.
-    unheard: VecDeque<Value>,
     /// Codex's own id of the thread.
     thread: Option<String>,
     /// What the thread had spent before this program: Codex goes on counting where it was.
@@ -83,17 +76,12 @@ pub(super) struct Driver {
     last_ask: u64,
 }
 
-/// Codex does not answer, or refuses; in words for people. The outer error is its end.
-type Answered = Result<Result<Value, String>, String>;
-
 impl Driver {
     pub(super) fn new(program: Program, hooks: HookServer, opening: Opening) -> Self {
         Self {
             program,
             hooks,
             opening,
-            last_id: 0,
-            unheard: VecDeque::new(),
             thread: None,
             base: Tokens::default(),
             turn: None,
@@ -153,10 +141,6 @@ impl Driver {
 
     /// Deals with one thing. The error is the end: with what to say of it, unless nobody wants the program any more.
     async fn step(&mut self, desk: &mut Desk) -> Result<(), Option<String>> {
-        if let Some(said) = self.unheard.pop_front() {
-            self.hear(&said, desk).await;
-            return Ok(());
-        }
         tokio::select! {
             order = desk.orders.recv() => match order {
                 Some(order) => self.obey(order, desk).await.map_err(Some),
@@ -309,7 +293,8 @@ impl Driver {
 
     fn interrupt(&mut self) {
         if let (Some(thread), Some(turn)) = (self.thread.clone(), self.turn.clone()) {
-            self.tell("turn/interrupt", json!({"threadId": thread, "turnId": turn}));
+            self.program
+                .tell("turn/interrupt", &json!({"threadId": thread, "turnId": turn}));
         }
     }
 
@@ -390,7 +375,8 @@ impl Driver {
         // Nothing that the turn left running outlives it, and no question does.
         self.asked.clear();
         if let Some(thread) = self.thread.clone() {
-            self.tell("thread/backgroundTerminals/clean", json!({"threadId": thread}));
+            self.program
+                .tell("thread/backgroundTerminals/clean", &json!({"threadId": thread}));
         }
         let (ending, message) = match turn["status"].as_str() {
             Some("completed") => (Ending::Completed, std::mem::take(&mut self.last_message)),
@@ -432,38 +418,9 @@ impl Driver {
 
     // === requests ===
 
-    fn tell(&mut self, method: &str, params: Value) -> u64 {
-        self.last_id += 1;
-        self.program
-            .say(&json!({"id": self.last_id, "method": method, "params": params}));
-        self.last_id
-    }
-
-    /// Asks and waits for the answer; what else comes is kept.
     async fn call(&mut self, method: &str, params: Value) -> Answered {
-        let id = self.tell(method, params);
-        let answer = async {
-            loop {
-                let said = self.program.hear().await?;
-                if said["id"].as_u64() == Some(id) && said.get("method").is_none() {
-                    return Ok(said);
-                }
-                self.unheard.push_back(said);
-            }
-        };
-        match timeout(ANSWER_LIMIT, answer).await {
-            Ok(Ok(mut said)) => Ok(match said.get("error") {
-                Some(error) => Err(error["message"].as_str().unwrap_or("Codex refuses").to_owned()),
-                None => Ok(said["result"].take()),
-            }),
-            Ok(Err(end)) => Err(end),
-            Err(_) => Ok(Err(format!("Codex did not answer {method} within {ANSWER_LIMIT:?}"))),
-        }
+        self.program.call(method, &params, events::refusal).await
     }
-}
-
-fn flat(answered: Answered) -> Result<Value, String> {
-    answered.and_then(|answer| answer)
 }
 
 fn thread_id(answer: &Value) -> Option<String> {

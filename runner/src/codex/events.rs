@@ -88,6 +88,11 @@ pub(super) fn spent(usage: &Value, base: Tokens) -> AgentEvent {
     }
 }
 
+/// What an error says to people that answers a call.
+pub(super) fn refusal(error: &Value) -> String {
+    error["message"].as_str().unwrap_or("Codex refuses").to_owned()
+}
+
 /// What a failure says to people.
 pub(super) fn failure(error: &Value) -> String {
     let message = error["message"].as_str().unwrap_or("the turn failed");
