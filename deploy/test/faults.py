@@ -61,8 +61,8 @@ def budget_with_both_bounds(find):
 
 
 def container_that_may_write_its_root(find):
-    """tokens is not restricted"""
-    pod(find("Deployment", "troupe-registry"))["initContainers"][0]["securityContext"].pop("readOnlyRootFilesystem")
+    """registry is not restricted"""
+    pod(find("Deployment", "troupe-registry"))["containers"][0]["securityContext"].pop("readOnlyRootFilesystem")
 
 
 def volume_for_several_pods(find):

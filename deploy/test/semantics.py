@@ -46,7 +46,7 @@ class Workload:
         self.labels = self.spec["template"]["metadata"]["labels"]
         self.pod = self.spec["template"]["spec"]
         self.main = self.pod["containers"][0]
-        self.containers = self.pod.get("initContainers", []) + self.pod["containers"]
+        self.containers = self.pod["containers"]
         self.claims = [claim["metadata"]["name"] for claim in self.spec.get("volumeClaimTemplates", [])]
 
     def ports(self):

@@ -33,7 +33,7 @@ pub struct RunnerConfig {
     pub state: PathBuf,
     /// Whether each thread that may write works in a git worktree of its own, where its directory lies in a repository.
     pub worktrees: bool,
-    /// Directories that no agent is to look into, such as one with an operator's token. Bubblewrap keeps them from it,
+    /// Directories and files that no agent is to look into, such as an operator's token. Bubblewrap keeps them from it,
     /// where it works and the program is confined by it.
     pub hidden: Vec<PathBuf>,
     /// The command that asks the runner about a tool call, with the path of a socket as its last argument: see

@@ -97,8 +97,12 @@ pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: 
     }
     view.args
         .extend(["--dev-bind", "/dev", "/dev", "--proc", "/proc"].map(OsString::from));
-    for path in hidden.iter().filter(|path| path.is_dir()) {
-        view.empty(path);
+    for path in hidden {
+        if path.is_dir() {
+            view.empty(path);
+        } else if path.is_file() {
+            view.args.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
+        }
     }
     // Below what was emptied, a directory has to be put back.
     let access = match sandbox {
@@ -174,11 +178,15 @@ mod tests {
     #[test]
     fn what_is_hidden_is_emptied_before_its_own_is_put_back() {
         let directory = tempfile::tempdir().unwrap();
-        let hidden = [directory.path().to_owned(), "/nowhere".into()];
+        let file = directory.path().join("token");
+        std::fs::write(&file, "secret").unwrap();
+        let hidden = [directory.path().to_owned(), file.clone(), "/nowhere".into()];
         let args = args(Sandbox::FullAccess, &hidden);
         let place = |text: &str| args.iter().position(|arg| arg == text);
         let emptied = place(directory.path().to_str().unwrap());
         assert!(emptied.is_some() && emptied < place("/own"), "{args:?}");
         assert_eq!(place("/nowhere"), None);
+        let covered = place(file.to_str().unwrap()).unwrap();
+        assert_eq!(args[covered - 1], "/dev/null");
     }
 }

@@ -97,7 +97,7 @@ fn sessions() -> Vec<Limit> {
         .set_by("--stall-after", "TROUPE_STALL_AFTER"),
         Limit::count(
             SESSIONS,
-            "turns in a row with the same output, until an agent counts as stalled",
+            "turns in a row with the same output or changes, until an agent counts as stalled",
             stall.repeats,
         )
         .set_by("--stall-repeats", "TROUPE_STALL_REPEATS"),

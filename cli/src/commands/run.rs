@@ -93,7 +93,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let scratch = args.scratch.unwrap_or_else(|| env::temp_dir().join("troupe-runner"));
     let mut config = RunnerConfig::new(runner_id, target.uri().to_string(), programs, scratch);
     config.state = state;
-    config.hidden = vec![data_dir];
+    config.hidden = std::iter::once(data_dir)
+        .chain(context.global.token_file.clone())
+        .collect();
     config.worktrees = args.worktrees;
     config.hook = programs::hook()?;
     config.token = token.expose().map(str::to_owned);

@@ -57,29 +57,9 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* The init container that makes tokens private files. Takes a dict of root, keys, to and volume. */}}
+{{- /* The tokens, which the pod's group may read: of the Secret only the keys that the pod needs. Takes a dict of root and keys. */}}
 {{- define "troupe.tokens" -}}
 - name: tokens
-  image: {{ .root.Values.tokens.installer | quote }}
-  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-  command: [/bin/install, -m, "0600"]
-  args:
-    {{- range .keys }}
-    - /run/secrets/troupe/{{ . }}
-    {{- end }}
-    - {{ .to }}/
-  {{- include "troupe.container" . | nindent 2 }}
-  resources:
-    requests: {cpu: 10m, memory: 8Mi}
-    limits: {memory: 16Mi}
-  volumeMounts:
-    - {name: secret, mountPath: /run/secrets/troupe, readOnly: true}
-    - {name: {{ .volume }}, mountPath: {{ .to }}}
-{{- end }}
-
-{{- /* The volume that it copies from: of the Secret only the keys that the pod needs. */}}
-{{- define "troupe.secret" -}}
-- name: secret
   secret:
     secretName: {{ .root.Values.tokens.secret | quote }}
     defaultMode: 0440

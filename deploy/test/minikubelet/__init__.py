@@ -2,7 +2,7 @@
 
 It takes rendered manifests and does to the programs what a node would do: a root file system of the image's files that
 cannot be written, volumes laid out as the kubelet lays them out, the command, arguments, environment, user and groups
-of the pod and no rights beyond, init containers, gRPC probes with their thresholds, preStop, SIGTERM, and SIGKILL when the
+of the pod and no rights beyond, gRPC probes with their thresholds, preStop, SIGTERM, and SIGKILL when the
 grace is over. Whatever a pod asks for and this does not know is an error, so nothing is passed over in silence.
 
 All pods share one network namespace with nothing but loopback in it; Services are names for it.

@@ -18,7 +18,6 @@ _POD = {
     "enableServiceLinks": False,
     "securityContext": None,
     "terminationGracePeriodSeconds": None,
-    "initContainers": None,
     "containers": None,
     "volumes": None,
 }
@@ -60,7 +59,7 @@ class Pod:
         self.name = name
         self.spec = workload["spec"]["template"]["spec"]
         refuse_unknown(self.spec, _POD)
-        for container in self.spec.get("initContainers", []) + self.spec["containers"]:
+        for container in self.spec["containers"]:
             refuse_unknown(container, _CONTAINER)
         self.claims = [claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", [])]
         (self.main,) = self.spec["containers"]
@@ -79,12 +78,6 @@ class Pod:
         for spec in self.spec.get("volumes", []):
             self.volumes[spec["name"]] = Volume(spec, self.directory / "volumes" / spec["name"], group, self.node)
         self.node.pods.append(self)
-        for container in self.spec.get("initContainers", []):
-            process = self.run(container)
-            if process.wait(timeout=30) != 0:
-                raise Failed(
-                    f"init container {container['name']} ended with {process.returncode}:\n{self.log(container)}"
-                )
         self.process = self.run(self.main)
         self.await_start()
         return self
@@ -163,8 +156,8 @@ class Pod:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
 
-    def log(self, container=None):
-        text = (self.directory / f"{(container or self.main)['name']}.log").read_text()
+    def log(self):
+        text = (self.directory / f"{self.main['name']}.log").read_text()
         return text[-4000:]
 
     # -- ending
