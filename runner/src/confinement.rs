@@ -113,6 +113,9 @@ pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: 
     for path in own {
         view.mount("--bind", path);
     }
+    for path in &launch.starts {
+        view.mount("--ro-bind", path);
+    }
     let mut args = view.args;
     args.extend(["--unshare-pid", "--die-with-parent", "--chdir"].map(OsString::from));
     args.push(launch.directory.clone().into());
@@ -153,6 +156,7 @@ mod tests {
             args: vec!["--fast".into()],
             directory: "/w".into(),
             environment: Vec::new(),
+            starts: vec!["/tmp/shim".into()],
         }
     }
 
@@ -172,7 +176,13 @@ mod tests {
         assert_eq!(writable(Sandbox::ReadOnly), ["/own"]);
         assert_eq!(writable(Sandbox::WorkspaceWrite), ["/w", "/own"]);
         assert_eq!(writable(Sandbox::FullAccess), ["/", "/w", "/own"]);
-        assert!(args(Sandbox::ReadOnly, &[]).ends_with(&["--", "agent", "--fast"].map(str::to_owned)));
+        let read_only = args(Sandbox::ReadOnly, &[]);
+        let of = |text: &str| read_only.iter().position(|arg| arg == text);
+        assert!(
+            of("/tmp") < of("/tmp/shim"),
+            "what it starts is there again in the empty /tmp"
+        );
+        assert!(read_only.ends_with(&["--", "agent", "--fast"].map(str::to_owned)));
     }
 
     #[test]

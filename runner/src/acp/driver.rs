@@ -639,6 +639,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             args: vec!["-c".into(), script.into()],
             directory: "/".into(),
             environment: Vec::new(),
+            starts: Vec::new(),
         };
         let (child, output) = Child::start(launch).unwrap();
         let opening = Opening {

@@ -181,6 +181,12 @@ impl AcpKind {
             args,
             directory: casting.directory().to_owned(),
             environment,
+            starts: self
+                .shim
+                .iter()
+                .map(PathBuf::from)
+                .filter(|shim| shim.is_absolute())
+                .collect(),
         })
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct Launch {
     pub(crate) directory: PathBuf,
     /// All of its environment.
     pub(crate) environment: Environment,
+    /// Programs that it starts itself, which it has to find whatever is kept from it.
+    pub(crate) starts: Vec<PathBuf>,
 }
 
 /// What a child does.

@@ -75,6 +75,7 @@ impl ClaudeKind {
             args: settings::args(&tools, model.name(), effort, &casting.instructions, session),
             directory: casting.directory().to_owned(),
             environment,
+            starts: Vec::new(),
         };
         let (launch, gap) = match hold {
             Hold::Confined => {
@@ -163,6 +164,7 @@ fn with_key(launch: Launch, key: &OsStr, scratch: &Path) -> io::Result<Launch> {
         args,
         directory: launch.directory,
         environment,
+        starts: Vec::new(),
     })
 }
 

@@ -44,7 +44,7 @@ const CATALOG_LIMIT: Duration = Duration::from_secs(20);
 /// Starts Codex.
 pub(crate) struct CodexKind {
     program: AgentProgram,
-    /// The command of the hook; see [`hook::script`].
+    /// The command of the hook; see [`hook::command`].
     hook: Vec<OsString>,
     /// Its catalogue of models, read once.
     catalog: OnceCell<Value>,
@@ -85,6 +85,7 @@ impl CodexKind {
                 .into(),
             directory: casting.directory().to_owned(),
             environment,
+            starts: Vec::new(),
         };
         // Its own sandbox lets commands read everything; this hides what no agent is to read.
         let own = [casting.state.as_path(), casting.scratch.as_path()];

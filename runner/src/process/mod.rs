@@ -50,6 +50,7 @@ impl ProcessKind {
             args: self.program.args.iter().map(Into::into).collect(),
             directory: casting.directory().to_owned(),
             environment,
+            starts: Vec::new(),
         };
         let launch = match casting.resolved.sandbox() {
             Sandbox::ReadOnly if !self.program.enforces.read_only => {
