@@ -89,14 +89,18 @@ pub(crate) async fn hold(sandbox: Sandbox) -> Result<Hold, StartFailure> {
 pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: &[PathBuf]) -> Launch {
     let mut view = View::default();
     match sandbox {
-        Sandbox::FullAccess => view.mount("--bind", Path::new("/")),
+        Sandbox::FullAccess => {
+            view.mount("--bind", Path::new("/"));
+            view.mount("--dev-bind", Path::new("/dev"));
+        }
         Sandbox::WorkspaceWrite | Sandbox::ReadOnly | Sandbox::Unspecified => {
             view.mount("--ro-bind", Path::new("/"));
             view.empty(Path::new("/tmp"));
+            // A few harmless ones: a disk's would be a way around everything above.
+            view.args.extend(["--dev", "/dev"].map(OsString::from));
         }
     }
-    view.args
-        .extend(["--dev-bind", "/dev", "/dev", "--proc", "/proc"].map(OsString::from));
+    view.args.extend(["--proc", "/proc"].map(OsString::from));
     for path in hidden {
         if path.is_dir() {
             view.empty(path);
@@ -176,6 +180,9 @@ mod tests {
         assert_eq!(writable(Sandbox::ReadOnly), ["/own"]);
         assert_eq!(writable(Sandbox::WorkspaceWrite), ["/w", "/own"]);
         assert_eq!(writable(Sandbox::FullAccess), ["/", "/w", "/own"]);
+        let has_devices = |sandbox| args(sandbox, &[]).iter().any(|arg| arg == "--dev-bind");
+        assert!(!has_devices(Sandbox::ReadOnly) && !has_devices(Sandbox::WorkspaceWrite));
+        assert!(has_devices(Sandbox::FullAccess));
         let read_only = args(Sandbox::ReadOnly, &[]);
         let of = |text: &str| read_only.iter().position(|arg| arg == text);
         assert!(

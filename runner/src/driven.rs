@@ -18,6 +18,8 @@ use crate::{
 /// How many orders wait for a driver, and how many of its events for the thread.
 const WAITING: usize = 256;
 
+/// How much that a program says is kept while its answer is waited for.
+const MAX_KEPT: usize = 4096;
 /// How long a program may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
@@ -193,6 +195,9 @@ impl Program {
                 let said = self.hear_news().await?;
                 if said["id"].as_u64() == Some(id) && said.get("method").is_none() {
                     return Ok(said);
+                }
+                if self.kept.len() >= MAX_KEPT {
+                    return Err(format!("it said {MAX_KEPT} other things instead of answering {method}"));
                 }
                 self.keep(said);
             }

@@ -3,7 +3,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
@@ -43,6 +44,19 @@ pub(crate) fn unlinked(home: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// Writes a file whole, or not at all. What lies in its place is replaced and never followed: an agent may have put a link
+/// there.
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let aside = path.with_extension("new");
+    match fs::remove_file(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&aside)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&aside, path)
+}
+
 /// A program's environment: that of its thread with this home, what its kind sets, and what its operator lets it have.
 pub(crate) fn environment_in(
     home: &Path,
@@ -63,6 +77,20 @@ pub(crate) fn environment_in(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_a_file_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let (outside, path) = (directory.path().join("outside"), directory.path().join("record.json"));
+        fs::write(&outside, "kept").unwrap();
+        for place in ["record.json", "record.new"] {
+            symlink(&outside, directory.path().join(place)).unwrap();
+        }
+        replace(&path, "one").unwrap();
+        replace(&path, "two").unwrap();
+        assert_eq!(fs::read_to_string(&outside).unwrap(), "kept");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+    }
 
     #[test]
     fn a_login_is_linked_anew_whatever_lies_in_its_place() {

@@ -17,7 +17,7 @@ use super::{events, settings::AGENT};
 use crate::{
     agent::{AgentEvent, AskedTool, Ending, StartFailure},
     driven::{Answered, Desk, Order, Program, flat},
-    input,
+    home, input,
     programs::Profile,
     prompt,
     tools::ToolFailure,
@@ -170,7 +170,7 @@ impl Driver {
             .ok_or("it named no session")?
             .clone_into(&mut self.session);
         if let Some(record) = &self.opening.record
-            && let Err(error) = fs::write(record, json!({"session": self.session}).to_string())
+            && let Err(error) = home::replace(record, &json!({"session": self.session}).to_string())
         {
             warn!(%error, "the session cannot be resumed later");
         }

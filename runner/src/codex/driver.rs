@@ -16,6 +16,7 @@ use super::{events, settings};
 use crate::{
     agent::{AgentEvent, AskedTool, Ending, StartFailure},
     driven::{Answered, Desk, Order, Program, flat},
+    home,
     hook::{self, HookCall, HookServer},
     input,
     prompt::{self, GivenTurn},
@@ -253,7 +254,7 @@ impl Driver {
     /// Writes down by what the thread is resumed, and what it has spent by then.
     fn record(&self, total: &Value) {
         let record = json!({"thread": self.thread, "total": total});
-        if let Err(error) = fs::write(&self.opening.record, record.to_string()) {
+        if let Err(error) = home::replace(&self.opening.record, &record.to_string()) {
             warn!(%error, "Codex's thread cannot be resumed later");
         }
     }

@@ -147,7 +147,7 @@ impl CodexKind {
         let catalog = catalog.await.map_err(unkept)?;
         let path = scratch.join("models.json");
         let text = settings::without_patches(catalog.clone()).to_string();
-        fs::write(&path, text).map_err(|error| unkept(format!("cannot write {}: {error}", path.display())))?;
+        home::replace(&path, &text).map_err(|error| unkept(format!("cannot write {}: {error}", path.display())))?;
         Ok(path)
     }
 
