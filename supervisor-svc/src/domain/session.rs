@@ -3,8 +3,8 @@
 //!
 //! Invariant: the indices (`holding`, `queue`, `starting`, `waking`, `order`, `aliases`, `open`, `going_on`, `budgeted`,
 //! `spent`, `idle_orchestrators`) are functions of `threads`; `Session::put` is the only place that changes either. `edges_at`
-//! is a function of `edges`; `Session::connect` and `Session::disconnect` alone change them. `pending` is a function of
-//! `approvals`, and `moot` is empty between appends; both are kept where approvals are folded. So a snapshot does not keep any of them.
+//! is a function of `edges`; `Session::connect` and `Session::disconnect` alone change them. `pending` and `moot` are
+//! functions of `approvals` and `threads`, kept where approvals are folded. So a snapshot does not keep any of them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -267,6 +267,14 @@ impl Session {
         self.fence_over(id).is_some()
     }
 
+    /// Whether the thread is closed, or on its way there.
+    fn is_gone(&self, id: ThreadId) -> bool {
+        self.is_closing(id)
+            || self
+                .thread(id)
+                .is_none_or(|thread| thread.status.kind() == StatusKind::Shutdown)
+    }
+
     /// The nearest fence over a thread.
     #[must_use]
     pub fn fence_over(&self, id: ThreadId) -> Option<&Arc<Fence>> {
@@ -353,6 +361,10 @@ impl Session {
     pub(crate) fn remember_approval(&mut self, approval: Approval) {
         if approval.verdict.is_none() {
             self.pending.insert((approval.deadline, approval.id));
+            // Only in a snapshot of the middle of an append.
+            if self.is_gone(approval.thread) {
+                self.moot.insert(approval.id);
+            }
         }
         self.approvals.insert(approval.id, Arc::new(approval));
     }

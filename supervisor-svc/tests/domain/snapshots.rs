@@ -2,7 +2,7 @@
 
 use proptest::{prelude::*, sample::Index};
 use supervisor_svc::{
-    domain::evolve::evolve,
+    domain::{evolve::evolve, status::StatusKind},
     wire::{decode_snapshot, encode_snapshot},
 };
 
@@ -10,6 +10,16 @@ use crate::{
     model::{play, scripts, setups},
     world::World,
 };
+
+/// Within the append that closes a thread, what it asked an operator is not decided yet.
+#[test]
+fn a_snapshot_may_be_of_the_middle_of_an_append() {
+    let (mut world, thread) = World::with_thread_in(StatusKind::AwaitingApproval);
+    world.close(thread);
+    for length in 1..=world.log.len() {
+        World::replay(&world.log[..length]);
+    }
+}
 
 proptest! {
     #[test]
