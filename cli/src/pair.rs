@@ -20,7 +20,7 @@ use svc_kit::{
 };
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use troupe_runner::RunnerConfig;
+use troupe_runner::{RunnerConfig, WorktreeCleanup};
 
 use crate::{
     error::{Error, Result},
@@ -62,12 +62,21 @@ pub(crate) struct PairOptions {
     pub(crate) webhook_allow_private: bool,
     /// Whether the user's templates are seeded.
     pub(crate) seed: bool,
-    /// What the runner that is attached executes threads with; `None`: none is attached.
-    pub(crate) runner: Option<programs::Choice>,
+    /// How the runner that is attached executes threads; `None`: none is attached.
+    pub(crate) runner: Option<RunnerOptions>,
     /// Whether calls from this machine without a token are an operator's.
     pub(crate) trust_loopback: bool,
     /// Whether to listen off loopback without authentication.
     pub(crate) insecure: bool,
+}
+
+/// How the runner of a pair executes threads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunnerOptions {
+    /// With what.
+    pub(crate) programs: programs::Choice,
+    /// Whether in worktrees, and when they go.
+    pub(crate) worktrees: Option<WorktreeCleanup>,
 }
 
 /// A running pair.
@@ -160,8 +169,8 @@ impl Pair {
         serve_supervisor(&mut services, supervisor_listener, &options, registry, &secrets, own).await?;
         let runner_stop = CancellationToken::new();
         let mut runner = JoinSet::new();
-        if let Some(choice) = &options.runner {
-            let config = runner_config(supervisor, choice, data_dir.path(), &secrets)?;
+        if let Some(own) = &options.runner {
+            let config = runner_config(supervisor, own, data_dir.path(), &secrets)?;
             let run = troupe_runner::run(config, runner_stop.clone());
             runner.spawn(async move { run.await.map_err(failure) });
         }
@@ -301,17 +310,18 @@ async fn serve_supervisor(
 
 fn runner_config(
     supervisor: SocketAddr,
-    choice: &programs::Choice,
+    options: &RunnerOptions,
     data_dir: &Path,
     secrets: &Secrets,
 ) -> Result<RunnerConfig> {
     let mut config = RunnerConfig::new(
         "local",
         listen::url_of(supervisor),
-        choice.programs()?,
+        options.programs.programs()?,
         data_dir.join("scratch"),
     );
     config.state = programs::state_in(data_dir);
+    config.worktrees = options.worktrees;
     config.hidden = vec![data_dir.to_owned()];
     config.hook = programs::hook()?;
     config.token = Some(secrets.runner.expose().to_owned());

@@ -8,7 +8,9 @@ use std::{
 };
 
 use svc_kit::paths;
-use troupe_runner::{AcpProgram, AgentProgram, Enforcement, ProcessProgram, Profile, Program, ProgramKind, Programs};
+use troupe_runner::{
+    AcpProgram, AgentProgram, Enforcement, ProcessProgram, Profile, Program, ProgramKind, Programs, WorktreeCleanup,
+};
 
 use crate::error::{Error, Result};
 
@@ -26,6 +28,22 @@ pub(crate) enum Choice {
     Acp(Profile),
     /// What a `runner.yaml` lists.
     File(PathBuf),
+}
+
+/// Where threads work.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorktreeArgs {
+    /// Each thread that may write works in a git worktree of its own; WHEN it is removed with its thread: unchanged (if
+    /// nothing in it is new), always, never
+    #[arg(
+        long,
+        env = "TROUPE_WORKTREES",
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "unchanged"
+    )]
+    pub(crate) worktrees: Option<WorktreeCleanup>,
 }
 
 impl FromStr for Choice {

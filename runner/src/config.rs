@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Durati
 
 use tonic::Code;
 
-use crate::programs::Programs;
+use crate::{programs::Programs, worktree::WorktreeCleanup};
 
 /// The longest runner id, in bytes.
 const MAX_RUNNER_ID_BYTES: usize = 128;
@@ -31,8 +31,9 @@ pub struct RunnerConfig {
     /// Where programs keep what they must find again, such as the sessions that they resume. Codex wants it outside of
     /// the system's directory for temporary files.
     pub state: PathBuf,
-    /// Whether each thread that may write works in a git worktree of its own, where its directory lies in a repository.
-    pub worktrees: bool,
+    /// Each thread that may write works in a git worktree of its own, where its directory lies in a repository, and this
+    /// says when it is removed. None: threads work in the directories that they are given.
+    pub worktrees: Option<WorktreeCleanup>,
     /// Directories and files that no agent is to look into, such as an operator's token. Bubblewrap keeps them from it,
     /// where it works and the program is confined by it.
     pub hidden: Vec<PathBuf>,
@@ -63,7 +64,7 @@ impl RunnerConfig {
             session_id: None,
             programs: programs.into(),
             state: scratch.join("state"),
-            worktrees: false,
+            worktrees: None,
             hidden: Vec::new(),
             hook: Vec::new(),
             scratch,

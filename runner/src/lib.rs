@@ -53,6 +53,7 @@ mod worktree;
 pub use config::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, Timing};
 pub use programs::{AcpProgram, AgentProgram, ModelChoice, Profile, Program, ProgramKind, Programs, ProgramsError};
 use tokio_util::sync::CancellationToken;
+pub use worktree::WorktreeCleanup;
 
 /// Attaches to the supervisor and executes threads until `shutdown` is cancelled; then takes no more, lets turns that
 /// are under way end (see [`Timing::drain_limit`]), stops every program it started and returns. A supervisor that goes

@@ -251,7 +251,7 @@ impl Stage {
             },
             first_turn: start.turn,
             role,
-            has_worktree: self.config.worktrees && sandbox != Sandbox::ReadOnly,
+            worktree: self.config.worktrees.filter(|_| sandbox != Sandbox::ReadOnly),
             // Tools go where the runner itself goes.
             toolbox: Toolbox::new(self.tools.clone(), bearer, attempt.thread_id.clone()),
             timing: self.config.timing,

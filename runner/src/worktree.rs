@@ -1,21 +1,66 @@
 //! A git worktree of a thread's own: agents that work on one repository at once do not get into each other's way. It is
-//! made of the commit that the repository is at, and removed with the thread unless something in it is new.
+//! made of the commit that the repository is at, and removed with the thread as the operator says.
 
 use std::{
     ffi::OsStr,
+    fmt, fs,
     path::{Path, PathBuf},
     process::Stdio,
+    str::FromStr,
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::{process::Command, time::timeout};
+
+use crate::home::replace;
 
 /// How long one command of git's may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// What of a repository's own settings would run something.
 const HARMLESS: &[&str] = &["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
+/// How the index tells a submodule.
+const SUBMODULE: &str = "160000 ";
+
+/// When the worktree of a thread is removed with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WorktreeCleanup {
+    /// If nothing in it is new.
+    #[default]
+    Unchanged,
+    /// Whatever is in it.
+    Always,
+    /// Not by the runner.
+    Never,
+}
+
+impl FromStr for WorktreeCleanup {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "unchanged" => Ok(Self::Unchanged),
+            "always" => Ok(Self::Always),
+            "never" => Ok(Self::Never),
+            _ => Err("expected unchanged, always or never".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for WorktreeCleanup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unchanged => "unchanged",
+            Self::Always => "always",
+            Self::Never => "never",
+        })
+    }
+}
 
 /// A worktree, and where it comes from.
+///
+/// Its agent may write to all of it, to the file by which git would find its repository as well. So git is told where the
+/// repository is, as that was before there was an agent, and never looks for it in the worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Worktree {
     /// Its own top.
@@ -24,6 +69,14 @@ pub(crate) struct Worktree {
     repository: PathBuf,
     /// The way from the top to where the agent works.
     inside: PathBuf,
+    origin: Origin,
+}
+
+/// What was so before an agent worked in a worktree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Origin {
+    /// Where git keeps what it knows of the worktree.
+    git_dir: PathBuf,
     /// The commit that it was made of.
     base: String,
 }
@@ -31,46 +84,50 @@ pub(crate) struct Worktree {
 /// What became of a worktree whose thread has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Nothing was new in it.
+    /// Nothing of it is left.
     Removed,
-    /// It has changes or commits that are nowhere else.
+    /// It is where it was.
     Kept,
 }
 
 impl Worktree {
     /// The worktree at `top` for work in a directory, made if it is not there; `None`: the directory lies in no
-    /// repository.
+    /// repository. Beside `top` is written what a later attempt has to know.
     ///
     /// # Errors
     ///
-    /// Git's words.
+    /// Git's words, or why nothing can be written.
     pub(crate) async fn open(directory: &Path, top: PathBuf) -> Result<Option<Self>, String> {
         let Ok(repository) = git(directory, ["rev-parse", "--show-toplevel"]).await else {
             return Ok(None);
         };
         let repository = PathBuf::from(repository);
         let inside = git(directory, ["rev-parse", "--show-prefix"]).await?;
-        if !top.is_dir() {
-            // One that somebody took away is not in the way.
-            git(&repository, ["worktree", "prune"]).await?;
-            let add = ["worktree", "add", "--quiet", "--detach"].map(OsStr::new);
-            git(&repository, add.into_iter().chain([top.as_os_str()])).await?;
-        }
-        let base = git(&top, ["rev-parse", "ORIG_HEAD"]).await;
-        let base = match base {
-            Ok(base) => base,
-            Err(_) => {
-                let head = git(&top, ["rev-parse", "HEAD"]).await?;
-                // Remembered in the worktree itself, so that a later attempt knows it.
-                git(&top, ["update-ref", "ORIG_HEAD", &head]).await?;
-                head
+        let record = top.with_extension("json");
+        let known = if top.is_dir() { read(&record) } else { None };
+        let origin = match known {
+            Some(origin) => origin,
+            None => {
+                if !top.is_dir() {
+                    // One that somebody took away is not in the way.
+                    git(&repository, ["worktree", "prune"]).await?;
+                    let add = ["worktree", "add", "--quiet", "--detach"].map(OsStr::new);
+                    git(&repository, add.into_iter().chain([top.as_os_str()])).await?;
+                }
+                // It is written down before an agent begins; so without it, none has.
+                let origin = Origin {
+                    git_dir: git(&top, ["rev-parse", "--absolute-git-dir"]).await?.into(),
+                    base: git(&top, ["rev-parse", "HEAD"]).await?,
+                };
+                write(&record, &origin).map_err(|error| format!("cannot write {}: {error}", record.display()))?;
+                origin
             }
         };
         Ok(Some(Self {
             top,
             repository,
             inside: inside.into(),
-            base,
+            origin,
         }))
     }
 
@@ -87,26 +144,71 @@ impl Worktree {
         }
     }
 
-    /// Removes it if nothing in it is new.
+    /// Removes it, if it is to be.
     ///
     /// # Errors
     ///
     /// Git's words; it is kept then.
-    pub(crate) async fn close(&self) -> Result<Left, String> {
-        let is_unchanged = git(&self.top, ["status", "--porcelain"]).await?.is_empty();
-        let has_no_commits = git(&self.top, ["rev-parse", "HEAD"]).await? == self.base;
-        if !(is_unchanged && has_no_commits) {
+    pub(crate) async fn close(&self, cleanup: WorktreeCleanup) -> Result<Left, String> {
+        let goes = match cleanup {
+            WorktreeCleanup::Unchanged => self.is_unchanged().await?,
+            WorktreeCleanup::Always => true,
+            WorktreeCleanup::Never => false,
+        };
+        if !goes {
             return Ok(Left::Kept);
         }
-        let remove = ["worktree", "remove"].map(OsStr::new);
+        // Without force git would look for itself, and run what it finds in submodules.
+        let remove = ["worktree", "remove", "--force"].map(OsStr::new);
         git(&self.repository, remove.into_iter().chain([self.top.as_os_str()])).await?;
         Ok(Left::Removed)
+    }
+
+    async fn is_unchanged(&self) -> Result<bool, String> {
+        let status = [
+            "status",
+            "--porcelain",
+            "--untracked-files=normal",
+            "--ignore-submodules=all",
+        ];
+        let is_as_checked_out = self.git(status).await?.is_empty();
+        let has_no_commits = self.git(["rev-parse", "HEAD"]).await? == self.origin.base;
+        Ok(is_as_checked_out && has_no_commits && !self.has_submodules().await?)
+    }
+
+    /// Whether a submodule was checked out: git cannot say what is new in it without running what it says.
+    async fn has_submodules(&self) -> Result<bool, String> {
+        let tracked = self.git(["ls-files", "--stage", "-z"]).await?;
+        let mut submodules = tracked
+            .split('\0')
+            .filter(|entry| entry.starts_with(SUBMODULE))
+            .filter_map(|entry| entry.split_once('\t'));
+        Ok(submodules
+            .any(|(_, path)| fs::read_dir(self.top.join(path)).is_ok_and(|mut inside| inside.next().is_some())))
     }
 
     /// Its top.
     pub(crate) fn top(&self) -> &Path {
         &self.top
     }
+
+    async fn git<const N: usize>(&self, args: [&str; N]) -> Result<String, String> {
+        let place = [
+            OsStr::new("--git-dir"),
+            self.origin.git_dir.as_os_str(),
+            OsStr::new("--work-tree"),
+            self.top.as_os_str(),
+        ];
+        git(&self.top, place.into_iter().chain(args.map(OsStr::new))).await
+    }
+}
+
+fn read(record: &Path) -> Option<Origin> {
+    serde_json::from_str(&fs::read_to_string(record).ok()?).ok()
+}
+
+fn write(record: &Path, origin: &Origin) -> std::io::Result<()> {
+    replace(record, &serde_json::to_string(origin)?)
 }
 
 async fn git<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>) -> Result<String, String> {
@@ -171,7 +273,7 @@ mod tests {
             Worktree::open(&repository.join("a"), top.clone()).await.unwrap(),
             Some(tree.clone())
         );
-        assert_eq!(tree.close().await, Ok(Left::Removed));
+        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
         assert!(!top.exists());
     }
 
@@ -185,11 +287,68 @@ mod tests {
             if is_committed {
                 commit(&top).await;
             }
-            assert_eq!(tree.close().await, Ok(Left::Kept));
+            if is_committed {
+                // Git's own note of where it was is nothing to go by.
+                git(&top, ["update-ref", "ORIG_HEAD", "HEAD"]).await.unwrap();
+            }
+            assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
             let again = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
-            assert_eq!(again.close().await, Ok(Left::Kept), "and by a later attempt");
+            let left = again.close(WorktreeCleanup::Unchanged).await;
+            assert_eq!(left, Ok(Left::Kept), "and by a later attempt");
         }
         assert_eq!(fs::read_to_string(repository.join("a/file")).unwrap(), "one\n");
+    }
+
+    #[tokio::test]
+    async fn an_operator_says_what_goes() {
+        let (guard, repository) = repository().await;
+        let top = guard.path().join("tree");
+        let tree = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        assert_eq!(tree.close(WorktreeCleanup::Never).await, Ok(Left::Kept));
+        assert!(top.exists());
+        fs::write(top.join("a/file"), "two\n").unwrap();
+        assert_eq!(tree.close(WorktreeCleanup::Always).await, Ok(Left::Removed));
+        assert!(!top.exists());
+        for word in ["unchanged", "always", "never"] {
+            assert_eq!(word.parse::<WorktreeCleanup>().unwrap().to_string(), word);
+        }
+        assert!("sometimes".parse::<WorktreeCleanup>().is_err());
+    }
+
+    #[tokio::test]
+    async fn an_agent_leads_git_nowhere() {
+        let (guard, repository) = repository().await;
+        let (top, ran) = (guard.path().join("tree"), guard.path().join("ran"));
+        let tree = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        // A repository of its own, whose settings have git run something.
+        fs::remove_file(top.join(".git")).unwrap();
+        git(&top, ["init", "--quiet"]).await.unwrap();
+        let filter = format!("touch {}; cat", ran.display());
+        git(&top, ["config", "filter.planted.clean", &filter]).await.unwrap();
+        fs::write(top.join(".gitattributes"), "* filter=planted\n").unwrap();
+        fs::write(top.join("a/file"), "two\n").unwrap();
+        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
+        let again = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        assert_eq!(again.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
+        assert!(!ran.exists());
+    }
+
+    #[tokio::test]
+    async fn a_submodule_that_was_checked_out_is_kept() {
+        let (guard, repository) = repository().await;
+        let head = git(&repository, ["rev-parse", "HEAD"]).await.unwrap();
+        let submodule = format!("160000,{head},module");
+        let add = ["update-index", "--add", "--cacheinfo", &submodule];
+        git(&repository, add).await.unwrap();
+        let identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"];
+        let commit = ["commit", "--quiet", "--message", "m"];
+        git(&repository, identity.into_iter().chain(commit)).await.unwrap();
+        let top = guard.path().join("tree");
+        let tree = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        fs::write(top.join("module/new"), "work").unwrap();
+        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
+        fs::remove_file(top.join("module/new")).unwrap();
+        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
     }
 
     #[tokio::test]

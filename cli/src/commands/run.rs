@@ -10,7 +10,9 @@ use crate::{
     client::Target,
     context::Context,
     error::{Error, Result},
-    pair, programs, time,
+    pair,
+    programs::{self, WorktreeArgs},
+    time,
     token::Token,
 };
 
@@ -20,6 +22,7 @@ Examples:
   troupe run --supervisor http://10.0.0.7:50052 --capacity 8 --label gpu=yes
   troupe run --programs claude
   troupe run --programs ./runner.yaml
+  troupe run --programs codex --worktrees
   troupe run --holds-read-only --program ./my-agent --verbose
 
 Without --programs and --program it runs the sample agent, which obeys directives in its prompt and calls no model.";
@@ -52,9 +55,9 @@ pub(crate) struct Args {
     /// How long turns that are under way may go on when it is stopped
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = time::parse_duration)]
     drain: Duration,
-    /// Each thread that may write works in a git worktree of its own, which is removed with it unless something is new
-    #[arg(long)]
-    worktrees: bool,
+    /// Where threads work
+    #[command(flatten)]
+    worktrees: WorktreeArgs,
     /// You vouch that the program cannot write where a read-only thread must not
     #[arg(long)]
     holds_read_only: bool,
@@ -96,7 +99,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     config.hidden = std::iter::once(data_dir)
         .chain(context.global.token_file.clone())
         .collect();
-    config.worktrees = args.worktrees;
+    config.worktrees = args.worktrees.worktrees;
     config.hook = programs::hook()?;
     config.token = token.expose().map(str::to_owned);
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();

@@ -21,6 +21,7 @@ use crate::{
     outbox::Attempt,
     questions::Question,
     tools::Toolbox,
+    worktree::WorktreeCleanup,
 };
 
 /// How many commands wait for a thread. It takes them at once, but for the time that a program needs to start.
@@ -73,8 +74,8 @@ pub(crate) struct ThreadStart {
     pub(crate) first_turn: Option<Turn>,
     /// Its program.
     pub(crate) role: Role,
-    /// Whether it works in a worktree of its own.
-    pub(crate) has_worktree: bool,
+    /// That it works in a worktree of its own, and when that is removed.
+    pub(crate) worktree: Option<WorktreeCleanup>,
     pub(crate) toolbox: Toolbox,
     pub(crate) timing: Timing,
     pub(crate) news: mpsc::Sender<(Attempt, News)>,

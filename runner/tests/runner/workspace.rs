@@ -10,7 +10,7 @@ use troupe_proto::{
     common::v1::{ResolvedSpawn, Sandbox},
     supervisor::v1::{ClosePolicy, HeldThreadVerdict, StartThread, TurnOutcome},
 };
-use troupe_runner::RunnerConfig;
+use troupe_runner::{RunnerConfig, WorktreeCleanup};
 
 use crate::{
     program::all_gone,
@@ -304,7 +304,7 @@ async fn a_question_is_asked_again_on_the_next_stream() {
 async fn a_thread_has_a_worktree_of_its_own() {
     let stage = stage(
         &program(&[r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"docs/a","content":"x"}}}"#]),
-        |config| config.worktrees = true,
+        |config| config.worktrees = Some(WorktreeCleanup::Unchanged),
     )
     .await;
     let repository = workspace(&stage);

@@ -31,8 +31,7 @@ use crate::{
     error::{Error, Result},
     follow::Follow,
     listing,
-    pair::{self, Pair, PairOptions},
-    programs::Choice,
+    pair::{self, Pair, PairOptions, RunnerOptions},
     ui::{self, style},
 };
 
@@ -105,7 +104,7 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
         session_content_bytes: supervisor_svc::Config::SESSION_CONTENT_BYTES,
         webhook_allow_private: false,
         seed: true,
-        runner: Some(Choice::Sample),
+        runner: Some(RunnerOptions::default()),
         trust_loopback: false,
         insecure: false,
     })

@@ -89,6 +89,9 @@ pub(crate) struct Args {
     /// What executes threads: sample (the default, which calls no model), codex, claude, opencode, gemini, or a runner.yaml
     #[arg(long, value_name = "PROGRAMS", env = "TROUPE_PROGRAMS")]
     programs: Option<programs::Choice>,
+    /// Where threads work
+    #[command(flatten)]
+    worktrees: programs::WorktreeArgs,
     /// Take calls from this machine without a token as the operator's
     #[arg(long)]
     trust_loopback: bool,

@@ -16,12 +16,13 @@ use supervisor_svc::{
     domain::settings::{Limits, StallRule},
 };
 use svc_kit::paths;
+use troupe_runner::WorktreeCleanup;
 
 use super::Args;
 use crate::{
     context::Context,
     error::{Error, Result},
-    pair::PairOptions,
+    pair::{PairOptions, RunnerOptions},
     programs::Choice,
     ui::{self, Cell, Table, style},
 };
@@ -49,6 +50,7 @@ const NAMES: &[&str] = &[
     "no_seed",
     "no_runner",
     "programs",
+    "worktrees",
     "trust_loopback",
     "insecure",
 ];
@@ -135,7 +137,12 @@ impl Settings {
             )?,
             webhook_allow_private: layers.plain("webhook_allow_private", given(args.webhook_allow_private), false)?,
             seed: !layers.plain("no_seed", given(args.no_seed), false)?,
-            runner: runner(&mut layers, given(args.no_runner), args.programs)?,
+            runner: runner(
+                &mut layers,
+                given(args.no_runner),
+                args.programs,
+                args.worktrees.worktrees,
+            )?,
             trust_loopback: layers.plain("trust_loopback", given(args.trust_loopback), false)?,
             insecure: layers.plain("insecure", given(args.insecure), false)?,
         };
@@ -284,11 +291,19 @@ fn stall(layers: &mut Layers<'_>, given: StallOptions) -> Result<StallRule> {
     options.rule().map_err(Error::usage)
 }
 
-/// What the runner executes threads with, if one is started.
-fn runner(layers: &mut Layers<'_>, no_runner: Option<bool>, choice: Option<Choice>) -> Result<Option<Choice>> {
+/// How the runner executes threads, if one is started.
+fn runner(
+    layers: &mut Layers<'_>,
+    no_runner: Option<bool>,
+    programs: Option<Choice>,
+    worktrees: Option<WorktreeCleanup>,
+) -> Result<Option<RunnerOptions>> {
     let is_wanted = !layers.plain("no_runner", no_runner, false)?;
-    let choice = layers.plain("programs", choice, Choice::default())?;
-    Ok(is_wanted.then_some(choice))
+    let options = RunnerOptions {
+        programs: layers.plain("programs", programs, Choice::default())?,
+        worktrees: layers.optional("worktrees", worktrees)?,
+    };
+    Ok(is_wanted.then_some(options))
 }
 
 fn foreign_format(name: &str) -> Result<ForeignFormat> {

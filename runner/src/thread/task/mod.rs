@@ -32,7 +32,7 @@ use crate::{
     prompt::PromptMemory,
     usage::UsageMeter,
     workspace::Workspace,
-    worktree::{Left, Worktree},
+    worktree::{Left, Worktree, WorktreeCleanup},
 };
 
 /// A thread and its program.
@@ -42,7 +42,7 @@ pub(super) struct ThreadTask {
     /// Fires when nobody wants the thread any more.
     abandoned: CancellationToken,
     role: Role,
-    has_worktree: bool,
+    worktree: Option<WorktreeCleanup>,
     casting: Casting,
     hands: Hands,
     timing: Timing,
@@ -138,7 +138,7 @@ impl ThreadTask {
             commands,
             abandoned,
             role: start.role,
-            has_worktree: start.has_worktree,
+            worktree: start.worktree,
             casting: start.casting,
             hands,
             timing: start.timing,
@@ -198,7 +198,7 @@ impl ThreadTask {
         tokio::fs::create_dir_all(scratch)
             .await
             .map_err(|error| StartFailure::no_program(format!("cannot create {}: {error}", scratch.display())))?;
-        if self.has_worktree {
+        if self.worktree.is_some() {
             self.open_worktree().await?;
         }
         if self.role.kind.remembers() {
@@ -233,13 +233,13 @@ impl ThreadTask {
         Ok(())
     }
 
-    /// Removes the worktree if nothing in it is new, and says where it is otherwise.
+    /// Removes the worktree if it is to be, and says where it is otherwise.
     async fn close_worktree(&mut self) {
-        let Some(worktree) = self.hands.worktree.clone() else {
+        let (Some(worktree), Some(cleanup)) = (self.hands.worktree.clone(), self.worktree) else {
             return;
         };
         let top = worktree.top().display();
-        match worktree.close().await {
+        match worktree.close(cleanup).await {
             Ok(Left::Removed) => {}
             Ok(Left::Kept) => {
                 let text = format!("[its work is kept in {top}]\n");
