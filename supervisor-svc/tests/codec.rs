@@ -435,10 +435,13 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
             runner: RunnerId::new(runner),
             generation,
         }),
-        (input_number(), content(), actor()).prop_map(|(number, input, from)| ThreadEvent::InputQueued {
-            number,
-            input,
-            from,
+        (input_number(), content(), actor(), any::<bool>()).prop_map(|(number, input, from, steers)| {
+            ThreadEvent::InputQueued {
+                number,
+                input,
+                from,
+                steers,
+            }
         }),
         (
             turn(),
@@ -1012,6 +1015,7 @@ fn previews_can_be_hidden() {
         number: InputNumber::new(1),
         input,
         from: Actor::Service,
+        steers: false,
     };
     let mut event = event_to_pb(session(1), &at(1, Event::Thread(thread(2), queued)));
     hide_previews(&mut event);

@@ -96,6 +96,7 @@ fn input(text: &'static str) -> Event {
         number: InputNumber::new(1),
         input: reference(text),
         from: Actor::Service,
+        steers: false,
     })
 }
 
@@ -342,6 +343,7 @@ async fn what_no_checksum_can_tell_is_found_too() {
             ..reference("find it")
         },
         from: Actor::Service,
+        steers: false,
     });
     let first = || encoded(1, opened(PromptLog::Full));
     for (records, contents, expected) in [

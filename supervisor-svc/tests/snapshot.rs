@@ -221,6 +221,7 @@ fn queued(number: u32) -> ThreadEvent {
         number: InputNumber::new(number),
         input: content(3),
         from: Actor::Service,
+        steers: number.is_multiple_of(2),
     }
 }
 

@@ -11,9 +11,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use troupe_proto::supervisor::v1::{
     AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHello, RunnerKind, RunnerReport, RunnerWelcome,
-    ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadStoppedReport, Turn, TurnEndedReport, TurnOutcome,
-    TurnStartedReport, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
-    deliver_input::Delivery, runner_report::Kind,
+    RunningInput, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadStoppedReport, Turn, TurnEndedReport,
+    TurnOutcome, TurnStartedReport, attach_request::Message as ToSupervisor,
+    attach_response::Message as FromSupervisor, deliver_input::Delivery, runner_report::Kind,
 };
 
 use crate::{
@@ -187,6 +187,18 @@ impl Runner {
                     Some(Delivery::Running(_)) | None => None,
                 }
             }
+            _ => None,
+        })
+        .await
+    }
+
+    /// The next input for an attempt's running turn.
+    pub async fn input_of(&mut self, attempt: &Attempt) -> RunningInput {
+        self.next("input for a running turn", |message| match message {
+            FromSupervisor::DeliverInput(input) if input.thread_id == attempt.thread => match &input.delivery {
+                Some(Delivery::Running(running)) => Some(running.clone()),
+                Some(Delivery::Turn(_)) | None => None,
+            },
             _ => None,
         })
         .await

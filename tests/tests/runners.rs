@@ -3,13 +3,14 @@
 
 use std::{slice, time::Duration};
 
+use tonic::Code;
 use troupe_proto::{
     common::v1::BlockKind,
     supervisor::v1::{
-        ConditionKind, CreateSessionRequest, Event, GetThreadRequest, InterruptAgentRequest, PromptExtent,
-        RestartPolicy, RunnerHello, SendInputRequest, StartRefusal, StatusKind, ToolRequest, Turn, TurnOutcome,
-        TurnStartedReport, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
-        event::Kind, runner_report::Kind as Report,
+        ConditionKind, CreateSessionRequest, Event, GetThreadRequest, InputDeliveredReport, InterruptAgentRequest,
+        PromptExtent, RestartPolicy, RunnerHello, RunningInput, SendInputRequest, StartRefusal, StatusKind,
+        ToolRequest, Turn, TurnOutcome, TurnStartedReport, attach_request::Message as ToSupervisor,
+        attach_response::Message as FromSupervisor, event::Kind, input_item::Item, runner_report::Kind as Report,
     },
 };
 use troupe_tests::{
@@ -156,6 +157,62 @@ async fn input_while_a_turn_runs_is_read_after_it() {
     let end = names.iter().position(|name| name == "TurnEnded").unwrap();
     assert_eq!(names[end + 1], "ThreadAdmitted", "it keeps the slot that it has");
     assert_eq!(log[end + 1].sequence, log[end].sequence + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn input_that_steers_is_given_to_the_running_turn() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let steer = |text: &str| SendInputRequest {
+        thread_id: worker.clone(),
+        message: Some(text.to_owned()),
+        steer: true,
+        ..SendInputRequest::default()
+    };
+    let text = |input: RunningInput| match input.input.unwrap().items.remove(0).item {
+        Some(Item::Text(text)) => text,
+        other => panic!("{other:?}"),
+    };
+
+    tree.send(&worker, "one").await;
+    tree.client().send_input(steer("two")).await.unwrap();
+    for (number, told) in [(2, "one"), (3, "two")] {
+        let input = runner.input_of(&attempt).await;
+        assert_eq!((input.number, input.turn), (number, attempt.turn));
+        assert_eq!(text(input), told);
+        let turn = attempt.turn;
+        let delivered = Report::InputDelivered(InputDeliveredReport { number, turn });
+        runner.report(&attempt, delivered).await;
+    }
+    // What the turn does not take is the next one's.
+    tree.client().send_input(steer("three")).await.unwrap();
+    assert_eq!(runner.input_of(&attempt).await.number, 4);
+    runner.complete(&attempt, "done").await;
+    let turn = runner.turn_of(&attempt).await;
+    assert!(task(&turn).contains("three") && !task(&turn).contains("two"));
+    let log = names(&about(&tree.log().await, &worker));
+    assert_eq!(log.iter().filter(|name| *name == "InputDelivered").count(), 2);
+
+    // To a thread without a running turn it is input like any other.
+    let second = next(&attempt, &turn);
+    runner.begin(&second).await;
+    runner.complete(&second, "done").await;
+    tree.client().send_input(steer("four")).await.unwrap();
+    assert!(task(&runner.turn_of(&attempt).await).contains("four"));
+
+    let both = SendInputRequest {
+        interrupt: true,
+        ..steer("five")
+    };
+    let refused = tree.client().send_input(both).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert_eq!(
+        refused.message(),
+        "give steer or interrupt, not both: a turn that is stopped takes no more input"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

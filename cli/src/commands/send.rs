@@ -16,6 +16,7 @@ const AFTER_HELP: &str = "\
 Examples:
   troupe send 0000aa01 -m 'Look at the tests as well'
   troupe send scout -m 'Stop that, do this instead' --interrupt
+  troupe send scout -m 'The tests lie in t/, not in tests/' --steer
   troupe send 0000aa01 -m - < notes.md";
 
 /// The arguments of `send`.
@@ -31,6 +32,9 @@ pub(crate) struct Args {
     /// Stop a running turn first
     #[arg(long)]
     interrupt: bool,
+    /// Give it to a running turn; where the agent's program takes nothing more in one, it waits for the next turn
+    #[arg(long, conflicts_with = "interrupt")]
+    steer: bool,
     /// Wait in the queue when no slot is free, instead of failing
     #[arg(long)]
     queue: bool,
@@ -47,6 +51,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         thread_id: thread_id.clone(),
         message: Some(message),
         interrupt: args.interrupt,
+        steer: args.steer,
         on_limit: on_limit.into(),
         ..SendInputRequest::default()
     };

@@ -57,6 +57,7 @@ fn body(kind: &Kind) -> (&'static str, Value) {
                 "number": queued.number,
                 "input": optional(queued.input.as_ref(), thread::content),
                 "from": queued.from,
+                "steers": queued.steers,
             }),
         ),
         Kind::TurnDispatched(dispatched) => ("turn_dispatched", turn_dispatched(dispatched)),

@@ -7,7 +7,7 @@ use super::{
     content::ContentRef,
     event::{Artifact, BlockRef, CloseCause, ConditionKind, Edge, Handoff, PromptExtent, SettingsChange, Spawned},
     ids::{ApprovalId, Digest, EdgeId, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
-    settings::{Budget, ClosePolicy, LimitsChange, OnLimit, Usage},
+    settings::{Budget, ClosePolicy, LimitsChange, OnLimit, Urgency, Usage},
     status::Settled,
     thread::Product,
 };
@@ -38,8 +38,8 @@ pub enum Command {
         target: ThreadId,
         /// The input.
         input: ContentRef,
-        /// Whether a running turn stops first.
-        interrupt: bool,
+        /// How soon, if the thread is at work.
+        urgency: Urgency,
         /// What to do when no slot is free.
         on_limit: OnLimit,
     },

@@ -2,7 +2,7 @@
 //! event that shows it done discharges it. So after a restart the same function says what is still owed.
 
 use super::{
-    ids::{Generation, RunnerId, ThreadId, Turn},
+    ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
     session::Session,
     settings::ClosePolicy,
     status::StatusKind,
@@ -30,6 +30,15 @@ pub enum Owed {
         runner: RunnerId,
         /// The turn.
         turn: Turn,
+    },
+    /// The running turn is to get what waits for the thread, up to an input that was sent to steer it.
+    Steer {
+        /// The runner.
+        runner: RunnerId,
+        /// The turn.
+        turn: Turn,
+        /// The last input that it is to get.
+        up_to: InputNumber,
     },
     /// The runner is to stop the program, so that the thread can be closed.
     Stop {
@@ -63,7 +72,7 @@ pub fn owed(session: &Session, id: ThreadId) -> Option<Owed> {
             }),
             _ => None,
         },
-        StatusKind::Running => interrupt(thread),
+        StatusKind::Running => interrupt(thread).or_else(|| steer(thread)),
         StatusKind::Queued
         | StatusKind::AwaitingApproval
         | StatusKind::Completed
@@ -76,6 +85,15 @@ pub fn owed(session: &Session, id: ThreadId) -> Option<Owed> {
 fn interrupt(thread: &Thread) -> Option<Owed> {
     Some(Owed::Interrupt {
         turn: thread.interrupt.as_ref()?.turn,
+        runner: thread.runner.clone()?,
+    })
+}
+
+/// What came before it goes along: a thread reads its inputs in the order in which they were sent.
+fn steer(thread: &Thread) -> Option<Owed> {
+    Some(Owed::Steer {
+        up_to: thread.pending_inputs.iter().rfind(|input| input.steers)?.number,
+        turn: thread.turn.number(),
         runner: thread.runner.clone()?,
     })
 }

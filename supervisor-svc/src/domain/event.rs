@@ -126,6 +126,8 @@ pub enum ThreadEvent {
         input: ContentRef,
         /// Who sent it.
         from: Actor,
+        /// Whether the running turn is to get it, if it can.
+        steers: bool,
     },
     /// A turn was handed to the runner.
     TurnDispatched {

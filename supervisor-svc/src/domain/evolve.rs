@@ -257,6 +257,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         .map(|content| PendingInput {
             number: first_input,
             content: content.clone(),
+            steers: false,
         })
         .collect();
     session.put(Thread {
@@ -343,11 +344,14 @@ impl Thread {
                 self.begin_generation(*generation, time);
                 self.become_at(Status::PendingInit, sequence, time);
             }
-            ThreadEvent::InputQueued { number, input, .. } => {
+            ThreadEvent::InputQueued {
+                number, input, steers, ..
+            } => {
                 self.last_input = *number;
                 self.pending_inputs.push_back(PendingInput {
                     number: *number,
                     content: input.clone(),
+                    steers: *steers,
                 });
                 if self.status.kind().is_settled() {
                     self.become_at(Status::Queued, sequence, time);

@@ -131,6 +131,18 @@ pub enum WakePolicy {
     Always,
 }
 
+/// When a thread that is at work gets more input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Urgency {
+    /// With its next turn.
+    #[default]
+    Wait,
+    /// Within the running turn, if its program takes more in one; with the next turn otherwise.
+    Steer,
+    /// With its next turn, and the running one is stopped for it.
+    Interrupt,
+}
+
 /// What to do when no slot is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLimit {

@@ -208,6 +208,8 @@ pub struct PendingInput {
     pub number: InputNumber,
     /// The input itself, an encoded `Input`.
     pub content: ContentRef,
+    /// Whether the running turn is to get it, if it can.
+    pub steers: bool,
 }
 
 impl Thread {

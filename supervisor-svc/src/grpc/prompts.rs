@@ -169,13 +169,7 @@ impl SupervisorService {
 
     async fn text(&self, session: SessionId, block: &BlockRef) -> Result<String, Failure> {
         let digest = block.content.digest;
-        let bytes = self
-            .directory
-            .context()
-            .store
-            .content(session, digest)
-            .await?
-            .ok_or_else(|| Failure::Corrupt(format!("content {digest} is missing")))?;
+        let bytes = self.directory.context().content(session, digest).await?;
         String::from_utf8(bytes.into()).map_err(|error| Failure::Corrupt(format!("content {digest}: {error}")))
     }
 }

@@ -12,6 +12,7 @@ use crate::{
         ids::{InputNumber, ThreadId, Turn},
         refusal::{GuardedVerb, Refusal},
         session::Session,
+        settings::Urgency,
         status::StatusKind,
     },
     session::Handle,
@@ -41,7 +42,7 @@ impl SupervisorService {
             caller: call.caller.clone(),
             target,
             input,
-            interrupt: request.interrupt,
+            urgency: urgency(&request)?,
             on_limit: check::choice("on_limit", request.on_limit)?,
         };
         let done = handle
@@ -232,6 +233,18 @@ impl SupervisorService {
             ..View::default()
         };
         Ok(self.directory.context().show(session, thread, view))
+    }
+}
+
+fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
+    match (request.steer, request.interrupt) {
+        (false, false) => Ok(Urgency::Wait),
+        (true, false) => Ok(Urgency::Steer),
+        (false, true) => Ok(Urgency::Interrupt),
+        (true, true) => Err(check::bad(
+            "steer",
+            "give steer or interrupt, not both: a turn that is stopped takes no more input",
+        )),
     }
 }
 

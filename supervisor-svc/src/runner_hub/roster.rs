@@ -258,6 +258,19 @@ impl RunnerHub {
         );
     }
 
+    /// Gives a running turn more input.
+    pub fn deliver_input(&self, id: &RunnerId, thread: ThreadId, generation: Generation, input: pb::RunningInput) {
+        self.send(
+            id,
+            Message::DeliverInput(pb::DeliverInput {
+                command_id: format!("input:{thread}:{generation}:{}", input.number),
+                thread_id: thread.to_string(),
+                generation: generation.get(),
+                delivery: Some(pb::deliver_input::Delivery::Running(input)),
+            }),
+        );
+    }
+
     /// Stops a running turn.
     pub fn interrupt(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: Turn, reason: String) {
         self.send(

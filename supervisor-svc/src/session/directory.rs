@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use svc_kit::thread_token::TokenKeys;
 use tokio::{
@@ -33,9 +34,10 @@ use super::{
 use crate::{
     clock::Clock,
     domain::{
+        content::ContentRef,
         event::{Event, Recorded, SessionEvent},
         evolve,
-        ids::{Epoch, Sequence, SessionId, ThreadId},
+        ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
         refusal::Refusal,
         session::Session,
         status::StatusKind,
@@ -104,6 +106,28 @@ impl Context {
             });
         }
         shown
+    }
+
+    /// A content that a session refers to, so it must be there.
+    ///
+    /// # Errors
+    /// What reading the store met; [`Failure::Corrupt`] if the content is missing.
+    pub async fn content(&self, session: SessionId, digest: Digest) -> Result<Bytes, Failure> {
+        let bytes = self.store.content(session, digest).await?;
+        bytes.ok_or_else(|| Failure::Corrupt(format!("content {digest} is missing")))
+    }
+
+    /// Likewise, as the message that it encodes.
+    ///
+    /// # Errors
+    /// As [`Self::content`]; [`Failure::Corrupt`] if it is no such message.
+    pub async fn message<M: prost::Message + Default>(
+        &self,
+        session: SessionId,
+        content: &ContentRef,
+    ) -> Result<M, Failure> {
+        let bytes = self.content(session, content.digest).await?;
+        M::decode(bytes).map_err(|error| Failure::Corrupt(format!("content {}: {error}", content.digest)))
     }
 }
 

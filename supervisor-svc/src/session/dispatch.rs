@@ -237,22 +237,13 @@ impl Job {
 
     /// As much of a text as a prompt shows.
     async fn beginning(&self, content: &ContentRef) -> Result<String, Failure> {
-        let bytes = self.bytes(content).await?;
+        let bytes = self.context.content(self.session.id, content.digest).await?;
         let text = String::from_utf8_lossy(&bytes);
         Ok(truncate(&text, prompt::MAX_TEXT_BYTES).to_owned())
     }
 
     async fn read<M: prost::Message + Default>(&self, content: &ContentRef) -> Result<M, Failure> {
-        let bytes = self.bytes(content).await?;
-        M::decode(bytes).map_err(|error| Failure::Corrupt(format!("content {}: {error}", content.digest)))
-    }
-
-    async fn bytes(&self, content: &ContentRef) -> Result<Bytes, Failure> {
-        self.context
-            .store
-            .content(self.session.id, content.digest)
-            .await?
-            .ok_or_else(|| Failure::Corrupt(format!("content {} is missing", content.digest)))
+        self.context.message(self.session.id, content).await
     }
 
     fn send(&self, thread: &Thread, prompt: Prompt) {

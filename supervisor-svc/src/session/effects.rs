@@ -1,6 +1,6 @@
 //! Performing what is owed: a thin reading of [`effect::owed`] after each append, after a restart, and when runners come or go.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     domain::{
@@ -8,13 +8,13 @@ use crate::{
         command::Command,
         effect::{self, Owed},
         event::{ConditionKind, Event, Recorded, SessionEvent, ThreadEvent},
-        ids::{Generation, RunnerId, ThreadId, Turn},
+        ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
         settings::ClosePolicy,
     },
     runner_hub::Standing,
 };
 
-use super::{actor::Actor, dispatch};
+use super::{actor::Actor, dispatch, steer};
 
 impl Actor {
     /// What the events of an append owe the world outside.
@@ -57,9 +57,10 @@ impl Actor {
                 | ThreadEvent::Admitted
                 | ThreadEvent::Placed { .. }
                 | ThreadEvent::TurnDispatched { .. }
+                | ThreadEvent::InputQueued { steers: true, .. }
                 | ThreadEvent::InterruptRequested { .. } => self.perform(*id),
                 ThreadEvent::SpawnFailed { .. }
-                | ThreadEvent::InputQueued { .. }
+                | ThreadEvent::InputQueued { steers: false, .. }
                 | ThreadEvent::InputDelivered { .. }
                 | ThreadEvent::NoteSet(_)
                 | ThreadEvent::ConditionChanged { .. }
@@ -174,6 +175,7 @@ impl Actor {
             None | Some(Owed::Start { .. }) => {}
             Some(Owed::Turn { last_runner }) => self.dispatch(id, last_runner),
             Some(Owed::Interrupt { runner, turn }) => self.interrupt(id, &runner, turn),
+            Some(Owed::Steer { runner, turn, up_to }) => self.steer(id, runner, turn, up_to),
             Some(Owed::Stop {
                 runner,
                 generation,
@@ -202,6 +204,20 @@ impl Actor {
             let reason = thread.interrupt.as_ref().map(|interrupt| interrupt.reason.clone());
             let runners = &self.context.runners;
             runners.interrupt(runner, id, thread.generation, turn, reason.unwrap_or_default());
+        }
+    }
+
+    fn steer(&self, id: ThreadId, runner: RunnerId, turn: Turn, up_to: InputNumber) {
+        if let Some(thread) = self.session.thread(id) {
+            let delivery = steer::Delivery {
+                context: Arc::clone(&self.context),
+                session: self.session.id,
+                thread: Arc::clone(thread),
+                runner,
+                turn,
+                up_to,
+            };
+            tokio::spawn(delivery.run());
         }
     }
 

@@ -23,6 +23,7 @@ mod overview;
 mod remembered;
 mod room;
 mod silence;
+mod steer;
 pub mod tool_calls;
 mod upkeep;
 mod waking;

@@ -67,6 +67,7 @@ pub fn event_from_pb(thread: Option<ThreadId>, kind: Kind, private: Private) -> 
             number: InputNumber::new(queued.number),
             input: stored_content(queued.input, "the input")?,
             from: stored_actor(&queued.from)?,
+            steers: queued.steers,
         }),
         Kind::TurnDispatched(dispatched) => about_thread(turn_dispatched(dispatched)?),
         Kind::TurnStarted(started) => about_thread(ThreadEvent::TurnStarted {

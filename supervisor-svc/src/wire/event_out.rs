@@ -59,10 +59,16 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
             runner_id: runner.as_str().to_owned(),
             generation: generation.get(),
         }),
-        ThreadEvent::InputQueued { number, input, from } => Kind::InputQueued(pb::InputQueued {
+        ThreadEvent::InputQueued {
+            number,
+            input,
+            from,
+            steers,
+        } => Kind::InputQueued(pb::InputQueued {
             number: number.get(),
             input: Some(content_to_pb(input)),
             from: from.to_string(),
+            steers: *steers,
         }),
         ThreadEvent::TurnDispatched {
             turn,

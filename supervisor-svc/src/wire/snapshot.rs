@@ -392,6 +392,7 @@ fn inputs_to_store(inputs: &Vector<PendingInput>) -> Vec<store::PendingInput> {
         .map(|input| store::PendingInput {
             number: input.number.get(),
             content: Some(content_to_pb(&input.content)),
+            steers: input.steers,
         })
         .collect()
 }
@@ -401,6 +402,7 @@ fn stored_inputs(inputs: Vec<store::PendingInput>) -> Result<Vector<PendingInput
         Ok(PendingInput {
             number: InputNumber::new(input.number),
             content: stored_content(input.content, "an input's content")?,
+            steers: input.steers,
         })
     })
 }

@@ -12,7 +12,7 @@ use supervisor_svc::domain::{
     evolve::evolve,
     ids::{Generation, ThreadId},
     session::Session,
-    settings::{Budget, Limits, OnLimit, Settings, Usage},
+    settings::{Budget, Limits, OnLimit, Settings, Urgency, Usage},
     status::StatusKind::{self, Completed, Interrupted, PendingInit, Queued, Running},
     time::UnixMillis,
 };
@@ -511,7 +511,7 @@ fn happen(world: &mut World, op: &Op) {
             let thread = world.nth(*target);
             used(world, thread.id, thread.usage.input_tokens + amount)
         }
-        Op::Send(target) => send_with(operator(), world.nth(*target).id, false, OnLimit::Queue),
+        Op::Send(target) => send_with(operator(), world.nth(*target).id, Urgency::Wait, OnLimit::Queue),
         Op::Raise { target, by } => {
             let thread = world.nth(*target);
             give(operator(), thread.id, raised(thread.budget, *by))

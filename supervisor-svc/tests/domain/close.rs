@@ -8,7 +8,7 @@ use supervisor_svc::domain::{
     effect::{Owed, owed},
     event::{CloseCause, Event, ThreadEvent},
     ids::{Generation, RunnerId, ThreadId, Turn},
-    settings::{ClosePolicy, OnLimit},
+    settings::{ClosePolicy, OnLimit, Urgency},
     status::{
         Settled, Status,
         StatusKind::{self, Completed, PendingInit, Queued, Shutdown},
@@ -184,7 +184,7 @@ fn who_waits_under_a_fence_keeps_nobody_from_a_free_slot() {
     world.spawn_running(top);
     world.end(top, settled(Completed));
     let beside = world.spawn_running(root);
-    world.run(&send_with(operator(), top, false, OnLimit::Queue));
+    world.run(&send_with(operator(), top, Urgency::Wait, OnLimit::Queue));
     assert_eq!(world.status(top), Queued);
     world.run(&close(operator(), top));
     world.end(beside, settled(Completed));

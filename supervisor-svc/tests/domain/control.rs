@@ -8,12 +8,12 @@ use supervisor_svc::domain::{
     command::{Command, Report},
     content::ContentRef,
     effect::{Owed, owed},
-    ids::{Generation, RunnerId, ThreadId, Turn},
+    ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
     input::{GivenInput, required},
     limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS},
     list::{ListScope, Listing, list},
     refusal::Refusal,
-    settings::OnLimit,
+    settings::{OnLimit, Urgency},
     status::{
         Status,
         StatusKind::{self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
@@ -204,7 +204,7 @@ fn input_wakes_whoever_is_settled_if_a_slot_is_free() {
             world.refusal(&send(operator(), id)),
             "agent thread limit reached (max 1)"
         );
-        let queued = send_with(operator(), id, false, OnLimit::Queue);
+        let queued = send_with(operator(), id, Urgency::Wait, OnLimit::Queue);
         assert_eq!(world.run(&queued), ["InputQueued"]);
         assert_eq!((world.status(id), world.session.queue_position(id)), (Queued, Some(1)));
     }
@@ -257,13 +257,13 @@ fn so_many_bytes_of_input_may_wait() {
             caller,
             target,
             input,
-            interrupt,
+            urgency,
             on_limit,
         } => Command::SendInput {
             caller,
             target,
             input: ContentRef { size, ..input },
-            interrupt,
+            urgency,
             on_limit,
         },
         other => other,
@@ -289,9 +289,44 @@ fn input_of_a_turn_that_ends_starts_the_next_in_the_same_slot() {
 }
 
 #[test]
+fn input_that_steers_goes_into_the_running_turn_with_what_came_before_it() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let steer = send_with(operator(), id, Urgency::Steer, OnLimit::Refuse);
+    let owed_up_to = |world: &World| match owed(&world.session, id) {
+        Some(Owed::Steer { up_to, turn, .. }) => Some((up_to.get(), turn.get())),
+        _ => None,
+    };
+    world.run(&send(operator(), id));
+    assert_eq!(owed_up_to(&world), None, "what only waits is the next turn's");
+    assert_eq!(world.run(&steer), ["InputQueued"]);
+    world.run(&send(operator(), id));
+    assert_eq!(owed_up_to(&world), Some((3, 1)));
+
+    let delivered = |number| Report::InputDelivered {
+        number: InputNumber::new(number),
+        turn: Turn::new(1),
+    };
+    assert_eq!(world.report(id, delivered(2)), ["InputDelivered"]);
+    assert_eq!(owed_up_to(&world), Some((3, 1)));
+    assert_eq!(world.report(id, delivered(3)), ["InputDelivered"]);
+    assert_eq!((owed_up_to(&world), world.waiting_inputs(id)), (None, vec![4]));
+
+    // A program that does not take it: the next turn gets it, like any other input.
+    world.run(&steer);
+    assert_eq!(world.end(id, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+    assert_eq!((owed_up_to(&world), world.waiting_inputs(id)), (None, vec![4, 5]));
+
+    // A turn that is being stopped takes nothing.
+    let (mut world, id) = World::with_thread_in(Running);
+    world.run(&send_with(operator(), id, Urgency::Steer, OnLimit::Refuse));
+    world.run(&interrupt(operator(), id));
+    assert!(matches!(owed(&world.session, id), Some(Owed::Interrupt { .. })));
+}
+
+#[test]
 fn input_with_interrupt_stops_the_turn_first() {
     let (mut world, id) = World::with_thread_in(Running);
-    let command = send_with(operator(), id, true, OnLimit::Refuse);
+    let command = send_with(operator(), id, Urgency::Interrupt, OnLimit::Refuse);
     assert_eq!(world.run(&command), ["InterruptRequested", "InputQueued"]);
     assert_eq!(world.run(&command), ["InputQueued"], "the stop is owed already");
     assert_eq!(world.end(id, settled(Interrupted)), ["TurnEnded", "ThreadAdmitted"]);
@@ -299,7 +334,7 @@ fn input_with_interrupt_stops_the_turn_first() {
 
     for kind in [Completed, Errored, Interrupted] {
         let (mut world, id) = World::with_thread_in(kind);
-        let command = send_with(operator(), id, true, OnLimit::Refuse);
+        let command = send_with(operator(), id, Urgency::Interrupt, OnLimit::Refuse);
         assert_eq!(
             world.run(&command),
             ["InputQueued", "ThreadAdmitted"],
@@ -315,9 +350,9 @@ fn input_with_interrupt_costs_nobody_his_place() {
     let root = world.root();
     let starting = world.spawn(root);
     let queue = [world.enqueue(root), world.enqueue(root)];
-    world.run(&send_with(operator(), queue[0], true, OnLimit::Refuse));
+    world.run(&send_with(operator(), queue[0], Urgency::Interrupt, OnLimit::Refuse));
     assert!(world.session.queued().eq(queue));
-    world.run(&send_with(operator(), starting, true, OnLimit::Refuse));
+    world.run(&send_with(operator(), starting, Urgency::Interrupt, OnLimit::Refuse));
     assert_eq!(world.status(starting), PendingInit);
     assert!(world.session.queued().eq(queue));
 }
@@ -384,7 +419,7 @@ fn an_interrupt_ends_a_next_turn_that_nobody_was_handed() {
         // The same while it waits for a slot.
         let (mut world, id) = World::with_thread_in(kind);
         world.spawn(world.root());
-        world.run(&send_with(operator(), id, false, OnLimit::Queue));
+        world.run(&send_with(operator(), id, Urgency::Wait, OnLimit::Queue));
         assert_eq!(
             world.run(&interrupt(operator(), id)),
             ["TurnEnded"],

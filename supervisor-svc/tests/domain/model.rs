@@ -14,7 +14,7 @@ use supervisor_svc::domain::{
     effect::{Owed, owed},
     event::{Artifact, Scope, SettingsChange},
     ids::{ApprovalId, ArtifactId, Generation, ReportSequence, RunnerId, ThreadId, Turn},
-    settings::{ClosePolicy, EdgeManagement, Limits, OnLimit, RestartPolicy, Sandbox, Settings, SlotRelease},
+    settings::{ClosePolicy, EdgeManagement, Limits, OnLimit, RestartPolicy, Sandbox, Settings, SlotRelease, Urgency},
     status::StatusKind,
     thread::{LatestTurn, Thread},
 };
@@ -85,7 +85,7 @@ pub enum Op {
     Send {
         by: Who,
         target: Nth,
-        interrupt: bool,
+        urgency: Urgency,
         queue: bool,
     },
     Interrupt {
@@ -275,8 +275,8 @@ fn calls() -> impl Strategy<Value = Op> {
         8 => (on(), any::<bool>(), any::<Nth>(), 0..5_u8, any::<bool>()).prop_map(
             |((by, parent), elsewhere, role, alias, queue)| Op::Spawn { by, parent, elsewhere, role, alias, queue }
         ),
-        6 => (on(), any::<bool>(), any::<bool>())
-            .prop_map(|((by, target), interrupt, queue)| Op::Send { by, target, interrupt, queue }),
+        6 => (on(), select(&[Urgency::Wait, Urgency::Steer, Urgency::Interrupt][..]), any::<bool>())
+            .prop_map(|((by, target), urgency, queue)| Op::Send { by, target, urgency, queue }),
         3 => (on(), option::of(0..4_u32), any::<bool>())
             .prop_map(|((by, target), turn, only_this)| Op::Interrupt { by, target, turn, only_this }),
         2 => on().prop_map(|(by, target)| Op::Close { by, target }),
@@ -466,9 +466,9 @@ impl<'s> Play<'s> {
             Op::Send {
                 by,
                 target,
-                interrupt,
+                urgency,
                 queue,
-            } => send_with(self.caller(by), self.id(target), interrupt, on_limit(queue)),
+            } => send_with(self.caller(by), self.id(target), urgency, on_limit(queue)),
             Op::Interrupt {
                 by,
                 target,
@@ -593,6 +593,10 @@ impl<'s> Play<'s> {
             Owed::Interrupt { turn, .. } => {
                 let outcome = settled(StatusKind::Interrupted);
                 self.world.says(id, ended(turn.get(), outcome))
+            }
+            Owed::Steer { turn, .. } => {
+                let number = self.world.thread(id).pending_inputs.front()?.number;
+                self.world.says(id, Report::InputDelivered { number, turn })
             }
             Owed::Stop { .. } | Owed::Close => self.world.stop(id)?,
         })

@@ -5,7 +5,7 @@ use supervisor_svc::domain::{
     event::{Event, SessionEvent, SettingsChange, ThreadEvent},
     ids::ThreadId,
     limits::{admissible, slot_for_newcomer},
-    settings::{Limits, OnLimit, Settings, SlotRelease},
+    settings::{Limits, OnLimit, Settings, SlotRelease, Urgency},
     status::StatusKind::{Completed, PendingInit, Queued},
 };
 
@@ -50,7 +50,7 @@ fn a_settled_thread_queues_behind_those_who_wait() {
     world.end(settled_one, settled(Completed));
     let present = world.spawn_running(root);
     let waiting = world.enqueue(root);
-    world.run(&send_with(operator(), settled_one, false, OnLimit::Queue));
+    world.run(&send_with(operator(), settled_one, Urgency::Wait, OnLimit::Queue));
     assert!(world.session.queued().eq([waiting, settled_one]));
     world.end(present, settled(Completed));
     assert_eq!(admitted(&world), [waiting]);
@@ -97,7 +97,7 @@ fn a_newcomer_never_overtakes_the_queue() {
                 ..spawn
             }))
         } else {
-            send_with(operator(), done, false, OnLimit::Queue)
+            send_with(operator(), done, Urgency::Wait, OnLimit::Queue)
         };
         world.run(&queued);
         assert_eq!(admitted(&world), [waiting]);

@@ -4,7 +4,7 @@ use supervisor_svc::domain::{
     command::{Command, Report},
     event::{Artifact, ConditionKind},
     ids::{ArtifactId, Generation, InputNumber, ReportSequence, RunnerId, ThreadId, Turn},
-    settings::{OnLimit, RestartPolicy, Settings},
+    settings::{OnLimit, RestartPolicy, Settings, Urgency},
     status::{
         Settled, Status,
         StatusKind::{self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
@@ -107,7 +107,7 @@ fn a_turn_ends_once() {
         let (mut world, id) = World::with_thread_in(kind);
         assert_eq!(world.report(id, ended(1, settled(Completed))), NOTHING);
         world.spawn(world.root());
-        world.run(&send_with(operator(), id, false, OnLimit::Queue));
+        world.run(&send_with(operator(), id, Urgency::Wait, OnLimit::Queue));
         assert_eq!(world.report(id, ended(1, settled(Completed))), NOTHING);
         assert_eq!(world.status(id), Queued);
 

@@ -8,7 +8,7 @@ use supervisor_svc::domain::{
     event::{Event, SessionEvent, SettingsChange, Spawned, ThreadEvent},
     ids::{InputNumber, ThreadId},
     orchestration::{due, excerpt},
-    settings::{Budget, Limits, LimitsChange, Mode, OnLimit, Orchestration, Settings, WakePolicy},
+    settings::{Budget, Limits, LimitsChange, Mode, OnLimit, Orchestration, Settings, Urgency, WakePolicy},
     status::{
         Settled,
         StatusKind::{Completed, Errored, Interrupted, PendingInit, Queued, Running},
@@ -223,7 +223,7 @@ proptest! {
                 }
                 Op::Send(nth) => {
                     let target = world.nth(*nth).id;
-                    let _ = world.carry_out(&send_with(operator(), target, false, OnLimit::Queue));
+                    let _ = world.carry_out(&send_with(operator(), target, Urgency::Wait, OnLimit::Queue));
                 }
                 Op::Advance(nth) => {
                     let id = world.nth(*nth).id;

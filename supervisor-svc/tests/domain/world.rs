@@ -26,7 +26,7 @@ use supervisor_svc::{
         session::{CASCADE_DEADLINE, Session},
         settings::{
             Budget, ClosePolicy, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy,
-            Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy,
+            Sandbox, Settings, SlotRelease, StallRule, Urgency, Usage, WakePolicy,
         },
         status::{Settled, StatusKind},
         thread::{Product, Thread},
@@ -398,10 +398,10 @@ impl World {
             Some(Owed::Interrupt { turn, .. }) => {
                 self.report(id, ended(turn.get(), settled(StatusKind::Interrupted)));
             }
-            None if self.thread(id).runs_turn() => {
+            Some(Owed::Steer { .. }) | None if self.thread(id).runs_turn() => {
                 self.end(id, settled(StatusKind::Completed));
             }
-            Some(Owed::Stop { .. } | Owed::Close) | None => return false,
+            Some(Owed::Steer { .. } | Owed::Stop { .. } | Owed::Close) | None => return false,
         }
         true
     }
@@ -476,21 +476,21 @@ impl World {
                 thread: id,
                 forced: false,
             }),
-            Owed::Turn { .. } | Owed::Start { .. } | Owed::Interrupt { .. } => None,
+            Owed::Turn { .. } | Owed::Start { .. } | Owed::Interrupt { .. } | Owed::Steer { .. } => None,
         }
     }
 }
 
 pub fn send(caller: Caller, target: ThreadId) -> Command {
-    send_with(caller, target, false, OnLimit::Refuse)
+    send_with(caller, target, Urgency::Wait, OnLimit::Refuse)
 }
 
-pub fn send_with(caller: Caller, target: ThreadId, interrupt: bool, on_limit: OnLimit) -> Command {
+pub fn send_with(caller: Caller, target: ThreadId, urgency: Urgency, on_limit: OnLimit) -> Command {
     Command::SendInput {
         caller,
         target,
         input: text("and this"),
-        interrupt,
+        urgency,
         on_limit,
     }
 }

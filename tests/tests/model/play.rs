@@ -11,7 +11,7 @@ use supervisor_svc::domain::{
     effect::{Owed, owed},
     graph,
     ids::ThreadId,
-    settings::Limits as ServiceLimits,
+    settings::{Limits as ServiceLimits, Urgency},
     status::StatusKind,
     thread::Thread,
 };
@@ -295,16 +295,13 @@ impl Play {
                     ..SpawnAgentRequest::default()
                 }))
             }
-            Call::Send {
-                target,
-                interrupt,
-                queue,
-            } => Request::Send(SendInputRequest {
+            Call::Send { target, urgency, queue } => Request::Send(SendInputRequest {
                 request_id,
                 session_id,
                 thread_id: id(target),
                 message: text(),
-                interrupt,
+                steer: urgency == Urgency::Steer,
+                interrupt: urgency == Urgency::Interrupt,
                 on_limit: on_limit(queue),
                 ..SendInputRequest::default()
             }),
@@ -457,7 +454,7 @@ impl Play {
             let owed = owed(state, thread.id);
             matches!(
                 owed,
-                Some(Owed::Start { .. } | Owed::Interrupt { .. } | Owed::Stop { .. })
+                Some(Owed::Start { .. } | Owed::Interrupt { .. } | Owed::Steer { .. } | Owed::Stop { .. })
             )
         };
         if let Some(id) = self.mirror.nth_of(nth, is_runners_to_do).map(|thread| thread.id) {
@@ -471,10 +468,12 @@ impl Play {
         let Some(owed) = owed(&self.mirror.session, id) else {
             return false;
         };
-        let attempt = attempt(self.mirror.session.thread(id).unwrap());
+        let thread = self.mirror.session.thread(id).unwrap();
+        let attempt = attempt(thread);
         let (runner, report) = match owed {
             Owed::Start { runner, turn } => (runner, Report::TurnStarted(TurnStartedReport { turn: turn.get() })),
             Owed::Interrupt { runner, .. } => (runner, ended(&attempt, TurnOutcome::Interrupted)),
+            Owed::Steer { runner, .. } => (runner, delivered(thread)),
             Owed::Stop { runner, .. } => (runner, stopped()),
             Owed::Turn { .. } | Owed::Close => return false,
         };
@@ -500,13 +499,7 @@ impl Play {
             Saying::Completed => ended(&attempt, TurnOutcome::Completed),
             Saying::Errored => ended(&attempt, TurnOutcome::Errored),
             Saying::Interrupted => ended(&attempt, TurnOutcome::Interrupted),
-            Saying::Delivered => {
-                let oldest = thread.pending_inputs.front().map(|input| input.number);
-                Report::InputDelivered(InputDeliveredReport {
-                    number: oldest.unwrap_or(thread.last_input).get(),
-                    turn,
-                })
-            }
+            Saying::Delivered => delivered(&thread),
             Saying::Stopped => stopped(),
             Saying::Artifact => Report::Artifact(ArtifactReport {
                 turn,
@@ -560,6 +553,15 @@ impl Play {
         let runner = runner.come_back(&self.pair, &held).await;
         self.runners.insert(id, runner);
     }
+}
+
+/// The oldest input that waits has been taken by the running turn.
+fn delivered(thread: &Thread) -> Report {
+    let oldest = thread.pending_inputs.front().map(|input| input.number);
+    Report::InputDelivered(InputDeliveredReport {
+        number: oldest.unwrap_or(thread.last_input).get(),
+        turn: thread.turn.number().get(),
+    })
 }
 
 fn stopped() -> Report {

@@ -1,6 +1,7 @@
 //! What may happen, in numbers instead of ids: so a shorter script is still a script.
 
 use proptest::{bool::weighted, collection::vec, option, prelude::*, sample::select};
+use supervisor_svc::domain::settings::Urgency;
 use troupe_proto::supervisor::v1::{
     Budget, CreateSessionRequest, Limits, PolicyInheritance, RestartPolicy, SlotRelease,
 };
@@ -75,7 +76,7 @@ pub enum Call {
     },
     Send {
         target: Nth,
-        interrupt: bool,
+        urgency: Urgency,
         queue: bool,
     },
     Interrupt {
@@ -223,8 +224,8 @@ fn calls() -> impl Strategy<Value = Call> {
         12 => (nth(), nth(), 0..5_u8, flag(), weighted(0.3), turns()).prop_map(
             |(parent, role, alias, queue, wakes, turns)| Call::Spawn { parent, role, alias, queue, wakes, turns }
         ),
-        6 => (nth(), flag(), flag())
-            .prop_map(|(target, interrupt, queue)| Call::Send { target, interrupt, queue }),
+        6 => (nth(), select(&[Urgency::Wait, Urgency::Steer, Urgency::Interrupt][..]), flag())
+            .prop_map(|(target, urgency, queue)| Call::Send { target, urgency, queue }),
         2 => (nth(), flag()).prop_map(|(target, only_this)| Call::Interrupt { target, only_this }),
         3 => nth().prop_map(Call::Close),
         3 => nth().prop_map(Call::Resume),

@@ -21,6 +21,7 @@ pub(super) fn next_turn(session: &Session, id: ThreadId, input: &ContentRef) -> 
         number: thread.last_input.next(),
         input: input.clone(),
         from: Actor::Service,
+        steers: false,
     };
     vec![Event::Thread(id, queued), Event::Thread(id, ThreadEvent::Admitted)]
 }

@@ -9,7 +9,7 @@ use crate::domain::{
     limits,
     refusal::Refusal,
     session::Session,
-    settings::OnLimit,
+    settings::{OnLimit, Urgency},
     status::{Settled, Status, Step},
     thread::Thread,
 };
@@ -20,7 +20,7 @@ pub(super) fn send(
     caller: &Caller,
     target: ThreadId,
     input: &ContentRef,
-    interrupt: bool,
+    urgency: Urgency,
     on_limit: OnLimit,
 ) -> Result<Vec<Event>, Refusal> {
     let thread = authority::authorize(session, caller, "SendInput", target)?;
@@ -59,7 +59,7 @@ pub(super) fn send(
         return Err(limits::no_slot(session));
     }
     let mut events = Vec::new();
-    if interrupt {
+    if urgency == Urgency::Interrupt {
         events.extend(stop_under_way(thread, "new input"));
     }
     events.push(Event::Thread(
@@ -68,6 +68,7 @@ pub(super) fn send(
             number: thread.last_input.next(),
             input: input.clone(),
             from: caller.actor(),
+            steers: urgency == Urgency::Steer && is_under_way(thread),
         },
     ));
     if was_settled && (slot_is_free || !takes_slot) {
@@ -122,10 +123,14 @@ pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
     ))
 }
 
+/// Whether a runner has a turn of it.
+fn is_under_way(thread: &Thread) -> bool {
+    thread.status.kind().is_active() && !thread.turn.is_undispatched()
+}
+
 /// The mark is owed until the turn ends: its runner may be starting it this very moment.
 fn stop_under_way(thread: &Thread, reason: &str) -> Option<Event> {
-    let under_way = thread.status.kind().is_active() && !thread.turn.is_undispatched();
-    (under_way && thread.interrupt.is_none()).then(|| {
+    (is_under_way(thread) && thread.interrupt.is_none()).then(|| {
         Event::Thread(
             thread.id,
             ThreadEvent::InterruptRequested {

@@ -58,9 +58,9 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             caller,
             target,
             input,
-            interrupt,
+            urgency,
             on_limit,
-        } => input::send(session, caller, *target, input, *interrupt, *on_limit),
+        } => input::send(session, caller, *target, input, *urgency, *on_limit),
         Command::Interrupt {
             caller,
             target,
