@@ -48,7 +48,7 @@ pub(crate) trait Agent: Send {
     /// Begins a turn.
     fn give_turn(&mut self, turn: &GivenTurn) -> Result<(), Deaf>;
 
-    /// Adds input to the running turn.
+    /// Offers the running turn more input; [`AgentEvent::InputTaken`] says that it was taken.
     fn give_input(&mut self, number: u32, input: &Input) -> Result<(), Deaf>;
 
     /// Answers a tool call.
@@ -228,6 +228,8 @@ pub(crate) enum AgentEvent {
     Changed(String),
     /// It cannot be held to a part of its policy.
     PolicyGap(String),
+    /// Its running turn has this input now. What is not taken by the end of a turn is given again with the next.
+    InputTaken(u32),
     /// Its turn is over.
     TurnEnded {
         /// How.

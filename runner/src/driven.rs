@@ -28,8 +28,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) enum Order {
     /// Begin a turn.
     Turn(GivenTurn),
-    /// Take in more, within the turn.
-    Input(Input),
+    /// Take in more, within the turn, and say so: [`AgentEvent::InputTaken`].
+    Input { number: u32, input: Input },
     /// The answer to a tool call.
     ToolAnswered { id: String, answer: ToolAnswer },
     /// The answer to a question for leave.
@@ -89,8 +89,11 @@ impl Agent for Driven {
         self.order(Order::Turn(turn.clone()))
     }
 
-    fn give_input(&mut self, _: u32, input: &Input) -> Result<(), Deaf> {
-        self.order(Order::Input(input.clone()))
+    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), Deaf> {
+        self.order(Order::Input {
+            number,
+            input: input.clone(),
+        })
     }
 
     fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), Deaf> {

@@ -12,7 +12,7 @@ use troupe_proto::{
     common::v1::Mode,
     supervisor::v1::{
         ConditionKind, CreateSessionRequest, Event, InterruptAgentRequest, ListArtifactsRequest, RestartPolicy,
-        StatusKind, TurnOutcome, event::Kind,
+        SendInputRequest, StatusKind, TurnOutcome, event::Kind,
     },
 };
 use troupe_tests::{
@@ -21,6 +21,7 @@ use troupe_tests::{
         runs_a_lasting_command, script, send, settled, spawn, until,
     },
     content,
+    events::{about, names},
     tree::{Tree, has, kind},
     within,
 };
@@ -365,6 +366,48 @@ async fn an_interrupted_turn_ends_with_its_commands_and_the_conversation_goes_on
         assert!(after.messages > before.messages, "{before:?} {after:?}");
         assert!(after.results[0].contains("first"), "it remembers: {after:?}");
         assert!(after.results.last().unwrap().contains("second"), "{after:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_turn_is_steered() {
+    if !are_wanted("steering") {
+        return;
+    }
+    let lab = lab().await;
+    for program in [OPENCODE, GEMINI] {
+        lab.role(program, program, "");
+    }
+    let tree = tree(&lab).await;
+    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+        let go = lab.project().join(format!("{program}.go"));
+        let wait = format!("until test -e {}; do sleep 0.1; done", go.display());
+        let thread = spawn(&tree, program, &json!([{"shell": wait}, {"text": "the old way"}])).await;
+        until("a request", async || lab.stand_in.asked_by(program).pop()).await;
+        let request = SendInputRequest {
+            thread_id: thread.clone(),
+            message: Some(format!("Not so! {}", script(&json!([{"text": "the new way"}])))),
+            steer: true,
+            ..SendInputRequest::default()
+        };
+        tree.client().send_input(request).await.unwrap();
+        let happened = async |name: &str| {
+            let log = names(&about(&tree.log().await, &thread));
+            log.iter().filter(|other| *other == name).count()
+        };
+        // Gemini takes it when it has said what it was about to say: in this turn, or with the next if that is late.
+        if program != GEMINI {
+            within("the input in the turn", async {
+                while happened("InputDelivered").await == 0 {}
+            })
+            .await;
+        }
+        std::fs::write(&go, "").unwrap();
+        let is_steered = async || message(&settled(&tree, &thread).await) == "the new way";
+        within("what it was steered to", async { while !is_steered().await {} }).await;
+        if program != GEMINI {
+            assert_eq!(happened("TurnEnded").await, 1, "{program}");
+        }
     }
 }
 

@@ -83,8 +83,8 @@ pub(super) struct Driver {
     /// What was refused since the last prompt, and how often the turn went on after that.
     refused: Vec<String>,
     refusals: u32,
-    /// What came for a turn that cannot take it in; the next prompt has it.
-    unsaid: Vec<String>,
+    /// What came for a prompt that cannot take it in, by its number; the turn's next prompt has it.
+    unsaid: Vec<(u32, String)>,
     message: String,
     message_id: Value,
     spent: Tokens,
@@ -233,7 +233,7 @@ impl Driver {
         tokio::select! {
             order = desk.orders.recv() => match order {
                 Some(order) => {
-                    self.obey(order);
+                    self.obey(order, desk).await;
                     Ok(())
                 }
                 None => Err(None),
@@ -271,23 +271,24 @@ impl Driver {
 
     // === what the thread wants ===
 
-    fn obey(&mut self, order: Order) {
+    async fn obey(&mut self, order: Order, desk: &Desk) {
         match order {
             Order::Turn(turn) => {
                 self.is_interrupted = false;
                 self.is_given_up = false;
                 self.refused.clear();
                 self.refusals = 0;
-                let mut text = std::mem::take(&mut self.unsaid);
-                text.push(prompt::assignment(&turn));
-                self.prompt(&text.join("\n\n"));
+                self.unsaid.clear();
+                self.prompt(&prompt::assignment(&turn));
             }
-            Order::Input(input) => {
+            Order::Input { .. } if self.prompts.is_empty() => {}
+            Order::Input { number, input } => {
                 let text = input::to_text(&input);
-                if !self.prompts.is_empty() && self.opening.profile.joins_prompts() {
+                if self.opening.profile.joins_prompts() {
                     self.prompt(&text);
+                    desk.tell(AgentEvent::InputTaken(number)).await;
                 } else {
-                    self.unsaid.push(text);
+                    self.unsaid.push((number, text));
                 }
             }
             // Our tools it calls by a server of its own.
@@ -542,7 +543,8 @@ impl Driver {
             self.turn_over(Ending::Interrupted, String::new(), desk).await;
         } else if ending != Ending::Completed {
             self.turn_over(ending, failure, desk).await;
-        } else if let Some(text) = self.left_to_say() {
+        } else if let Some(text) = self.left_to_say(desk).await {
+            self.message.clear();
             self.prompt(&text);
         } else {
             let message = std::mem::take(&mut self.message);
@@ -551,7 +553,7 @@ impl Driver {
     }
 
     /// What a prompt that ended has not taken in: why a call was refused that ended it, and input that it could not join.
-    fn left_to_say(&mut self) -> Option<String> {
+    async fn left_to_say(&mut self, desk: &Desk) -> Option<String> {
         let mut left = Vec::new();
         let refused = std::mem::take(&mut self.refused);
         if !refused.is_empty() && self.opening.profile.ends_on_refusal() && self.refusals < MAX_REFUSALS {
@@ -559,7 +561,10 @@ impl Driver {
             left.extend(refused);
             left.push("Go on without it, or say that you cannot.".to_owned());
         }
-        left.append(&mut self.unsaid);
+        for (number, text) in std::mem::take(&mut self.unsaid) {
+            left.push(text);
+            desk.tell(AgentEvent::InputTaken(number)).await;
+        }
         (!left.is_empty()).then(|| left.join("\n\n"))
     }
 

@@ -88,7 +88,7 @@ impl Driver {
         loop {
             tokio::select! {
                 order = desk.orders.recv() => match order {
-                    Some(order) => self.obey(order),
+                    Some(order) => self.obey(order, &desk).await,
                     None => return,
                 },
                 said = self.program.hear() => match said {
@@ -102,13 +102,18 @@ impl Driver {
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    async fn obey(&mut self, order: Order, desk: &Desk) {
         match order {
             Order::Turn(turn) => {
                 self.is_running = true;
                 self.say_as_user(&prompt::assignment(&turn));
             }
-            Order::Input(input) => self.say_as_user(&input::to_text(&input)),
+            // Outside of a turn it would begin one by itself.
+            Order::Input { .. } if !self.is_running => {}
+            Order::Input { number, input } => {
+                self.say_as_user(&input::to_text(&input));
+                desk.tell(AgentEvent::InputTaken(number)).await;
+            }
             Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
             Order::Permitted { id, verdict } => self.answer_hook(&id, &verdict),
             Order::Interrupt => {

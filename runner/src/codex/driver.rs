@@ -70,8 +70,6 @@ pub(super) struct Driver {
     /// The running turn's, and what it said last.
     turn: Option<String>,
     last_message: String,
-    /// What came for a turn that was over; the next one has it.
-    unsaid: Vec<String>,
     /// Questions of the hook that wait for an answer.
     asked: BTreeMap<String, oneshot::Sender<Option<Value>>>,
     last_ask: u64,
@@ -87,7 +85,6 @@ impl Driver {
             base: Tokens::default(),
             turn: None,
             last_message: String::new(),
-            unsaid: Vec::new(),
             asked: BTreeMap::new(),
             last_ask: 0,
         }
@@ -169,7 +166,11 @@ impl Driver {
                     desk.tell(ended).await;
                 }
             }
-            Order::Input(input) => self.steer(&input).await?,
+            Order::Input { number, input } => {
+                if self.steer(&input).await? {
+                    desk.tell(AgentEvent::InputTaken(number)).await;
+                }
+            }
             Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
             Order::Permitted { id, verdict } => {
                 if let Some(waiting) = self.asked.remove(&id) {
@@ -196,7 +197,7 @@ impl Driver {
             },
         };
         self.last_message.clear();
-        let mut params = json!({"threadId": thread, "input": self.input_of(turn)});
+        let mut params = json!({"threadId": thread, "input": Self::input_of(turn)});
         if let Some(effort) = &self.opening.effort {
             params["effort"] = effort.as_str().into();
         }
@@ -260,9 +261,7 @@ impl Driver {
     }
 
     /// What of a turn is not said as instructions.
-    fn input_of(&mut self, turn: &GivenTurn) -> Value {
-        let mut text = std::mem::take(&mut self.unsaid);
-        text.push(prompt::assignment(turn));
+    fn input_of(turn: &GivenTurn) -> Value {
         let images = turn
             .inputs
             .iter()
@@ -271,25 +270,25 @@ impl Driver {
                 Some(Item::LocalImage(path)) => Some(json!({"type": "localImage", "path": path})),
                 _ => None,
             });
-        let said = [json!({"type": "text", "text": text.join("\n\n")})];
+        let said = [json!({"type": "text", "text": prompt::assignment(turn)})];
         said.into_iter().chain(images).collect()
     }
 
-    async fn steer(&mut self, input: &Input) -> Result<(), String> {
-        let text = input::to_text(input);
-        if let (Some(thread), Some(turn)) = (&self.thread, &self.turn) {
-            let params = json!({
-                "threadId": thread,
-                "expectedTurnId": turn,
-                "input": [{"type": "text", "text": text}],
-            });
-            match self.call("turn/steer", params).await? {
-                Ok(_) => return Ok(()),
-                Err(why) => debug!(why, "the turn is over"),
-            }
+    /// Gives the running turn more input; false: it is over.
+    async fn steer(&mut self, input: &Input) -> Result<bool, String> {
+        let (Some(thread), Some(turn)) = (&self.thread, &self.turn) else {
+            return Ok(false);
+        };
+        let params = json!({
+            "threadId": thread,
+            "expectedTurnId": turn,
+            "input": [{"type": "text", "text": input::to_text(input)}],
+        });
+        let answer = self.call("turn/steer", params).await?;
+        if let Err(why) = &answer {
+            debug!(why, "the turn is over");
         }
-        self.unsaid.push(text);
-        Ok(())
+        Ok(answer.is_ok())
     }
 
     fn interrupt(&mut self) {

@@ -42,6 +42,7 @@ impl ThreadTask {
             AgentEvent::PolicyGap(gap) => {
                 self.voice.report(Kind::PolicyGap(PolicyGapReport { gap })).await;
             }
+            AgentEvent::InputTaken(number) => self.input_taken(number).await,
             AgentEvent::TurnEnded { ending, message } => self.end_turn(ending, message).await,
             AgentEvent::Exited(complaint) => {
                 debug!(thread_id = self.voice.attempt.thread_id, "the program has ended");

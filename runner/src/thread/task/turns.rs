@@ -23,7 +23,7 @@ impl ThreadTask {
     pub(super) async fn obey(&mut self, command: Command) -> Option<Farewell> {
         match command {
             Command::Turn(turn) => self.accept_turn(turn).await,
-            Command::Input(input) => self.add_input(input).await,
+            Command::Input(input) => self.add_input(input),
             Command::Interrupt { turn } => self.interrupt(turn),
             Command::Shutdown(order) => {
                 if order.policy != ClosePolicy::FinishTurn || self.turn.is_none() {
@@ -100,8 +100,8 @@ impl ThreadTask {
         self.voice.report(Kind::TurnEnded(report)).await;
     }
 
-    /// What does not fit the running turn is not reported as delivered; the supervisor then gives it to the next one.
-    async fn add_input(&mut self, running: RunningInput) {
+    /// What the running turn does not take is not reported as delivered; the supervisor then gives it to the next one.
+    fn add_input(&mut self, running: RunningInput) {
         let RunningInput { number, turn, input } = running;
         if number <= self.last_input || self.turn.as_ref().is_none_or(|running| running.number != turn) {
             return;
@@ -113,9 +113,14 @@ impl ThreadTask {
             .is_some_and(|agent| agent.give_input(number, &input).is_ok())
         {
             self.last_input = number;
-            self.voice
-                .report(Kind::InputDelivered(InputDeliveredReport { number, turn }))
-                .await;
+        }
+    }
+
+    pub(super) async fn input_taken(&mut self, number: u32) {
+        if let Some(running) = &self.turn {
+            let turn = running.number;
+            let delivered = InputDeliveredReport { number, turn };
+            self.voice.report(Kind::InputDelivered(delivered)).await;
         }
     }
 
