@@ -319,6 +319,70 @@ impl Lab {
         fs::write(path, text).unwrap();
     }
 
+    /// A person's own agent in the project, at work on a prompt; its only addition is `troupe mcp`.
+    ///
+    /// # Panics
+    ///
+    /// If the program is none that this is tried with.
+    #[must_use]
+    pub fn own_agent(&self, name: &str, prompt: &str) -> Command {
+        let url = self.stand_in.url.trim_end_matches('/');
+        let mut server = vec![
+            "mcp".to_owned(),
+            "--supervisor".to_owned(),
+            format!("http://{}", self.supervisor),
+        ];
+        server.extend(
+            self.token
+                .iter()
+                .flat_map(|token| ["--token".to_owned(), token.clone()]),
+        );
+        let mut line = Command::new(program(name));
+        match name {
+            CLAUDE => {
+                let servers = json!({"mcpServers": {"troupe": {"command": troupe(), "args": server}}});
+                line.args(["--print", prompt, "--allowedTools", "mcp__troupe"])
+                    .args(["--mcp-config", &servers.to_string()])
+                    .envs([("ANTHROPIC_BASE_URL", url), ("ANTHROPIC_API_KEY", KEY)])
+                    // The stand-in searches for no tools, and asks only once what there are.
+                    .envs([("ENABLE_TOOL_SEARCH", "false"), ("MCP_CONNECTION_NONBLOCKING", "false")]);
+            }
+            CODEX => {
+                let settings = [
+                    format!("mcp_servers.troupe.command={}", json!(troupe())),
+                    format!("mcp_servers.troupe.args={}", json!(server)),
+                    format!(
+                        "model_providers.standin={{name='standin',base_url='{url}/v1',wire_api='responses',env_key='STANDIN_KEY'}}"
+                    ),
+                    "model_provider='standin'".to_owned(),
+                    "features.multi_agent=false".to_owned(),
+                ];
+                line.args([
+                    "exec",
+                    "--skip-git-repo-check",
+                    "--dangerously-bypass-approvals-and-sandbox",
+                ])
+                // A model that Codex knows would search for tools, which the stand-in cannot.
+                .args(["--model", "standin"])
+                .args(settings.iter().flat_map(|setting| ["-c", setting]))
+                .arg(prompt)
+                .env("STANDIN_KEY", KEY);
+            }
+            other => panic!("{other} is not tried as a person's own agent"),
+        }
+        line.env("HOME", self.directory.join("home"))
+            .current_dir(self.project())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        line
+    }
+
+    /// A client of the pair's supervisor, as its operator.
+    #[must_use]
+    pub fn client(&self) -> client::Supervisor {
+        client::supervisor(self.supervisor, self.token.as_deref())
+    }
+
     /// The project's directory, where agents work.
     #[must_use]
     pub fn project(&self) -> PathBuf {
@@ -327,12 +391,11 @@ impl Lab {
 
     /// A new session over the project.
     pub async fn tree(&self, request: CreateSessionRequest) -> Tree {
-        let client = client::supervisor(self.supervisor, self.token.as_deref());
         let request = CreateSessionRequest {
             cwd: self.project().display().to_string(),
             ..request
         };
-        Tree::open(client, request).await
+        Tree::open(self.client(), request).await
     }
 }
 

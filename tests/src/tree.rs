@@ -75,6 +75,17 @@ impl Tree {
         }
     }
 
+    /// A session that somebody else opened. Its root's token nobody but them has.
+    #[must_use]
+    pub fn of(client: Supervisor, session: &Session) -> Self {
+        Self {
+            session: session.session_id.clone(),
+            root: session.root_thread_id.clone(),
+            root_token: String::new(),
+            client,
+        }
+    }
+
     /// The same session through another client: after a restart.
     #[must_use]
     pub fn by(&self, client: Supervisor) -> Self {

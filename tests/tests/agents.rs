@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use troupe_proto::{
     common::v1::Mode,
     supervisor::v1::{
-        ConditionKind, CreateSessionRequest, Event, InterruptAgentRequest, ListArtifactsRequest, RestartPolicy,
-        SendInputRequest, StatusKind, TurnOutcome, event::Kind,
+        ConditionKind, CreateSessionRequest, Event, InterruptAgentRequest, ListArtifactsRequest, ListSessionsRequest,
+        RestartPolicy, SendInputRequest, Session, StatusKind, TurnOutcome, event::Kind,
     },
 };
 use troupe_tests::{
@@ -226,6 +226,54 @@ async fn a_gemini_leads_a_claude() {
 }
 
 // ---- what they may not ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_persons_own_agent_leads_others() {
+    if !are_wanted("leading by a person's own agent") {
+        return;
+    }
+    let lab = lab().await;
+    for (own, led) in [(CLAUDE, CODEX), (CODEX, CLAUDE)] {
+        let task = format!("Find it out. {}", script(&json!([{"text": "the answer is 42"}])));
+        let go = lab.project().join(format!("{own}.go"));
+        let steps = json!([
+            {"tool": "spawn_agent", "args": {"agent_type": led, "message": task}},
+            {"shell": format!("until test -e {}; do sleep 0.1; done", go.display())},
+            {"tool": "list_active_agents", "args": {}},
+            {"text": "they found it out"},
+        ]);
+        let prompt = format!("Have it found out. {}", script(&steps));
+        let agent = tokio::spawn(lab.own_agent(own, &prompt).output());
+        let session = until("its session", async || sessions(&lab).await.pop()).await;
+        let tree = Tree::of(lab.client(), &session);
+        let child = until("its child", async || {
+            children(&tree, &session.root_thread_id).await.pop()
+        })
+        .await;
+        assert_eq!(message(&settled(&tree, &child).await), "the answer is 42");
+        std::fs::write(&go, "").unwrap();
+
+        let output = within("its end", agent).await.unwrap().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("they found it out"),
+            "{own}: {output:?}"
+        );
+        let results = results(&lab, own);
+        assert!(results.last().unwrap().contains("completed"), "{own}: {results:?}");
+        // What it led ends with it.
+        within("the end of its session", async {
+            while !sessions(&lab).await.is_empty() {}
+        })
+        .await;
+    }
+}
+
+/// The sessions that are open.
+async fn sessions(lab: &Lab) -> Vec<Session> {
+    let listed = lab.client().list_sessions(ListSessionsRequest::default()).await;
+    listed.unwrap().into_inner().sessions
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denied_tool_is_not_offered_and_does_nothing_when_called_all_the_same() {
