@@ -224,8 +224,6 @@ pub(crate) enum AgentEvent {
     ToolCalled(ToolCall),
     /// It wants to execute a tool of its own, and waits for leave.
     ToolAsked(AskedTool),
-    /// What its turn has changed in its files so far, as one diff.
-    Changed(String),
     /// It cannot be held to a part of its policy.
     PolicyGap(String),
     /// Its running turn has this input now. What is not taken by the end of a turn is given again with the next.

@@ -48,6 +48,10 @@ fn writes(program: &str, lab: &Lab, name: &str) -> Value {
             "tool": "apply_patch",
             "args": format!("*** Begin Patch\n*** Add File: {name}\n+written\n*** End Patch\n"),
         }),
+        OPENCODE => json!({"tool": "write", "args": {"filePath": lab.project().join(name), "content": "written\n"}}),
+        GEMINI => {
+            json!({"tool": "write_file", "args": {"file_path": lab.project().join(name), "content": "written\n"}})
+        }
         _ => json!({"tool": "Write", "args": {"file_path": lab.project().join(name), "content": "written\n"}}),
     }
 }
@@ -505,8 +509,8 @@ async fn a_failing_provider_fails_the_turn_in_its_own_words_and_only_that() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_turn_used_and_made_is_known() {
-    if !are_wanted("usage and artifacts") {
+async fn what_a_turn_used_is_known() {
+    if !are_wanted("usage") {
         return;
     }
     let lab = lab().await;
@@ -532,23 +536,46 @@ async fn what_a_turn_used_and_made_is_known() {
         })
         .await;
         assert!(lab.project().join(program).is_file());
+    }
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_turn_changed_is_an_artifact() {
+    if !are_wanted("artifacts") {
+        return;
+    }
+    let lab = lab().await;
+    for program in [OPENCODE, GEMINI] {
+        lab.role(program, program, "");
+    }
+    let tree = tree(&lab).await;
+    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+        let thread = spawn(
+            &tree,
+            program,
+            &json!([writes(program, &lab, program), {"text": "made"}]),
+        )
+        .await;
+        assert_eq!(message(&settled(&tree, &thread).await), "made");
         let request = ListArtifactsRequest {
             thread_id: thread.clone(),
             ..ListArtifactsRequest::default()
         };
         let listed = within("the artifacts", tree.client().list_artifacts(request)).await;
         let listed = listed.unwrap().into_inner().artifacts;
-        if program == CODEX {
-            let [diff] = &listed[..] else { panic!("{listed:?}") };
-            assert_eq!(
-                (diff.name.as_str(), diff.kind.as_str(), diff.turn),
-                ("turn-1.diff", "diff", 1)
-            );
-            let digest = &diff.content.as_ref().unwrap().digest;
-            let text = content::read(&tree.client(), &tree.session, digest).await.unwrap();
-            assert!(String::from_utf8(text).unwrap().contains("+written"));
-        }
+        let [diff] = &listed[..] else {
+            panic!("{program}: {listed:?}")
+        };
+        assert_eq!(
+            (diff.name.as_str(), diff.kind.as_str(), diff.turn),
+            ("turn-1.diff", "diff", 1)
+        );
+        let digest = &diff.content.as_ref().unwrap().digest;
+        let text = content::read(&tree.client(), &tree.session, digest).await.unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let expected =
+            format!("diff --git a/{program} b/{program}\n--- /dev/null\n+++ b/{program}\n@@ -0,0 +1 @@\n+written\n");
+        assert_eq!(text, expected);
     }
 }
 

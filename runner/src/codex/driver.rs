@@ -335,10 +335,6 @@ impl Driver {
                 desk.tell(AgentEvent::Output(text.to_owned())).await;
             }
             ("turn/plan/updated", None) => desk.tell(events::plan(params)).await,
-            ("turn/diff/updated", None) => {
-                let diff = params["diff"].as_str().unwrap_or_default().to_owned();
-                desk.tell(AgentEvent::Changed(diff)).await;
-            }
             ("thread/tokenUsage/updated", None) => {
                 self.record(&params["tokenUsage"]["total"]);
                 desk.tell(events::spent(&params["tokenUsage"], self.base)).await;

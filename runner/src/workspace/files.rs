@@ -17,6 +17,11 @@ const MAX_ENTRIES: usize = 2_000;
 
 /// The text of a file; bytes that are no UTF-8 are replaced.
 pub(super) fn read(place: &Place) -> io::Result<Value> {
+    Ok(json!({"output": String::from_utf8_lossy(&bytes(place)?)}))
+}
+
+/// What is in a file, which has a bound.
+pub(super) fn bytes(place: &Place) -> io::Result<Vec<u8>> {
     let file = place.open_file(OFlags::RDONLY, Missing::Fail)?;
     let size = file.metadata()?.len();
     let mut bytes = Vec::new();
@@ -27,7 +32,7 @@ pub(super) fn read(place: &Place) -> io::Result<Value> {
         let text = format!("it has {size} bytes; at most {MAX_FILE_BYTES} are read, so read a part of it by a command");
         return Err(io::Error::other(text));
     }
-    Ok(json!({"output": String::from_utf8_lossy(&bytes)}))
+    Ok(bytes)
 }
 
 /// Makes the text all of the file's, and the directories that lead to it.

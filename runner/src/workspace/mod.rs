@@ -5,6 +5,7 @@
 //! The directory is a boundary for paths, not for commands: a command can do whatever its user can. That is why a
 //! read-only thread has none.
 
+mod changes;
 mod command;
 mod files;
 mod place;
@@ -12,10 +13,10 @@ mod place;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 use troupe_proto::{common::v1::Sandbox, reason::Reason};
 
+pub(crate) use self::changes::{Changes, Sight};
 use self::place::{Ending, Place, failure};
 use crate::{
     agent::Casting,
@@ -125,25 +126,6 @@ impl Prepared {
         }
     }
 
-    /// What it changes, told apart from every other change; `None`: nothing, or nobody knows what.
-    pub(crate) fn change(&self) -> Option<[u8; 32]> {
-        let content: &[u8] = match &self.call {
-            WorkspaceCall::WriteFile { content, .. } => content.as_bytes(),
-            WorkspaceCall::DeleteFile { .. } => &[],
-            WorkspaceCall::Command { .. } | WorkspaceCall::ReadFile { .. } | WorkspaceCall::ListFiles { .. } => {
-                return None;
-            }
-        };
-        let path = self.place.inside();
-        let hash = Sha256::new()
-            .chain_update(self.tool())
-            .chain_update([0])
-            .chain_update(path.as_bytes())
-            .chain_update([0])
-            .chain_update(content);
-        Some(hash.finalize().into())
-    }
-
     /// Does it. Dropped meanwhile, a command is killed; a file is finished.
     pub(crate) async fn perform(self) -> ToolAnswer {
         let Self { workspace, call, place } = self;
@@ -193,7 +175,7 @@ mod tests {
     use super::*;
     use crate::outbox::Attempt;
 
-    fn workspace(directory: &tempfile::TempDir, sandbox: Sandbox) -> Arc<Workspace> {
+    pub(super) fn workspace(directory: &tempfile::TempDir, sandbox: Sandbox) -> Arc<Workspace> {
         let casting = Casting {
             attempt: Attempt::new("t", 1),
             session_id: "s".to_owned(),

@@ -286,6 +286,16 @@ impl Attached {
         }
     }
 
+    /// The diff of a turn that is about to end.
+    pub(crate) async fn diff(&mut self) -> String {
+        match self.acknowledged_report().await.kind {
+            Some(Kind::Artifact(artifact)) if artifact.kind == "diff" => {
+                String::from_utf8(artifact.data.into()).expect("a diff is text")
+            }
+            other => panic!("a turn's diff comes, not {other:?}"),
+        }
+    }
+
     pub(crate) async fn stopped(&mut self) -> ThreadStoppedReport {
         match self.acknowledged_report().await.kind {
             Some(Kind::Stopped(stopped)) => stopped,

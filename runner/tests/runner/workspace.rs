@@ -97,7 +97,7 @@ async fn what_is_allowed_is_done_in_the_order_of_the_lines() {
 }
 
 #[tokio::test]
-async fn what_a_turn_changed_is_told_apart() {
+async fn what_a_turn_changed_is_an_artifact() {
     let write = r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"a","content":"one"}}}"#;
     let other = r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"a","content":"two"}}}"#;
     let look = r#"{"tool_call":{"id":"1","name":"read_file","args":{"path":"a"}}}"#;
@@ -105,18 +105,25 @@ async fn what_a_turn_changed_is_told_apart() {
     let stage = stage(&script.replace("read -r line\nread -r turn", "read -r turn"), |_| {}).await;
     let mut supervisor = stage.attached(Vec::new()).await;
     supervisor.start(start_in(&stage)).await;
-    let mut changes = Vec::new();
-    for number in 1..=4 {
+    // The second writes what is there, the last one writes nothing.
+    let changes = ["+one", "", "-one", ""];
+    for (number, change) in (1..).zip(changes) {
         if number > 1 {
             supervisor.give_turn(turn(number)).await;
         }
         let question = supervisor.question().await;
         supervisor.decide(&question, "").await;
-        changes.push(supervisor.turn_ended().await.diff_sha256);
+        let diff = match change {
+            "" => String::new(),
+            _ => supervisor.diff().await,
+        };
+        assert!(
+            diff.lines().any(|line| line == change) || diff == change,
+            "{number}: {diff}"
+        );
+        let told_apart_by = supervisor.turn_ended().await.diff_sha256;
+        assert_eq!(told_apart_by.is_empty(), diff.is_empty());
     }
-    assert_eq!((changes[0].len(), &changes[0]), (64, &changes[1]));
-    assert_ne!(changes[0], changes[2]);
-    assert_eq!(changes[3], "", "nothing was changed");
     stage.shut_down().await.unwrap();
 }
 
@@ -295,6 +302,7 @@ async fn a_question_is_asked_again_on_the_next_stream() {
     let mut supervisor = stage.attached(vec![verdict]).await;
     assert_eq!(supervisor.question().await, question);
     supervisor.decide(&question, "").await;
+    supervisor.diff().await;
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
     assert_eq!(read(&workspace(&stage).join("a")), "x");
     stage.shut_down().await.unwrap();
@@ -339,6 +347,12 @@ async fn a_thread_has_a_worktree_of_its_own() {
         "as if it were in the repository"
     );
     supervisor.decide(&question, "").await;
+    assert!(
+        supervisor
+            .diff()
+            .await
+            .starts_with("diff --git a/docs/a b/docs/a\n--- /dev/null\n")
+    );
     supervisor.turn_ended().await;
     assert!(!repository.join("docs/a").exists());
     supervisor

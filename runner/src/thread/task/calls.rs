@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use sha2::Digest as _;
 use tokio_util::sync::CancellationToken;
 use tool_policy::NativeTools;
 use troupe_proto::{reason::Reason, supervisor::v1::ToolUse};
@@ -15,7 +14,7 @@ use crate::{
     thread::Voice,
     tool_line::{ToolCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure, Toolbox},
-    workspace::Workspace,
+    workspace::{Sight, Workspace},
     worktree::Worktree,
 };
 
@@ -37,16 +36,12 @@ pub(super) struct Hands {
 impl Hands {
     async fn execute(self, call: ToolCall) -> Answered {
         let id = call.id.clone();
-        let mut change = None;
+        let mut before = Vec::new();
         let answer = match WorkspaceTool::named(&call.name) {
-            Some(tool) => self.work(tool, call, &mut change).await,
+            Some(tool) => self.work(tool, call, &mut before).await,
             None => self.toolbox.call(call).await,
         };
-        Answered::Call {
-            id,
-            change: change.filter(|_| answer.is_ok()),
-            answer,
-        }
+        Answered::Call { id, answer, before }
     }
 
     /// What would be written, as it is in the repository: that is what policies speak of.
@@ -57,7 +52,7 @@ impl Hands {
         }
     }
 
-    async fn work(self, tool: WorkspaceTool, call: ToolCall, change: &mut Option<[u8; 32]>) -> ToolAnswer {
+    async fn work(self, tool: WorkspaceTool, call: ToolCall, before: &mut Vec<Sight>) -> ToolAnswer {
         let call = tool
             .read(call.args)
             .map_err(|error| ToolFailure::bad_arguments(error.to_string()))?;
@@ -70,7 +65,7 @@ impl Hands {
                 self.as_judged(prepared.written()),
             )
             .await?;
-        *change = prepared.change();
+        *before = self.workspace.look_at(prepared.written()).await;
         prepared.perform().await
     }
 }
@@ -83,13 +78,15 @@ pub(super) enum Answered {
         /// As the program knows the call.
         id: String,
         answer: ToolAnswer,
-        /// What it changed in the thread's files.
-        change: Option<[u8; 32]>,
+        /// The files that it wrote, as they were before.
+        before: Vec<Sight>,
     },
     /// The supervisor decided on a tool of the program's own.
     Ask {
         id: String,
         verdict: Result<(), ToolFailure>,
+        /// The files that it writes, as they were before.
+        before: Vec<Sight>,
     },
 }
 
@@ -158,25 +155,32 @@ impl ThreadTask {
             arguments,
             written,
         } = asked;
-        let voice = self.hands.voice.clone();
-        let written = self.hands.as_judged(written);
+        let hands = self.hands.clone();
         let kind = self.role.kind.describe().kind;
         self.calls.spawn(async move {
             let arguments = redact::arguments(&arguments);
-            let verdict = voice.ask(&kind, &tool, &arguments, written).await;
-            Answered::Ask { id, verdict }
+            let judged = hands.as_judged(written.clone());
+            let verdict = hands.voice.ask(&kind, &tool, &arguments, judged).await;
+            let before = match &verdict {
+                Ok(()) => hands.workspace.look_at(written).await,
+                Err(_) => Vec::new(),
+            };
+            Answered::Ask { id, verdict, before }
         });
     }
 
     pub(super) fn answered(&mut self, answered: Answered) {
         match answered {
-            Answered::Call { id, answer, change } => {
-                if let (Some(turn), Some(change)) = (&mut self.turn, change) {
-                    turn.changes.get_or_insert_default().update(change);
+            Answered::Call { id, answer, before } => {
+                if let Some(turn) = &mut self.turn {
+                    turn.changes.remember(before);
                 }
                 self.answer(&id, &answer);
             }
-            Answered::Ask { id, verdict } => {
+            Answered::Ask { id, verdict, before } => {
+                if let Some(turn) = &mut self.turn {
+                    turn.changes.remember(before);
+                }
                 if let Some(agent) = &mut self.agent {
                     let _ = agent.permit(&id, &verdict);
                 }

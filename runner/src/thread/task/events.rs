@@ -34,11 +34,6 @@ impl ThreadTask {
             }
             AgentEvent::ToolCalled(call) => self.call(call),
             AgentEvent::ToolAsked(asked) => self.ask(asked),
-            AgentEvent::Changed(diff) => {
-                if let Some(turn) = &mut self.turn {
-                    turn.diff = diff;
-                }
-            }
             AgentEvent::PolicyGap(gap) => {
                 self.voice.report(Kind::PolicyGap(PolicyGapReport { gap })).await;
             }

@@ -31,7 +31,7 @@ use crate::{
     meter::Meter,
     prompt::PromptMemory,
     usage::UsageMeter,
-    workspace::Workspace,
+    workspace::{Changes, Workspace},
     worktree::{Left, Worktree, WorktreeCleanup},
 };
 
@@ -78,10 +78,8 @@ struct RunningTurn {
     number: u32,
     since: Instant,
     output: Sha256,
-    /// What the turn changed in its files, as far as that is known; `None`: nothing.
-    changes: Option<Sha256>,
-    /// The same as a diff, where the program tells it so.
-    diff: String,
+    /// What the turn changes in its files, as far as that is known.
+    changes: Changes,
     pressure: Option<Pressure>,
 }
 

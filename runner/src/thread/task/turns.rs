@@ -14,6 +14,7 @@ use crate::{
     agent::{Deaf, Ending, Nudge},
     prompt::GivenTurn,
     thread::{Command, Voice},
+    workspace::Changes,
 };
 
 /// How much of an artifact goes into a report.
@@ -73,8 +74,7 @@ impl ThreadTask {
                     number: turn.turn,
                     since: Instant::now(),
                     output: Sha256::new(),
-                    changes: None,
-                    diff: String::new(),
+                    changes: Changes::default(),
                     pressure: None,
                 });
                 self.meter.show(|shown| shown.activity.clear());
@@ -179,18 +179,17 @@ impl ThreadTask {
             Ending::Interrupted => TurnOutcome::Interrupted,
         };
         turn.output.update(&message);
-        if !turn.diff.is_empty() {
-            turn.changes.get_or_insert_default().update(&turn.diff);
-            report_diff(&self.voice, turn.number, &turn.diff).await;
+        let diff = turn.changes.diff().await;
+        let mut diff_sha256 = String::new();
+        if !diff.is_empty() {
+            diff_sha256 = hexadecimal(&Sha256::digest(&diff));
+            report_diff(&self.voice, turn.number, &diff).await;
         }
         self.usage.turn_ended(turn.since.elapsed());
         self.show().await;
         let report = TurnEndedReport {
             output_sha256: hexadecimal(&turn.output.finalize()),
-            diff_sha256: turn
-                .changes
-                .map(|changes| hexadecimal(&changes.finalize()))
-                .unwrap_or_default(),
+            diff_sha256,
             ..self.turn_over(turn.number, outcome, message)
         };
         self.voice.report(Kind::TurnEnded(report)).await;
