@@ -1,8 +1,9 @@
 //! The command line: what every command shares, and the list of commands.
 
-use std::path::PathBuf;
+use std::path::{self, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::Styles, builder::styling::AnsiColor};
+use svc_kit::tls::ClientFiles;
 
 use crate::{
     commands::{
@@ -125,9 +126,59 @@ pub(crate) struct Global {
         help_heading = "Connection"
     )]
     pub(crate) token_file: Option<PathBuf>,
+    /// How services over TLS are reached
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     /// Where the data of `up` is [default: the XDG data directory]
     #[arg(long, global = true, env = "TROUPE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// How services are reached whose URLs begin with https.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct TlsArgs {
+    /// Whose certificates a service may have, where its URL begins with https: PEM [default: the public authorities]
+    #[arg(
+        long,
+        global = true,
+        env = "TROUPE_CA",
+        value_name = "FILE",
+        help_heading = "Connection"
+    )]
+    pub(crate) ca: Option<PathBuf>,
+    /// Your own certificate, which says who you are, instead of a token: PEM
+    #[arg(
+        long,
+        global = true,
+        env = "TROUPE_CLIENT_CERT",
+        value_name = "FILE",
+        requires = "client_key",
+        help_heading = "Connection"
+    )]
+    pub(crate) client_cert: Option<PathBuf>,
+    /// The key of it: PEM
+    #[arg(
+        long,
+        global = true,
+        env = "TROUPE_CLIENT_KEY",
+        value_name = "FILE",
+        requires = "client_cert",
+        help_heading = "Connection"
+    )]
+    pub(crate) client_key: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// Whom to believe is a service, and what to show it.
+    pub(crate) fn files(&self) -> ClientFiles {
+        // A server of a thread's tools is told of the authorities, and works elsewhere.
+        let whole = |path: &PathBuf| path::absolute(path).unwrap_or_else(|_| path.clone());
+        ClientFiles {
+            authorities: self.ca.as_ref().map(whole),
+            identity: self.client_cert.clone().zip(self.client_key.clone()),
+        }
+    }
 }
 
 /// The commands. Each has a module of its own under [`crate::commands`].

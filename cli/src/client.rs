@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use svc_kit::tls::{self, ClientFiles};
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -64,14 +65,14 @@ impl Interceptor for Bearer {
 
 /// The supervisor that the command line names.
 pub(crate) async fn supervisor(global: &Global) -> Result<Supervisor> {
-    let target = Target::parse("supervisor", &global.supervisor)?;
+    let target = Target::supervisor(global)?;
     let token = Token::find(global, target.host())?;
     supervisor_at(&target, &token).await
 }
 
 /// The registry that the command line names.
 pub(crate) async fn registry(global: &Global) -> Result<Registry> {
-    let target = Target::parse("registry", &global.registry)?;
+    let target = Target::registry(global)?;
     let token = Token::find(global, target.host())?;
     registry_at(&target, &token).await
 }
@@ -98,9 +99,34 @@ pub(crate) fn request_id() -> String {
 pub(crate) struct Target {
     what: &'static str,
     uri: Uri,
+    tls: ClientFiles,
 }
 
 impl Target {
+    /// The supervisor that the command line names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`].
+    pub(crate) fn supervisor(global: &Global) -> Result<Self> {
+        Ok(Self {
+            tls: global.tls.files(),
+            ..Self::parse("supervisor", &global.supervisor)?
+        })
+    }
+
+    /// The registry that the command line names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`].
+    pub(crate) fn registry(global: &Global) -> Result<Self> {
+        Ok(Self {
+            tls: global.tls.files(),
+            ..Self::parse("registry", &global.registry)?
+        })
+    }
+
     /// The address from the command line: a URL, or `host:port` of one.
     ///
     /// # Errors
@@ -119,7 +145,11 @@ impl Target {
         };
         let uri: Uri = url.parse().map_err(|_| expected())?;
         match (uri.scheme_str(), uri.host()) {
-            (Some("http"), Some(host)) if !host.is_empty() => Ok(Self { what, uri }),
+            (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(Self {
+                what,
+                uri,
+                tls: ClientFiles::default(),
+            }),
             _ => Err(expected()),
         }
     }
@@ -140,23 +170,21 @@ impl Target {
     ///
     /// If nothing answers there.
     pub(crate) async fn connect(&self) -> Result<Channel> {
-        Endpoint::from(self.uri.clone())
+        let endpoint = Endpoint::from(self.uri.clone())
             .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .connect()
-            .await
-            .map_err(|error| {
-                Error::failure(format!(
-                    "cannot reach the {} at {}: {}",
-                    self.what,
-                    self.uri,
-                    root_cause(&error)
-                ))
-                .hint(format!(
-                    "`troupe up` starts the pair; --{} URL names another one; `troupe doctor` looks around",
-                    self.what
-                ))
-            })
+            .http2_keep_alive_interval(KEEP_ALIVE);
+        tls::connect(endpoint, &self.tls).await.map_err(|error| {
+            Error::failure(format!(
+                "cannot reach the {} at {}: {}",
+                self.what,
+                self.uri,
+                root_cause(&error)
+            ))
+            .hint(format!(
+                "`troupe up` starts the pair; --{} URL names another one; `troupe doctor` looks around",
+                self.what
+            ))
+        })
     }
 }
 

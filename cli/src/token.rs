@@ -157,7 +157,7 @@ pub(crate) fn is_this_machine(host: &str) -> bool {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::args::{Output, UploadWorkspace};
+    use crate::args::{Output, TlsArgs, UploadWorkspace};
 
     fn global(token: Option<&str>, data_dir: Option<&Path>) -> Global {
         Global {
@@ -167,6 +167,7 @@ mod tests {
             upload_workspace: UploadWorkspace::Auto,
             token: token.map(|text| text.parse().unwrap()),
             token_file: None,
+            tls: TlsArgs::default(),
             data_dir: data_dir.map(Path::to_owned),
         }
     }

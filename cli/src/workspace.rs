@@ -80,7 +80,7 @@ impl Workspace {
 /// Whether the registry is one that has to be sent the templates.
 fn is_uploaded(global: &Global) -> Result<bool> {
     Ok(match global.upload_workspace {
-        UploadWorkspace::Auto => !token::is_this_machine(Target::parse("registry", &global.registry)?.host()),
+        UploadWorkspace::Auto => !token::is_this_machine(Target::registry(global)?.host()),
         UploadWorkspace::Always => true,
         UploadWorkspace::Never => false,
     })
@@ -116,7 +116,7 @@ fn warning(diagnostic: &Diagnostic) -> String {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::args::Output;
+    use crate::args::{Output, TlsArgs};
 
     fn global(registry: &str, upload_workspace: UploadWorkspace) -> Global {
         Global {
@@ -126,6 +126,7 @@ mod tests {
             upload_workspace,
             token: None,
             token_file: None,
+            tls: TlsArgs::default(),
             data_dir: None,
         }
     }

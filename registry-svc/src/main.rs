@@ -12,9 +12,10 @@ use svc_kit::{
     identity::OperatorRole,
     listen, paths,
     secret::SecretToken,
-    serve::ServeLimits,
+    serve::{Listener, ServeLimits},
     shutdown::Shutdown,
     telemetry::{self, LogFormat},
+    tls::TlsOptions,
 };
 
 /// Knows the cast: discovers role templates, lists them, and resolves what a spawn gets.
@@ -47,6 +48,9 @@ struct Options {
     /// A file with the token that callers must show. Without, calls from this machine are trusted.
     #[arg(long, env = "TROUPE_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+    /// TLS.
+    #[command(flatten)]
+    tls: TlsOptions,
     /// Serve off loopback although nobody has to prove who they are.
     #[arg(long)]
     insecure: bool,
@@ -81,11 +85,14 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let listener = listen::bind(&options.registry_listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     let token = options.token_file.map(|path| SecretToken::load(&path)).transpose()?;
-    listen::refuse_open_bind(address, token.is_some(), options.insecure)?;
+    let knows_callers = token.is_some() || options.tls.knows_clients();
+    listen::refuse_open_bind(address, knows_callers, options.insecure)?;
+    let listener = Listener::new(listener, options.tls.load()?);
     let authenticator = match (token, options.insecure) {
         // One token serves people and the supervisor: to the registry both may read everything.
         (Some(token), _) => Authenticator::new().operator("token", OperatorRole::Admin, token),
         (None, true) => Authenticator::new().trust(Trust::Everybody),
+        (None, false) if knows_callers => Authenticator::new(),
         (None, false) => Authenticator::new().trust(Trust::Loopback),
     };
     let home = match options.home {

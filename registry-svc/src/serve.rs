@@ -2,10 +2,9 @@
 
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
-    serve::{self, ServeError, ServeLimits, Serving},
+    serve::{self, Listener, ServeError, ServeLimits, Serving},
     shutdown::Shutdown,
 };
-use tokio::net::TcpListener;
 use tonic::service::Routes;
 use troupe_proto::registry::v1::agent_registry_service_server::SERVICE_NAME;
 
@@ -19,7 +18,7 @@ impl Registry {
     /// See [`ServeError`].
     pub async fn serve(
         self,
-        listener: TcpListener,
+        listener: impl Into<Listener>,
         authenticator: Authenticator,
         limits: ServeLimits,
         shutdown: Shutdown,

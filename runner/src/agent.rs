@@ -83,6 +83,8 @@ pub(crate) struct Casting {
     pub(crate) token: Option<Secret>,
     /// Where such a server reaches the supervisor, as a URL.
     pub(crate) supervisor_url: String,
+    /// The authorities that such a server believes, instead of the public ones.
+    pub(crate) supervisor_authorities: Option<PathBuf>,
     /// The supervisor's tools that the thread is offered. Programs that know them by themselves are not told.
     pub(crate) offered: Vec<ToolDescription>,
     /// Where the agent works; `None`: in its scratch directory.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Duration};
 
+use svc_kit::tls::ClientFiles;
 use tonic::Code;
 
 use crate::{programs::Programs, worktree::WorktreeCleanup};
@@ -18,6 +19,9 @@ pub struct RunnerConfig {
     pub supervisor_url: String,
     /// The bearer token of the runner or of an operator. None: calls carry no token.
     pub token: Option<String>,
+    /// Whom to believe is the supervisor, where its URL is one over TLS, and what to show it. Agents are shown the
+    /// authorities alone.
+    pub tls: ClientFiles,
     /// Labels for placement; at most 32.
     pub labels: BTreeMap<String, String>,
     /// How many threads it executes at once; 0: as many as it is given.
@@ -59,6 +63,7 @@ impl RunnerConfig {
             runner_id: runner_id.into(),
             supervisor_url: supervisor_url.into(),
             token: None,
+            tls: ClientFiles::default(),
             labels: BTreeMap::new(),
             capacity: 64,
             session_id: None,
@@ -87,6 +92,7 @@ impl fmt::Debug for RunnerConfig {
             .field("runner_id", &self.runner_id)
             .field("supervisor_url", &self.supervisor_url)
             .field("token", &self.token.as_ref().map(|_| "<redacted>"))
+            .field("tls", &self.tls)
             .field("labels", &self.labels)
             .field("capacity", &self.capacity)
             .field("session_id", &self.session_id)

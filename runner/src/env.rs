@@ -136,6 +136,7 @@ mod tests {
             instructions: String::new(),
             token: None,
             supervisor_url: String::new(),
+            supervisor_authorities: None,
             offered: Vec::new(),
             working_directory: None,
             scratch: "/scratch/t1".into(),

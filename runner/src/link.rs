@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use svc_kit::tls::{self, ClientFiles};
 use tokio::{
     sync::mpsc,
     time::{Interval, MissedTickBehavior, interval, timeout},
@@ -40,6 +41,7 @@ const LONGEST_HEARTBEAT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(crate) struct Supervisor {
     endpoint: Endpoint,
+    tls: ClientFiles,
     bearer: Option<Bearer>,
 }
 
@@ -56,6 +58,7 @@ impl Supervisor {
                 .http2_keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PING_ANSWER)
                 .keep_alive_while_idle(true),
+            tls: config.tls.clone(),
             bearer: config.token.as_deref().map(Bearer::new).transpose()?,
         })
     }
@@ -63,7 +66,7 @@ impl Supervisor {
     /// A connection for the threads' tools, apart from the stream's: a supervisor that drains closes connections under
     /// calls that share them with a long stream.
     pub(crate) fn channel_for_tools(&self) -> Channel {
-        self.endpoint.connect_lazy()
+        tls::channel(&self.endpoint, &self.tls)
     }
 }
 
@@ -109,7 +112,8 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) async fn open(supervisor: &Supervisor, hello: RunnerHello) -> Result<(Self, RunnerWelcome), LinkError> {
-        let channel = supervisor.endpoint.connect().await.map_err(LinkError::Unreachable)?;
+        let connected = tls::connect(supervisor.endpoint.clone(), &supervisor.tls).await;
+        let channel = connected.map_err(LinkError::Unreachable)?;
         timeout(PATIENCE, Self::greet(supervisor, channel, hello))
             .await
             .unwrap_or(Err(LinkError::Silent))

@@ -241,6 +241,7 @@ impl Stage {
                 token: (!start.thread_token.is_empty()).then(|| Secret::new(start.thread_token.clone())),
                 // The address that the supervisor has of itself may lead nowhere from here; this one does not.
                 supervisor_url: self.config.supervisor_url.clone(),
+                supervisor_authorities: self.config.tls.authorities.clone(),
                 offered: Vec::new(),
                 tool_policy: start.tool_policy.unwrap_or_default(),
                 working_directory: (!start.working_directory.is_empty()).then(|| start.working_directory.into()),

@@ -13,9 +13,10 @@ use svc_kit::{
     listen,
     paths::{self, DataDir},
     secret::SecretToken,
-    serve::ServeLimits,
+    serve::{Listener, ServeLimits},
     shutdown::Shutdown,
     telemetry::{self, LogFormat},
+    tls::{ClientFiles, TlsOptions},
 };
 
 /// Owns the tree of agent threads. Needs a registry; runners attach to it with the token in `runner.token`.
@@ -64,6 +65,18 @@ struct Options {
     /// safe only where no agent's programs run on it.
     #[arg(long, env = "TROUPE_REQUIRE_TOKEN")]
     require_token: bool,
+    /// TLS.
+    #[command(flatten)]
+    tls: TlsOptions,
+    /// The authorities of the registry's certificate, PEM. Default: the public ones.
+    #[arg(long, env = "TROUPE_REGISTRY_CA", value_name = "FILE")]
+    registry_ca: Option<PathBuf>,
+    /// The certificate by which the registry knows this service, PEM, beside or instead of a token.
+    #[arg(long, env = "TROUPE_REGISTRY_CERT", value_name = "FILE", requires = "registry_key")]
+    registry_cert: Option<PathBuf>,
+    /// The key of that certificate, PEM.
+    #[arg(long, env = "TROUPE_REGISTRY_KEY", value_name = "FILE", requires = "registry_cert")]
+    registry_key: Option<PathBuf>,
     /// Serve off loopback although nobody has to prove who they are.
     #[arg(long)]
     insecure: bool,
@@ -115,6 +128,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let listener = listen::bind(&options.supervisor_listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     listen::refuse_open_bind(address, true, options.insecure)?;
+    let listener = Listener::new(listener, options.tls.load()?);
     let trust = match (options.require_token, options.insecure) {
         (true, _) => Trust::Nobody,
         (false, true) => Trust::Everybody,
@@ -127,6 +141,10 @@ async fn run(options: Options) -> anyhow::Result<()> {
 
     let mut config = Config::new(data_dir.path().to_owned(), options.registry_url);
     config.registry_token = registry_token;
+    config.registry_tls = ClientFiles {
+        authorities: options.registry_ca,
+        identity: options.registry_cert.zip(options.registry_key),
+    };
     config.limits = limits;
     config.webhooks.allow_private = options.webhook_allow_private;
     config.stall = stall;

@@ -10,6 +10,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use svc_kit::{
     deadline::{self, Deadline},
     secret::SecretToken,
+    tls::{self, ClientFiles},
     trace_context::{self, TraceParent},
 };
 use tokio::{
@@ -85,16 +86,15 @@ impl Unresolved {
 }
 
 impl RegistryClient {
-    /// A client of the registry at `url`. It connects when it is first needed, and again when the connection is lost.
+    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when the connection is lost.
     ///
     /// # Errors
     /// If `url` is no URL.
-    pub fn new(url: &str, token: Option<SecretToken>) -> Result<Self, tonic::transport::Error> {
-        let channel = Endpoint::from_shared(url.to_owned())?
+    pub fn new(url: &str, token: Option<SecretToken>, tls: &ClientFiles) -> Result<Self, tonic::transport::Error> {
+        let endpoint = Endpoint::from_shared(url.to_owned())?
             .connect_timeout(CONNECT_WITHIN)
-            .tcp_nodelay(true)
-            .connect_lazy();
-        Ok(Self::over(channel, url.to_owned(), token))
+            .tcp_nodelay(true);
+        Ok(Self::over(tls::channel(&endpoint, tls), url.to_owned(), token))
     }
 
     /// A client over a channel of the caller's making; `url` only names the registry in logs and errors.
@@ -404,7 +404,9 @@ mod tests {
     use super::*;
 
     fn judged(status: Status) -> (bool, Code, Option<Reason>) {
-        let unresolved = RegistryClient::new("http://127.0.0.1:1", None).unwrap().judge(status);
+        let unresolved = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default())
+            .unwrap()
+            .judge(status);
         let is_verdict = matches!(unresolved, Unresolved::Verdict(_));
         let status = unresolved.into_status();
         (is_verdict, status.code(), reason_of(&status))

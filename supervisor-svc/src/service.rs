@@ -12,15 +12,14 @@ use futures::Stream;
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
     encoded::TakenOver,
-    listen::url_of,
     secret::{SecretError, SecretToken},
-    serve::{self, ServeError, ServeLimits, Serving},
+    serve::{self, Listener, ServeError, ServeLimits, Serving},
     shutdown::Shutdown,
     thread_token::TokenKeys,
+    tls::ClientFiles,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
     sync::Notify,
 };
 use tokio_rustls::rustls;
@@ -56,6 +55,8 @@ pub struct Config {
     pub registry_url: String,
     /// What the registry knows it by.
     pub registry_token: Option<SecretToken>,
+    /// Whom to believe is the registry, where its URL is one over TLS, and what to show it.
+    pub registry_tls: ClientFiles,
     /// Defaults and maxima of sessions' limits.
     pub limits: Limits,
     /// How long a runner is trusted without a word from it.
@@ -83,6 +84,7 @@ impl Config {
             data_dir,
             registry_url,
             registry_token: None,
+            registry_tls: ClientFiles::default(),
             limits: Limits::default(),
             lease: LEASE,
             stall: StallRule::default(),
@@ -160,11 +162,14 @@ impl Supervisor {
         let store = SqliteStore::open(path.clone())
             .await
             .map_err(|source| OpenError::Store { path, source })?;
-        let registry = RegistryClient::new(&config.registry_url, config.registry_token.clone()).map_err(|source| {
-            OpenError::RegistryUrl {
-                url: config.registry_url.clone(),
-                source,
-            }
+        let registry = RegistryClient::new(
+            &config.registry_url,
+            config.registry_token.clone(),
+            &config.registry_tls,
+        )
+        .map_err(|source| OpenError::RegistryUrl {
+            url: config.registry_url.clone(),
+            source,
         })?;
         let surroundings = Surroundings {
             store: Arc::new(store),
@@ -237,13 +242,14 @@ impl Supervisor {
     /// See [`RunError`].
     pub async fn serve(
         self,
-        listener: TcpListener,
+        listener: impl Into<Listener>,
         authenticator: Authenticator,
         limits: ServeLimits,
         shutdown: Shutdown,
     ) -> Result<(), RunError> {
-        if let Ok(address) = listener.local_addr() {
-            let _ = self.directory.context().public_url.set(url_of(address));
+        let listener = listener.into();
+        if let Ok(url) = listener.url() {
+            let _ = self.directory.context().public_url.set(url);
         }
         let auth = self.auth(authenticator);
         let serving = self.serving(&shutdown);

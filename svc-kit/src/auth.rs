@@ -15,13 +15,14 @@ use futures::future::{Either, Ready, ready};
 use http::{HeaderMap, HeaderValue, Request, Response, header::AUTHORIZATION};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
-use tonic::{Code, Status, transport::server::TcpConnectInfo};
+use tonic::{Code, Status};
 use tower::{Layer, Service};
 use troupe_proto::{fault::Fault, reason::Reason};
 
 use crate::{
     identity::{OperatorRole, Principal},
     listen::is_loopback,
+    peer::Peer,
     secret::{MAX_TOKEN_BYTES, SecretToken},
     thread_token::TokenKeys,
 };
@@ -131,13 +132,17 @@ impl Authenticator {
         })
     }
 
-    /// The caller, from the headers of the call and the address that its connection comes from; `None` is
-    /// UNAUTHENTICATED. A token that is there is never ignored: a bad one is refused where none would be trusted.
+    /// The caller, from the headers of the call and its connection; `None` is UNAUTHENTICATED. A token that is there is
+    /// never ignored: a bad one is refused where none would be trusted. Without one the certificate of the connection
+    /// counts.
     #[must_use]
-    pub fn authenticate(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<Principal> {
+    pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Option<Principal> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next()) {
-            (None, _) => self.without_token(headers, peer),
+            (None, _) => match &peer.principal {
+                Some(principal) => Some((**principal).clone()),
+                None => self.without_token(headers, peer.address.map(|address| address.ip())),
+            },
             (Some(value), None) => self.by_token(bearer(value)?),
             (Some(_), Some(_)) => None,
         }
@@ -380,11 +385,8 @@ impl Shared {
         if is_open(request.uri().path()) {
             return Ok(());
         }
-        let peer = request
-            .extensions()
-            .get::<TcpConnectInfo>()
-            .and_then(TcpConnectInfo::remote_addr)
-            .map(|addr| addr.ip());
+        let unknown = Peer::default();
+        let peer = request.extensions().get::<Peer>().unwrap_or(&unknown);
         let principal = self
             .authenticator
             .authenticate(request.headers(), peer)
@@ -549,9 +551,12 @@ mod tests {
 
     #[test]
     fn trust_without_a_token_depends_on_the_address() {
-        let local: Option<IpAddr> = Some("127.0.0.1".parse().unwrap());
-        let mapped: Option<IpAddr> = Some("::ffff:127.0.0.1".parse().unwrap());
-        let remote: Option<IpAddr> = Some("10.0.0.1".parse().unwrap());
+        let at = |address: &str| Peer {
+            address: Some(SocketAddr::new(address.parse().unwrap(), 1234)),
+            principal: None,
+        };
+        let (local, mapped, remote) = (&at("127.0.0.1"), &at("::ffff:127.0.0.1"), &at("10.0.0.1"));
+        let unknown = &Peer::default();
         let none = HeaderMap::new();
         let mut proxied = HeaderMap::new();
         proxied.insert("x-forwarded-for", HeaderValue::from_static("10.0.0.1"));
@@ -560,7 +565,7 @@ mod tests {
             (Trust::Loopback, &none, local, Some("operator:loopback")),
             (Trust::Loopback, &none, mapped, Some("operator:loopback")),
             (Trust::Loopback, &none, remote, None),
-            (Trust::Loopback, &none, None, None),
+            (Trust::Loopback, &none, unknown, None),
             (Trust::Loopback, &proxied, local, None),
             (Trust::Everybody, &none, remote, Some("operator:anonymous")),
         ] {
@@ -587,13 +592,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_certificate_counts_where_there_is_no_token() {
+        let runner = Principal::Runner { name: "box".to_owned() };
+        let peer = Peer {
+            address: None,
+            principal: Some(Arc::new(runner.clone())),
+        };
+        let cast = Cast::new();
+        let mut headers = HeaderMap::new();
+        assert_eq!(cast.authenticator().authenticate(&headers, &peer), Some(runner));
+        headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer admin-admin-admin"));
+        let admin = cast.authenticator().authenticate(&headers, &peer);
+        assert!(admin.is_some_and(|principal| principal.is_admin()));
+        headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer something-else-here"));
+        assert_eq!(cast.authenticator().authenticate(&headers, &peer), None);
+    }
+
     #[tokio::test]
     async fn the_peer_address_is_that_of_the_connection() {
         let peer: SocketAddr = "127.0.0.1:1234".parse().unwrap();
         let mut request = request(READ, &[]);
-        request.extensions_mut().insert(TcpConnectInfo {
-            local_addr: None,
-            remote_addr: Some(peer),
+        request.extensions_mut().insert(Peer {
+            address: Some(peer),
+            principal: None,
         });
         let authenticator = Authenticator::new().trust_loopback(true);
         let principal = call(authenticator, request).await.unwrap().unwrap();

@@ -1,63 +1,175 @@
-//! The connections of a server: bounded in number, and cut off when the drain's deadline has passed.
+//! The connections of a server: bounded in number, over TLS where the listener has it, and cut off when the drain's deadline
+//! has passed.
 //!
 //! tonic gives each connection a task of its own and forgets it; a peer that never finishes the HTTP/2 preface would
 //! keep that task for ever. Here the transport itself fails once the server is cut, which ends the task.
 
 use std::{
     io::{self, IoSlice},
+    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
-use futures::{Stream, StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, future, stream};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
+use tokio_rustls::server::TlsStream;
+use tokio_util::{
+    sync::{CancellationToken, WaitForCancellationFutureOwned},
+    task::AbortOnDropHandle,
+};
+use tonic::transport::server::{Connected, TcpIncoming};
+
+use crate::{
+    listen::reachable,
+    peer::{self, Peer},
+    tls::{self, ServerTls},
+};
 
 /// After this much silence the kernel asks a peer whether it is still there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 /// What accepting waits after an error, so that running out of file descriptors does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// The connections that a listener accepts, at most `limit` at once; more wait in the kernel's backlog.
+/// Where a server listens, and whether over TLS.
+#[derive(Debug)]
+pub struct Listener {
+    tcp: TcpListener,
+    tls: Option<ServerTls>,
+}
+
+impl Listener {
+    /// A listener over TLS; `None`: over plain TCP.
+    #[must_use]
+    pub const fn new(tcp: TcpListener, tls: Option<ServerTls>) -> Self {
+        Self { tcp, tls }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// The URL at which it is reached from this machine.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::local_addr`].
+    pub fn url(&self) -> io::Result<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{}", reachable(self.local_addr()?)))
+    }
+}
+
+impl From<TcpListener> for Listener {
+    fn from(tcp: TcpListener) -> Self {
+        Self::new(tcp, None)
+    }
+}
+
+/// The connections that a listener accepts, at most `limit` at once; more wait in the kernel's backlog. Handshakes count
+/// too, and none waits for another's.
 pub(crate) fn accept(
-    listener: TcpListener,
+    listener: Listener,
     limit: usize,
     cut: CancellationToken,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    let incoming = TcpIncoming::from(listener)
+    let Listener { tcp, tls } = listener;
+    let incoming = TcpIncoming::from(tcp)
         .with_nodelay(Some(true))
         .with_keepalive(Some(TCP_KEEPALIVE));
-    let places = Arc::new(Semaphore::new(limit.clamp(1, Semaphore::MAX_PERMITS)));
-    stream::unfold((incoming, places, cut), |(mut incoming, places, cut)| async move {
+    let limit = limit.clamp(1, Semaphore::MAX_PERMITS);
+    let places = Arc::new(Semaphore::new(limit));
+    let accepted = stream::unfold((incoming, places), |(mut incoming, places)| async move {
         let place = Arc::clone(&places).acquire_owned().await.ok()?;
         let accepted = match incoming.next().await? {
-            Ok(io) => Ok(Connection {
-                io,
-                cut: Box::pin(cut.child_token().cancelled_owned()),
-                _place: place,
-            }),
+            Ok(tcp) => Ok((tcp, place)),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 Err(error)
             }
         };
-        Some((accepted, (incoming, places, cut)))
-    })
+        Some((accepted, (incoming, places)))
+    });
+    accepted
+        .map(move |accepted| open(accepted, tls.clone(), cut.clone()))
+        .buffer_unordered(limit)
+        .filter_map(future::ready)
 }
 
-/// A TCP connection that fails once the server is cut off.
+/// `None`: there is no connection after all, and nothing is wrong with the server.
+async fn open(
+    accepted: io::Result<(TcpStream, OwnedSemaphorePermit)>,
+    tls: Option<ServerTls>,
+    cut: CancellationToken,
+) -> Option<io::Result<Connection>> {
+    let (tcp, place) = match accepted {
+        Ok(accepted) => accepted,
+        Err(error) => return Some(Err(error)),
+    };
+    let io = match tls {
+        None => Transport::Plain(tcp),
+        Some(tls) => {
+            let address = tcp.peer_addr().ok();
+            // A task of its own: its cryptography is not to wait for that of others.
+            match AbortOnDropHandle::new(tokio::spawn(tls.accept(tcp))).await {
+                Ok(Ok(stream)) => Transport::Tls(Box::new(stream)),
+                Ok(Err(error)) => {
+                    tracing::debug!(?address, %error, "a TLS handshake failed");
+                    return None;
+                }
+                Err(defect) => {
+                    tracing::error!(?address, %defect, "a TLS handshake broke off");
+                    return None;
+                }
+            }
+        }
+    };
+    Some(Ok(Connection {
+        peer: io.peer(),
+        io,
+        cut: Box::pin(cut.cancelled_owned()),
+        _place: place,
+    }))
+}
+
+/// A connection that fails once the server is cut off.
 pub(crate) struct Connection {
-    io: TcpStream,
+    io: Transport,
+    peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     _place: OwnedSemaphorePermit,
+}
+
+enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Transport {
+    fn peer(&self) -> Peer {
+        match self {
+            Self::Plain(tcp) => Peer {
+                address: tcp.peer_addr().ok(),
+                principal: None,
+            },
+            Self::Tls(stream) => Peer {
+                address: stream.get_ref().0.peer_addr().ok(),
+                principal: tls::shown(stream).and_then(peer::named_by).map(Arc::new),
+            },
+        }
+    }
 }
 
 impl Connection {
@@ -73,10 +185,10 @@ impl Connection {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.io.connect_info()
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
     }
 }
 
@@ -88,21 +200,33 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         // A connection always has a read pending, so being cut wakes it here.
         self.poll_cut(context)?;
-        Pin::new(&mut self.io).poll_read(context, buffer)
+        match &mut self.io {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_read(context, buffer),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
+        match &mut self.io {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_write(context, bytes),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
+        match &mut self.io {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_flush(context),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+        match &mut self.io {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_shutdown(context),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
     }
 
     fn poll_write_vectored(
@@ -110,10 +234,16 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+        match &mut self.io {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_write_vectored(context, slices),
+            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        match &self.io {
+            Transport::Plain(tcp) => tcp.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+        }
     }
 }

@@ -66,15 +66,20 @@ pub fn refuse_open_bind(addr: SocketAddr, authenticated: bool, insecure: bool) -
     }
 }
 
-/// The URL at which a listener of this address is reached from this machine: "any" is reached by loopback.
+/// The URL at which a listener of this address is reached from this machine, if it is none over TLS.
 #[must_use]
 pub fn url_of(listening: SocketAddr) -> String {
+    format!("http://{}", reachable(listening))
+}
+
+/// The address at which a listener of this one is reached from this machine: "any" is reached by loopback.
+pub(crate) fn reachable(listening: SocketAddr) -> SocketAddr {
     let ip = match listening.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from(std::net::Ipv6Addr::LOCALHOST),
         ip => ip,
     };
-    format!("http://{}", SocketAddr::new(ip, listening.port()))
+    SocketAddr::new(ip, listening.port())
 }
 
 /// Whether an address is this machine's own; an IPv4 address in IPv6 form counts as IPv4.

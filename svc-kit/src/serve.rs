@@ -12,7 +12,6 @@ use std::{io, time::Duration};
 use futures::Stream;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
@@ -23,6 +22,7 @@ use tonic::{
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tonic_reflection::server::Builder;
 
+pub use crate::connection::Listener;
 use crate::{auth::AuthLayer, call::CallLayer, connection, shutdown::Shutdown};
 
 /// What is served.
@@ -115,7 +115,7 @@ pub enum ServeError {
 ///
 /// If the descriptors are malformed or the transport fails. A drain that met its deadline is no error; it is logged.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     serving: Serving,
     auth: AuthLayer,
     limits: ServeLimits,
@@ -126,14 +126,15 @@ pub async fn serve(
         names,
         descriptor_set,
     } = serving;
-    let address = listener.local_addr().map_err(ServeError::Listener)?;
+    let listener = listener.into();
+    let url = listener.url().map_err(ServeError::Listener)?;
     let described = || reflection(&names, descriptor_set);
     let routes = routes
         .add_service(described().build_v1().map_err(ServeError::Reflection)?)
         .add_service(described().build_v1alpha().map_err(ServeError::Reflection)?);
     let cut = CancellationToken::new();
     let incoming = connection::accept(listener, limits.max_connections, cut.clone());
-    tracing::info!(%address, services = ?names, "serving");
+    tracing::info!(url, services = ?names, "serving");
     let ended = serve_over(incoming, routes, &names, auth, limits, shutdown).await;
     // Connections have tasks of their own, which do not end with the server's future.
     cut.cancel();

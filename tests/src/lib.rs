@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod agents;
+pub mod authority;
 pub mod client;
 pub mod content;
 pub mod crowd;

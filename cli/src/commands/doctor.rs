@@ -153,8 +153,7 @@ fn free_space(path: &Path) -> Result<u64> {
 
 fn token(context: &Context) -> Finding {
     const NAME: &str = "token";
-    let found = Target::parse("supervisor", &context.global.supervisor)
-        .and_then(|target| Token::find(&context.global, target.host()));
+    let found = Target::supervisor(&context.global).and_then(|target| Token::find(&context.global, target.host()));
     match found.as_ref().map(Token::origin) {
         Ok(Origin::Given) => Finding::good(NAME, "from --token or TROUPE_TOKEN"),
         Ok(Origin::File(path)) => Finding::good(NAME, format!("from {}", path.display())),
@@ -195,7 +194,7 @@ async fn reach(name: &'static str, url: &str, check: impl Future<Output = Result
 }
 
 async fn registry(context: &Context) -> Result<String> {
-    let target = Target::parse("registry", &context.global.registry)?;
+    let target = Target::registry(&context.global)?;
     health(&target, "troupe.registry.v1.AgentRegistryService").await?;
     let token = Token::find(&context.global, target.host())?;
     let mut registry = client::registry_at(&target, &token).await?;
@@ -208,7 +207,7 @@ async fn registry(context: &Context) -> Result<String> {
 }
 
 async fn supervisor(context: &Context) -> Result<String> {
-    let target = Target::parse("supervisor", &context.global.supervisor)?;
+    let target = Target::supervisor(&context.global)?;
     health(&target, "troupe.supervisor.v1.AgentSupervisorService").await?;
     let token = Token::find(&context.global, target.host())?;
     let mut supervisor = client::supervisor_at(&target, &token).await?;

@@ -73,7 +73,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) -> Result<()> {
-    let target = Target::parse("supervisor", &context.global.supervisor)?;
+    let target = Target::supervisor(&context.global)?;
     if let Some(token) = args.thread_token.as_ref().and_then(Given::expose) {
         return serve_thread(&target, token, args, stop).await;
     }

@@ -75,7 +75,7 @@ fn parse_label(text: &str) -> std::result::Result<(String, String), String> {
 
 /// Runs threads until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    let target = Target::parse("supervisor", &context.global.supervisor)?;
+    let target = Target::supervisor(&context.global)?;
     let token = Token::find(&context.global, target.host())?;
     pair::init_logging("info")?;
 
@@ -101,6 +101,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         .collect();
     config.worktrees = args.worktrees.worktrees;
     config.hook = programs::hook()?;
+    config.tls = context.global.tls.files();
     config.token = token.expose().map(str::to_owned);
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();
     config.capacity = args.capacity;

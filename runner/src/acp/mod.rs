@@ -129,7 +129,19 @@ impl AcpKind {
                 "the thread has no token, so nothing can be served by it".to_owned(),
             ));
         };
-        Ok(settings::servers(shim, token.expose(), &casting.supervisor_url))
+        let authorities =
+            match &casting.supervisor_authorities {
+                None => None,
+                Some(path) => Some(path.to_str().ok_or_else(|| {
+                    StartFailure::no_program(format!("{} cannot be told to a program", path.display()))
+                })?),
+            };
+        Ok(settings::servers(
+            shim,
+            token.expose(),
+            &casting.supervisor_url,
+            authorities,
+        ))
     }
 
     fn launch(

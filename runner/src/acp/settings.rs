@@ -343,16 +343,17 @@ fn rule(tool: &str, decision: &str, priority: u32) -> String {
 }
 
 /// The servers of a session: ours alone, with the token that it acts by.
-pub(super) fn servers(shim: &str, token: &str, supervisor_url: &str) -> Value {
-    json!([{
-        "name": SERVER,
-        "command": shim,
-        "args": ["mcp"],
-        "env": [
-            {"name": "TROUPE_THREAD_TOKEN", "value": token},
-            {"name": "TROUPE_SUPERVISOR_URL", "value": supervisor_url},
-        ],
-    }])
+pub(super) fn servers(shim: &str, token: &str, supervisor_url: &str, authorities: Option<&str>) -> Value {
+    let variables = [
+        ("TROUPE_THREAD_TOKEN", Some(token)),
+        ("TROUPE_SUPERVISOR_URL", Some(supervisor_url)),
+        ("TROUPE_CA", authorities),
+    ];
+    let env: Vec<Value> = variables
+        .into_iter()
+        .filter_map(|(name, value)| Some(json!({"name": name, "value": value?})))
+        .collect();
+    json!([{"name": SERVER, "command": shim, "args": ["mcp"], "env": env}])
 }
 
 #[cfg(test)]

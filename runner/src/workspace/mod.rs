@@ -188,6 +188,7 @@ mod tests {
             instructions: String::new(),
             token: None,
             supervisor_url: String::new(),
+            supervisor_authorities: None,
             offered: Vec::new(),
             working_directory: Some(directory.path().to_owned()),
             scratch: "/nowhere".into(),

@@ -10,11 +10,9 @@ use std::{
 
 use futures::{Stream, stream};
 use hyper_util::rt::TokioIo;
+use svc_kit::peer::Peer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tonic::transport::{
-    Channel, Endpoint, Uri,
-    server::{Connected, TcpConnectInfo},
-};
+use tonic::transport::{Channel, Endpoint, Uri, server::Connected};
 use tower::service_fn;
 use turmoil::net::{TcpListener, TcpStream};
 
@@ -57,12 +55,12 @@ pub async fn accept() -> io::Result<impl Stream<Item = io::Result<Accepted>>> {
 pub struct Accepted(TcpStream);
 
 impl Connected for Accepted {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        TcpConnectInfo {
-            local_addr: self.0.local_addr().ok(),
-            remote_addr: self.0.peer_addr().ok(),
+    fn connect_info(&self) -> Peer {
+        Peer {
+            address: self.0.peer_addr().ok(),
+            principal: None,
         }
     }
 }

@@ -1,138 +1,20 @@
-//! A real server on a free port: who gets in, what is always open, and how it ends.
+//! A real server on a free port: who gets in, what is always open, and how it ends; over TCP and over TLS.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    task::{Context, Poll},
-    time::Duration,
-};
+#[path = "../../../tests/src/authority.rs"]
+mod authority;
+mod things;
+mod tls;
 
-use futures::{
-    future::{Ready, ready},
-    stream,
-};
-use http::uri::PathAndQuery;
-use svc_kit::{
-    auth::{AuthLayer, Authenticator, Caller, Row},
-    identity::{OperatorRole, Principal},
-    listen::bind,
-    secret::SecretToken,
-    serve::{ServeError, ServeLimits, Serving, serve},
-    shutdown::Shutdown,
-};
-use tokio::{io::AsyncReadExt as _, net::TcpStream, task::JoinHandle, time::timeout};
-use tonic::{
-    Code, Request, Status,
-    body::Body,
-    client::Grpc,
-    server::NamedService,
-    service::Routes,
-    transport::{Channel, Endpoint},
-};
+use std::time::Duration;
+
+use futures::stream;
+use svc_kit::serve::ServeLimits;
+use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
+use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
-use tonic_prost::ProstCodec;
-use tower::Service;
 
-const NAME: &str = "test.v1.ThingService";
-const READ: &str = "/test.v1.ThingService/Read";
-const WRITE: &str = "/test.v1.ThingService/Write";
-const NO_ROW: &str = "/test.v1.ThingService/NoRow";
-const TABLE: &[Row] = &[
-    Row {
-        method: READ,
-        who: &[Caller::Admin, Caller::Viewer],
-    },
-    Row {
-        method: WRITE,
-        who: &[Caller::Admin],
-    },
-];
-
-/// More than any test takes on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Answers every call with ABORTED and the caller's scope key, which needs no messages of its own.
-#[derive(Clone)]
-struct Things;
-
-impl NamedService for Things {
-    const NAME: &'static str = NAME;
-}
-
-impl Service<http::Request<Body>> for Things {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let principal = request.extensions().get::<Principal>();
-        let who = principal.map(Principal::scope_key).unwrap_or_default();
-        ready(Ok(Status::aborted(who).into_http()))
-    }
-}
-
-struct Running {
-    address: SocketAddr,
-    shutdown: Shutdown,
-    task: JoinHandle<Result<(), ServeError>>,
-}
-
-impl Running {
-    async fn start(authenticator: Authenticator, limits: ServeLimits) -> Self {
-        let listener = bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let shutdown = Shutdown::new();
-        let task = tokio::spawn(serve(
-            listener,
-            Serving::new(Routes::new(Things), vec![NAME]),
-            AuthLayer::new(authenticator, TABLE),
-            limits,
-            shutdown.clone(),
-        ));
-        Self {
-            address,
-            shutdown,
-            task,
-        }
-    }
-
-    async fn channel(&self) -> Channel {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
-        endpoint.connect().await.unwrap()
-    }
-
-    async fn stop(self) {
-        self.shutdown.trigger();
-        timeout(PATIENCE, self.task).await.unwrap().unwrap().unwrap();
-    }
-}
-
-fn operators() -> Authenticator {
-    let token = |text| SecretToken::parse(text).unwrap();
-    Authenticator::new()
-        .operator("ann", OperatorRole::Admin, token("admin-admin-admin"))
-        .operator("vic", OperatorRole::Viewer, token("viewer-viewer-viewer"))
-}
-
-async fn call(channel: &Channel, method: &'static str, token: Option<&str>) -> Status {
-    let mut client = Grpc::new(channel.clone());
-    client.ready().await.unwrap();
-    let mut request = Request::new(());
-    if let Some(token) = token {
-        let value = format!("Bearer {token}").parse().unwrap();
-        request.metadata_mut().insert("authorization", value);
-    }
-    let path = PathAndQuery::from_static(method);
-    client
-        .unary(request, path, ProstCodec::<(), ()>::default())
-        .await
-        .unwrap_err()
-}
+use self::things::{NAME, NO_ROW, PATIENCE, READ, Running, WRITE, call, operators};
 
 #[tokio::test]
 async fn the_table_decides_and_the_handler_knows_its_caller() {

@@ -1,0 +1,130 @@
+//! The client's side: channels to URLs, `https` ones over TLS.
+
+use std::{
+    future::Future,
+    io,
+    path::PathBuf,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_rustls::{
+    TlsConnector,
+    client::TlsStream,
+    rustls::{ClientConfig, RootCertStore, pki_types::ServerName},
+};
+use tonic::transport::{Channel, Endpoint, Error};
+use tower::Service;
+
+use super::{ALPN, TlsError, authorities, certificates, key, provider};
+
+/// Where an `https` URL without a port leads.
+const HTTPS_PORT: u16 = 443;
+
+/// Whom a client believes and what it shows. The default believes the public authorities and shows nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// The authorities of servers' certificates, instead of the public ones.
+    pub authorities: Option<PathBuf>,
+    /// The client's own certificate and the key of it.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// A connection to the endpoint, made now; it comes back by itself when it is lost.
+///
+/// # Errors
+///
+/// If nothing answers there, or nobody whom the files let one believe.
+pub async fn connect(endpoint: Endpoint, files: &ClientFiles) -> Result<Channel, Error> {
+    match Connector::to(&endpoint, files) {
+        Some(connector) => endpoint.connect_with_connector(connector).await,
+        None => endpoint.connect().await,
+    }
+}
+
+/// As [`connect`], but made when it is first needed.
+#[must_use]
+pub fn channel(endpoint: &Endpoint, files: &ClientFiles) -> Channel {
+    match Connector::to(endpoint, files) {
+        Some(connector) => endpoint.connect_with_connector_lazy(connector),
+        None => endpoint.connect_lazy(),
+    }
+}
+
+/// Makes connections to one server over TLS, each with the files as they are then. tonic's own reads files once.
+#[derive(Clone, Debug)]
+struct Connector {
+    files: Arc<ClientFiles>,
+}
+
+impl Connector {
+    /// `None`: the endpoint is not reached over TLS.
+    fn to(endpoint: &Endpoint, files: &ClientFiles) -> Option<Self> {
+        (endpoint.uri().scheme_str() == Some("https")).then(|| Self {
+            files: Arc::new(files.clone()),
+        })
+    }
+
+    async fn open(self, server: Uri) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
+        let host = server.host().unwrap_or_default();
+        // Of an IPv6 address.
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+        let files = Arc::clone(&self.files);
+        let config = tokio::task::spawn_blocking(move || files.config())
+            .await
+            .map_err(io::Error::other)?
+            .map_err(io::Error::other)?;
+        let stream = TcpStream::connect((host, server.port_u16().unwrap_or(HTTPS_PORT))).await?;
+        stream.set_nodelay(true)?;
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
+            return Err(io::Error::other("the server does not speak HTTP/2 over TLS"));
+        }
+        Ok(TokioIo::new(stream))
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        Box::pin(self.clone().open(server))
+    }
+}
+
+impl ClientFiles {
+    fn config(&self) -> Result<ClientConfig, TlsError> {
+        let roots = match &self.authorities {
+            Some(path) => authorities(path)?,
+            None => RootCertStore {
+                roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+            },
+        };
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Unsupported)?
+            .with_root_certificates(roots);
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, private)) => builder
+                .with_client_auth_cert(certificates(certificate)?, key(private)?)
+                .map_err(|cause| TlsError::Unusable {
+                    path: certificate.clone(),
+                    cause,
+                })?,
+        };
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(config)
+    }
+}

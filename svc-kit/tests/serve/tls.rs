@@ -1,0 +1,210 @@
+//! The same over TLS: whom both sides believe, who a certificate is, and certificates that are replaced.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use svc_kit::{
+    auth::Authenticator,
+    serve::ServeLimits,
+    tls::{self, ClientFiles, ServerFiles, ServerTls},
+};
+use tempfile::TempDir;
+use tokio::{net::TcpStream, time::timeout};
+use tonic::{
+    Code,
+    transport::{Channel, Endpoint, Error},
+};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+use super::{
+    authority::Authority,
+    things::{PATIENCE, READ, Running, WRITE, call, operators},
+};
+
+fn believing(authority: &Path) -> ClientFiles {
+    ClientFiles {
+        authorities: Some(authority.to_owned()),
+        identity: None,
+    }
+}
+
+async fn connect(address: SocketAddr, files: &ClientFiles) -> Result<Channel, Error> {
+    let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap();
+    timeout(PATIENCE, tls::connect(endpoint, files)).await.unwrap()
+}
+
+/// Whether anything is answered, even what is open to all. TLS 1.3 lets a client begin before its certificate is judged.
+async fn is_served(connected: Result<Channel, Error>) -> bool {
+    match connected {
+        Ok(channel) => HealthClient::new(channel)
+            .check(HealthCheckRequest::default())
+            .await
+            .is_ok(),
+        Err(_) => false,
+    }
+}
+
+/// A server with a certificate, and the file of who has issued it. The directory must live as long.
+async fn running(authenticator: Authenticator, limits: ServeLimits) -> (TempDir, Authority, PathBuf, Running) {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::default();
+    let (certificate, key) = authority.server(directory.path(), "tls");
+    let issuer = authority.publish(directory.path(), "ca.crt");
+    let tls = ServerTls::load(ServerFiles {
+        certificate,
+        key,
+        client_authorities: Some(issuer.clone()),
+    });
+    let server = Running::start_over(Some(tls.unwrap()), authenticator, limits).await;
+    (directory, authority, issuer, server)
+}
+
+#[tokio::test]
+async fn both_sides_must_believe_each_other() {
+    let (directory, _, issuer, server) = running(operators(), ServeLimits::default()).await;
+    let channel = connect(server.address, &believing(&issuer)).await.unwrap();
+    assert!(is_served(Ok(channel.clone())).await);
+    let answer = call(&channel, READ, Some("admin-admin-admin")).await;
+    assert_eq!((answer.code(), answer.message()), (Code::Aborted, "operator:ann"));
+    assert_eq!(call(&channel, READ, None).await.code(), Code::Unauthenticated);
+
+    let other = Authority::default();
+    let stranger = other.publish(directory.path(), "other.crt");
+    assert!(connect(server.address, &believing(&stranger)).await.is_err());
+    assert!(connect(server.address, &ClientFiles::default()).await.is_err());
+    let plain = Endpoint::from_shared(format!("http://{}", server.address)).unwrap();
+    assert!(!is_served(plain.connect().await).await);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_says_who_a_client_is() {
+    let (directory, authority, issuer, server) = running(operators(), ServeLimits::default()).await;
+    let other = Authority::default();
+    let who = |authority: &Authority, uri: &str| ClientFiles {
+        identity: Some(authority.client(directory.path(), &uri.replace(['/', ':'], "-"), uri)),
+        ..believing(&issuer)
+    };
+    for (uri, read, write) in [
+        ("spiffe://d/troupe/admin/eve", Code::Aborted, Code::Aborted),
+        ("spiffe://d/troupe/viewer/vic", Code::Aborted, Code::PermissionDenied),
+        (
+            "spiffe://d/troupe/runner/box",
+            Code::PermissionDenied,
+            Code::PermissionDenied,
+        ),
+        ("spiffe://d/somebody/else", Code::Unauthenticated, Code::Unauthenticated),
+    ] {
+        let channel = connect(server.address, &who(&authority, uri)).await.unwrap();
+        assert_eq!(call(&channel, READ, None).await.code(), read, "{uri}");
+        assert_eq!(call(&channel, WRITE, None).await.code(), write, "{uri}");
+        // A token says more.
+        let by_token = call(&channel, WRITE, Some("admin-admin-admin")).await;
+        assert_eq!(by_token.message(), "operator:ann", "{uri}");
+    }
+    let channel = connect(server.address, &who(&other, "spiffe://d/troupe/admin/eve")).await;
+    assert!(!is_served(channel).await);
+    server.stop().await;
+}
+
+/// The files as Kubernetes mounts a secret: links into a directory that a link names.
+fn mount(directory: &Path, version: &str, authority: &Authority) {
+    let files = directory.join(version);
+    fs::create_dir(&files).unwrap();
+    authority.server(&files, "tls");
+    let aside = directory.join("..data_tmp");
+    symlink(version, &aside).unwrap();
+    fs::rename(&aside, directory.join("..data")).unwrap();
+}
+
+#[tokio::test]
+async fn a_new_certificate_counts_and_no_call_fails_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (Authority::default(), Authority::default());
+    mount(directory.path(), "..1", &old);
+    let files = ["tls.crt", "tls.key"].map(|name| {
+        symlink(Path::new("..data").join(name), directory.path().join(name)).unwrap();
+        directory.path().join(name)
+    });
+    let [certificate, key] = files;
+    let tls = ServerTls::load(ServerFiles {
+        certificate: certificate.clone(),
+        key,
+        client_authorities: None,
+    });
+    let server = Running::start_over(Some(tls.unwrap()), operators(), ServeLimits::default()).await;
+    let (of_old, of_new) = (
+        old.publish(directory.path(), "old.crt"),
+        new.publish(directory.path(), "new.crt"),
+    );
+    let both = directory.path().join("both.crt");
+    fs::write(&both, [fs::read(&of_old).unwrap(), fs::read(&of_new).unwrap()].concat()).unwrap();
+    let lasting = connect(server.address, &believing(&of_old)).await.unwrap();
+    assert!(connect(server.address, &believing(&of_new)).await.is_err());
+
+    // First half of a replacement, which fits nothing.
+    fs::rename(directory.path().join("..1/tls.key"), directory.path().join("..1/gone")).unwrap();
+    assert!(connect(server.address, &believing(&of_old)).await.is_ok());
+
+    mount(directory.path(), "..2", &new);
+    let channel = connect(server.address, &believing(&both)).await.unwrap();
+    for channel in [&channel, &lasting] {
+        let answer = call(channel, READ, Some("admin-admin-admin")).await;
+        assert_eq!(answer.code(), Code::Aborted);
+    }
+    assert!(connect(server.address, &believing(&of_new)).await.is_ok());
+    assert!(connect(server.address, &believing(&of_old)).await.is_err());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_says_nothing_holds_nobody_up() {
+    let limits = ServeLimits {
+        drain: Duration::from_secs(1),
+        ..ServeLimits::default()
+    };
+    let (_directory, _, issuer, server) = running(operators(), limits).await;
+    let mut silent = Vec::new();
+    for _ in 0..64 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    let channel = connect(server.address, &believing(&issuer)).await.unwrap();
+    assert_eq!(
+        call(&channel, READ, Some("admin-admin-admin")).await.code(),
+        Code::Aborted
+    );
+    server.stop().await;
+    drop(silent);
+}
+
+#[test]
+fn files_of_no_use_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::default();
+    let (certificate, key) = authority.server(directory.path(), "tls");
+    let (_, foreign) = authority.server(directory.path(), "foreign");
+    let empty = directory.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    let missing = directory.path().join("missing");
+    for (certificate, key, expected) in [
+        (&missing, &key, "cannot read"),
+        (&certificate, &missing, "cannot read"),
+        (&empty, &key, "has no certificate in PEM"),
+        (&certificate, &empty, "has no private key in PEM"),
+        (&certificate, &foreign, "cannot be used"),
+    ] {
+        let error = ServerTls::load(ServerFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_authorities: None,
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains(directory.path().to_str().unwrap()), "{error}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Both services, a runner and the command line as processes, over TLS alone: nobody has a token, everybody a certificate.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+};
+
+use serde_json::Value;
+use tokio::process::{Child, Command};
+use troupe_tests::{
+    authority::Authority,
+    process::{Home, find},
+    within,
+};
+
+/// What runs in the test's directory.
+struct Stage {
+    home: Home,
+    ca: PathBuf,
+    authority: Authority,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let (home, authority) = (Home::default(), Authority::default());
+        let ca = authority.publish(home.path(), "ca.crt");
+        for name in ["registry", "supervisor"] {
+            authority.server(home.path(), name);
+        }
+        for (name, uri) in [
+            ("service", "spiffe://example.org/troupe/service/supervisor"),
+            ("runner", "spiffe://example.org/troupe/runner/box"),
+            ("admin", "spiffe://example.org/troupe/admin/ann"),
+            ("viewer", "spiffe://example.org/troupe/viewer/vic"),
+            ("stranger", "spiffe://example.org/somebody/else"),
+        ] {
+            authority.client(home.path(), name, uri);
+        }
+        Self { home, ca, authority }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// Starts a service, and answers its URL once it serves.
+    async fn serve(&self, name: &str, variable: &str, arguments: &[&str]) -> (Child, String) {
+        let ready = self.path(&format!("{name}.json"));
+        let binary = format!("{name}-svc");
+        let process = Command::new(find(variable, &binary, &binary))
+            .env_clear()
+            .env("HOME", self.home.path())
+            .current_dir(self.home.path())
+            .arg(format!("--{name}-listen"))
+            .arg("127.0.0.1:0")
+            .args([
+                "--tls-cert",
+                &format!("{name}.crt"),
+                "--tls-key",
+                &format!("{name}.key"),
+            ])
+            .args(["--tls-client-ca", "ca.crt", "--ready-file"])
+            .arg(&ready)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let address = within("a service that serves", said_in(&ready, name)).await;
+        (process, format!("https://{address}"))
+    }
+
+    fn troupe(&self, who: &str, arguments: &[&str]) -> Command {
+        let mut command = self.home.troupe(arguments);
+        command
+            .env("TROUPE_CA", &self.ca)
+            .env("TROUPE_CLIENT_CERT", self.path(&format!("{who}.crt")))
+            .env("TROUPE_CLIENT_KEY", self.path(&format!("{who}.key")));
+        command
+    }
+
+    async fn run(&self, who: &str, arguments: &[&str]) -> Output {
+        within("the end of troupe", self.troupe(who, arguments).output())
+            .await
+            .unwrap()
+    }
+}
+
+/// What a ready file says of a service, once it is there.
+async fn said_in(path: &Path, name: &str) -> String {
+    loop {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        if let Ok(said) = serde_json::from_str::<Value>(&text) {
+            return said[name].as_str().unwrap().to_owned();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_alone_say_who_everybody_is() {
+    let stage = Stage::new();
+    let (_registry, registry) = stage.serve("registry", "TROUPE_REGISTRY_BIN", &[]).await;
+    let to_registry = ["--registry-url", &registry, "--registry-ca", "ca.crt"];
+    let as_service = ["--registry-cert", "service.crt", "--registry-key", "service.key"];
+    let arguments = [
+        &to_registry[..],
+        &as_service,
+        &["--require-token", "--data-dir", "data"],
+    ]
+    .concat();
+    let (_supervisor, supervisor) = stage.serve("supervisor", "TROUPE_SUPERVISOR_BIN", &arguments).await;
+    let mut runner = stage.troupe("runner", &["run", "--supervisor", &supervisor]);
+    let _runner = runner.stdout(Stdio::null()).spawn().unwrap();
+
+    let spawn = [
+        "spawn",
+        "explorer",
+        "-m",
+        "say: hello",
+        "--wait",
+        "--supervisor",
+        &supervisor,
+    ];
+    let spawned = stage.run("admin", &spawn).await;
+    assert!(spawned.status.success(), "{}", stderr(&spawned));
+    let agents = ["agents", "--registry", &registry];
+    assert!(stage.run("viewer", &agents).await.status.success());
+
+    let refused = stage.run("viewer", &spawn).await;
+    assert!(stderr(&refused).contains("operator (viewer)"), "{}", stderr(&refused));
+    let refused = stage.run("stranger", &spawn).await;
+    assert!(stderr(&refused).contains("UNAUTHENTICATED"), "{}", stderr(&refused));
+
+    // Whoever believes somebody else hears why nothing is said to this service.
+    stage.authority.publish(stage.home.path(), "same.crt");
+    Authority::default().publish(stage.home.path(), "other.crt");
+    for (ca, succeeds) in [("same.crt", true), ("other.crt", false)] {
+        let listed = stage.run("admin", &[&agents[..], &["--ca", ca]].concat()).await;
+        assert_eq!(listed.status.success(), succeeds, "{}", stderr(&listed));
+        if !succeeds {
+            assert!(
+                stderr(&listed).contains("invalid peer certificate"),
+                "{}",
+                stderr(&listed)
+            );
+        }
+    }
+}
