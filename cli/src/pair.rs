@@ -9,16 +9,17 @@ use std::{
 };
 
 use svc_kit::{
+    admin::{Admin, AdminOptions},
     auth::{Authenticator, Trust},
     identity::OperatorRole,
     listen,
     paths::DataDir,
     secret::SecretToken,
-    serve::ServeLimits,
+    serve::{Listener, ServeLimits},
     shutdown::Shutdown,
     telemetry::{self, LogFormat},
 };
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use troupe_runner::{RunnerConfig, WorktreeCleanup};
 
@@ -91,6 +92,10 @@ pub(crate) struct Pair {
     runner_stop: CancellationToken,
     services: JoinSet<Result<()>>,
     runner: JoinSet<Result<()>>,
+    admin: Option<SocketAddr>,
+    /// The admin port outlives everything else, so that all of it is seen to end.
+    admin_stop: CancellationToken,
+    admin_port: JoinSet<Result<()>>,
 }
 
 /// The tokens of one pair.
@@ -138,13 +143,6 @@ impl Pair {
     ///
     /// One sentence about what cannot be had: the data directory, an address, a file.
     pub(crate) async fn start(options: PairOptions) -> Result<Self> {
-        if let Some(address) = &options.admin_listen {
-            // Better than to leave whoever probes that address without an answer.
-            return Err(
-                Error::usage(format!("cannot serve health and metrics on {address}: not built yet"))
-                    .hint("leave --admin-listen out; both services answer health on their own addresses"),
-            );
-        }
         let data_dir = DataDir::open(&options.data_dir).map_err(failure)?;
         let registry_listener = listen::bind(&options.registry_listen).await.map_err(failure)?;
         let supervisor_listener = listen::bind(&options.supervisor_listen).await.map_err(failure)?;
@@ -154,25 +152,47 @@ impl Pair {
             listen::refuse_open_bind(address, secrets.operator.is_some(), options.insecure).map_err(failure)?;
         }
         let roots = workspace_roots(&options, &[registry, supervisor])?;
+        let admin = AdminOptions {
+            admin_listen: options.admin_listen.clone(),
+        };
+        let admin = Admin::open(admin, "troupe").await.map_err(failure)?;
 
         let shutdown = Shutdown::new();
         let mut services = JoinSet::new();
+        let listener = |tcp| match &admin {
+            Some(admin) => Listener::new(tcp, None).tells(admin),
+            None => Listener::from(tcp),
+        };
         serve_registry(
             &mut services,
-            registry_listener,
+            listener(registry_listener),
             &options,
             roots,
             &secrets,
             shutdown.for_service(),
         )?;
         let own = shutdown.for_service();
-        serve_supervisor(&mut services, supervisor_listener, &options, registry, &secrets, own).await?;
+        serve_supervisor(
+            &mut services,
+            listener(supervisor_listener),
+            &options,
+            registry,
+            &secrets,
+            own,
+        )
+        .await?;
         let runner_stop = CancellationToken::new();
         let mut runner = JoinSet::new();
         if let Some(own) = &options.runner {
             let config = runner_config(supervisor, own, data_dir.path(), &secrets)?;
             let run = troupe_runner::run(config, runner_stop.clone());
             runner.spawn(async move { run.await.map_err(failure) });
+        }
+        let (admin_stop, mut admin_port) = (CancellationToken::new(), JoinSet::new());
+        let admin_address = admin.as_ref().map(Admin::address);
+        if let Some(admin) = admin {
+            let serving = admin.serve(admin_stop.clone().cancelled_owned());
+            admin_port.spawn(async move { serving.await.map_err(failure) });
         }
         let token_file = secrets.operator.is_some().then(|| data_dir.path().join(token::FILE));
         let token = secrets
@@ -189,6 +209,9 @@ impl Pair {
             runner_stop,
             services,
             runner,
+            admin: admin_address,
+            admin_stop,
+            admin_port,
         })
     }
 
@@ -200,6 +223,11 @@ impl Pair {
     /// Where the supervisor serves.
     pub(crate) const fn supervisor(&self) -> SocketAddr {
         self.supervisor
+    }
+
+    /// Where health and metrics are served, if they are.
+    pub(crate) const fn admin(&self) -> Option<SocketAddr> {
+        self.admin
     }
 
     /// Where its data is.
@@ -222,6 +250,7 @@ impl Pair {
         let ended = tokio::select! {
             Some(ended) = self.services.join_next() => ended,
             Some(ended) = self.runner.join_next() => ended,
+            Some(ended) = self.admin_port.join_next() => ended,
         };
         match ended {
             Ok(Ok(())) => Error::failure("a part of the pair ended by itself; its log says why"),
@@ -240,7 +269,9 @@ impl Pair {
         let services = all(&mut self.services).await;
         self.runner_stop.cancel();
         let runner = all(&mut self.runner).await;
-        services.and(runner)
+        self.admin_stop.cancel();
+        let admin_port = all(&mut self.admin_port).await;
+        services.and(runner).and(admin_port)
     }
 }
 
@@ -255,7 +286,7 @@ async fn all(tasks: &mut JoinSet<Result<()>>) -> Result<()> {
 
 fn serve_registry(
     services: &mut JoinSet<Result<()>>,
-    listener: TcpListener,
+    listener: Listener,
     options: &PairOptions,
     workspace_roots: Vec<PathBuf>,
     secrets: &Secrets,
@@ -285,7 +316,7 @@ fn serve_registry(
 
 async fn serve_supervisor(
     services: &mut JoinSet<Result<()>>,
-    listener: TcpListener,
+    listener: Listener,
     options: &PairOptions,
     registry: SocketAddr,
     secrets: &Secrets,

@@ -8,6 +8,7 @@ use clap::Parser;
 use registry_svc::{Config, ForeignFormat, Registry, TemplateOptions};
 use serde_json::json;
 use svc_kit::{
+    admin::{Admin, AdminOptions},
     auth::{Authenticator, Trust},
     identity::OperatorRole,
     listen, paths,
@@ -51,6 +52,9 @@ struct Options {
     /// TLS.
     #[command(flatten)]
     tls: TlsOptions,
+    /// The admin port.
+    #[command(flatten)]
+    admin: AdminOptions,
     /// Serve off loopback although nobody has to prove who they are.
     #[arg(long)]
     insecure: bool,
@@ -64,7 +68,7 @@ struct Options {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Options::parse()).await {
+    match Box::pin(run(Options::parse())).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -82,12 +86,16 @@ fn foreign_format(name: &str) -> Result<ForeignFormat, String> {
 
 async fn run(options: Options) -> anyhow::Result<()> {
     telemetry::init_logging(LogFormat::Text, &options.log)?;
+    let admin = Admin::open(options.admin, "registry-svc").await?;
     let listener = listen::bind(&options.registry_listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     let token = options.token_file.map(|path| SecretToken::load(&path)).transpose()?;
     let knows_callers = token.is_some() || options.tls.knows_clients();
     listen::refuse_open_bind(address, knows_callers, options.insecure)?;
-    let listener = Listener::new(listener, options.tls.load()?);
+    let mut listener = Listener::new(listener, options.tls.load()?);
+    if let Some(admin) = &admin {
+        listener = listener.tells(admin);
+    }
     let authenticator = match (token, options.insecure) {
         // One token serves people and the supervisor: to the registry both may read everything.
         (Some(token), _) => Authenticator::new().operator("token", OperatorRole::Admin, token),
@@ -124,10 +132,13 @@ async fn run(options: Options) -> anyhow::Result<()> {
     tokio::spawn(shutdown.clone().on_signal());
     tracing::info!(%address, "registry-svc serves");
     if let Some(path) = options.ready_file {
-        paths::write_ready_file(&path, &json!({ "registry": address.to_string() }))?;
+        let mut said = json!({ "registry": address.to_string() });
+        if let Some(admin) = &admin {
+            said["admin"] = json!(admin.address().to_string());
+        }
+        paths::write_ready_file(&path, &said)?;
     }
-    registry
-        .serve(listener, authenticator, ServeLimits::default(), shutdown)
-        .await?;
+    let serving = registry.serve(listener, authenticator, ServeLimits::default(), shutdown);
+    Admin::beside(admin, serving).await?;
     Ok(())
 }

@@ -12,6 +12,7 @@ pub mod domain;
 pub mod grpc;
 mod limits_table;
 pub mod maintenance;
+mod measures;
 pub mod notify;
 mod options;
 pub mod registry;

@@ -8,6 +8,7 @@ use clap::Parser;
 use serde_json::json;
 use supervisor_svc::{Config, StallOptions, Supervisor, domain::settings::Limits};
 use svc_kit::{
+    admin::{Admin, AdminOptions},
     auth::{Authenticator, Trust},
     identity::OperatorRole,
     listen,
@@ -68,6 +69,9 @@ struct Options {
     /// TLS.
     #[command(flatten)]
     tls: TlsOptions,
+    /// The admin port.
+    #[command(flatten)]
+    admin: AdminOptions,
     /// The authorities of the registry's certificate, PEM. Default: the public ones.
     #[arg(long, env = "TROUPE_REGISTRY_CA", value_name = "FILE")]
     registry_ca: Option<PathBuf>,
@@ -90,7 +94,7 @@ struct Options {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Options::parse()).await {
+    match Box::pin(run(Options::parse())).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -101,6 +105,7 @@ async fn main() -> ExitCode {
 
 async fn run(options: Options) -> anyhow::Result<()> {
     telemetry::init_logging(LogFormat::Text, &options.log)?;
+    let admin = Admin::open(options.admin, "supervisor-svc").await?;
     let limits = Limits {
         max_depth: options.max_depth,
         max_threads: options.max_threads,
@@ -128,7 +133,10 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let listener = listen::bind(&options.supervisor_listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     listen::refuse_open_bind(address, true, options.insecure)?;
-    let listener = Listener::new(listener, options.tls.load()?);
+    let mut listener = Listener::new(listener, options.tls.load()?);
+    if let Some(admin) = &admin {
+        listener = listener.tells(admin);
+    }
     let trust = match (options.require_token, options.insecure) {
         (true, _) => Trust::Nobody,
         (false, true) => Trust::Everybody,
@@ -154,10 +162,13 @@ async fn run(options: Options) -> anyhow::Result<()> {
     tokio::spawn(shutdown.clone().on_signal());
     tracing::info!(%address, data = %data_dir.path().display(), "supervisor-svc serves");
     if let Some(path) = options.ready_file {
-        paths::write_ready_file(&path, &json!({ "supervisor": address.to_string() }))?;
+        let mut said = json!({ "supervisor": address.to_string() });
+        if let Some(admin) = &admin {
+            said["admin"] = json!(admin.address().to_string());
+        }
+        paths::write_ready_file(&path, &said)?;
     }
-    supervisor
-        .serve(listener, authenticator, ServeLimits::default(), shutdown)
-        .await?;
+    let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), shutdown);
+    Admin::beside(admin, serving).await?;
     Ok(())
 }

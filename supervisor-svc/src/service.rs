@@ -38,6 +38,7 @@ use crate::{
     clock::Clock,
     domain::settings::{Limits, StallRule},
     grpc::{ServiceConfig, SupervisorService, WaitLimits},
+    measures::{self, Measures},
     notify::{WebhookLimits, Webhooks},
     registry::RegistryClient,
     runner_hub::{LEASE, RunnerGate, RunnerHub},
@@ -202,10 +203,13 @@ impl Supervisor {
             session_content_bytes: config.session_content_bytes,
             news: News::default(),
             deletions: Deletions::default(),
+            measures: Measures::default(),
             due: Notify::new(),
         };
+        let directory = Directory::new(Arc::new(context));
+        measures::observe(&directory);
         Ok(Self {
-            directory: Directory::new(Arc::new(context)),
+            directory,
             registry,
             config,
         })

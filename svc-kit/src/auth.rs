@@ -339,6 +339,11 @@ impl AuthLayer {
             }),
         }
     }
+
+    /// The methods that the table has, by their full paths.
+    pub(crate) fn methods(&self) -> impl Iterator<Item = &'static str> {
+        self.shared.authority.rows.keys().copied()
+    }
 }
 
 impl<S> Layer<S> for AuthLayer {

@@ -1,9 +1,10 @@
 //! What every call gets before anything else looks at it: a trace, a deadline, a place among the calls in flight, and a
-//! line in the log.
+//! line in the log; and its time is measured.
 //!
 //! A call counts as in flight until its response begins, so open streams are not counted; the services bound those.
 
 use std::{
+    collections::BTreeSet,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -11,6 +12,7 @@ use std::{
 };
 
 use http::{HeaderMap, Request, Response};
+use opentelemetry::{KeyValue, metrics::Histogram};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout_at},
@@ -23,25 +25,59 @@ use troupe_proto::{fault::Fault, reason::Reason};
 use crate::{
     auth::{is_open, quote},
     deadline::Deadline,
+    metrics::meter,
     trace_context::TraceParent,
 };
 
 /// When a call that was shed may be tried again.
 const SHED_RETRY: Duration = Duration::from_secs(1);
 
+/// What a method is called in metrics that is none of ours: whoever calls may invent any number of names.
+const OTHER: &str = "_OTHER";
+
 /// Puts [`Call`] in front of a server.
 #[derive(Clone, Debug)]
 pub struct CallLayer {
     places: Arc<Semaphore>,
+    measure: Arc<Measure>,
+}
+
+/// How long calls take until their answer begins.
+#[derive(Debug)]
+struct Measure {
+    methods: BTreeSet<&'static str>,
+    duration: Histogram<f64>,
+}
+
+impl Measure {
+    fn record(&self, method: &str, code: Code, elapsed: Duration) {
+        let method = self.methods.get(method).copied().unwrap_or(OTHER);
+        self.duration.record(
+            elapsed.as_secs_f64(),
+            &[
+                KeyValue::new("rpc.method", method.trim_start_matches('/')),
+                KeyValue::new("rpc.response.status_code", i64::from(i32::from(code))),
+            ],
+        );
+    }
 }
 
 impl CallLayer {
     /// A layer that lets at most `max_in_flight` calls run at once and refuses the rest at once. Health and reflection
-    /// always have a place.
+    /// always have a place. `methods` are those that there are, by their full paths.
     #[must_use]
-    pub fn new(max_in_flight: usize) -> Self {
+    pub fn new(max_in_flight: usize, methods: impl IntoIterator<Item = &'static str>) -> Self {
+        let duration = meter()
+            .f64_histogram("rpc.server.call.duration")
+            .with_unit("s")
+            .with_description("How long calls take until their answer begins")
+            .build();
         Self {
             places: Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS))),
+            measure: Arc::new(Measure {
+                methods: methods.into_iter().collect(),
+                duration,
+            }),
         }
     }
 }
@@ -53,6 +89,7 @@ impl<S> Layer<S> for CallLayer {
         Call {
             inner,
             places: Arc::clone(&self.places),
+            measure: Arc::clone(&self.measure),
         }
     }
 }
@@ -62,6 +99,7 @@ impl<S> Layer<S> for CallLayer {
 pub struct Call<S> {
     inner: S,
     places: Arc<Semaphore>,
+    measure: Arc<Measure>,
 }
 
 impl<S, B, R> Service<Request<B>> for Call<S>
@@ -86,17 +124,21 @@ where
         let place = match (open, Arc::clone(&self.places).try_acquire_owned()) {
             (true, place) => place.ok(),
             (false, Ok(place)) => Some(place),
-            (false, Err(_)) => return Box::pin(async { Ok(overloaded().into_http()) }),
+            (false, Err(_)) => {
+                self.measure.record(&method, Code::ResourceExhausted, Duration::ZERO);
+                return Box::pin(async { Ok(overloaded().into_http()) });
+            }
         };
 
         let trace = TraceParent::from_headers(request.headers()).unwrap_or_else(TraceParent::root);
-        let span = tracing::info_span!("rpc", method, trace_id = trace.trace_id());
+        let span = tracing::info_span!("rpc", method = %method, trace_id = trace.trace_id());
         let deadline = Deadline::from_headers(request.headers(), started);
         request.extensions_mut().insert(trace);
         if let Some(deadline) = deadline {
             request.extensions_mut().insert(deadline);
         }
 
+        let measure = Arc::clone(&self.measure);
         let work = span.in_scope(|| self.inner.call(request));
         let run = async move {
             let _place = place;
@@ -109,7 +151,9 @@ where
                 None => work.await,
             };
             if let (false, Ok(response)) = (open, &answer) {
-                tracing::debug!(code = ?code(response.headers()), elapsed = ?started.elapsed(), "answered");
+                let (code, elapsed) = (code(response.headers()), started.elapsed());
+                measure.record(&method, code, elapsed);
+                tracing::debug!(?code, ?elapsed, "answered");
             }
             answer
         };
@@ -159,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_without_a_place_is_shed_and_health_is_not() {
         let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) });
-        let service = CallLayer::new(0).layer(handler);
+        let service = CallLayer::new(0, []).layer(handler);
         let shed = service.clone().oneshot(request("/test.v1.Thing/Read")).await.unwrap();
         let status = Status::from_header_map(shed.headers()).unwrap();
         assert_eq!(status.code(), Code::ResourceExhausted);
@@ -175,7 +219,7 @@ mod tests {
         let handler = service_fn(|_: Request<()>| pending::<Result<Response<()>, Infallible>>());
         let mut late = request("/test.v1.Thing/Read");
         late.headers_mut().insert("grpc-timeout", "1m".parse().unwrap());
-        let response = CallLayer::new(1).layer(handler).oneshot(late).await.unwrap();
+        let response = CallLayer::new(1, []).layer(handler).oneshot(late).await.unwrap();
         let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!(status.code(), Code::DeadlineExceeded);
         assert_eq!(reason_of(&status), Some(Reason::DeadlineExceeded));
@@ -194,7 +238,7 @@ mod tests {
             let mut call = request("/test.v1.Thing/Read");
             call.headers_mut().insert("traceparent", header.parse().unwrap());
             call.headers_mut().insert("grpc-timeout", "1M".parse().unwrap());
-            CallLayer::new(1).layer(handler).oneshot(call).await.unwrap();
+            CallLayer::new(1, []).layer(handler).oneshot(call).await.unwrap();
         }
     }
 }

@@ -25,8 +25,10 @@ use tokio_util::{
     task::AbortOnDropHandle,
 };
 use tonic::transport::server::{Connected, TcpIncoming};
+use tonic_health::server::HealthReporter;
 
 use crate::{
+    admin::Admin,
     listen::reachable,
     peer::{self, Peer},
     tls::{self, ServerTls},
@@ -37,18 +39,33 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 /// What accepting waits after an error, so that running out of file descriptors does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Where a server listens, and whether over TLS.
+/// Where a server listens, whether over TLS, and who else is told of its health.
 #[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
     tls: Option<ServerTls>,
+    told: Option<HealthReporter>,
 }
 
 impl Listener {
     /// A listener over TLS; `None`: over plain TCP.
     #[must_use]
     pub const fn new(tcp: TcpListener, tls: Option<ServerTls>) -> Self {
-        Self { tcp, tls }
+        Self { tcp, tls, told: None }
+    }
+
+    /// The same, whose server tells an admin port how it is.
+    #[must_use]
+    pub fn tells(self, admin: &Admin) -> Self {
+        Self {
+            told: Some(admin.reporter()),
+            ..self
+        }
+    }
+
+    /// Who is told of the server's health beside its own clients.
+    pub(crate) fn told(&self) -> Option<HealthReporter> {
+        self.told.clone()
     }
 
     /// Where it listens.
@@ -84,7 +101,7 @@ pub(crate) fn accept(
     limit: usize,
     cut: CancellationToken,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    let Listener { tcp, tls } = listener;
+    let Listener { tcp, tls, told: _ } = listener;
     let incoming = TcpIncoming::from(tcp)
         .with_nodelay(Some(true))
         .with_keepalive(Some(TCP_KEEPALIVE));

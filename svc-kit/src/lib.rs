@@ -8,6 +8,7 @@
 //! [`identity::Principal`] and asks the table of who may call what, then the service's own code runs.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod auth;
 pub mod call;
 mod connection;
@@ -16,6 +17,7 @@ pub mod encoded;
 pub mod identity;
 pub mod limits;
 pub mod listen;
+pub mod metrics;
 pub mod paths;
 pub mod peer;
 mod private_file;

@@ -132,10 +132,11 @@ pub async fn serve(
     let routes = routes
         .add_service(described().build_v1().map_err(ServeError::Reflection)?)
         .add_service(described().build_v1alpha().map_err(ServeError::Reflection)?);
+    let reporters = listener.told().into_iter().collect();
     let cut = CancellationToken::new();
     let incoming = connection::accept(listener, limits.max_connections, cut.clone());
     tracing::info!(url, services = ?names, "serving");
-    let ended = serve_over(incoming, routes, &names, auth, limits, shutdown).await;
+    let ended = run(incoming, routes, &names, auth, limits, shutdown, reporters).await;
     // Connections have tasks of their own, which do not end with the server's future.
     cut.cancel();
     ended
@@ -158,8 +159,25 @@ pub async fn serve_over<C>(
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let (mut reporter, health) = tonic_health::server::health_reporter();
-    announce(&reporter, names, ServingStatus::Serving).await;
+    run(incoming, routes, names, auth, limits, shutdown, Vec::new()).await
+}
+
+/// `reporters` are told of the server's health beside those who ask it.
+async fn run<C>(
+    incoming: impl Stream<Item = io::Result<C>>,
+    routes: Routes,
+    names: &[&'static str],
+    auth: AuthLayer,
+    limits: ServeLimits,
+    shutdown: Shutdown,
+    mut reporters: Vec<HealthReporter>,
+) -> Result<(), ServeError>
+where
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let (mut own, health) = tonic_health::server::health_reporter();
+    reporters.push(own.clone());
+    announce(&reporters, names, ServingStatus::Serving).await;
     let routes = routes.add_service(health).prepare();
 
     let close = CancellationToken::new();
@@ -177,7 +195,7 @@ where
     }
     let mut server = Box::pin(
         builder
-            .layer(CallLayer::new(limits.max_calls_in_flight))
+            .layer(CallLayer::new(limits.max_calls_in_flight, auth.methods()))
             .layer(auth)
             .serve_with_incoming_shutdown(routes, incoming, close.clone().cancelled_owned()),
     );
@@ -188,12 +206,12 @@ where
     }
 
     let drain = async move {
-        announce(&reporter, names, ServingStatus::NotServing).await;
+        announce(&reporters, names, ServingStatus::NotServing).await;
         tokio::time::sleep(limits.notice).await;
         shutdown.start_draining();
         // Watchers of health have been told; forgetting the names ends their streams.
         for name in names.iter().chain(&[""]) {
-            reporter.clear_service_status(name).await;
+            own.clear_service_status(name).await;
         }
         close.cancel();
     };
@@ -211,9 +229,11 @@ where
 }
 
 /// Sets the health of the whole and of each service.
-async fn announce(reporter: &HealthReporter, names: &[&'static str], status: ServingStatus) {
-    for name in names.iter().chain(&[""]) {
-        reporter.set_service_status(name, status).await;
+async fn announce(reporters: &[HealthReporter], names: &[&'static str], status: ServingStatus) {
+    for reporter in reporters {
+        for name in names.iter().chain(&[""]) {
+            reporter.set_service_status(name, status).await;
+        }
     }
 }
 

@@ -92,6 +92,17 @@ impl RunnerHub {
         self.lease
     }
 
+    /// How many runners are attached.
+    #[must_use]
+    pub fn attached(&self) -> usize {
+        let roster = self.lock();
+        roster
+            .runners
+            .values()
+            .filter(|runner| matches!(runner.link, Link::Attached { .. }))
+            .count()
+    }
+
     /// Changes whenever somebody's standing may have changed, or there may be room where there was none.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {

@@ -257,7 +257,10 @@ impl Actor {
     }
 
     async fn commit(&mut self, batch: store::Batch, pending: Pending) -> bool {
-        match self.context.store.append(batch).await {
+        let started = Instant::now();
+        let appended = self.context.store.append(batch).await;
+        self.context.measures.appended(started.elapsed());
+        match appended {
             Ok(()) => {
                 self.publish(pending);
                 true
@@ -303,7 +306,7 @@ impl Actor {
     }
 
     fn publish(&mut self, mut pending: Pending) {
-        self.session = Arc::clone(&pending.session);
+        let before = std::mem::replace(&mut self.session, Arc::clone(&pending.session));
         self.room = pending.room;
         self.published.send_replace(Arc::clone(&pending.session));
         for (remember, outcome) in std::mem::take(&mut pending.remembered) {
@@ -316,6 +319,7 @@ impl Actor {
         // Nobody may be watching.
         let _ = self.feed.send(Arc::clone(&commit));
         self.context.news.tell(self.session.id);
+        self.context.measures.happened(&before, &self.session, &commit.events);
         self.act_on(&commit.events);
         self.keep_orchestrating();
         self.upkeep.after_append(&self.session);

@@ -44,6 +44,7 @@ use crate::{
         thread::Thread,
         time::UnixMillis,
     },
+    measures::Measures,
     notify::Webhooks,
     runner_hub::{Need, RunnerHub},
     store::{self, Content, Created, CreationKey, EventStore},
@@ -81,6 +82,8 @@ pub struct Context {
     pub news: News,
     /// Which sessions were deleted lately.
     pub deletions: Deletions,
+    /// What is measured of sessions.
+    pub measures: Measures,
     /// Told when a session must be woken or removed at some time and will not see to that itself.
     pub due: Notify,
 }
@@ -278,6 +281,13 @@ impl Directory {
     #[must_use]
     pub fn loaded(&self) -> usize {
         self.lock().len()
+    }
+
+    /// The present states of all sessions in memory.
+    pub fn states(&self) -> Vec<Arc<Session>> {
+        let loaded = self.lock();
+        let handles = loaded.values().filter_map(|place| place.get());
+        handles.map(Handle::state).collect()
     }
 
     /// The present state of a session that is in memory, without keeping it there.

@@ -115,6 +115,7 @@ impl ThreadWatch {
     /// Runs the watch until it ends.
     pub async fn run(self, outbox: Outbox) {
         let mut position = Sequence::ZERO;
+        let _counted = self.directory.context().measures.watching();
         match self.follow(&outbox, &mut position).await {
             Ok(never) => match never {},
             Err(End::Gone) => {}
@@ -184,7 +185,10 @@ impl ThreadWatch {
                                 idle.reset();
                             }
                         }
-                        Err(RecvError::Lagged(_)) => self.catch_up(outbox, position).await?,
+                        Err(RecvError::Lagged(_)) => {
+                            self.directory.context().measures.lagged();
+                            self.catch_up(outbox, position).await?;
+                        }
                         // The actor ended; the client finds the session anew.
                         Err(RecvError::Closed) => return Err(End::Planned),
                     }

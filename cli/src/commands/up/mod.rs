@@ -125,11 +125,7 @@ pub(crate) async fn run(args: Args, context: &Context, matches: &ArgMatches) -> 
         signalled = &mut signal => return Ok(signalled?),
     };
     if let Some(path) = ready_file {
-        let ready = json!({
-            "registry": pair.registry().to_string(),
-            "supervisor": pair.supervisor().to_string(),
-        });
-        paths::write_ready_file(&path, &ready).map_err(|error| Error::failure(error.to_string()))?;
+        paths::write_ready_file(&path, &addresses(&pair)).map_err(|error| Error::failure(error.to_string()))?;
     }
     context.ui.answer(|| ready(&pair), || banner(&pair))?;
     let ended = tokio::select! {
@@ -141,14 +137,23 @@ pub(crate) async fn run(args: Args, context: &Context, matches: &ArgMatches) -> 
     ended.and(stopped)
 }
 
-fn ready(pair: &Pair) -> Value {
-    json!({
+fn addresses(pair: &Pair) -> Value {
+    let mut addresses = json!({
         "registry": pair.registry().to_string(),
         "supervisor": pair.supervisor().to_string(),
-        "data_dir": pair.data_dir(),
-        "operator_token_file": pair.token_file(),
-        "try": try_this(pair),
-    })
+    });
+    if let Some(admin) = pair.admin() {
+        addresses["admin"] = json!(admin.to_string());
+    }
+    addresses
+}
+
+fn ready(pair: &Pair) -> Value {
+    let mut ready = addresses(pair);
+    ready["data_dir"] = json!(pair.data_dir());
+    ready["operator_token_file"] = json!(pair.token_file());
+    ready["try"] = json!(try_this(pair));
+    ready
 }
 
 fn banner(pair: &Pair) -> String {
@@ -164,6 +169,12 @@ fn banner(pair: &Pair) -> String {
         field("supervisor", pair.supervisor().to_string()),
         field("data", pair.data_dir().display().to_string()),
     ];
+    if let Some(admin) = pair.admin() {
+        lines.push(field(
+            "metrics",
+            format!("http://{admin}/metrics, and health over gRPC"),
+        ));
+    }
     if let Some(path) = pair.token_file() {
         lines.push(field(
             "token",

@@ -1,0 +1,218 @@
+//! What is measured of sessions, for those who look after the service: `docs/operating.md` has the list. Measuring changes
+//! nothing, and what is measured can all be had from the log but for the times of writes.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use opentelemetry::{
+    KeyValue,
+    metrics::{Counter, Histogram, UpDownCounter},
+};
+use svc_kit::metrics::meter;
+
+use crate::{
+    domain::{
+        event::{Event, Recorded, ThreadEvent},
+        ids::ThreadId,
+        session::Session,
+        status::StatusKind,
+        time::UnixMillis,
+    },
+    session::Directory,
+};
+
+/// How a label names the status that a count is of.
+const STATUS: &str = "status";
+
+/// The instruments of a supervisor.
+#[derive(Debug)]
+pub struct Measures {
+    append: Histogram<f64>,
+    start: Histogram<f64>,
+    queue: Histogram<f64>,
+    cascade: Histogram<f64>,
+    turns: Counter<u64>,
+    tokens: Counter<u64>,
+    refusals: Counter<u64>,
+    denials: Counter<u64>,
+    watchers: UpDownCounter<i64>,
+    lags: Counter<u64>,
+    /// When the cascades began that are under way. After a restart those of before are not timed.
+    cascades: Mutex<HashMap<ThreadId, UnixMillis>>,
+}
+
+impl Default for Measures {
+    fn default() -> Self {
+        let meter = meter();
+        let time = |name, what| meter.f64_histogram(name).with_unit("s").with_description(what).build();
+        let count = |name, what| meter.u64_counter(name).with_description(what).build();
+        let (denials, lags) = (
+            count("troupe.tools.denied", "Tool calls that were refused"),
+            count(
+                "troupe.watchers.lagged",
+                "Times that a watcher fell behind and read on in the log",
+            ),
+        );
+        // They are there from the start, so that their first increase is seen.
+        for counter in [&denials, &lags] {
+            counter.add(0, &[]);
+        }
+        Self {
+            append: time(
+                "troupe.log.append.duration",
+                "How long appends to the log take, on the disk",
+            ),
+            start: time("troupe.thread.start.duration", "From a spawn to the first turn"),
+            queue: time("troupe.thread.queue.duration", "How long threads wait for a slot"),
+            cascade: time("troupe.thread.cascade.duration", "How long subtrees take to close"),
+            turns: count("troupe.turns", "Turns that ended, by how"),
+            tokens: count("troupe.tokens", "Tokens of turns that ended, by kind"),
+            refusals: count("troupe.spawns.refused", "Spawns that the registry refused, by reason"),
+            denials,
+            watchers: meter
+                .i64_up_down_counter("troupe.watchers")
+                .with_description("Streams that watch a session")
+                .build(),
+            lags,
+            cascades: Mutex::default(),
+        }
+    }
+}
+
+impl Measures {
+    /// An append took that long, whatever came of it.
+    pub fn appended(&self, elapsed: Duration) {
+        self.append.record(elapsed.as_secs_f64(), &[]);
+    }
+
+    /// Events were recorded, after which the session is as it is, and before which it was as it was.
+    pub fn happened(&self, before: &Session, after: &Session, events: &[Recorded]) {
+        for recorded in events {
+            if let Event::Thread(id, event) = &recorded.event {
+                self.of_thread(before, after, *id, event, recorded.time);
+            }
+        }
+    }
+
+    /// A watcher fell behind.
+    pub fn lagged(&self) {
+        self.lags.add(1, &[]);
+    }
+
+    /// Counts a watcher as long as it lives.
+    pub fn watching(&self) -> Watching {
+        self.watchers.add(1, &[]);
+        Watching(self.watchers.clone())
+    }
+
+    fn of_thread(&self, before: &Session, after: &Session, id: ThreadId, event: &ThreadEvent, time: UnixMillis) {
+        let since = |earlier: UnixMillis| time.since(earlier).as_secs_f64();
+        match event {
+            ThreadEvent::Admitted => {
+                let waited = before
+                    .thread(id)
+                    .filter(|thread| thread.status.kind() == StatusKind::Queued);
+                if let Some(thread) = waited {
+                    self.queue.record(since(thread.since), &[]);
+                }
+            }
+            ThreadEvent::TurnStarted { turn, .. } if turn.get() == 1 => {
+                if let Some(thread) = after.thread(id) {
+                    self.start.record(since(thread.created), &[]);
+                }
+            }
+            ThreadEvent::TurnEnded { outcome, usage, .. } => {
+                self.turns.add(1, &[KeyValue::new(STATUS, outcome.kind().as_str())]);
+                let earlier = before.thread(id).map(|thread| thread.usage).unwrap_or_default();
+                let spent = usage.since(earlier);
+                for (kind, tokens) in [("input", spent.input_tokens), ("output", spent.output_tokens)] {
+                    self.tokens.add(tokens, &[KeyValue::new("kind", kind)]);
+                }
+            }
+            ThreadEvent::SpawnFailed { reason, .. } => {
+                self.refusals.add(1, &[KeyValue::new("reason", reason.clone())]);
+            }
+            ThreadEvent::ToolDenied { .. } => self.denials.add(1, &[]),
+            ThreadEvent::CloseRequested(_) => {
+                self.cascades().insert(id, time);
+            }
+            ThreadEvent::Closed { .. } => {
+                let begun = self.cascades().remove(&id);
+                if let Some(begun) = begun {
+                    self.cascade.record(since(begun), &[]);
+                }
+            }
+            ThreadEvent::Spawned(_)
+            | ThreadEvent::Placed { .. }
+            | ThreadEvent::InputQueued { .. }
+            | ThreadEvent::TurnDispatched { .. }
+            | ThreadEvent::TurnStarted { .. }
+            | ThreadEvent::InputDelivered { .. }
+            | ThreadEvent::InterruptRequested { .. }
+            | ThreadEvent::NoteSet(_)
+            | ThreadEvent::ConditionChanged { .. }
+            | ThreadEvent::UsageRecorded { .. }
+            | ThreadEvent::BudgetUpdated(_)
+            | ThreadEvent::ArtifactRecorded { .. }
+            | ThreadEvent::Resumed(_)
+            | ThreadEvent::EdgeCreated(_)
+            | ThreadEvent::EdgeDeleted(_)
+            | ThreadEvent::HandoffSent(_)
+            | ThreadEvent::MailAcknowledged(_)
+            | ThreadEvent::ApprovalRequested { .. }
+            | ThreadEvent::ApprovalResolved { .. } => {}
+        }
+    }
+
+    fn cascades(&self) -> std::sync::MutexGuard<'_, HashMap<ThreadId, UnixMillis>> {
+        // Whole after any panic: every change is one call.
+        self.cascades.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A watcher that is counted.
+#[derive(Debug)]
+pub struct Watching(UpDownCounter<i64>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.add(-1, &[]);
+    }
+}
+
+/// Has what is there at the moment looked at whenever the metrics are read: sessions in memory, their threads and the
+/// runners. It costs a look at each of those sessions.
+pub fn observe(directory: &Directory) {
+    let meter = meter();
+    let loaded = directory.clone();
+    meter
+        .u64_observable_gauge("troupe.sessions.loaded")
+        .with_description("Sessions in memory")
+        .with_callback(move |gauge| gauge.observe(loaded.loaded() as u64, &[]))
+        .build();
+    let counted = directory.clone();
+    meter
+        .u64_observable_gauge("troupe.threads")
+        .with_description("Threads of sessions in memory, by status")
+        .with_callback(move |gauge| {
+            let mut counts = StatusKind::ALL.map(|kind| (kind, 0_u64));
+            for session in counted.states() {
+                for (kind, count) in &mut counts {
+                    *count += u64::from(session.count(*kind));
+                }
+            }
+            for (kind, count) in counts {
+                gauge.observe(count, &[KeyValue::new(STATUS, kind.as_str())]);
+            }
+        })
+        .build();
+    let runners = directory.context().runners.clone();
+    meter
+        .u64_observable_gauge("troupe.runners")
+        .with_description("Runners that are attached")
+        .with_callback(move |gauge| gauge.observe(runners.attached() as u64, &[]))
+        .build();
+}

@@ -1,0 +1,142 @@
+//! The admin port: plaintext, for those who look after the process. Health over gRPC, for probes that speak no TLS, and
+//! `/metrics` over HTTP. Nothing here says or changes anything about sessions, and nobody has to prove who they are; so it
+//! is not for the outside.
+
+use std::{future::Future, io, net::SocketAddr};
+
+use axum::{
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use opentelemetry_sdk::error::OTelSdkError;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    service::Routes,
+    transport::{self, Server, server::TcpIncoming},
+};
+use tonic_health::{
+    ServingStatus,
+    pb::health_server::HealthServer,
+    server::{HealthReporter, HealthService},
+};
+
+use crate::{
+    listen::{BindError, bind},
+    metrics::{MEDIA_TYPE, Metrics},
+};
+
+/// A name in health that says only that the process lives.
+pub const LIVENESS: &str = "liveness";
+
+/// Where the admin port is, if there is one.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct AdminOptions {
+    /// Serve health over gRPC and metrics over HTTP here, in plaintext and to everybody, e.g. 127.0.0.1:9090
+    #[arg(long, env = "TROUPE_ADMIN_LISTEN", value_name = "ADDRESS")]
+    pub admin_listen: Option<String>,
+}
+
+/// Why there is no admin port.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// Its address cannot be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The listener is of no use.
+    #[error("the admin port has no address: {0}")]
+    Listener(io::Error),
+    /// Nothing can be measured: a defect of the build.
+    #[error("metrics cannot be had: {0}")]
+    Metrics(#[from] OTelSdkError),
+}
+
+/// The admin port of a process. Each of its services tells it how it is, by [`crate::serve::Listener::tells`].
+#[derive(Debug)]
+pub struct Admin {
+    listener: TcpListener,
+    address: SocketAddr,
+    reporter: HealthReporter,
+    metrics: Metrics,
+}
+
+impl Admin {
+    /// Binds the port and starts measuring: so before the services are opened. `None`: no such port is wanted.
+    ///
+    /// # Errors
+    ///
+    /// If the address cannot be had.
+    pub async fn open(options: AdminOptions, process: &'static str) -> Result<Option<Self>, AdminError> {
+        let Some(address) = options.admin_listen else {
+            return Ok(None);
+        };
+        let listener = bind(&address).await?;
+        Ok(Some(Self {
+            address: listener.local_addr().map_err(AdminError::Listener)?,
+            listener,
+            reporter: HealthReporter::new(),
+            metrics: Metrics::start(process)?,
+        }))
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn reporter(&self) -> HealthReporter {
+        self.reporter.clone()
+    }
+
+    /// Serves beside something else, as long as that lasts, so that services are seen to drain.
+    pub async fn beside<F: Future>(admin: Option<Self>, served: F) -> F::Output {
+        let Some(admin) = admin else {
+            return served.await;
+        };
+        let ended = CancellationToken::new();
+        let task = tokio::spawn(admin.serve(ended.clone().cancelled_owned()));
+        let output = served.await;
+        ended.cancel();
+        if let Ok(Err(error)) = task.await {
+            tracing::warn!(%error, "the admin port has failed");
+        }
+        output
+    }
+
+    /// Serves until `ended`.
+    ///
+    /// # Errors
+    ///
+    /// If the transport fails.
+    pub async fn serve(self, ended: impl Future<Output = ()>) -> Result<(), transport::Error> {
+        let Self {
+            listener,
+            address,
+            reporter,
+            metrics,
+        } = self;
+        tracing::info!(%address, "health and metrics are served");
+        reporter.set_service_status(LIVENESS, ServingStatus::Serving).await;
+        let health = HealthServer::new(HealthService::from_health_reporter(reporter));
+        let router = Routes::new(health)
+            .into_axum_router()
+            .route("/metrics", get(async move || text(&metrics)));
+        Server::builder()
+            .accept_http1(true)
+            .add_routes(Routes::from(router))
+            .serve_with_incoming_shutdown(TcpIncoming::from(listener), ended)
+            .await
+    }
+}
+
+fn text(metrics: &Metrics) -> Response {
+    match metrics.text() {
+        Ok(text) => ([(CONTENT_TYPE, MEDIA_TYPE)], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "the metrics cannot be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}

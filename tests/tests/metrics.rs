@@ -1,0 +1,110 @@
+//! The admin port of a pair: health for probes, and every metric that the documentation names.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, OnLimit};
+use troupe_tests::{
+    agents::settled,
+    client::endpoint,
+    process::{Home, Up},
+    tree::Tree,
+    within,
+};
+
+/// What is answered to a plain HTTP request.
+async fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    within("an answer", stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+/// The names in the table of the documentation.
+fn documented() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
+    let text = fs::read_to_string(path).unwrap();
+    let table = text.split("## Metrics").nth(1).expect("a section on metrics");
+    let table = table.split("\n## ").next().unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| row.split(['`', '{']).next().unwrap().to_owned())
+        .collect()
+}
+
+/// The names of what is measured, whatever of it has a value.
+fn measured(text: &str) -> BTreeSet<String> {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
+    let home = Home::default();
+    let arguments = [
+        Up::WITH_RUNNER,
+        &[
+            "--trust-loopback",
+            "--admin-listen",
+            "127.0.0.1:0",
+            "--max-threads",
+            "1",
+        ],
+    ]
+    .concat();
+    let up = Up::start_with(&home, &arguments).await;
+    let admin = up.ready["admin"].as_str().unwrap().to_owned();
+
+    let mut health = HealthClient::new(endpoint(admin.parse().unwrap()).connect_lazy());
+    for name in [
+        "",
+        "liveness",
+        "troupe.registry.v1.AgentRegistryService",
+        "troupe.supervisor.v1.AgentSupervisorService",
+    ] {
+        let request = HealthCheckRequest {
+            service: name.to_owned(),
+        };
+        let answer = health.check(request).await.unwrap().into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving, "{name:?}");
+    }
+
+    // Something of everything: a turn, a thread that waits, one that is refused, a cascade.
+    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+    let mut holding = tree.request("worker");
+    holding.message = Some(String::from("hold"));
+    let first = tree.try_spawn(holding).await.unwrap().thread.unwrap().thread_id;
+    let mut queued = tree.request("worker");
+    queued.set_on_limit(OnLimit::Queue);
+    let second = tree.try_spawn(queued).await.unwrap().thread.unwrap().thread_id;
+    tree.try_spawn(tree.request("nobody")).await.unwrap_err();
+    tree.close(&first).await;
+    settled(&tree, &second).await;
+    let _watch = tree.watch().await;
+
+    let answer = get(&admin, "/metrics").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("content-type: text/plain"), "{answer}");
+    assert_eq!(measured(&answer), documented(), "{answer}");
+    let has = |line: &str| answer.lines().any(|other| other.starts_with(line));
+    for line in [
+        "rpc_server_call_duration_seconds_count{rpc_method=\"troupe.supervisor.v1.AgentSupervisorService/SpawnAgent\",rpc_response_status_code=\"0\"} 2",
+        "troupe_turns_total{status=\"COMPLETED\"} 1",
+        "troupe_thread_cascade_duration_seconds_count 1",
+        "troupe_thread_queue_duration_seconds_count 1",
+        "troupe_threads{status=\"COMPLETED\"} 1",
+        "troupe_threads{status=\"SHUTDOWN\"} 1",
+        "troupe_spawns_refused_total{reason=\"TEMPLATE_NOT_FOUND\"} 1",
+        "troupe_runners 1",
+        "troupe_watchers 1",
+    ] {
+        assert!(has(line), "{line}\n{answer}");
+    }
+    assert!(!answer.contains(&first), "no ids, which nobody could count");
+}
