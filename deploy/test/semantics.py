@@ -250,7 +250,7 @@ def calls(manifests):
         values = [argument.partition("=")[2] for argument in workload.arguments()]
         for value in values:
             url = urllib.parse.urlsplit(value)
-            if url.scheme == "http" and url.hostname:
+            if url.scheme in ("http", "https") and url.hostname and url.hostname != "127.0.0.1":
                 yield workload, url, manifests.get("Service", url.hostname)
 
 

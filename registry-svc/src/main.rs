@@ -86,8 +86,8 @@ fn foreign_format(name: &str) -> Result<ForeignFormat, String> {
 
 async fn run(options: Options) -> anyhow::Result<()> {
     telemetry::init_logging(LogFormat::Text, &options.log)?;
-    let admin = Admin::open(options.admin, "registry-svc").await?;
     let listener = listen::bind(&options.registry_listen).await?;
+    let admin = Admin::open(options.admin, "registry-svc").await?;
     let address = listener.local_addr().context("the listener has no address")?;
     let token = options.token_file.map(|path| SecretToken::load(&path)).transpose()?;
     let knows_callers = token.is_some() || options.tls.knows_clients();

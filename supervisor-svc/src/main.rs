@@ -105,7 +105,6 @@ async fn main() -> ExitCode {
 
 async fn run(options: Options) -> anyhow::Result<()> {
     telemetry::init_logging(LogFormat::Text, &options.log)?;
-    let admin = Admin::open(options.admin, "supervisor-svc").await?;
     let limits = Limits {
         max_depth: options.max_depth,
         max_threads: options.max_threads,
@@ -131,6 +130,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
         .transpose()?;
 
     let listener = listen::bind(&options.supervisor_listen).await?;
+    let admin = Admin::open(options.admin, "supervisor-svc").await?;
     let address = listener.local_addr().context("the listener has no address")?;
     listen::refuse_open_bind(address, true, options.insecure)?;
     let mut listener = Listener::new(listener, options.tls.load()?);

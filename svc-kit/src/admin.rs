@@ -25,6 +25,7 @@ use tonic_health::{
 use crate::{
     listen::{BindError, bind},
     metrics::{MEDIA_TYPE, Metrics},
+    serve::reflection,
 };
 
 /// A name in health that says only that the process lives.
@@ -38,7 +39,7 @@ pub struct AdminOptions {
     pub admin_listen: Option<String>,
 }
 
-/// Why there is no admin port.
+/// Why there is no admin port, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// Its address cannot be had.
@@ -50,6 +51,12 @@ pub enum AdminError {
     /// Nothing can be measured: a defect of the build.
     #[error("metrics cannot be had: {0}")]
     Metrics(#[from] OTelSdkError),
+    /// The descriptors are malformed: a defect of the build.
+    #[error("reflection cannot be served: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The transport failed.
+    #[error("the admin port has failed: {0}")]
+    Transport(#[from] transport::Error),
 }
 
 /// The admin port of a process. Each of its services tells it how it is, by [`crate::serve::Listener::tells`].
@@ -100,7 +107,7 @@ impl Admin {
         let output = served.await;
         ended.cancel();
         if let Ok(Err(error)) = task.await {
-            tracing::warn!(%error, "the admin port has failed");
+            tracing::warn!(%error, "health and metrics were not served to the end");
         }
         output
     }
@@ -110,7 +117,7 @@ impl Admin {
     /// # Errors
     ///
     /// If the transport fails.
-    pub async fn serve(self, ended: impl Future<Output = ()>) -> Result<(), transport::Error> {
+    pub async fn serve(self, ended: impl Future<Output = ()>) -> Result<(), AdminError> {
         let Self {
             listener,
             address,
@@ -120,14 +127,18 @@ impl Admin {
         tracing::info!(%address, "health and metrics are served");
         reporter.set_service_status(LIVENESS, ServingStatus::Serving).await;
         let health = HealthServer::new(HealthService::from_health_reporter(reporter));
+        // So that grpcurl can ask as probes do.
+        let described = reflection(&[], tonic_health::pb::FILE_DESCRIPTOR_SET);
         let router = Routes::new(health)
+            .add_service(described.build_v1()?)
             .into_axum_router()
             .route("/metrics", get(async move || text(&metrics)));
         Server::builder()
             .accept_http1(true)
             .add_routes(Routes::from(router))
             .serve_with_incoming_shutdown(TcpIncoming::from(listener), ended)
-            .await
+            .await?;
+        Ok(())
     }
 }
 

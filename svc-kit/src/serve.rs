@@ -238,7 +238,7 @@ async fn announce(reporters: &[HealthReporter], names: &[&'static str], status: 
 }
 
 /// Reflection that names these services, health and itself, whatever else the descriptors hold.
-fn reflection(names: &[&'static str], descriptor_set: &'static [u8]) -> Builder<'static> {
+pub(crate) fn reflection(names: &[&'static str], descriptor_set: &'static [u8]) -> Builder<'static> {
     let always = &[
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",

@@ -61,18 +61,21 @@ async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
     let up = Up::start_with(&home, &arguments).await;
     let admin = up.ready["admin"].as_str().unwrap().to_owned();
 
-    let mut health = HealthClient::new(endpoint(admin.parse().unwrap()).connect_lazy());
+    let health = HealthClient::new(endpoint(admin.parse().unwrap()).connect_lazy());
+    let is_serving = async |name: &str| {
+        let request = HealthCheckRequest {
+            service: name.to_owned(),
+        };
+        let answer = health.clone().check(request).await;
+        answer.is_ok_and(|answer| answer.get_ref().status() == ServingStatus::Serving)
+    };
     for name in [
         "",
         "liveness",
         "troupe.registry.v1.AgentRegistryService",
         "troupe.supervisor.v1.AgentSupervisorService",
     ] {
-        let request = HealthCheckRequest {
-            service: name.to_owned(),
-        };
-        let answer = health.check(request).await.unwrap().into_inner();
-        assert_eq!(answer.status(), ServingStatus::Serving, "{name:?}");
+        within("health on the admin port", async { while !is_serving(name).await {} }).await;
     }
 
     // Something of everything: a turn, a thread that waits, one that is refused, a cascade.

@@ -69,7 +69,31 @@ securityContext:
       {{- end }}
 {{- end }}
 
-{{- /* The probes of a service, and its end. Health is served on the service's own port and needs no token. Takes a dict of
+{{- /* The scheme by which the services are reached, and the protocol that their ports speak. */}}
+{{- define "troupe.scheme" -}}
+{{ ternary "https" "http" (ne .Values.tls.registrySecret "") }}
+{{- end }}
+{{- define "troupe.protocol" -}}
+{{ ternary "tls" "kubernetes.io/h2c" (ne .Values.tls.registrySecret "") }}
+{{- end }}
+
+{{- /* Where health and metrics are served, one port for each service. */}}
+{{- define "troupe.registryAdmin" -}}9051{{- end }}
+{{- define "troupe.supervisorAdmin" -}}9052{{- end }}
+
+{{- /* Certificates as files that follow the Secret, which the pod's group may read. Takes a dict of secret and keys. */}}
+{{- define "troupe.tls" -}}
+- name: tls
+  secret:
+    secretName: {{ quote .secret }}
+    defaultMode: 0440
+    items:
+      {{- range .keys }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+{{- end }}
+
+{{- /* The probes of a service, and its end. They ask the admin port, since the kubelet's speak no TLS. Takes a dict of
        service, port and startSeconds. */}}
 {{- define "troupe.probes" -}}
 startupProbe:
@@ -81,7 +105,7 @@ readinessProbe:
   periodSeconds: 5
   failureThreshold: 2
 livenessProbe:
-  grpc: {port: {{ .port }}}
+  grpc: {port: {{ .port }}, service: liveness}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
