@@ -8,14 +8,19 @@
 #       a pair anywhere, with the operator's token from the environment
 #
 #   --agent TYPE    the role that is spawned (default: worker)
+#   --ca FILE       the services speak TLS, and their certificates are this authority's: PEM
 #   --no-runner     nobody runs agents: the agent has to wait instead of completing
 set -euo pipefail
 
-namespace=troupe release=troupe secret=troupe-tokens registry='' supervisor='' agent=worker runner=yes
+namespace=troupe release=troupe secret=troupe-tokens registry='' supervisor='' agent=worker runner=yes ca=''
 while (($# > 0)); do
   case $1 in
     --namespace | --release | --secret | --registry | --supervisor | --agent)
       declare "${1#--}=${2:?$1 needs a value}"
+      shift 2
+      ;;
+    --ca)
+      ca=$(realpath "${2:?$1 needs a value}")
       shift 2
       ;;
     --no-runner) runner=no && shift ;;
@@ -25,6 +30,9 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tests/smoke/lib.sh
 source tests/smoke/lib.sh
+if [[ -n $ca ]]; then
+  SMOKE_FLAGS=(-cacert "$ca" -max-time 20)
+fi
 REGISTRY=troupe.registry.v1.AgentRegistryService
 SUPERVISOR=troupe.supervisor.v1.AgentSupervisorService
 

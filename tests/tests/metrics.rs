@@ -44,6 +44,31 @@ fn measured(text: &str) -> BTreeSet<String> {
     types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
+/// The metrics that rules and panels speak of, without what a histogram adds.
+fn named_in(text: &str) -> BTreeSet<String> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words = text.split(|letter| !is_part(letter));
+    let ours = words.filter(|word| word.starts_with("troupe_") || word.starts_with("rpc_server_"));
+    ours.map(|word| {
+        let parts = ["_bucket", "_count", "_sum"];
+        let whole = parts.iter().find_map(|part| word.strip_suffix(part));
+        whole.unwrap_or(word).to_owned()
+    })
+    .collect()
+}
+
+#[test]
+fn every_metric_that_rules_and_panels_name_exists() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/monitoring");
+    for name in ["alerts.yaml", "dashboard.json"] {
+        let text = fs::read_to_string(directory.join(name)).unwrap();
+        let named = named_in(&text);
+        assert!(named.len() > 5, "{name} names too few: {named:?}");
+        let unknown: Vec<_> = named.difference(&documented()).cloned().collect();
+        assert!(unknown.is_empty(), "{name} names what is not measured: {unknown:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
     let home = Home::default();

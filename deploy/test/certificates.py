@@ -1,0 +1,47 @@
+"""Certificates as cert-manager puts them into Secrets: tls.crt, tls.key, and ca.crt, by which they are believed."""
+
+import datetime
+import ipaddress
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+
+def _pem(certificate):
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+class Authority:
+    """Issues certificates for an hour."""
+
+    def __init__(self, name):
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        constraint = x509.BasicConstraints(ca=True, path_length=None)
+        self.certificate = self._sign(self.name, self.key.public_key(), constraint)
+        self.pem = _pem(self.certificate)
+
+    def secret(self, name):
+        """The data of a Secret for a Service of that name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        certificate = self._sign(x509.Name([]), key.public_key(), x509.SubjectAlternativeName(names))
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return {"tls.crt": _pem(certificate), "tls.key": private.decode(), "ca.crt": self.pem}
+
+    def _sign(self, subject, public_key, extension):
+        now = datetime.datetime.now(datetime.timezone.utc)
+        builder = x509.CertificateBuilder(
+            issuer_name=self.name,
+            subject_name=subject,
+            public_key=public_key,
+            serial_number=x509.random_serial_number(),
+            not_valid_before=now - datetime.timedelta(minutes=5),
+            not_valid_after=now + datetime.timedelta(hours=1),
+        )
+        # Critical where there is no other name.
+        critical = not list(subject) or isinstance(extension, x509.BasicConstraints)
+        return builder.add_extension(extension, critical=critical).sign(self.key, hashes.SHA256())
