@@ -17,6 +17,7 @@ use svc_kit::{
     shutdown::Shutdown,
     telemetry::{self, LogFormat},
     tls::TlsOptions,
+    traces::Traces,
 };
 
 /// Knows the cast: discovers role templates, lists them, and resolves what a spawn gets.
@@ -86,6 +87,7 @@ fn foreign_format(name: &str) -> Result<ForeignFormat, String> {
 
 async fn run(options: Options) -> anyhow::Result<()> {
     telemetry::init_logging(LogFormat::Text, &options.log)?;
+    let traces = Traces::start("registry-svc")?;
     let listener = listen::bind(&options.registry_listen).await?;
     let admin = Admin::open(options.admin, "registry-svc").await?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -140,5 +142,8 @@ async fn run(options: Options) -> anyhow::Result<()> {
     }
     let serving = registry.serve(listener, authenticator, ServeLimits::default(), shutdown);
     Admin::beside(admin, serving).await?;
+    if let Some(traces) = traces {
+        traces.end().await;
+    }
     Ok(())
 }

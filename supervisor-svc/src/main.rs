@@ -18,6 +18,7 @@ use svc_kit::{
     shutdown::Shutdown,
     telemetry::{self, LogFormat},
     tls::{ClientFiles, TlsOptions},
+    traces::Traces,
 };
 
 /// Owns the tree of agent threads. Needs a registry; runners attach to it with the token in `runner.token`.
@@ -105,6 +106,7 @@ async fn main() -> ExitCode {
 
 async fn run(options: Options) -> anyhow::Result<()> {
     telemetry::init_logging(LogFormat::Text, &options.log)?;
+    let traces = Traces::start("supervisor-svc")?;
     let limits = Limits {
         max_depth: options.max_depth,
         max_threads: options.max_threads,
@@ -170,5 +172,8 @@ async fn run(options: Options) -> anyhow::Result<()> {
     }
     let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), shutdown);
     Admin::beside(admin, serving).await?;
+    if let Some(traces) = traces {
+        traces.end().await;
+    }
     Ok(())
 }

@@ -27,6 +27,7 @@ use crate::{
     deadline::Deadline,
     metrics::meter,
     trace_context::TraceParent,
+    traces::CallSpan,
 };
 
 /// When a call that was shed may be tried again.
@@ -50,12 +51,18 @@ struct Measure {
 }
 
 impl Measure {
+    /// The name of a method that is one of ours.
+    fn known(&self, method: &str) -> &'static str {
+        self.methods
+            .get(method)
+            .map_or(OTHER, |method| method.trim_start_matches('/'))
+    }
+
     fn record(&self, method: &str, code: Code, elapsed: Duration) {
-        let method = self.methods.get(method).copied().unwrap_or(OTHER);
         self.duration.record(
             elapsed.as_secs_f64(),
             &[
-                KeyValue::new("rpc.method", method.trim_start_matches('/')),
+                KeyValue::new("rpc.method", self.known(method)),
                 KeyValue::new("rpc.response.status_code", i64::from(i32::from(code))),
             ],
         );
@@ -130,7 +137,10 @@ where
             }
         };
 
-        let trace = TraceParent::from_headers(request.headers()).unwrap_or_else(TraceParent::root);
+        let caller = TraceParent::from_headers(request.headers());
+        let call = (!open).then(|| CallSpan::begin(self.measure.known(&method), caller.as_ref()));
+        let recorded = call.as_ref().and_then(CallSpan::context);
+        let trace = recorded.or(caller).unwrap_or_else(TraceParent::root);
         let span = tracing::info_span!("rpc", method = %method, trace_id = trace.trace_id());
         let deadline = Deadline::from_headers(request.headers(), started);
         request.extensions_mut().insert(trace);
@@ -150,9 +160,10 @@ where
                 },
                 None => work.await,
             };
-            if let (false, Ok(response)) = (open, &answer) {
+            if let (Some(call), Ok(response)) = (call, &answer) {
                 let (code, elapsed) = (code(response.headers()), started.elapsed());
                 measure.record(&method, code, elapsed);
+                call.end(code);
                 tracing::debug!(?code, ?elapsed, "answered");
             }
             answer

@@ -28,3 +28,4 @@ pub mod telemetry;
 pub mod thread_token;
 pub mod tls;
 pub mod trace_context;
+pub mod traces;

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use opentelemetry::{
     Context,
     propagation::{Extractor, TextMapPropagator as _},
-    trace::TraceContextExt as _,
+    trace::{SpanContext, TraceContextExt as _},
 };
 use opentelemetry_sdk::{
     propagation::TraceContextPropagator,
@@ -34,13 +34,20 @@ impl TraceParent {
         if text.len() > MAX_BYTES {
             return None;
         }
-        let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Header(text));
-        let span = context.span();
-        let found = span.span_context();
-        found.is_valid().then(|| {
-            let sampled = u8::from(found.trace_flags().is_sampled());
-            Self(format!("00-{}-{}-{sampled:02x}", found.trace_id(), found.span_id()))
+        Self::of_span(extract(text).span().span_context())
+    }
+
+    /// The trace context of a span; `None`: it is no real one.
+    pub(crate) fn of_span(span: &SpanContext) -> Option<Self> {
+        span.is_valid().then(|| {
+            let sampled = u8::from(span.trace_flags().is_sampled());
+            Self(format!("00-{}-{}-{sampled:02x}", span.trace_id(), span.span_id()))
         })
+    }
+
+    /// The same as OpenTelemetry has it.
+    pub(crate) fn context(&self) -> Context {
+        extract(&self.0)
     }
 
     /// A new trace with random ids, marked sampled: whether it is recorded is for those who record to decide.
@@ -87,6 +94,10 @@ pub fn inject(metadata: &mut MetadataMap, parent: &TraceParent) {
     if let Ok(value) = MetadataValue::try_from(parent.as_str()) {
         metadata.insert(HEADER, value);
     }
+}
+
+fn extract(text: &str) -> Context {
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &Header(text))
 }
 
 /// The one header, as the propagator wants to read it.

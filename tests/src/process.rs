@@ -108,6 +108,53 @@ impl Home {
     }
 }
 
+/// `NAME-svc`, one of the two services, on a free port in that home, with nothing in its environment; and where it says
+/// that it is ready. Calls from this machine are an operator's.
+///
+/// # Panics
+///
+/// If there is no such service.
+pub fn service(home: &Home, name: &str) -> (Command, Ready) {
+    let (variable, package) = match name {
+        "registry" => ("TROUPE_REGISTRY_BIN", "registry-svc"),
+        "supervisor" => ("TROUPE_SUPERVISOR_BIN", "supervisor-svc"),
+        other => panic!("{other} is no service"),
+    };
+    let file = home.path().join(format!("{name}.json"));
+    let mut command = Command::new(find(variable, package, package));
+    command
+        .env_clear()
+        .env("HOME", home.path())
+        .current_dir(home.path())
+        .arg(format!("--{name}-listen"))
+        .args(["127.0.0.1:0", "--ready-file"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let name = name.to_owned();
+    (command, Ready { name, file })
+}
+
+/// What a service writes once it serves.
+#[derive(Debug)]
+pub struct Ready {
+    name: String,
+    file: PathBuf,
+}
+
+impl Ready {
+    /// Where the service listens, once it says so.
+    pub async fn address(&self) -> String {
+        loop {
+            let text = fs::read_to_string(&self.file).unwrap_or_default();
+            if let Ok(said) = serde_json::from_str::<Value>(&text) {
+                return said[&self.name].as_str().unwrap().to_owned();
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 /// `troupe up`, unless it says otherwise without a runner, so that calls from this machine are an operator's and threads
 /// stay where the service puts them.
 #[derive(Debug)]

@@ -2,16 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
-    fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Output, Stdio},
 };
 
-use serde_json::Value;
 use tokio::process::{Child, Command};
 use troupe_tests::{
     authority::Authority,
-    process::{Home, find},
+    process::{Home, service},
     within,
 };
 
@@ -46,29 +44,19 @@ impl Stage {
     }
 
     /// Starts a service, and answers its URL once it serves.
-    async fn serve(&self, name: &str, variable: &str, arguments: &[&str]) -> (Child, String) {
-        let ready = self.path(&format!("{name}.json"));
-        let binary = format!("{name}-svc");
-        let process = Command::new(find(variable, &binary, &binary))
-            .env_clear()
-            .env("HOME", self.home.path())
-            .current_dir(self.home.path())
-            .arg(format!("--{name}-listen"))
-            .arg("127.0.0.1:0")
+    async fn serve(&self, name: &str, arguments: &[&str]) -> (Child, String) {
+        let (mut command, ready) = service(&self.home, name);
+        command
             .args([
                 "--tls-cert",
                 &format!("{name}.crt"),
                 "--tls-key",
                 &format!("{name}.key"),
             ])
-            .args(["--tls-client-ca", "ca.crt", "--ready-file"])
-            .arg(&ready)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let address = within("a service that serves", said_in(&ready, name)).await;
+            .args(["--tls-client-ca", "ca.crt"])
+            .args(arguments);
+        let process = command.spawn().unwrap();
+        let address = within("a service that serves", ready.address()).await;
         (process, format!("https://{address}"))
     }
 
@@ -88,17 +76,6 @@ impl Stage {
     }
 }
 
-/// What a ready file says of a service, once it is there.
-async fn said_in(path: &Path, name: &str) -> String {
-    loop {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        if let Ok(said) = serde_json::from_str::<Value>(&text) {
-            return said[name].as_str().unwrap().to_owned();
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -106,7 +83,7 @@ fn stderr(output: &Output) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_alone_say_who_everybody_is() {
     let stage = Stage::new();
-    let (_registry, registry) = stage.serve("registry", "TROUPE_REGISTRY_BIN", &[]).await;
+    let (_registry, registry) = stage.serve("registry", &[]).await;
     let to_registry = ["--registry-url", &registry, "--registry-ca", "ca.crt"];
     let as_service = ["--registry-cert", "service.crt", "--registry-key", "service.key"];
     let arguments = [
@@ -115,7 +92,7 @@ async fn certificates_alone_say_who_everybody_is() {
         &["--require-token", "--data-dir", "data"],
     ]
     .concat();
-    let (_supervisor, supervisor) = stage.serve("supervisor", "TROUPE_SUPERVISOR_BIN", &arguments).await;
+    let (_supervisor, supervisor) = stage.serve("supervisor", &arguments).await;
     let mut runner = stage.troupe("runner", &["run", "--supervisor", &supervisor]);
     let _runner = runner.stdout(Stdio::null()).spawn().unwrap();
 

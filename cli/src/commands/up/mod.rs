@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use registry_svc::TemplateOptions;
 use serde_json::{Value, json};
 use supervisor_svc::StallOptions;
-use svc_kit::{paths, shutdown::Shutdown};
+use svc_kit::{paths, shutdown::Shutdown, traces::Traces};
 
 use self::settings::Settings;
 use crate::{
@@ -118,6 +118,7 @@ pub(crate) async fn run(args: Args, context: &Context, matches: &ArgMatches) -> 
         return context.ui.answer(|| settings.to_json(), || settings.to_text());
     }
     pair::init_logging("warn")?;
+    let traces = Traces::start("troupe").map_err(|error| Error::usage(error.to_string()))?;
     // Before anything starts: a signal during the start stops it as well.
     let mut signal = Box::pin(Shutdown::new().on_signal());
     let mut pair = tokio::select! {
@@ -134,6 +135,9 @@ pub(crate) async fn run(args: Args, context: &Context, matches: &ArgMatches) -> 
     };
     context.ui.note("stopping");
     let stopped = pair.stop().await;
+    if let Some(traces) = traces {
+        traces.end().await;
+    }
     ended.and(stopped)
 }
 
