@@ -11,6 +11,7 @@ use svc_kit::{
     admin::{Admin, AdminOptions},
     auth::{Authenticator, Trust},
     identity::OperatorRole,
+    jwt::{Jwt, JwtOptions},
     listen, paths,
     secret::SecretToken,
     serve::{Listener, ServeLimits},
@@ -53,6 +54,9 @@ struct Options {
     /// TLS.
     #[command(flatten)]
     tls: TlsOptions,
+    /// Operators of an identity provider.
+    #[command(flatten)]
+    jwt: JwtOptions,
     /// The admin port.
     #[command(flatten)]
     admin: AdminOptions,
@@ -92,7 +96,8 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let admin = Admin::open(options.admin, "registry-svc").await?;
     let address = listener.local_addr().context("the listener has no address")?;
     let token = options.token_file.map(|path| SecretToken::load(&path)).transpose()?;
-    let knows_callers = token.is_some() || options.tls.knows_clients();
+    let jwt = Jwt::load(options.jwt)?;
+    let knows_callers = token.is_some() || jwt.is_some() || options.tls.knows_clients();
     listen::refuse_open_bind(address, knows_callers, options.insecure)?;
     let mut listener = Listener::new(listener, options.tls.load()?);
     if let Some(admin) = &admin {
@@ -105,6 +110,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
         (None, false) if knows_callers => Authenticator::new(),
         (None, false) => Authenticator::new().trust(Trust::Loopback),
     };
+    let authenticator = authenticator.jwt(jwt);
     let home = match options.home {
         Some(home) => home,
         None => paths::default_home()?,

@@ -11,6 +11,7 @@ use svc_kit::{
     admin::{Admin, AdminOptions},
     auth::{Authenticator, Trust},
     identity::OperatorRole,
+    jwt::{Jwt, JwtOptions},
     listen,
     paths::{self, DataDir},
     secret::SecretToken,
@@ -70,6 +71,9 @@ struct Options {
     /// TLS.
     #[command(flatten)]
     tls: TlsOptions,
+    /// Operators of an identity provider.
+    #[command(flatten)]
+    jwt: JwtOptions,
     /// The admin port.
     #[command(flatten)]
     admin: AdminOptions,
@@ -147,6 +151,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let authenticator = Authenticator::new()
         .operator("local", OperatorRole::Admin, operator)
         .runner("local", runner)
+        .jwt(Jwt::load(options.jwt)?)
         .trust(trust);
 
     let mut config = Config::new(data_dir.path().to_owned(), options.registry_url);

@@ -21,9 +21,10 @@ use troupe_proto::{fault::Fault, reason::Reason};
 
 use crate::{
     identity::{OperatorRole, Principal},
+    jwt::{Jwt, MAX_JWT_BYTES},
     listen::is_loopback,
     peer::Peer,
-    secret::{MAX_TOKEN_BYTES, SecretToken},
+    secret::SecretToken,
     thread_token::TokenKeys,
 };
 
@@ -72,6 +73,7 @@ pub enum Trust {
 pub struct Authenticator {
     secrets: Vec<(SecretToken, Principal)>,
     threads: Option<Arc<TokenKeys>>,
+    jwt: Option<Arc<Jwt>>,
     trust: Trust,
 }
 
@@ -110,6 +112,13 @@ impl Authenticator {
         self
     }
 
+    /// Accepts the tokens of an identity provider as those of operators.
+    #[must_use]
+    pub fn jwt(mut self, jwt: Option<Arc<Jwt>>) -> Self {
+        self.jwt = jwt;
+        self
+    }
+
     /// Who is an operator without a token; nobody unless said here.
     #[must_use]
     pub fn trust(mut self, trust: Trust) -> Self {
@@ -126,10 +135,11 @@ impl Authenticator {
     /// Whether an operator's or a service's token is configured, which is what an address off loopback needs.
     #[must_use]
     pub fn is_configured(&self) -> bool {
-        self.secrets.iter().any(|(_, principal)| match principal {
-            Principal::Operator { .. } | Principal::Service { .. } => true,
-            Principal::Runner { .. } | Principal::Thread(_) => false,
-        })
+        self.jwt.is_some()
+            || self.secrets.iter().any(|(_, principal)| match principal {
+                Principal::Operator { .. } | Principal::Service { .. } => true,
+                Principal::Runner { .. } | Principal::Thread(_) => false,
+            })
     }
 
     /// The caller, from the headers of the call and its connection; `None` is UNAUTHENTICATED. A token that is there is
@@ -164,6 +174,7 @@ impl Authenticator {
         found
             .cloned()
             .or_else(|| self.threads.as_ref()?.verify(token).map(Principal::Thread))
+            .or_else(|| self.jwt.as_ref()?.verify(token))
     }
 
     fn without_token(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<Principal> {
@@ -186,7 +197,7 @@ impl Authenticator {
 fn bearer(value: &HeaderValue) -> Option<&str> {
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && (1..=MAX_TOKEN_BYTES).contains(&token.len())).then_some(token)
+    (scheme.eq_ignore_ascii_case("bearer") && (1..=MAX_JWT_BYTES).contains(&token.len())).then_some(token)
 }
 
 /// A kind of principal, as the table names it.
@@ -524,7 +535,7 @@ mod tests {
     async fn every_bad_token_gets_the_one_answer_even_from_trusted_callers() {
         let cast = Cast::new();
         let foreign = Cast::new().thread();
-        let long = format!("Bearer {}", "x".repeat(MAX_TOKEN_BYTES + 1));
+        let long = format!("Bearer {}", "x".repeat(MAX_JWT_BYTES + 1));
         for value in [
             "",
             "Bearer",

@@ -6,6 +6,7 @@ use std::{fmt, time::Duration};
 use troupe_proto::MAX_MESSAGE_BYTES;
 
 use crate::{
+    jwt::MAX_JWT_BYTES,
     secret::{MAX_TOKEN_BYTES, MIN_SECRET_BYTES},
     serve::ServeLimits,
 };
@@ -128,6 +129,7 @@ pub fn limits() -> Vec<Limit> {
         Limit::bytes(AREA, "a message", MAX_MESSAGE_BYTES),
         Limit::bytes(AREA, "the headers of a call", serve.max_header_bytes),
         Limit::bytes(AREA, "a token", MAX_TOKEN_BYTES),
+        Limit::bytes(AREA, "a token of an identity provider", MAX_JWT_BYTES),
         Limit::bytes(AREA, "a token, at least", MIN_SECRET_BYTES),
         Limit::count(AREA, "connections at once", serve.max_connections),
         Limit::count(

@@ -1,12 +1,6 @@
 //! The server's side: the files of a listener, and the handshakes of its connections.
 
-use std::{
-    fs, io,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{
@@ -16,6 +10,7 @@ use tokio_rustls::{
 };
 
 use super::{ALPN, TlsError, authorities, certificates, key, provider};
+use crate::fresh::Fresh;
 
 /// How long a handshake may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
@@ -35,23 +30,7 @@ pub struct ServerFiles {
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     files: Arc<ServerFiles>,
-    present: Arc<Mutex<Present>>,
-}
-
-#[derive(Debug)]
-struct Present {
-    config: Arc<ServerConfig>,
-    /// As the files were when it was made, or could not be.
-    seen: Vec<Option<Stamp>>,
-}
-
-/// What changes with a file's content: Kubernetes swaps links, editors replace files, others write into them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
+    config: Arc<Fresh<ServerConfig>>,
 }
 
 impl ServerTls {
@@ -61,14 +40,10 @@ impl ServerTls {
     ///
     /// If they cannot be used.
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
-        let seen = files.stamps();
-        let present = Present {
-            config: Arc::new(files.config()?),
-            seen,
-        };
+        let config = Fresh::new(files.paths(), || files.config())?;
         Ok(Self {
             files: Arc::new(files),
-            present: Arc::new(Mutex::new(present)),
+            config: Arc::new(config),
         })
     }
 
@@ -79,30 +54,12 @@ impl ServerTls {
     /// If the peer does not do its own, or not in time.
     pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         // It may wait for a disk.
-        let config = tokio::task::spawn_blocking(move || self.config())
+        let config = tokio::task::spawn_blocking(move || self.config.get(|| self.files.config()))
             .await
             .map_err(io::Error::other)?;
         timeout(HANDSHAKE_WITHIN, TlsAcceptor::from(config).accept(stream))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-    }
-
-    /// The configuration for the next connection: anew if the files are, the one before if the new ones are of no use.
-    fn config(&self) -> Arc<ServerConfig> {
-        let seen = self.files.stamps();
-        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen != present.seen {
-            present.seen = seen;
-            match self.files.config() {
-                Ok(config) => {
-                    tracing::info!(certificate = %self.files.certificate.display(), "the certificate is a new one");
-                    present.config = Arc::new(config);
-                }
-                // Certificate and key are two files: between the one and the other they do not fit.
-                Err(error) => tracing::warn!(%error, "the certificate stays as it was"),
-            }
-        }
-        Arc::clone(&present.config)
     }
 }
 
@@ -134,21 +91,10 @@ impl ServerFiles {
         Ok(config)
     }
 
-    fn stamps(&self) -> Vec<Option<Stamp>> {
+    fn paths(&self) -> Vec<PathBuf> {
         let files = [&self.certificate, &self.key];
-        let files = files.into_iter().chain(&self.client_authorities);
-        files.map(|path| stamp(path)).collect()
+        files.into_iter().chain(&self.client_authorities).cloned().collect()
     }
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let found = fs::metadata(path).ok()?;
-    Some(Stamp {
-        device: found.dev(),
-        inode: found.ino(),
-        size: found.size(),
-        modified: (found.mtime(), found.mtime_nsec()),
-    })
 }
 
 /// The certificate that the peer of a connection has shown, verified.

@@ -1,0 +1,83 @@
+//! A value that is made of files, and made anew when they have changed. Nobody watches them: whoever asks looks.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// A value and the files that it is made of.
+#[derive(Debug)]
+pub(crate) struct Fresh<T> {
+    files: Vec<PathBuf>,
+    present: Mutex<Present<T>>,
+}
+
+#[derive(Debug)]
+struct Present<T> {
+    value: Arc<T>,
+    /// As the files were when it was made, or could not be.
+    seen: Vec<Option<Stamp>>,
+}
+
+/// What changes with a file's content: Kubernetes swaps links, editors replace files, others write into them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl<T> Fresh<T> {
+    /// Makes the value for the first time.
+    ///
+    /// # Errors
+    ///
+    /// Those of making it.
+    pub(crate) fn new<E>(files: Vec<PathBuf>, make: impl FnOnce() -> Result<T, E>) -> Result<Self, E> {
+        // Before it is made: what changes meanwhile is seen by the next who asks.
+        let seen = stamps(&files);
+        let present = Present {
+            value: Arc::new(make()?),
+            seen,
+        };
+        Ok(Self {
+            files,
+            present: Mutex::new(present),
+        })
+    }
+
+    /// The value of the files as they are now; the one before if theirs cannot be made. Waits for a disk if they changed.
+    pub(crate) fn get<E: std::fmt::Display>(&self, make: impl FnOnce() -> Result<T, E>) -> Arc<T> {
+        let seen = stamps(&self.files);
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen != present.seen {
+            present.seen = seen;
+            match make() {
+                Ok(value) => {
+                    tracing::info!(files = ?self.files, "files that were replaced are read anew");
+                    present.value = Arc::new(value);
+                }
+                // Two files that belong together are replaced one after the other.
+                Err(error) => tracing::warn!(%error, "what was read before goes on to count"),
+            }
+        }
+        Arc::clone(&present.value)
+    }
+}
+
+fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
+    files.iter().map(|path| stamp(path)).collect()
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = fs::metadata(path).ok()?;
+    Some(Stamp {
+        device: found.dev(),
+        inode: found.ino(),
+        size: found.size(),
+        modified: (found.mtime(), found.mtime_nsec()),
+    })
+}

@@ -1,0 +1,322 @@
+//! Operators who come with a JWT of an identity provider. Its signature, issuer, audience and times are checked, and one
+//! claim says what its subject may do here. Threads, runners and services never come with one.
+
+use std::{fs, io, path::PathBuf, sync::Arc};
+
+use jsonwebtoken::{
+    Algorithm, DecodingKey, Validation, decode, decode_header,
+    jwk::{Jwk, JwkSet, KeyAlgorithm},
+};
+use serde::Deserialize;
+
+use crate::{
+    fresh::Fresh,
+    identity::{OperatorRole, Principal},
+};
+
+/// The algorithms that are taken: those whose key here can check a signature and cannot make one.
+const ALGORITHMS: &[Algorithm] = &[
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::EdDSA,
+];
+
+/// The longest token, in bytes. Some providers list groups in theirs.
+pub(crate) const MAX_JWT_BYTES: usize = 8 * 1024;
+/// By how much the clocks of the provider and of this machine may differ, in seconds.
+const LEEWAY_SECONDS: u64 = 30;
+/// The longest name of a subject, in bytes.
+const MAX_NAME_BYTES: usize = 128;
+
+/// Whose tokens are taken for operators'.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct JwtOptions {
+    /// Take tokens of this issuer for those of operators: JWTs, whose claim `troupe_role` is admin or viewer
+    #[arg(long, env = "TROUPE_JWT_ISSUER", value_name = "URL", requires_all = ["jwt_audience", "jwt_keys"])]
+    pub jwt_issuer: Option<String>,
+    /// The audience that they must be for
+    #[arg(long, env = "TROUPE_JWT_AUDIENCE", value_name = "NAME", requires = "jwt_issuer")]
+    pub jwt_audience: Option<String>,
+    /// The issuer's public keys, a JWKS. Read again when it is replaced
+    #[arg(long, env = "TROUPE_JWT_KEYS", value_name = "FILE", requires = "jwt_issuer")]
+    pub jwt_keys: Option<PathBuf>,
+}
+
+/// Why the keys are of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum JwtError {
+    /// They cannot be read.
+    #[error("cannot read {path}: {cause}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// They are no JWKS.
+    #[error("{path} is no JWKS: {cause}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: serde_json::Error,
+    },
+}
+
+/// Checks tokens of one issuer.
+#[derive(Debug)]
+pub struct Jwt {
+    issuer: String,
+    audience: String,
+    path: PathBuf,
+    keys: Fresh<JwkSet>,
+}
+
+/// What of a token's claims is read beside those that are checked.
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+    troupe_role: Role,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    Admin,
+    Viewer,
+}
+
+impl Jwt {
+    /// What the options say; `None`: no token is taken.
+    ///
+    /// # Errors
+    ///
+    /// If the keys cannot be read.
+    pub fn load(options: JwtOptions) -> Result<Option<Arc<Self>>, JwtError> {
+        let JwtOptions {
+            jwt_issuer: Some(issuer),
+            jwt_audience: Some(audience),
+            jwt_keys: Some(path),
+        } = options
+        else {
+            return Ok(None);
+        };
+        let keys = Fresh::new(vec![path.clone()], || read(&path))?;
+        Ok(Some(Arc::new(Self {
+            issuer,
+            audience,
+            path,
+            keys,
+        })))
+    }
+
+    /// The operator whose token it is; `None`: it is nobody's.
+    #[must_use]
+    pub(crate) fn verify(&self, token: &str) -> Option<Principal> {
+        let header = decode_header(token).ok()?;
+        if !ALGORITHMS.contains(&header.alg) {
+            return None;
+        }
+        let keys = self.keys.get(|| read(&self.path));
+        let key = match (&header.kid, &keys.keys[..]) {
+            (Some(id), _) => keys.find(id)?,
+            (None, [only]) => only,
+            (None, _) => return None,
+        };
+        let claims = decode::<Claims>(token, &key_of(key, header.alg)?, &self.validation(header.alg))
+            .ok()?
+            .claims;
+        let name = Some(claims.sub).filter(|name| (1..=MAX_NAME_BYTES).contains(&name.len()))?;
+        if name.chars().any(char::is_control) {
+            return None;
+        }
+        let role = match claims.troupe_role {
+            Role::Admin => OperatorRole::Admin,
+            Role::Viewer => OperatorRole::Viewer,
+        };
+        Some(Principal::Operator { name, role })
+    }
+
+    fn validation(&self, algorithm: Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
+        validation.leeway = LEEWAY_SECONDS;
+        validation.validate_nbf = true;
+        validation.set_issuer(&[&self.issuer]);
+        validation.set_audience(&[&self.audience]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        validation
+    }
+}
+
+/// A key that says what it is for is used for nothing else.
+fn key_of(key: &Jwk, algorithm: Algorithm) -> Option<DecodingKey> {
+    let fits = key
+        .common
+        .key_algorithm
+        .is_none_or(|named| named == KeyAlgorithm::from(algorithm));
+    fits.then(|| DecodingKey::from_jwk(key).ok()).flatten()
+}
+
+fn read(path: &PathBuf) -> Result<JwkSet, JwtError> {
+    let text = fs::read(path).map_err(|cause| JwtError::Unreadable {
+        path: path.clone(),
+        cause,
+    })?;
+    serde_json::from_slice(&text).map_err(|cause| JwtError::Malformed {
+        path: path.clone(),
+        cause,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::SystemTime};
+
+    use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+    use jsonwebtoken::{EncodingKey, Header, encode};
+    use rcgen::{KeyPair, PublicKeyData as _};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A provider's key on P-256.
+    struct Provider {
+        id: &'static str,
+        key: KeyPair,
+    }
+
+    impl Provider {
+        fn new(id: &'static str) -> Self {
+            let key = KeyPair::generate().unwrap();
+            Self { id, key }
+        }
+
+        fn publish(&self, path: &Path) {
+            // An uncompressed point: 4, x, y.
+            let point = self.key.der_bytes();
+            let half = |range| URL_SAFE_NO_PAD.encode(&point[range]);
+            let key = json!({
+                "kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": self.id,
+                "x": half(1..33), "y": half(33..65),
+            });
+            fs::write(path, json!({"keys": [key]}).to_string()).unwrap();
+        }
+
+        fn token(&self, claims: &Value) -> String {
+            let header = Header {
+                kid: Some(self.id.to_owned()),
+                ..Header::new(Algorithm::ES256)
+            };
+            encode(&header, claims, &EncodingKey::from_ec_der(&self.key.serialize_der())).unwrap()
+        }
+    }
+
+    fn now() -> u64 {
+        SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
+    }
+
+    fn claims() -> Value {
+        json!({
+            "iss": "https://id.example.org", "aud": "troupe", "sub": "ann",
+            "exp": now() + 300, "troupe_role": "admin",
+        })
+    }
+
+    fn with(name: &str, value: Value) -> Value {
+        let mut claims = claims();
+        claims[name] = value;
+        claims
+    }
+
+    fn checker(path: &Path) -> Arc<Jwt> {
+        let options = JwtOptions {
+            jwt_issuer: Some("https://id.example.org".to_owned()),
+            jwt_audience: Some("troupe".to_owned()),
+            jwt_keys: Some(path.to_owned()),
+        };
+        Jwt::load(options).unwrap().unwrap()
+    }
+
+    fn who(jwt: &Jwt, token: &str) -> Option<(String, bool)> {
+        let principal = jwt.verify(token)?;
+        Some((principal.scope_key(), principal.is_admin()))
+    }
+
+    #[test]
+    fn only_what_the_issuer_signed_for_us_and_for_now_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys.json");
+        let provider = Provider::new("one");
+        provider.publish(&path);
+        let jwt = checker(&path);
+        let ann = Some(("operator:ann".to_owned(), true));
+        assert_eq!(who(&jwt, &provider.token(&claims())), ann);
+        let several = with("aud", json!(["other", "troupe"]));
+        assert_eq!(who(&jwt, &provider.token(&several)), ann);
+        let viewer = with("troupe_role", json!("viewer"));
+        assert_eq!(
+            who(&jwt, &provider.token(&viewer)),
+            Some(("operator:ann".to_owned(), false))
+        );
+
+        for (name, value) in [
+            ("iss", json!("https://id.example.com")),
+            ("iss", Value::Null),
+            ("aud", json!("other")),
+            ("aud", Value::Null),
+            ("exp", json!(now() - 300)),
+            ("exp", json!("tomorrow")),
+            ("exp", Value::Null),
+            ("nbf", json!(now() + 300)),
+            ("nbf", json!("yesterday")),
+            ("sub", json!("")),
+            ("sub", json!("a\nb")),
+            ("sub", json!("x".repeat(MAX_NAME_BYTES + 1))),
+            ("sub", Value::Null),
+            ("troupe_role", json!("root")),
+            ("troupe_role", Value::Null),
+        ] {
+            let token = provider.token(&with(name, value.clone()));
+            assert_eq!(who(&jwt, &token), None, "{name} {value}");
+        }
+        // Another key of that id, no signature, and one that anybody could make of what is public.
+        assert_eq!(who(&jwt, &Provider::new("one").token(&claims())), None);
+        assert_eq!(who(&jwt, &Provider::new("two").token(&claims())), None);
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        for algorithm in ["none", "HS256"] {
+            let head = json!({"alg": algorithm, "kid": "one"});
+            assert_eq!(who(&jwt, &format!("{}.{}.AAAA", part(&head), part(&claims()))), None);
+        }
+        for token in ["", ".", "..", "a.b.c", &"x".repeat(MAX_JWT_BYTES)] {
+            assert_eq!(who(&jwt, token), None);
+        }
+    }
+
+    #[test]
+    fn new_keys_count_at_once_and_broken_ones_do_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys.json");
+        let (old, new) = (Provider::new("old"), Provider::new("new"));
+        old.publish(&path);
+        let jwt = checker(&path);
+        fs::write(&path, "half a file").unwrap();
+        assert!(who(&jwt, &old.token(&claims())).is_some());
+        new.publish(&path);
+        assert!(who(&jwt, &new.token(&claims())).is_some());
+        assert!(who(&jwt, &old.token(&claims())).is_none());
+
+        let options = JwtOptions {
+            jwt_issuer: Some("i".to_owned()),
+            jwt_audience: Some("a".to_owned()),
+            jwt_keys: Some(directory.path().join("missing")),
+        };
+        assert!(Jwt::load(options).unwrap_err().to_string().contains("missing"));
+        assert!(Jwt::load(JwtOptions::default()).unwrap().is_none());
+    }
+}
