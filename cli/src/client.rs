@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::{
     args::Global,
     error::{Error, Result},
-    token::Token,
+    token::{Token, is_this_machine},
 };
 
 /// How long a connection may take to come about.
@@ -109,10 +109,7 @@ impl Target {
     ///
     /// As [`Self::parse`].
     pub(crate) fn supervisor(global: &Global) -> Result<Self> {
-        Ok(Self {
-            tls: global.tls.files(),
-            ..Self::parse("supervisor", &global.supervisor)?
-        })
+        Self::with(global, "supervisor", &global.supervisor)
     }
 
     /// The registry that the command line names.
@@ -121,10 +118,28 @@ impl Target {
     ///
     /// As [`Self::parse`].
     pub(crate) fn registry(global: &Global) -> Result<Self> {
-        Ok(Self {
-            tls: global.tls.files(),
-            ..Self::parse("registry", &global.registry)?
-        })
+        Self::with(global, "registry", &global.registry)
+    }
+
+    /// Whoever names certificates wants TLS: without it a token would leave this machine in plaintext.
+    fn with(global: &Global, what: &'static str, text: &str) -> Result<Self> {
+        let tls = global.tls.files();
+        let wants_tls = tls != ClientFiles::default();
+        let has_scheme = text.contains("://");
+        let text = match wants_tls && !has_scheme {
+            true => format!("https://{}", text.trim()),
+            false => text.to_owned(),
+        };
+        let target = Self {
+            tls,
+            ..Self::parse(what, &text)?
+        };
+        let is_plain = target.uri.scheme_str() == Some("http");
+        if wants_tls && is_plain && !is_this_machine(target.host()) {
+            return Err(Error::usage(format!("the {what} at {text} is not reached over TLS"))
+                .hint("leave --ca and --client-cert out, or give a URL that begins with https"));
+        }
+        Ok(target)
     }
 
     /// The address from the command line: a URL, or `host:port` of one.

@@ -191,8 +191,11 @@ impl Pair {
         let (admin_stop, mut admin_port) = (CancellationToken::new(), JoinSet::new());
         let admin_address = admin.as_ref().map(Admin::address);
         if let Some(admin) = admin {
-            let serving = admin.serve(admin_stop.clone().cancelled_owned());
-            admin_port.spawn(async move { serving.await.map_err(failure) });
+            let serving = admin.serve(admin_stop.clone());
+            admin_port.spawn(async move {
+                serving.await;
+                Ok(())
+            });
         }
         let token_file = secrets.operator.is_some().then(|| data_dir.path().join(token::FILE));
         let token = secrets

@@ -4,15 +4,20 @@
 use std::{
     collections::BTreeMap,
     fs::{self, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::symlink,
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, symlink},
     path::{Path, PathBuf},
 };
+
+use rustix::fs::OFlags;
 
 use crate::{
     agent::Casting,
     env::{Environment, add, environment},
 };
+
+/// The longest record that is read, in bytes.
+const MAX_RECORD_BYTES: u64 = 64 * 1024;
 
 /// Makes the directory, with a link of that name to the login.
 pub(crate) fn prepare(home: &Path, login: Option<&Path>, name: &str) -> io::Result<()> {
@@ -54,7 +59,23 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     }
     let mut file = OpenOptions::new().write(true).create_new(true).open(&aside)?;
     file.write_all(text.as_bytes())?;
+    file.sync_all()?;
     fs::rename(&aside, path)
+}
+
+/// What [`replace`] wrote. An agent may have put something else there: a link, a pipe, a device, any number of bytes.
+pub(crate) fn read(path: &Path) -> io::Result<String> {
+    let how = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(how.cast_signed())
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = String::new();
+    file.take(MAX_RECORD_BYTES).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// A program's environment: that of its thread with this home, what its kind sets, and what its operator lets it have.
@@ -88,7 +109,12 @@ mod tests {
         }
         replace(&path, "one").unwrap();
         replace(&path, "two").unwrap();
+        assert_eq!(read(&path).unwrap(), "two");
         assert_eq!(fs::read_to_string(&outside).unwrap(), "kept");
+        let planted = directory.path().join("planted");
+        symlink("/dev/zero", &planted).unwrap();
+        assert!(read(&planted).is_err());
+        assert!(read(directory.path()).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
     }
 

@@ -68,7 +68,7 @@ fn listen(stdin: impl BufRead, tell: &SyncSender<Heard>) {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Heard {
     Turn(Turn),
-    Input { items: Vec<JsonItem> },
+    Input { number: u32, items: Vec<JsonItem> },
     ToolResult { id: String, ok: bool, result: Value },
     Interrupt,
     Shutdown,
@@ -324,8 +324,10 @@ impl<W: Write> SampleAgent<W> {
         match &heard {
             Heard::Interrupt => Err(Cut::Interrupted),
             Heard::Shutdown => Err(Cut::Leave),
-            Heard::Input { items } => {
+            Heard::Input { number, items } => {
                 done.push(format!("received input: {}", first_text(items)));
+                self.say(&json!({"type": "input_taken", "number": number}))
+                    .map_err(Cut::Broken)?;
                 Ok(Some(heard))
             }
             Heard::Turn(_) | Heard::ToolResult { .. } => Ok(Some(heard)),

@@ -323,6 +323,7 @@ impl Stage {
             policy,
             grace: grace.unwrap_or(self.config.timing.stop_grace).min(LONGEST_GRACE),
             reason: shutdown.reason,
+            thread_goes_on: shutdown.thread_goes_on,
         });
         self.hand_over(&attempt, &shutdown.command_id, command);
     }

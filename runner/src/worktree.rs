@@ -3,7 +3,7 @@
 
 use std::{
     ffi::OsStr,
-    fmt, fs,
+    fmt, fs, io,
     path::{Path, PathBuf},
     process::Stdio,
     str::FromStr,
@@ -13,7 +13,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::{process::Command, time::timeout};
 
-use crate::home::replace;
+use crate::home;
 
 /// How long one command of git's may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -104,22 +104,18 @@ impl Worktree {
         let repository = PathBuf::from(repository);
         let inside = git(directory, ["rev-parse", "--show-prefix"]).await?;
         let record = top.with_extension("json");
-        let known = if top.is_dir() { read(&record) } else { None };
-        let origin = match known {
-            Some(origin) => origin,
-            None => {
-                if !top.is_dir() {
-                    // One that somebody took away is not in the way.
-                    git(&repository, ["worktree", "prune"]).await?;
-                    let add = ["worktree", "add", "--quiet", "--detach"].map(OsStr::new);
-                    git(&repository, add.into_iter().chain([top.as_os_str()])).await?;
-                }
-                // It is written down before an agent begins; so without it, none has.
-                let origin = Origin {
-                    git_dir: git(&top, ["rev-parse", "--absolute-git-dir"]).await?.into(),
-                    base: git(&top, ["rev-parse", "HEAD"]).await?,
-                };
-                write(&record, &origin).map_err(|error| format!("cannot write {}: {error}", record.display()))?;
+        let making = top.with_extension("making");
+        let known = read(&record).map_err(|why| format!("cannot read {}: {why}", record.display()))?;
+        let origin = match (known, top.is_dir() && !making.exists()) {
+            (Some(origin), true) => origin,
+            // Who has worked there, and where it belongs, nobody can say.
+            (None, true) => return Err(format!("{} is there, and {} is not", top.display(), record.display())),
+            (_, false) => {
+                let made = fs::write(&making, "");
+                made.map_err(|error| format!("cannot write {}: {error}", making.display()))?;
+                let origin = Self::make(&repository, &top, &record).await?;
+                let done = fs::remove_file(&making);
+                done.map_err(|error| format!("cannot remove {}: {error}", making.display()))?;
                 origin
             }
         };
@@ -129,6 +125,25 @@ impl Worktree {
             inside: inside.into(),
             origin,
         }))
+    }
+
+    /// Makes one, and writes down what it is. One that was not finished was nobody's, and is made anew.
+    async fn make(repository: &Path, top: &Path, record: &Path) -> Result<Origin, String> {
+        if top.exists() {
+            remove(top).await?;
+        }
+        // One that somebody took away is not in the way; one whose making broke off is locked.
+        let unlock = ["worktree", "unlock"].map(OsStr::new);
+        let _ = git(repository, unlock.into_iter().chain([top.as_os_str()])).await;
+        git(repository, ["worktree", "prune"]).await?;
+        let add = ["worktree", "add", "--quiet", "--detach"].map(OsStr::new);
+        git(repository, add.into_iter().chain([top.as_os_str()])).await?;
+        let origin = Origin {
+            git_dir: git(top, ["rev-parse", "--absolute-git-dir"]).await?.into(),
+            base: git(top, ["rev-parse", "HEAD"]).await?,
+        };
+        write(record, &origin).map_err(|error| format!("cannot write {}: {error}", record.display()))?;
+        Ok(origin)
     }
 
     /// Where the agent works.
@@ -158,9 +173,9 @@ impl Worktree {
         if !goes {
             return Ok(Left::Kept);
         }
-        // Without force git would look for itself, and run what it finds in submodules.
-        let remove = ["worktree", "remove", "--force"].map(OsStr::new);
-        git(&self.repository, remove.into_iter().chain([self.top.as_os_str()])).await?;
+        // Not by git, which would look for itself and run what it finds in submodules.
+        remove(&self.top).await?;
+        git(&self.repository, ["worktree", "prune"]).await?;
         Ok(Left::Removed)
     }
 
@@ -173,7 +188,13 @@ impl Worktree {
         ];
         let is_as_checked_out = self.git(status).await?.is_empty();
         let has_no_commits = self.git(["rev-parse", "HEAD"]).await? == self.origin.base;
-        Ok(is_as_checked_out && has_no_commits && !self.has_submodules().await?)
+        Ok(is_as_checked_out && has_no_commits && self.is_linked() && !self.has_submodules().await?)
+    }
+
+    /// Whether it still says where it belongs; else it may be a repository of its own, with commits.
+    fn is_linked(&self) -> bool {
+        let link = fs::read_to_string(self.top.join(".git")).unwrap_or_default();
+        link.strip_prefix("gitdir: ").map(str::trim) == self.origin.git_dir.to_str()
     }
 
     /// Whether a submodule was checked out: git cannot say what is new in it without running what it says.
@@ -203,12 +224,22 @@ impl Worktree {
     }
 }
 
-fn read(record: &Path) -> Option<Origin> {
-    serde_json::from_str(&fs::read_to_string(record).ok()?).ok()
+/// `None`: nothing is written there.
+fn read(record: &Path) -> Result<Option<Origin>, String> {
+    match home::read(record) {
+        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
-fn write(record: &Path, origin: &Origin) -> std::io::Result<()> {
-    replace(record, &serde_json::to_string(origin)?)
+async fn remove(top: &Path) -> Result<(), String> {
+    let removed = tokio::fs::remove_dir_all(top).await;
+    removed.map_err(|error| format!("cannot remove {}: {error}", top.display()))
+}
+
+fn write(record: &Path, origin: &Origin) -> io::Result<()> {
+    home::replace(record, &serde_json::to_string(origin)?)
 }
 
 async fn git<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>) -> Result<String, String> {
@@ -316,6 +347,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_that_was_not_finished_is_made_anew() {
+        let (guard, repository) = repository().await;
+        let top = guard.path().join("tree");
+        Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        fs::write(top.with_extension("making"), "").unwrap();
+        fs::remove_file(top.join("a/file")).unwrap();
+        let tree = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        assert!(top.join("a/file").exists() && !top.with_extension("making").exists());
+        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
+
+        // Of one without a record nobody knows what is in it.
+        Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        for broken in ["half a rec", ""] {
+            fs::write(top.with_extension("json"), broken).unwrap();
+            assert!(Worktree::open(&repository, top.clone()).await.is_err());
+        }
+        fs::remove_file(top.with_extension("json")).unwrap();
+        assert!(Worktree::open(&repository, top.clone()).await.is_err());
+        assert!(top.join("a/file").exists());
+    }
+
+    #[tokio::test]
     async fn an_agent_leads_git_nowhere() {
         let (guard, repository) = repository().await;
         let (top, ran) = (guard.path().join("tree"), guard.path().join("ran"));
@@ -330,7 +383,8 @@ mod tests {
         assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
         let again = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
         assert_eq!(again.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
-        assert!(!ran.exists());
+        assert_eq!(again.close(WorktreeCleanup::Always).await, Ok(Left::Removed));
+        assert!(!ran.exists() && !top.exists());
     }
 
     #[tokio::test]

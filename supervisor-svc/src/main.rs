@@ -64,8 +64,8 @@ struct Options {
     /// How many bytes of content (inputs, prompts, results) a session may hold.
     #[arg(long, env = "TROUPE_SESSION_CONTENT_BYTES", default_value_t = Config::SESSION_CONTENT_BYTES)]
     session_content_bytes: u64,
-    /// Ask for a token from loopback too. Without, a call from this machine that carries none is an operator's, which is
-    /// safe only where no agent's programs run on it.
+    /// Ask for a token from loopback too, as with --tls-client-ca. Without, a call from this machine that carries none is an
+    /// operator's, which is safe only where no agent's programs run on it.
     #[arg(long, env = "TROUPE_REQUIRE_TOKEN")]
     require_token: bool,
     /// TLS.
@@ -139,11 +139,12 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let admin = Admin::open(options.admin, "supervisor-svc").await?;
     let address = listener.local_addr().context("the listener has no address")?;
     listen::refuse_open_bind(address, true, options.insecure)?;
+    let knows_clients = options.tls.knows_clients();
     let mut listener = Listener::new(listener, options.tls.load()?);
     if let Some(admin) = &admin {
         listener = listener.tells(admin);
     }
-    let trust = match (options.require_token, options.insecure) {
+    let trust = match (options.require_token || knows_clients, options.insecure) {
         (true, _) => Trust::Nobody,
         (false, true) => Trust::Everybody,
         (false, false) => Trust::Loopback,
@@ -156,6 +157,12 @@ async fn run(options: Options) -> anyhow::Result<()> {
 
     let mut config = Config::new(data_dir.path().to_owned(), options.registry_url);
     config.registry_token = registry_token;
+    anyhow::ensure!(
+        options.registry_ca.is_none() && options.registry_cert.is_none() || config.registry_url.starts_with("https://"),
+        "the registry at {} is not reached over TLS: leave --registry-ca and --registry-cert out, or give a URL that begins \
+         with https",
+        config.registry_url
+    );
     config.registry_tls = ClientFiles {
         authorities: options.registry_ca,
         identity: options.registry_cert.zip(options.registry_key),

@@ -2,7 +2,7 @@
 //! nothing, and what is measured can all be had from the log but for the times of writes.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -11,7 +11,7 @@ use opentelemetry::{
     KeyValue,
     metrics::{Counter, Histogram, UpDownCounter},
 };
-use svc_kit::metrics::meter;
+use svc_kit::metrics::{counter, meter};
 
 use crate::{
     domain::{
@@ -49,17 +49,6 @@ impl Default for Measures {
         let meter = meter();
         let time = |name, what| meter.f64_histogram(name).with_unit("s").with_description(what).build();
         let count = |name, what| meter.u64_counter(name).with_description(what).build();
-        let (denials, lags) = (
-            count("troupe.tools.denied", "Tool calls that were refused"),
-            count(
-                "troupe.watchers.lagged",
-                "Times that a watcher fell behind and read on in the log",
-            ),
-        );
-        // They are there from the start, so that their first increase is seen.
-        for counter in [&denials, &lags] {
-            counter.add(0, &[]);
-        }
         Self {
             append: time(
                 "troupe.log.append.duration",
@@ -69,14 +58,17 @@ impl Default for Measures {
             queue: time("troupe.thread.queue.duration", "How long threads wait for a slot"),
             cascade: time("troupe.thread.cascade.duration", "How long subtrees take to close"),
             turns: count("troupe.turns", "Turns that ended, by how"),
-            tokens: count("troupe.tokens", "Tokens of turns that ended, by kind"),
+            tokens: count("troupe.tokens", "Tokens that agents have spent, by kind"),
             refusals: count("troupe.spawns.refused", "Spawns that the registry refused, by reason"),
-            denials,
+            denials: counter("troupe.tools.denied", "Tool calls that were refused"),
             watchers: meter
                 .i64_up_down_counter("troupe.watchers")
                 .with_description("Streams that watch a session")
                 .build(),
-            lags,
+            lags: counter(
+                "troupe.watchers.lagged",
+                "Times that a watcher fell behind and read on in the log",
+            ),
             cascades: Mutex::default(),
         }
     }
@@ -90,9 +82,25 @@ impl Measures {
 
     /// Events were recorded, after which the session is as it is, and before which it was as it was.
     pub fn happened(&self, before: &Session, after: &Session, events: &[Recorded]) {
+        let mut spenders = BTreeSet::new();
         for recorded in events {
             if let Event::Thread(id, event) = &recorded.event {
                 self.of_thread(before, after, *id, event, recorded.time);
+                if matches!(event, ThreadEvent::UsageRecorded { .. } | ThreadEvent::TurnEnded { .. }) {
+                    spenders.insert(*id);
+                }
+            }
+        }
+        let total = |session: &Session, id| {
+            session
+                .thread(id)
+                .map(|thread| thread.total_usage())
+                .unwrap_or_default()
+        };
+        for id in spenders {
+            let spent = total(after, id).since(total(before, id));
+            for (kind, tokens) in [("input", spent.input_tokens), ("output", spent.output_tokens)] {
+                self.tokens.add(tokens, &[KeyValue::new("kind", kind)]);
             }
         }
     }
@@ -119,18 +127,15 @@ impl Measures {
                     self.queue.record(since(thread.since), &[]);
                 }
             }
-            ThreadEvent::TurnStarted { turn, .. } if turn.get() == 1 => {
-                if let Some(thread) = after.thread(id) {
+            ThreadEvent::TurnStarted { .. } => {
+                // A turn that was handed out and never began has a number too.
+                let is_first = before.thread(id).is_none_or(|thread| thread.total_usage().turns == 0);
+                if let Some(thread) = after.thread(id).filter(|_| is_first) {
                     self.start.record(since(thread.created), &[]);
                 }
             }
-            ThreadEvent::TurnEnded { outcome, usage, .. } => {
+            ThreadEvent::TurnEnded { outcome, .. } => {
                 self.turns.add(1, &[KeyValue::new(STATUS, outcome.kind().as_str())]);
-                let earlier = before.thread(id).map(|thread| thread.usage).unwrap_or_default();
-                let spent = usage.since(earlier);
-                for (kind, tokens) in [("input", spent.input_tokens), ("output", spent.output_tokens)] {
-                    self.tokens.add(tokens, &[KeyValue::new("kind", kind)]);
-                }
             }
             ThreadEvent::SpawnFailed { reason, .. } => {
                 self.refusals.add(1, &[KeyValue::new("reason", reason.clone())]);
@@ -149,7 +154,6 @@ impl Measures {
             | ThreadEvent::Placed { .. }
             | ThreadEvent::InputQueued { .. }
             | ThreadEvent::TurnDispatched { .. }
-            | ThreadEvent::TurnStarted { .. }
             | ThreadEvent::InputDelivered { .. }
             | ThreadEvent::InterruptRequested { .. }
             | ThreadEvent::NoteSet(_)

@@ -7,8 +7,10 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use opentelemetry::metrics::Counter;
 use svc_kit::{
     deadline::{self, Deadline},
+    metrics::counter,
     secret::SecretToken,
     tls::{self, ClientFiles},
     trace_context::{self, TraceParent},
@@ -63,6 +65,8 @@ pub struct RegistryClient {
     /// questions of one session upload its bundle once.
     transfers: Arc<Mutex<()>>,
     kept: Option<KeptWorkspace>,
+    /// How often it did not answer.
+    unanswered: Counter<u64>,
 }
 
 /// Why there is no answer.
@@ -109,6 +113,10 @@ impl RegistryClient {
             url,
             transfers: Arc::default(),
             kept: None,
+            unanswered: counter(
+                "troupe.registry.unanswered",
+                "Questions that the registry did not answer",
+            ),
         }
     }
 
@@ -376,6 +384,7 @@ impl RegistryClient {
 
     fn away(&self, status: &Status) -> Unresolved {
         tracing::warn!(url = self.url, %status, "the registry did not answer");
+        self.unanswered.add(1, &[]);
         let text = format!(
             "the registry at {} is not available ({}); nothing was done, try again",
             self.url,

@@ -2,7 +2,13 @@
 //! `/metrics` over HTTP. Nothing here says or changes anything about sessions, and nobody has to prove who they are; so it
 //! is not for the outside.
 
-use std::{future::Future, io, net::SocketAddr};
+use std::{
+    future::{Future, ready},
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
@@ -10,11 +16,11 @@ use axum::{
     routing::get,
 };
 use opentelemetry_sdk::error::OTelSdkError;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     service::Routes,
-    transport::{self, Server, server::TcpIncoming},
+    transport::{self, Server},
 };
 use tonic_health::{
     ServingStatus,
@@ -23,10 +29,19 @@ use tonic_health::{
 };
 
 use crate::{
+    connection::{Listener, accept},
     listen::{BindError, bind},
     metrics::{MEDIA_TYPE, Metrics},
     serve::reflection,
 };
+
+/// How many connections there are at once, and calls on each: of probes and of a few who read metrics.
+const MAX_CONNECTIONS: usize = 64;
+const MAX_STREAMS: u32 = 16;
+/// How often a silent connection is pinged.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long what is being answered may take at the end.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A name in health that says only that the process lives.
 pub const LIVENESS: &str = "liveness";
@@ -103,42 +118,57 @@ impl Admin {
             return served.await;
         };
         let ended = CancellationToken::new();
-        let task = tokio::spawn(admin.serve(ended.clone().cancelled_owned()));
+        let task = tokio::spawn(admin.serve(ended.clone()));
         let output = served.await;
         ended.cancel();
-        if let Ok(Err(error)) = task.await {
-            tracing::warn!(%error, "health and metrics were not served to the end");
+        if let Err(defect) = task.await {
+            tracing::error!(%defect, "the admin port broke off");
         }
         output
     }
 
-    /// Serves until `ended`.
-    ///
-    /// # Errors
-    ///
-    /// If the transport fails.
-    pub async fn serve(self, ended: impl Future<Output = ()>) -> Result<(), AdminError> {
+    /// Serves until `ended`, and not much longer: who still listens then is cut off.
+    pub async fn serve(self, ended: CancellationToken) {
+        let address = self.address;
+        tracing::info!(%address, "health and metrics are served");
+        if let Err(error) = self.serve_until(ended).await {
+            tracing::error!(%address, %error, "health and metrics are not served any more");
+        }
+    }
+
+    async fn serve_until(self, ended: CancellationToken) -> Result<(), AdminError> {
         let Self {
             listener,
-            address,
             reporter,
             metrics,
+            address: _,
         } = self;
-        tracing::info!(%address, "health and metrics are served");
         reporter.set_service_status(LIVENESS, ServingStatus::Serving).await;
         let health = HealthServer::new(HealthService::from_health_reporter(reporter));
         // So that grpcurl can ask as probes do.
         let described = reflection(&[], tonic_health::pb::FILE_DESCRIPTOR_SET);
+        let metrics = Arc::new(metrics);
         let router = Routes::new(health)
             .add_service(described.build_v1()?)
             .into_axum_router()
-            .route("/metrics", get(async move || text(&metrics)));
-        Server::builder()
-            .accept_http1(true)
-            .add_routes(Routes::from(router))
-            .serve_with_incoming_shutdown(TcpIncoming::from(listener), ended)
-            .await?;
-        Ok(())
+            .route("/metrics", get(move || ready(text(&metrics))));
+        let cut = CancellationToken::new();
+        let incoming = accept(Listener::from(listener), MAX_CONNECTIONS, cut.clone());
+        let mut server = Box::pin(
+            Server::builder()
+                .accept_http1(true)
+                .max_concurrent_streams(MAX_STREAMS)
+                .http2_keepalive_interval(Some(KEEPALIVE))
+                .add_routes(Routes::from(router))
+                .serve_with_incoming_shutdown(incoming, ended.clone().cancelled_owned()),
+        );
+        let served = tokio::select! {
+            served = &mut server => served,
+            () = ended.cancelled() => timeout(FAREWELL, &mut server).await.unwrap_or(Ok(())),
+        };
+        // Connections have tasks of their own, and watchers of health never leave by themselves.
+        cut.cancel();
+        Ok(served?)
     }
 }
 

@@ -17,8 +17,10 @@ pub(crate) struct Fresh<T> {
 #[derive(Debug)]
 struct Present<T> {
     value: Arc<T>,
-    /// As the files were when it was made, or could not be.
+    /// As the files were when it was made.
     seen: Vec<Option<Stamp>>,
+    /// As they were when it last could not be. It is tried again: the cause need not be the files.
+    failed: Vec<Option<Stamp>>,
 }
 
 /// What changes with a file's content: Kubernetes swaps links, editors replace files, others write into them.
@@ -28,6 +30,8 @@ struct Stamp {
     inode: u64,
     size: u64,
     modified: (i64, i64),
+    /// Who may read it, too.
+    changed: (i64, i64),
 }
 
 impl<T> Fresh<T> {
@@ -42,6 +46,7 @@ impl<T> Fresh<T> {
         let present = Present {
             value: Arc::new(make()?),
             seen,
+            failed: Vec::new(),
         };
         Ok(Self {
             files,
@@ -54,14 +59,18 @@ impl<T> Fresh<T> {
         let seen = stamps(&self.files);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         if seen != present.seen {
-            present.seen = seen;
             match make() {
                 Ok(value) => {
                     tracing::info!(files = ?self.files, "files that were replaced are read anew");
                     present.value = Arc::new(value);
+                    present.seen = seen;
                 }
-                // Two files that belong together are replaced one after the other.
-                Err(error) => tracing::warn!(%error, "what was read before goes on to count"),
+                // Two files that belong together are replaced one after the other. Said once, not to each who asks.
+                Err(error) if seen != present.failed => {
+                    tracing::warn!(%error, "what was read before goes on to count");
+                    present.failed = seen;
+                }
+                Err(_) => {}
             }
         }
         Arc::clone(&present.value)
@@ -79,5 +88,6 @@ fn stamp(path: &Path) -> Option<Stamp> {
         inode: found.ino(),
         size: found.size(),
         modified: (found.mtime(), found.mtime_nsec()),
+        changed: (found.ctime(), found.ctime_nsec()),
     })
 }

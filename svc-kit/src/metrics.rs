@@ -4,7 +4,10 @@
 //! not called) they do nothing. Names follow OpenTelemetry's conventions where there are any, and begin with `troupe.`
 //! where there are none; labels have few values, all of them known beforehand.
 
-use opentelemetry::{global, metrics::Meter};
+use opentelemetry::{
+    global,
+    metrics::{Counter, Meter},
+};
 use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::{
     Resource,
@@ -22,11 +25,9 @@ const SECONDS: &[f64] = &[
 pub(crate) const MEDIA_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// What is measured in this process.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    // Ends measuring when it is dropped.
-    _provider: SdkMeterProvider,
 }
 
 impl Metrics {
@@ -46,11 +47,8 @@ impl Metrics {
             .with_resource(Resource::builder().with_service_name(service).build())
             .with_view(in_seconds)
             .build();
-        global::set_meter_provider(provider.clone());
-        Ok(Self {
-            registry,
-            _provider: provider,
-        })
+        global::set_meter_provider(provider);
+        Ok(Self { registry })
     }
 
     /// All of it, as Prometheus reads it.
@@ -69,6 +67,14 @@ impl Metrics {
 #[must_use]
 pub fn meter() -> Meter {
     global::meter("troupe")
+}
+
+/// A counter that is there from the start, so that its first increase is seen.
+#[must_use]
+pub fn counter(name: &'static str, what: &'static str) -> Counter<u64> {
+    let counter = meter().u64_counter(name).with_description(what).build();
+    counter.add(0, &[]);
+    counter
 }
 
 fn in_seconds(instrument: &Instrument) -> Option<Stream> {

@@ -266,8 +266,8 @@ async fn a_persons_own_agent_leads_others() {
         let results = results(&lab, own);
         assert!(results.last().unwrap().contains("completed"), "{own}: {results:?}");
         // What it led ends with it.
-        within("the end of its session", async {
-            while !sessions(&lab).await.is_empty() {}
+        until("the end of its session", async || {
+            sessions(&lab).await.is_empty().then_some(())
         })
         .await;
     }
@@ -449,14 +449,18 @@ async fn a_running_turn_is_steered() {
         };
         // Gemini takes it when it has said what it was about to say: in this turn, or with the next if that is late.
         if program != GEMINI {
-            within("the input in the turn", async {
-                while happened("InputDelivered").await == 0 {}
+            until("the input in the turn", async || {
+                (happened("InputDelivered").await > 0).then_some(())
             })
             .await;
         }
         std::fs::write(&go, "").unwrap();
-        let is_steered = async || message(&settled(&tree, &thread).await) == "the new way";
-        within("what it was steered to", async { while !is_steered().await {} }).await;
+        until("what it was steered to", async || {
+            let ended = settled(&tree, &thread).await;
+            assert_eq!(kind(&ended), StatusKind::Completed, "{program}: {}", message(&ended));
+            (message(&ended) == "the new way").then_some(())
+        })
+        .await;
         if program != GEMINI {
             assert_eq!(happened("TurnEnded").await, 1, "{program}");
         }

@@ -114,7 +114,8 @@ async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
     tree.try_spawn(tree.request("nobody")).await.unwrap_err();
     tree.close(&first).await;
     settled(&tree, &second).await;
-    let _watch = tree.watch().await;
+    let mut watch = tree.watch().await;
+    watch.snapshot().await;
 
     let answer = get(&admin, "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

@@ -203,16 +203,27 @@ async fn input_that_steers_is_given_to_the_running_turn() {
     tree.client().send_input(steer("four")).await.unwrap();
     assert!(task(&runner.turn_of(&attempt).await).contains("four"));
 
-    let both = SendInputRequest {
+    let interrupting = SendInputRequest {
         interrupt: true,
         ..steer("five")
     };
-    let refused = tree.client().send_input(both).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert_eq!(
-        refused.message(),
-        "give steer or interrupt, not both: a turn that is stopped takes no more input"
-    );
+    let overriding = SendInputRequest {
+        r#override: String::from("five"),
+        ..steer("five")
+    };
+    for (both, message) in [
+        (
+            interrupting,
+            "give steer or interrupt, not both: a turn that is stopped takes no more input",
+        ),
+        (
+            overriding,
+            "give steer or override, not both: a last word is for a turn that begins",
+        ),
+    ] {
+        let refused = tree.client().send_input(both).await.unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, message));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

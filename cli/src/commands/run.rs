@@ -1,6 +1,11 @@
 //! `troupe run`: a runner, on this machine, for a supervisor anywhere.
 
-use std::{collections::BTreeMap, env, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    env,
+    path::{self, PathBuf},
+    time::Duration,
+};
 
 use svc_kit::shutdown::Shutdown;
 use tokio_util::sync::CancellationToken;
@@ -96,8 +101,11 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let scratch = args.scratch.unwrap_or_else(|| env::temp_dir().join("troupe-runner"));
     let mut config = RunnerConfig::new(runner_id, target.uri().to_string(), programs, scratch);
     config.state = state;
-    config.hidden = std::iter::once(data_dir)
-        .chain(context.global.token_file.clone())
+    // What lets its owner in as a runner or an operator is nothing for agents.
+    let secrets = [&context.global.token_file, &context.global.tls.client_key];
+    config.hidden = std::iter::once(&data_dir)
+        .chain(secrets.into_iter().flatten())
+        .map(|path| path::absolute(path).unwrap_or_else(|_| path.clone()))
         .collect();
     config.worktrees = args.worktrees.worktrees;
     config.hook = programs::hook()?;

@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     future::pending,
     path::PathBuf,
     time::Duration,
@@ -143,7 +142,7 @@ impl Driver {
     /// Resumes the session that there was. The error is the program's end.
     async fn resume(&mut self) -> Result<Option<Value>, String> {
         let Some(known) = self.opening.record.as_ref().and_then(|record| {
-            let record: Value = serde_json::from_str(&fs::read_to_string(record).ok()?).ok()?;
+            let record: Value = serde_json::from_str(&home::read(record).ok()?).ok()?;
             record["session"].as_str().map(str::to_owned)
         }) else {
             return Ok(None);

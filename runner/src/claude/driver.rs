@@ -87,16 +87,18 @@ impl Driver {
     pub(super) async fn drive(mut self, mut desk: Desk) {
         loop {
             tokio::select! {
-                order = desk.orders.recv() => match order {
-                    Some(order) => self.obey(order, &desk).await,
-                    None => return,
-                },
+                // A turn that it has ended takes nothing more: so what it said comes before what is said to it.
+                biased;
                 said = self.program.hear() => match said {
                     Ok(said) => self.hear(&said, &desk).await,
                     Err(complaint) => {
                         desk.tell(AgentEvent::Exited(complaint)).await;
                         return;
                     }
+                },
+                order = desk.orders.recv() => match order {
+                    Some(order) => self.obey(order, &desk).await,
+                    None => return,
                 },
             }
         }

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
 };
 
@@ -247,7 +246,7 @@ impl Driver {
     }
 
     fn recorded(&self) -> Option<Value> {
-        let text = fs::read_to_string(&self.opening.record).ok()?;
+        let text = home::read(&self.opening.record).ok()?;
         let record: Value = serde_json::from_str(&text).ok()?;
         record["thread"].is_string().then_some(record)
     }
@@ -262,16 +261,7 @@ impl Driver {
 
     /// What of a turn is not said as instructions.
     fn input_of(turn: &GivenTurn) -> Value {
-        let images = turn
-            .inputs
-            .iter()
-            .flat_map(|input| &input.items)
-            .filter_map(|item| match &item.item {
-                Some(Item::LocalImage(path)) => Some(json!({"type": "localImage", "path": path})),
-                _ => None,
-            });
-        let said = [json!({"type": "text", "text": prompt::assignment(turn)})];
-        said.into_iter().chain(images).collect()
+        said(&prompt::assignment(turn), &turn.inputs)
     }
 
     /// Gives the running turn more input; false: it is over.
@@ -282,7 +272,7 @@ impl Driver {
         let params = json!({
             "threadId": thread,
             "expectedTurnId": turn,
-            "input": [{"type": "text", "text": input::to_text(input)}],
+            "input": said(&input::to_text(input), std::slice::from_ref(input)),
         });
         let answer = self.call("turn/steer", params).await?;
         if let Err(why) = &answer {
@@ -421,6 +411,19 @@ impl Driver {
 
 fn thread_id(answer: &Value) -> Option<String> {
     answer["thread"]["id"].as_str().map(str::to_owned)
+}
+
+/// A text, and the images of the inputs that it is of.
+fn said(text: &str, inputs: &[Input]) -> Value {
+    let images = inputs
+        .iter()
+        .flat_map(|input| &input.items)
+        .filter_map(|item| match &item.item {
+            Some(Item::LocalImage(path)) => Some(json!({"type": "localImage", "path": path})),
+            _ => None,
+        });
+    let text = [json!({"type": "text", "text": text})];
+    text.into_iter().chain(images).collect()
 }
 
 /// The files that a patch names.

@@ -2,8 +2,6 @@
 
 mod protocol;
 
-use std::collections::VecDeque;
-
 use troupe_proto::{
     common::v1::{Sandbox, ToolPolicy},
     supervisor::v1::{Input, RunnerKind},
@@ -61,11 +59,7 @@ impl ProcessKind {
             _ => launch,
         };
         let (child, output) = Child::start(launch)?;
-        Ok(Box::new(ProcessAgent {
-            child,
-            output,
-            taken: VecDeque::new(),
-        }))
+        Ok(Box::new(ProcessAgent { child, output }))
     }
 }
 
@@ -113,8 +107,6 @@ fn check_policy(enforces: Enforcement, sandbox: Sandbox, policy: &ToolPolicy) ->
 struct ProcessAgent {
     child: Child,
     output: ChildOutput,
-    /// Input that it was given, and that nobody was told of yet: in its protocol, what is written is taken.
-    taken: VecDeque<u32>,
 }
 
 impl ProcessAgent {
@@ -129,9 +121,7 @@ impl Agent for ProcessAgent {
     }
 
     fn give_input(&mut self, number: u32, input: &Input) -> Result<(), Deaf> {
-        self.say(&ToProgram::Input { number, input })?;
-        self.taken.push_back(number);
-        Ok(())
+        self.say(&ToProgram::Input { number, input })
     }
 
     fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), Deaf> {
@@ -153,9 +143,6 @@ impl Agent for ProcessAgent {
 
     fn next_event(&mut self) -> Boxed<'_, AgentEvent> {
         Box::pin(async {
-            if let Some(number) = self.taken.pop_front() {
-                return AgentEvent::InputTaken(number);
-            }
             match self.output.next_event().await {
                 ChildEvent::Line(Line::Text(line)) => protocol::parse(&line),
                 ChildEvent::Line(Line::TooLong { bytes }) => {

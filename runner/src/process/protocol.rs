@@ -108,6 +108,9 @@ fn parse_object(line: &str) -> Option<AgentEvent> {
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Spoken {
+    InputTaken {
+        number: u32,
+    },
     Status {
         activity: String,
     },
@@ -166,6 +169,7 @@ enum SpokenOutcome {
 impl Spoken {
     fn into_event(self) -> AgentEvent {
         match self {
+            Self::InputTaken { number } => AgentEvent::InputTaken(number),
             Self::Status { activity } => AgentEvent::Activity(one_line(&activity, MAX_DETAIL_CHARS)),
             Self::Tool { name, detail } => AgentEvent::ToolUsed(ToolUse {
                 name: one_line(&name, MAX_NAME_CHARS),

@@ -43,12 +43,14 @@ pub(crate) enum Command {
     Shutdown(Shutdown),
 }
 
-/// How a thread is stopped that the supervisor closes.
+/// How a thread's program is stopped by the supervisor.
 #[derive(Debug)]
 pub(crate) struct Shutdown {
     pub(crate) policy: ClosePolicy,
     pub(crate) grace: Duration,
     pub(crate) reason: String,
+    /// Whether the thread stays open, and what it has on disk with it.
+    pub(crate) thread_goes_on: bool,
 }
 
 /// What a thread tells the stage.

@@ -1,7 +1,12 @@
 //! What a turn changed: what was in the files that it was allowed to write, before each of them was, against what is in
 //! them when it is over. What commands change is not known, nor what lies outside of the workspace.
 
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use similar::TextDiff;
 
@@ -14,15 +19,25 @@ use super::{
 const MAX_FILES: usize = 256;
 /// How much of them is kept until its end, in bytes.
 const MAX_KEPT_BYTES: usize = 16 * 1024 * 1024;
-/// How long the smallest difference between two texts is searched for; then a larger one will do.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// The longest diff, in bytes: an artifact of a thread may not be longer.
+const MAX_DIFF_BYTES: usize = 15 * 1024 * 1024;
+/// How long the smallest differences between all of a turn's texts are searched for; then larger ones will do.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A file as it was at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
     place: Place,
-    /// `None`: there was none.
-    text: Option<String>,
+    content: Content,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Content {
+    /// There is no file.
+    Nothing,
+    Text(String),
+    /// No text, too long, or nothing that can be read: it is in no diff.
+    Unknown,
 }
 
 /// The files of one turn, as they were before it.
@@ -33,7 +48,7 @@ pub(crate) struct Changes {
 }
 
 impl Workspace {
-    /// The files as they are now, those that are texts of this workspace and not too long.
+    /// The files of this workspace as they are now.
     pub(crate) async fn look_at(self: &Arc<Self>, paths: Vec<String>) -> Vec<Sight> {
         if paths.is_empty() {
             return Vec::new();
@@ -42,7 +57,7 @@ impl Workspace {
         let seen = blocking(move || {
             let places = paths.iter().take(MAX_FILES);
             let places = places.filter_map(|path| Place::find(&workspace.root, path, Ending::Followed).ok());
-            Ok(places.filter_map(look).collect())
+            Ok(places.map(look).collect())
         });
         seen.await.unwrap_or_default()
     }
@@ -51,56 +66,78 @@ impl Workspace {
 impl Changes {
     /// Remembers what is about to be written; what was remembered earlier counts.
     pub(crate) fn remember(&mut self, sights: Vec<Sight>) {
-        for sight in sights {
-            let bytes = sight.text.as_ref().map_or(0, String::len);
-            if self.before.len() < MAX_FILES && self.bytes + bytes <= MAX_KEPT_BYTES {
-                self.before.entry(sight.place.inside()).or_insert_with(|| {
-                    self.bytes += bytes;
-                    sight
-                });
+        for mut sight in sights {
+            let name = sight.place.inside();
+            if self.before.len() >= MAX_FILES || self.before.contains_key(&name) {
+                continue;
             }
+            let bytes = match &sight.content {
+                Content::Text(text) => text.len(),
+                Content::Nothing | Content::Unknown => 0,
+            };
+            // Its place is taken all the same: what it is like later was not there before the turn.
+            if self.bytes + bytes > MAX_KEPT_BYTES {
+                sight.content = Content::Unknown;
+            } else {
+                self.bytes += bytes;
+            }
+            self.before.insert(name, sight);
         }
     }
 
-    /// One diff of all of them, by name; empty: nothing is different.
+    /// One diff of all of them, by name, as far as time and room go; empty: nothing is different.
     pub(crate) async fn diff(self) -> String {
         if self.before.is_empty() {
             return String::new();
         }
-        let diffs = blocking(move || {
-            let differences = self.before.iter().filter_map(|(name, before)| {
-                let now = look(before.place.clone())?;
-                difference(name, before.text.as_deref(), now.text.as_deref())
-            });
-            Ok(differences.collect())
-        });
+        let diffs = blocking(move || Ok(self.diff_now()));
         diffs.await.unwrap_or_default()
     }
+
+    fn diff_now(&self) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let (mut whole, mut left_out) = (String::new(), 0_u32);
+        for (name, before) in &self.before {
+            let now = look(before.place.clone());
+            if before.content == now.content {
+                continue;
+            }
+            let shown = difference(name, &before.content, &now.content, deadline);
+            match shown.filter(|shown| whole.len() + shown.len() <= MAX_DIFF_BYTES) {
+                Some(shown) => whole.push_str(&shown),
+                None => left_out += 1,
+            }
+        }
+        if left_out > 0 {
+            // No part of a diff, so those who apply it pass it over.
+            whole.push_str(&format!("[{left_out} more files changed that are not shown]\n"));
+        }
+        whole
+    }
 }
 
-/// `None`: it is no text, or too long to be kept.
-fn look(place: Place) -> Option<Sight> {
-    let text = match files::bytes(&place) {
-        Ok(bytes) => Some(String::from_utf8(bytes).ok()?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(_) => return None,
+fn look(place: Place) -> Sight {
+    let content = match files::bytes(&place) {
+        Ok(bytes) => String::from_utf8(bytes).map_or(Content::Unknown, Content::Text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Content::Nothing,
+        Err(_) => Content::Unknown,
     };
-    Some(Sight { place, text })
+    Sight { place, content }
 }
 
-fn difference(name: &str, before: Option<&str>, now: Option<&str>) -> Option<String> {
-    if before == now {
+/// `None`: one of them is unknown, or there is no time left.
+fn difference(name: &str, before: &Content, now: &Content, deadline: Instant) -> Option<String> {
+    let side = |letter: char, content: &Content| match content {
+        Content::Nothing => Some((String::new(), "/dev/null".to_owned())),
+        Content::Text(text) => Some((text.clone(), format!("{letter}/{name}"))),
+        Content::Unknown => None,
+    };
+    let ((old, old_name), (new, new_name)) = (side('a', before)?, side('b', now)?);
+    if deadline <= Instant::now() {
         return None;
     }
-    let header =
-        |side: char, text: Option<&str>| text.map_or_else(|| "/dev/null".to_owned(), |_| format!("{side}/{name}"));
-    let diff = TextDiff::configure()
-        .timeout(PATIENCE)
-        .diff_lines(before.unwrap_or_default(), now.unwrap_or_default());
-    let shown = diff
-        .unified_diff()
-        .header(&header('a', before), &header('b', now))
-        .to_string();
+    let diff = TextDiff::configure().deadline(deadline).diff_lines(&old, &new);
+    let shown = diff.unified_diff().header(&old_name, &new_name).to_string();
     Some(format!("diff --git a/{name} b/{name}\n{shown}"))
 }
 
@@ -131,7 +168,10 @@ mod tests {
         fs::write(path("changed"), "one\nthree\n").unwrap();
         fs::remove_file(path("deleted")).unwrap();
         fs::write(path("new"), "here\n").unwrap();
-        fs::write(path("binary"), [0xff]).unwrap();
+        // Of what was no text before, nothing is shown, whatever it is between.
+        fs::write(path("binary"), "text").unwrap();
+        changes.remember(workspace.look_at(vec![path("binary")]).await);
+        fs::write(path("binary"), "other text").unwrap();
         let expected = "\
 diff --git a/changed b/changed
 --- a/changed
@@ -150,6 +190,7 @@ diff --git a/new b/new
 +++ b/new
 @@ -0,0 +1 @@
 +here
+[1 more files changed that are not shown]
 ";
         assert_eq!(changes.diff().await, expected);
     }
@@ -163,13 +204,14 @@ diff --git a/new b/new
         std::os::unix::fs::symlink(&secret, directory.path().join("link")).unwrap();
         let workspace = workspace(&directory, Sandbox::WorkspaceWrite);
         let paths = ["link", "../secret", secret.to_str().unwrap(), "."].map(str::to_owned);
-        assert_eq!(workspace.look_at(paths.to_vec()).await, []);
+        let seen = workspace.look_at(paths.to_vec()).await;
+        assert!(seen.iter().all(|sight| sight.content == Content::Unknown), "{seen:?}");
 
         // A link that comes later leads nowhere either.
         let mut changes = Changes::default();
         changes.remember(workspace.look_at(vec!["later".to_owned()]).await);
         std::os::unix::fs::symlink(&secret, directory.path().join("later")).unwrap();
-        assert_eq!(changes.diff().await, "");
+        assert!(!changes.diff().await.contains("secret"));
     }
 
     #[tokio::test]

@@ -221,6 +221,15 @@ impl Attached {
     }
 
     pub(crate) async fn close_generation(&self, generation: u32, policy: ClosePolicy, grace: Duration) {
+        self.stop_program(generation, policy, grace, false).await;
+    }
+
+    /// Stops the program of a thread that stays open.
+    pub(crate) async fn make_room(&self) {
+        self.stop_program(1, ClosePolicy::Terminate, PATIENCE, true).await;
+    }
+
+    async fn stop_program(&self, generation: u32, policy: ClosePolicy, grace: Duration, thread_goes_on: bool) {
         self.say(attach_response::Message::Shutdown(ShutdownThread {
             command_id: "shutdown".to_owned(),
             thread_id: THREAD.to_owned(),
@@ -228,6 +237,7 @@ impl Attached {
             close_policy: policy.into(),
             grace: grace.try_into().ok(),
             reason: "closed".to_owned(),
+            thread_goes_on,
         }))
         .await;
     }

@@ -1,9 +1,13 @@
 //! Turns: what a program is given, what it says, and what is reported of it.
 
+use std::time::Duration;
+
 use tonic::Code;
 use troupe_proto::{
     common::v1::{BlockKind, ResolvedSpawn, Sandbox},
-    supervisor::v1::{PromptExtent, StartRefusal, Turn, TurnOutcome, deliver_input::Delivery, runner_report::Kind},
+    supervisor::v1::{
+        ClosePolicy, PromptExtent, StartRefusal, Turn, TurnOutcome, deliver_input::Delivery, runner_report::Kind,
+    },
 };
 use troupe_runner::{Enforcement, RunnerError};
 
@@ -131,6 +135,7 @@ async fn lines_that_mean_nothing_are_output_and_long_ones_are_dropped() {
         echo '{"tool_call":'
         head -c 1500000 /dev/zero | tr '\0' 'x'; echo
         read -r line
+        echo '{"type":"input_taken","number":2}'
         echo '{"type":"turn_end","outcome":"completed","message":"still here"}'
         read -r line
     "#;
@@ -158,8 +163,12 @@ async fn input_reaches_a_running_turn_once() {
         while IFS= read -r line; do
           case "$line" in
             *'"type":"turn"'*) echo '{"type":"output","text":"ready"}' ;;
-            *more*) echo '{"type":"output","text":"got it"}' ;;
-            *last*) echo '{"type":"turn_end","outcome":"completed"}' ;;
+            *more*) echo '{"type":"input_taken","number":2}' ;;
+            *passed_over*) ;;
+            *last*)
+              echo '{"type":"input_taken","number":5}'
+              echo '{"type":"turn_end","outcome":"completed"}'
+              ;;
           esac
         done
     "#;
@@ -170,7 +179,8 @@ async fn input_reaches_a_running_turn_once() {
     supervisor.give_input(2, 1, "more").await;
     supervisor.give_input(2, 1, "more").await;
     supervisor.give_input(3, 9, "of another turn").await;
-    supervisor.give_input(4, 1, "last").await;
+    supervisor.give_input(4, 1, "passed_over").await;
+    supervisor.give_input(5, 1, "last").await;
     let mut delivered = Vec::new();
     for _ in 0..2 {
         match supervisor.acknowledged_report().await.kind {
@@ -178,8 +188,30 @@ async fn input_reaches_a_running_turn_once() {
             other => panic!("input is delivered, not {other:?}"),
         }
     }
-    assert_eq!(delivered, [2, 4]);
+    assert_eq!(delivered, [2, 5], "what it does not take is the next turn's");
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_turn_that_is_interrupted_gets_no_more_input() {
+    let script = r#"
+        read -r turn
+        read -r interrupt
+        IFS= read -r line; printf '%s\n' "$line" > $DIR/next
+    "#;
+    let stage = Stage::with_script(script).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    supervisor.interrupt(1).await;
+    supervisor.give_input(2, 1, "more").await;
+    supervisor
+        .close(ClosePolicy::Terminate, Duration::from_secs(3600))
+        .await;
+    assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Interrupted);
+    supervisor.stopped().await;
+    assert!(stage.file("next").contains("shutdown"), "{}", stage.file("next"));
     stage.shut_down().await.unwrap();
 }
 

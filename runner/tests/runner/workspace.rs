@@ -263,6 +263,7 @@ async fn arguments_under_the_other_name_are_understood_and_remarked_on() {
         echo '{"tool_call":{"name":"list_files","params":{"path":".."}}}'
         IFS= read -r line; printf '%s\n' "$line" >> $DIR/answers
         read -r line
+        echo '{"type":"input_taken","number":2}'
         echo '{"type":"turn_end","outcome":"completed"}'
         read -r line
     "#;
@@ -315,28 +316,7 @@ async fn a_thread_has_a_worktree_of_its_own() {
         |config| config.worktrees = Some(WorktreeCleanup::Unchanged),
     )
     .await;
-    let repository = workspace(&stage);
-    for args in [
-        &["init", "--quiet"][..],
-        &[
-            "-c",
-            "user.name=t",
-            "-c",
-            "user.email=t@localhost",
-            "commit",
-            "--quiet",
-            "--allow-empty",
-            "-m",
-            "m",
-        ],
-    ] {
-        let git = std::process::Command::new("git")
-            .arg("-C")
-            .arg(&repository)
-            .args(args)
-            .status();
-        assert!(git.unwrap().success());
-    }
+    let repository = repository(&stage);
     let mut supervisor = stage.attached(Vec::new()).await;
     supervisor.start(start_in(&stage)).await;
     let question = supervisor.question().await;
@@ -361,4 +341,57 @@ async fn a_thread_has_a_worktree_of_its_own() {
     supervisor.output("its work is kept in").await;
     supervisor.stopped().await;
     stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worktree_stays_while_its_thread_does() {
+    let stage = stage(
+        &program(&[r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"a","content":"x"}}}"#]),
+        |config| config.worktrees = Some(WorktreeCleanup::Always),
+    )
+    .await;
+    repository(&stage);
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    let question = supervisor.question().await;
+    supervisor.decide(&question, "").await;
+    supervisor.diff().await;
+    supervisor.turn_ended().await;
+    supervisor.make_room().await;
+    supervisor.stopped().await;
+    let worktree = stage
+        .directory
+        .path()
+        .join("scratch/state")
+        .join(THREAD)
+        .join("worktree");
+    assert_eq!(read(&worktree.join("a")), "x", "its next turn goes on there");
+    stage.shut_down().await.unwrap();
+}
+
+/// A repository where the thread works.
+fn repository(stage: &Stage) -> PathBuf {
+    let repository = workspace(stage);
+    for args in [
+        &["init", "--quiet"][..],
+        &[
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@localhost",
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "-m",
+            "m",
+        ],
+    ] {
+        let git = std::process::Command::new("git")
+            .arg("-C")
+            .arg(&repository)
+            .args(args)
+            .status();
+        assert!(git.unwrap().success());
+    }
+    repository
 }

@@ -30,6 +30,7 @@ impl SupervisorService {
         let remember = call.remember("SendInput", &request_id, &request)?;
         check::text("override", &request.r#override, check::PROSE_BYTES)?;
         call.operators_only("override", !request.r#override.is_empty())?;
+        let urgency = urgency(&request)?;
         let last_word = std::mem::take(&mut request.r#override);
         let (input, content) = check::input(request.message.take(), std::mem::take(&mut request.items), |items| {
             pb::Input {
@@ -42,7 +43,7 @@ impl SupervisorService {
             caller: call.caller.clone(),
             target,
             input,
-            urgency: urgency(&request)?,
+            urgency,
             on_limit: check::choice("on_limit", request.on_limit)?,
         };
         let done = handle
@@ -237,6 +238,12 @@ impl SupervisorService {
 }
 
 fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
+    if request.steer && !request.r#override.is_empty() {
+        return Err(check::bad(
+            "steer",
+            "give steer or override, not both: a last word is for a turn that begins",
+        ));
+    }
     match (request.steer, request.interrupt) {
         (false, false) => Ok(Urgency::Wait),
         (true, false) => Ok(Urgency::Steer),

@@ -55,6 +55,15 @@ struct Roster {
     streams: u64,
 }
 
+/// Why a program is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhyStopped {
+    /// Its thread is closed.
+    Closed,
+    /// Its thread stays open, and its place is needed.
+    InTheWay,
+}
+
 /// A program that has to leave so that a thread has its place.
 struct Dismissal {
     runner: RunnerId,
@@ -269,8 +278,14 @@ impl RunnerHub {
         );
     }
 
-    /// Gives a running turn more input.
-    pub fn deliver_input(&self, id: &RunnerId, thread: ThreadId, generation: Generation, input: pb::RunningInput) {
+    /// Gives a running turn more input; false: there is no way to the runner.
+    pub fn deliver_input(
+        &self,
+        id: &RunnerId,
+        thread: ThreadId,
+        generation: Generation,
+        input: pb::RunningInput,
+    ) -> bool {
         self.send(
             id,
             Message::DeliverInput(pb::DeliverInput {
@@ -279,7 +294,7 @@ impl RunnerHub {
                 generation: generation.get(),
                 delivery: Some(pb::deliver_input::Delivery::Running(input)),
             }),
-        );
+        )
     }
 
     /// Stops a running turn.
@@ -310,14 +325,14 @@ impl RunnerHub {
             ClosePolicy::Terminate => STOP_GRACE,
             ClosePolicy::FinishTurn => left,
         };
-        self.stop_program(id, thread, generation, policy, grace, "closed");
+        self.stop_program(id, thread, generation, policy, grace, WhyStopped::Closed);
     }
 
     /// Stops a program at rest whose thread stays open.
     fn let_go(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         tracing::debug!(runner = %id, %thread, %generation, "a program at rest has to leave");
-        let reason = "its place is needed";
-        self.stop_program(id, thread, generation, ClosePolicy::Terminate, STOP_GRACE, reason);
+        let why = WhyStopped::InTheWay;
+        self.stop_program(id, thread, generation, ClosePolicy::Terminate, STOP_GRACE, why);
     }
 
     fn stop_program(
@@ -327,7 +342,7 @@ impl RunnerHub {
         generation: Generation,
         policy: ClosePolicy,
         grace: Duration,
-        reason: &'static str,
+        why: WhyStopped,
     ) {
         self.send(
             id,
@@ -337,7 +352,11 @@ impl RunnerHub {
                 generation: generation.get(),
                 close_policy: policy.number(),
                 grace: ProtoDuration::try_from(grace).ok(),
-                reason: reason.to_owned(),
+                reason: match why {
+                    WhyStopped::Closed => "closed".to_owned(),
+                    WhyStopped::InTheWay => "its place is needed".to_owned(),
+                },
+                thread_goes_on: why == WhyStopped::InTheWay,
             }),
         );
     }
@@ -400,22 +419,25 @@ impl RunnerHub {
         }
     }
 
-    pub(super) fn send(&self, id: &RunnerId, message: Message) {
+    /// Whether it is on its way. What is not is owed still.
+    pub(super) fn send(&self, id: &RunnerId, message: Message) -> bool {
         let mut roster = self.lock();
         let Some(runner) = roster.runners.get_mut(id) else {
-            return;
+            return false;
         };
         let Link::Attached { outbox, .. } = &runner.link else {
-            return;
+            return false;
         };
         let response = pb::AttachResponse { message: Some(message) };
-        if outbox.try_send(Ok(response)).is_err() {
+        let is_sent = outbox.try_send(Ok(response)).is_ok();
+        if !is_sent {
             // It is gone or hopelessly behind. What it missed is owed still; it learns of it when it attaches anew.
             runner.link = Link::Away { since: Instant::now() };
             drop(roster);
             self.announce();
             self.announce_lease();
         }
+        is_sent
     }
 
     fn announce(&self) {

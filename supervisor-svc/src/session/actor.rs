@@ -30,7 +30,7 @@ use crate::{
     domain::{
         command::Command,
         decide::tick,
-        ids::{Epoch, Generation, ReportSequence, ThreadId, WaitId},
+        ids::{Epoch, Generation, InputNumber, ReportSequence, ThreadId, Turn, WaitId},
         session::Session,
         time::UnixMillis,
     },
@@ -57,6 +57,8 @@ pub(super) struct Actor {
     pub(super) own: VecDeque<Command>,
     /// Threads whose dispatch is under way.
     pub(super) dispatching: HashSet<ThreadId>,
+    /// Up to which input running turns were sent what steers them.
+    pub(super) steered: HashMap<ThreadId, (Turn, InputNumber)>,
     /// What came when the batch was full.
     backlog: VecDeque<Request>,
     /// When to compute anew what is owed, because an append failed.
@@ -120,6 +122,7 @@ impl Actor {
             feed,
             own: VecDeque::new(),
             dispatching: HashSet::new(),
+            steered: HashMap::new(),
             backlog: VecDeque::new(),
             look_again: None,
             lost_reports: HashMap::new(),
@@ -307,6 +310,9 @@ impl Actor {
 
     fn publish(&mut self, mut pending: Pending) {
         let before = std::mem::replace(&mut self.session, Arc::clone(&pending.session));
+        self.context
+            .measures
+            .happened(&before, &self.session, &pending.recorded);
         self.room = pending.room;
         self.published.send_replace(Arc::clone(&pending.session));
         for (remember, outcome) in std::mem::take(&mut pending.remembered) {
@@ -319,7 +325,6 @@ impl Actor {
         // Nobody may be watching.
         let _ = self.feed.send(Arc::clone(&commit));
         self.context.news.tell(self.session.id);
-        self.context.measures.happened(&before, &self.session, &commit.events);
         self.act_on(&commit.events);
         self.keep_orchestrating();
         self.upkeep.after_append(&self.session);

@@ -90,6 +90,7 @@ impl Actor {
     /// Everything that is owed, computed from the state alone: at load, when runners come or go, at a cascade's deadline, and
     /// after a failed append.
     pub(super) fn resume_work(&mut self) {
+        self.steered.clear();
         let fenced: Vec<ThreadId> = self.session.fenced().map(|(id, _)| id).collect();
         for top in fenced {
             for ready in cascade::ready_leaves(&self.session, top) {
@@ -207,14 +208,23 @@ impl Actor {
         }
     }
 
-    fn steer(&self, id: ThreadId, runner: RunnerId, turn: Turn, up_to: InputNumber) {
-        if let Some(thread) = self.session.thread(id) {
+    /// Once to each stream of the runner: when one comes or goes, all of it is looked at anew.
+    fn steer(&mut self, id: ThreadId, runner: RunnerId, turn: Turn, up_to: InputNumber) {
+        let before = self.steered.insert(id, (turn, up_to));
+        let after = match before {
+            Some((earlier, number)) if earlier == turn => number,
+            Some(_) | None => InputNumber::ZERO,
+        };
+        if after < up_to
+            && let Some(thread) = self.session.thread(id)
+        {
             let delivery = steer::Delivery {
                 context: Arc::clone(&self.context),
                 session: self.session.id,
                 thread: Arc::clone(thread),
                 runner,
                 turn,
+                after,
                 up_to,
             };
             tokio::spawn(delivery.run());

@@ -18,6 +18,8 @@ pub(super) struct Delivery {
     pub(super) thread: Arc<Thread>,
     pub(super) runner: RunnerId,
     pub(super) turn: Turn,
+    /// The last input that was sent before.
+    pub(super) after: InputNumber,
     /// The last of the inputs that it gets.
     pub(super) up_to: InputNumber,
 }
@@ -30,16 +32,28 @@ impl Delivery {
     }
 
     async fn deliver(&self) -> Result<(), Failure> {
+        let (id, generation) = (self.thread.id, self.thread.generation);
         let waiting = self.thread.pending_inputs.iter();
-        for input in waiting.take_while(|input| input.number <= self.up_to) {
+        let wanted = waiting.filter(|input| input.number > self.after && input.number <= self.up_to);
+        for waiting in wanted {
+            let input: pb::Input = self.context.message(self.session, &waiting.content).await?;
+            // A last word is the prompt's, and so is what comes after it.
+            if !input.r#override.is_empty() {
+                break;
+            }
             let running = pb::RunningInput {
-                number: input.number.get(),
+                number: waiting.number.get(),
                 turn: self.turn.get(),
-                input: Some(self.context.message(self.session, &input.content).await?),
+                input: Some(input),
             };
-            self.context
+            // In order, or not at all.
+            if !self
+                .context
                 .runners
-                .deliver_input(&self.runner, self.thread.id, self.thread.generation, running);
+                .deliver_input(&self.runner, id, generation, running)
+            {
+                break;
+            }
         }
         Ok(())
     }

@@ -5,7 +5,11 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{
     TlsAcceptor,
-    rustls::{ServerConfig, pki_types::CertificateDer, server::WebPkiClientVerifier},
+    rustls::{
+        ServerConfig,
+        pki_types::CertificateDer,
+        server::{NoServerSessionStorage, WebPkiClientVerifier},
+    },
     server::TlsStream,
 };
 
@@ -87,6 +91,11 @@ impl ServerFiles {
                 path: self.certificate.clone(),
                 cause,
             })?;
+        if self.client_authorities.is_some() {
+            // A resumed session would have its client's certificate without another look at it.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
     }

@@ -155,6 +155,15 @@ impl ThreadTask {
             arguments,
             written,
         } = asked;
+        if self.turn.is_none() {
+            let refusal = ToolFailure::new(Reason::IllegalTransition, "no turn is running");
+            self.answered(Answered::Ask {
+                id,
+                verdict: Err(refusal),
+                before: Vec::new(),
+            });
+            return;
+        }
         let hands = self.hands.clone();
         let kind = self.role.kind.describe().kind;
         self.calls.spawn(async move {

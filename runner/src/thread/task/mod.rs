@@ -172,10 +172,11 @@ impl ThreadTask {
                     self.accept_turn(turn).await;
                 }
                 let farewell = self.play().await;
+                let is_closed = matches!(&farewell, Farewell::Shutdown(order) if !order.thread_goes_on);
                 let stopped = self.leave(farewell).await;
                 // Of a thread that was abandoned within its turn.
                 self.calls.shutdown().await;
-                if stopped.is_some() {
+                if is_closed {
                     self.close_worktree().await;
                 }
                 remove_scratch(&self.casting.scratch).await;
@@ -243,7 +244,11 @@ impl ThreadTask {
                 let text = format!("[its work is kept in {top}]\n");
                 self.voice.tell(News::Output(text)).await;
             }
-            Err(why) => warn!(%top, why, "a worktree stays"),
+            Err(why) => {
+                warn!(%top, why, "a worktree stays");
+                let text = format!("[its work is kept in {top}, which could not be looked at: {why}]\n");
+                self.voice.tell(News::Output(text)).await;
+            }
         }
     }
 

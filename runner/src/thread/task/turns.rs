@@ -103,7 +103,11 @@ impl ThreadTask {
     /// What the running turn does not take is not reported as delivered; the supervisor then gives it to the next one.
     fn add_input(&mut self, running: RunningInput) {
         let RunningInput { number, turn, input } = running;
-        if number <= self.last_input || self.turn.as_ref().is_none_or(|running| running.number != turn) {
+        let takes_more = self
+            .turn
+            .as_ref()
+            .is_some_and(|running| running.number == turn && running.pressure.is_none());
+        if number <= self.last_input || !takes_more {
             return;
         }
         let input = input.unwrap_or_default();
