@@ -159,10 +159,7 @@ impl Pair {
 
         let shutdown = Shutdown::new();
         let mut services = JoinSet::new();
-        let listener = |tcp| match &admin {
-            Some(admin) => Listener::new(tcp, None).tells(admin),
-            None => Listener::from(tcp),
-        };
+        let listener = |tcp| Listener::from(tcp).tells(admin.as_ref());
         serve_registry(
             &mut services,
             listener(registry_listener),

@@ -99,10 +99,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let jwt = Jwt::load(options.jwt)?;
     let knows_callers = token.is_some() || jwt.is_some() || options.tls.knows_clients();
     listen::refuse_open_bind(address, knows_callers, options.insecure)?;
-    let mut listener = Listener::new(listener, options.tls.load()?);
-    if let Some(admin) = &admin {
-        listener = listener.tells(admin);
-    }
+    let listener = Listener::new(listener, options.tls.load()?).tells(admin.as_ref());
     let authenticator = match (token, options.insecure) {
         // One token serves people and the supervisor: to the registry both may read everything.
         (Some(token), _) => Authenticator::new().operator("token", OperatorRole::Admin, token),

@@ -204,8 +204,10 @@ impl Worktree {
             .split('\0')
             .filter(|entry| entry.starts_with(SUBMODULE))
             .filter_map(|entry| entry.split_once('\t'));
-        Ok(submodules
-            .any(|(_, path)| fs::read_dir(self.top.join(path)).is_ok_and(|mut inside| inside.next().is_some())))
+        Ok(submodules.any(|(_, path)| match fs::read_dir(self.top.join(path)) {
+            Ok(mut inside) => inside.next().is_some(),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }))
     }
 
     /// Its top.

@@ -140,10 +140,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let address = listener.local_addr().context("the listener has no address")?;
     listen::refuse_open_bind(address, true, options.insecure)?;
     let knows_clients = options.tls.knows_clients();
-    let mut listener = Listener::new(listener, options.tls.load()?);
-    if let Some(admin) = &admin {
-        listener = listener.tells(admin);
-    }
+    let listener = Listener::new(listener, options.tls.load()?).tells(admin.as_ref());
     let trust = match (options.require_token || knows_clients, options.insecure) {
         (true, _) => Trust::Nobody,
         (false, true) => Trust::Everybody,

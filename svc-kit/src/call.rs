@@ -27,7 +27,7 @@ use crate::{
     deadline::Deadline,
     metrics::meter,
     trace_context::TraceParent,
-    traces::CallSpan,
+    traces::{CallSpan, CallTracer},
 };
 
 /// When a call that was shed may be tried again.
@@ -43,11 +43,12 @@ pub struct CallLayer {
     measure: Arc<Measure>,
 }
 
-/// How long calls take until their answer begins.
+/// How long calls take until their answer begins, and their spans.
 #[derive(Debug)]
 struct Measure {
     methods: BTreeSet<&'static str>,
     duration: Histogram<f64>,
+    tracer: CallTracer,
 }
 
 impl Measure {
@@ -84,6 +85,7 @@ impl CallLayer {
             measure: Arc::new(Measure {
                 methods: methods.into_iter().collect(),
                 duration,
+                tracer: CallTracer::default(),
             }),
         }
     }
@@ -138,7 +140,8 @@ where
         };
 
         let caller = TraceParent::from_headers(request.headers());
-        let call = (!open).then(|| CallSpan::begin(self.measure.known(&method), caller.as_ref()));
+        let known = self.measure.known(&method);
+        let call = (!open).then(|| CallSpan::begin(&self.measure.tracer, known, caller.as_ref()));
         let recorded = call.as_ref().and_then(CallSpan::context);
         let trace = recorded.or(caller).unwrap_or_else(TraceParent::root);
         let span = tracing::info_span!("rpc", method = %method, trace_id = trace.trace_id());

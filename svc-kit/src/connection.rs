@@ -54,11 +54,11 @@ impl Listener {
         Self { tcp, tls, told: None }
     }
 
-    /// The same, whose server tells an admin port how it is.
+    /// The same, whose server tells the admin port how it is, if there is one.
     #[must_use]
-    pub fn tells(self, admin: &Admin) -> Self {
+    pub fn tells(self, admin: Option<&Admin>) -> Self {
         Self {
-            told: Some(admin.reporter()),
+            told: admin.map(Admin::reporter),
             ..self
         }
     }

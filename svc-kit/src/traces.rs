@@ -4,7 +4,7 @@
 //! usual meaning. Without it spans cost nothing, and a call's trace context is passed on all the same. Spans have
 //! the method and the outcome, and nothing that a caller wrote.
 
-use std::env;
+use std::{env, fmt};
 
 use opentelemetry::{
     KeyValue, global,
@@ -52,13 +52,28 @@ impl Traces {
     }
 }
 
+/// Makes the spans of calls. Made once for each server, after [`Traces::start`]: finding a tracer takes a lock.
+pub(crate) struct CallTracer(global::BoxedTracer);
+
+impl Default for CallTracer {
+    fn default() -> Self {
+        Self(global::tracer("troupe"))
+    }
+}
+
+impl fmt::Debug for CallTracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallTracer").finish_non_exhaustive()
+    }
+}
+
 /// A call that is being served, as a span.
 pub(crate) struct CallSpan(global::BoxedSpan);
 
 impl CallSpan {
     /// Begins it, below the span that the caller named.
-    pub(crate) fn begin(method: &'static str, caller: Option<&TraceParent>) -> Self {
-        let tracer = global::tracer("troupe");
+    pub(crate) fn begin(tracer: &CallTracer, method: &'static str, caller: Option<&TraceParent>) -> Self {
+        let CallTracer(tracer) = tracer;
         let builder = tracer
             .span_builder(method)
             .with_kind(SpanKind::Server)

@@ -41,6 +41,14 @@ async fn tree(lab: &Lab) -> Tree {
     lab.tree(CreateSessionRequest::default()).await
 }
 
+/// The same with a role for each of the four programs.
+async fn tree_of_all(lab: &Lab) -> Tree {
+    for program in [OPENCODE, GEMINI] {
+        lab.role(program, program, "");
+    }
+    tree(lab).await
+}
+
 /// A step in which the program writes a file with a tool of its own.
 fn writes(program: &str, lab: &Lab, name: &str) -> Value {
     match program {
@@ -229,8 +237,6 @@ async fn a_gemini_leads_a_claude() {
     }
 }
 
-// ---- what they may not ----
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_persons_own_agent_leads_others() {
     if !are_wanted("leading by a person's own agent") {
@@ -278,6 +284,8 @@ async fn sessions(lab: &Lab) -> Vec<Session> {
     let listed = lab.client().list_sessions(ListSessionsRequest::default()).await;
     listed.unwrap().into_inner().sessions
 }
+
+// ---- what they may not ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denied_tool_is_not_offered_and_does_nothing_when_called_all_the_same() {
@@ -427,10 +435,7 @@ async fn a_running_turn_is_steered() {
         return;
     }
     let lab = lab().await;
-    for program in [OPENCODE, GEMINI] {
-        lab.role(program, program, "");
-    }
-    let tree = tree(&lab).await;
+    let tree = tree_of_all(&lab).await;
     for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
         let go = lab.project().join(format!("{program}.go"));
         let wait = format!("until test -e {}; do sleep 0.1; done", go.display());
@@ -549,10 +554,7 @@ async fn what_a_turn_changed_is_an_artifact() {
         return;
     }
     let lab = lab().await;
-    for program in [OPENCODE, GEMINI] {
-        lab.role(program, program, "");
-    }
-    let tree = tree(&lab).await;
+    let tree = tree_of_all(&lab).await;
     for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
         let thread = spawn(
             &tree,

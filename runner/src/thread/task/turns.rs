@@ -120,8 +120,9 @@ impl ThreadTask {
         }
     }
 
+    /// A program may say this of any number; what it was not offered still waits.
     pub(super) async fn input_taken(&mut self, number: u32) {
-        if let Some(running) = &self.turn {
+        if let Some(running) = self.turn.as_ref().filter(|_| number <= self.last_input) {
             let turn = running.number;
             let delivered = InputDeliveredReport { number, turn };
             self.voice.report(Kind::InputDelivered(delivered)).await;
