@@ -41,6 +41,9 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The flags that every command has and that are settings of `up` too.
+pub(crate) const SHARED_SETTINGS: &[&str] = &["data_dir"];
+
 /// How answers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {

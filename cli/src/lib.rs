@@ -23,6 +23,9 @@ mod patience;
 mod places;
 mod programs;
 mod sanitize;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod settings_page;
 mod story;
 mod threads;
 mod time;
@@ -33,7 +36,8 @@ mod workspace;
 
 use std::{env, process::ExitCode};
 
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
+use svc_kit::settings::{Settings, SettingsError};
 
 use crate::{
     args::{Cli, Command, Output},
@@ -45,12 +49,19 @@ use crate::{
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let (cli, matches) = match parse() {
+    let (cli, settings) = match parse() {
         Ok(parsed) => parsed,
-        Err(error) => return refuse(&error),
+        Err(SettingsError::Usage(error)) => return refuse(&error),
+        Err(error) => {
+            let output = if wants_json() { Output::Json } else { Output::Text };
+            let refused = Error::usage(error.to_string());
+            let refused = error.remedy().into_iter().fold(refused, Error::hint);
+            Ui::new(output).error(&refused);
+            return refused.exit_code();
+        }
     };
     let ui = Ui::new(cli.global.output);
-    match execute(cli, &matches) {
+    match execute(cli, settings) {
         Ok(code) => code,
         Err(error) => {
             ui.error(&error);
@@ -59,10 +70,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn parse() -> std::result::Result<(Cli, ArgMatches), clap::Error> {
-    let matches = Cli::command().try_get_matches()?;
-    let cli = Cli::from_arg_matches(&matches)?;
-    Ok((cli, matches))
+fn parse() -> std::result::Result<(Cli, Settings), SettingsError> {
+    let settings = Settings::gather(&Cli::command(), args::SHARED_SETTINGS, env::args_os())?;
+    let cli = Cli::from_arg_matches(&settings.matches)?;
+    Ok((cli, settings))
 }
 
 /// Shows help, the version, or what is wrong with the arguments.
@@ -87,7 +98,7 @@ fn wants_json() -> bool {
     joined || arguments.windows(2).any(|pair| pair == ["--output", "json"])
 }
 
-fn execute(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
+fn execute(cli: Cli, settings: Settings) -> Result<ExitCode> {
     if cli.global.output == Output::Sarif && !matches!(cli.command, Command::Lint(_)) {
         return Err(Error::usage("only `troupe lint` writes SARIF").hint("use --output json"));
     }
@@ -100,7 +111,7 @@ fn execute(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         .enable_all()
         .build()
         .map_err(|error| Error::failure(format!("cannot start: {error}")))?;
-    let done = runtime.block_on(commands::run(*command, &context, matches));
+    let done = runtime.block_on(commands::run(*command, &context, settings));
     // Whatever still runs in the background has nothing to say any more.
     runtime.shutdown_background();
     match done {

@@ -2,22 +2,24 @@
 //! services are put together; `up` and `demo` see addresses, a token and an end.
 
 use std::{
-    env,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use registry_svc::CatalogueOptions;
+use supervisor_svc::SessionOptions;
 use svc_kit::{
     admin::{Admin, AdminOptions},
     auth::{Authenticator, Trust},
     identity::OperatorRole,
     listen,
+    logging::{self, LogOptions},
     paths::DataDir,
     secret::SecretToken,
     serve::{Listener, ServeLimits},
     shutdown::Shutdown,
-    telemetry::{self, LogFormat},
+    telemetry::Telemetry,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -29,9 +31,6 @@ use crate::{
     token::{self, Token},
 };
 
-/// What `RUST_LOG` is to others.
-const LOG_VARIABLE: &str = "TROUPE_LOG";
-
 /// What a pair is started with.
 #[derive(Clone, Debug)]
 pub(crate) struct PairOptions {
@@ -40,29 +39,13 @@ pub(crate) struct PairOptions {
     /// Where the supervisor listens.
     pub(crate) supervisor_listen: String,
     /// Where health and metrics are served besides.
-    pub(crate) admin_listen: Option<String>,
+    pub(crate) admin: AdminOptions,
     /// Where sessions and tokens are kept.
     pub(crate) data_dir: PathBuf,
-    /// Where `.codex/` of the user scope lies.
-    pub(crate) home: PathBuf,
-    /// Which directories projects may lie in; empty: `home`, on loopback only.
-    pub(crate) workspace_roots: Vec<PathBuf>,
-    /// Which other programs' agents are read too.
-    pub(crate) import: Vec<registry_svc::ForeignFormat>,
-    /// The catalogue of models.
-    pub(crate) models: Option<PathBuf>,
-    /// What templates may say.
-    pub(crate) templates: registry_svc::TemplateOptions,
-    /// Defaults and maxima for sessions.
-    pub(crate) limits: supervisor_svc::domain::settings::Limits,
-    /// When threads of new sessions count as stalled.
-    pub(crate) stall: supervisor_svc::domain::settings::StallRule,
-    /// How many bytes of content a session may hold.
-    pub(crate) session_content_bytes: u64,
-    /// Whether webhooks may lead to private, loopback and link-local addresses.
-    pub(crate) webhook_allow_private: bool,
-    /// Whether the user's templates are seeded.
-    pub(crate) seed: bool,
+    /// Where templates lie, and what they may say.
+    pub(crate) catalogue: CatalogueOptions,
+    /// What sessions may do.
+    pub(crate) sessions: SessionOptions,
     /// How the runner that is attached executes threads; `None`: none is attached.
     pub(crate) runner: Option<RunnerOptions>,
     /// Whether calls from this machine without a token are an operator's.
@@ -93,6 +76,7 @@ pub(crate) struct Pair {
     services: JoinSet<Result<()>>,
     runner: JoinSet<Result<()>>,
     admin: Option<SocketAddr>,
+    telemetry: Telemetry,
     /// The admin port outlives everything else, so that all of it is seen to end.
     admin_stop: CancellationToken,
     admin_port: JoinSet<Result<()>>,
@@ -151,11 +135,12 @@ impl Pair {
         for address in [registry, supervisor] {
             listen::refuse_open_bind(address, secrets.operator.is_some(), options.insecure).map_err(failure)?;
         }
-        let roots = workspace_roots(&options, &[registry, supervisor])?;
-        let admin = AdminOptions {
-            admin_listen: options.admin_listen.clone(),
-        };
-        let admin = Admin::open(admin, "troupe").await.map_err(failure)?;
+        let is_on_loopback = [registry, supervisor]
+            .iter()
+            .all(|address| listen::is_loopback(address.ip()));
+        let catalogue = options.catalogue.config(is_on_loopback).map_err(usage)?;
+        let telemetry = Telemetry::start("troupe", options.admin.admin_listen.is_some()).map_err(usage)?;
+        let admin = Admin::open(&options.admin, &telemetry).await.map_err(failure)?;
 
         let shutdown = Shutdown::new();
         let mut services = JoinSet::new();
@@ -163,19 +148,19 @@ impl Pair {
         serve_registry(
             &mut services,
             listener(registry_listener),
-            &options,
-            roots,
-            &secrets,
+            catalogue,
+            secrets.authenticator(options.insecure),
             shutdown.for_service(),
         )?;
-        let own = shutdown.for_service();
+        let mut supervision = supervisor_svc::Config::new(options.data_dir, listen::url_of(registry));
+        supervision.registry_token = Some(secrets.service.clone());
+        options.sessions.apply(&mut supervision).map_err(usage)?;
         serve_supervisor(
             &mut services,
             listener(supervisor_listener),
-            &options,
-            registry,
-            &secrets,
-            own,
+            supervision,
+            secrets.authenticator(options.insecure),
+            shutdown.for_service(),
         )
         .await?;
         let runner_stop = CancellationToken::new();
@@ -210,6 +195,7 @@ impl Pair {
             services,
             runner,
             admin: admin_address,
+            telemetry,
             admin_stop,
             admin_port,
         })
@@ -271,6 +257,7 @@ impl Pair {
         let runner = all(&mut self.runner).await;
         self.admin_stop.cancel();
         let admin_port = all(&mut self.admin_port).await;
+        self.telemetry.end().await;
         services.and(runner).and(admin_port)
     }
 }
@@ -287,29 +274,12 @@ async fn all(tasks: &mut JoinSet<Result<()>>) -> Result<()> {
 fn serve_registry(
     services: &mut JoinSet<Result<()>>,
     listener: Listener,
-    options: &PairOptions,
-    workspace_roots: Vec<PathBuf>,
-    secrets: &Secrets,
+    catalogue: registry_svc::Config,
+    authenticator: Authenticator,
     shutdown: Shutdown,
 ) -> Result<()> {
-    let registry = registry_svc::Registry::open(registry_svc::Config {
-        home: Some(options.home.clone()),
-        workspace_roots,
-        seed: options.seed,
-        models: options.models.clone(),
-        import: options.import.clone(),
-        project_templates: options.templates.project_templates(),
-        allowed_endpoints: options.templates.allowed_endpoints.clone(),
-        auto_route: options.templates.auto_route,
-        ..registry_svc::Config::default()
-    })
-    .map_err(failure)?;
-    let serving = registry.serve(
-        listener,
-        secrets.authenticator(options.insecure),
-        ServeLimits::default(),
-        shutdown,
-    );
+    let registry = registry_svc::Registry::open(catalogue).map_err(failure)?;
+    let serving = registry.serve(listener, authenticator, ServeLimits::default(), shutdown);
     services.spawn(async move { serving.await.map_err(failure) });
     Ok(())
 }
@@ -317,24 +287,12 @@ fn serve_registry(
 async fn serve_supervisor(
     services: &mut JoinSet<Result<()>>,
     listener: Listener,
-    options: &PairOptions,
-    registry: SocketAddr,
-    secrets: &Secrets,
+    supervision: supervisor_svc::Config,
+    authenticator: Authenticator,
     shutdown: Shutdown,
 ) -> Result<()> {
-    let mut config = supervisor_svc::Config::new(options.data_dir.clone(), listen::url_of(registry));
-    config.registry_token = Some(secrets.service.clone());
-    config.limits = options.limits;
-    config.stall = options.stall;
-    config.session_content_bytes = options.session_content_bytes;
-    config.webhooks.allow_private = options.webhook_allow_private;
-    let supervisor = supervisor_svc::Supervisor::open(config).await.map_err(failure)?;
-    let serving = supervisor.serve(
-        listener,
-        secrets.authenticator(options.insecure),
-        ServeLimits::default(),
-        shutdown,
-    );
+    let supervisor = supervisor_svc::Supervisor::open(supervision).await.map_err(failure)?;
+    let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), shutdown);
     services.spawn(async move { serving.await.map_err(failure) });
     Ok(())
 }
@@ -363,22 +321,14 @@ fn runner_config(
 
 /// Starts logging to standard error, at this level unless `TROUPE_LOG` says otherwise.
 pub(crate) fn init_logging(level: &str) -> Result<()> {
-    let filter = env::var(LOG_VARIABLE).unwrap_or_else(|_| level.to_owned());
-    telemetry::init_logging(LogFormat::Text, &filter).map_err(|error| Error::usage(error.to_string()))
+    let options = LogOptions::from_env(level).map_err(usage)?;
+    logging::start(&options).map_err(usage)
 }
 
-/// Where projects may lie: as told, else the home, but only for services that nobody else reaches.
-fn workspace_roots(options: &PairOptions, addresses: &[SocketAddr]) -> Result<Vec<PathBuf>> {
-    if !options.workspace_roots.is_empty() {
-        return Ok(options.workspace_roots.clone());
-    }
-    if addresses.iter().all(|address| listen::is_loopback(address.ip())) {
-        return Ok(vec![options.home.clone()]);
-    }
-    Err(
-        Error::usage("off loopback the directories that projects may lie in must be named")
-            .hint("pass --workspace-root DIR for each, or set TROUPE_WORKSPACE_ROOTS"),
-    )
+// By value, to be named in `map_err`.
+#[allow(clippy::needless_pass_by_value)]
+fn usage(error: impl ToString) -> Error {
+    Error::usage(error.to_string())
 }
 
 // By value, to be named in `map_err`.

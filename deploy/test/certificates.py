@@ -12,11 +12,20 @@ def _pem(certificate):
     return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
+def new_key():
+    """A key, and what its file holds: SEC 1, which is what cert-manager writes by default."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    return key, text.decode()
+
+
 class Authority:
     """Issues certificates for an hour."""
 
     def __init__(self, name):
-        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.key, _ = new_key()
         self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         constraint = x509.BasicConstraints(ca=True, path_length=None)
         self.certificate = self._sign(self.name, self.key.public_key(), constraint)
@@ -24,13 +33,16 @@ class Authority:
 
     def secret(self, name):
         """The data of a Secret for a Service of that name."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        return self._issue(x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+
+    def client_secret(self, who):
+        """The data of a Secret for a client: its kind and name, as in service/supervisor."""
+        return self._issue(x509.UniformResourceIdentifier(f"spiffe://example.org/troupe/{who}"))
+
+    def _issue(self, *names):
+        key, private = new_key()
         certificate = self._sign(x509.Name([]), key.public_key(), x509.SubjectAlternativeName(names))
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        return {"tls.crt": _pem(certificate), "tls.key": private.decode(), "ca.crt": self.pem}
+        return {"tls.crt": _pem(certificate), "tls.key": private, "ca.crt": self.pem}
 
     def _sign(self, subject, public_key, extension):
         now = datetime.datetime.now(datetime.timezone.utc)

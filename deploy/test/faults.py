@@ -77,8 +77,24 @@ def service_with_an_address_for_a_stateful_set(find):
     find("StatefulSet", "troupe-supervisor")["spec"]["serviceName"] = "troupe-supervisor"
 
 
+def key_that_is_not_mounted(find):
+    """--tls-key names /run/tls/tls.key, where nothing is mounted"""
+    volumes = pod(find("Deployment", "troupe-registry"))["volumes"]
+    next(volume for volume in volumes if volume["name"] == "tls")["secret"]["items"].pop()
+
+
+def certificate_that_nobody_looks_at(find):
+    """troupe-registry does not look at the certificate of troupe-supervisor"""
+    drop_argument(find("Deployment", "troupe-registry"), "--tls-client-ca")
+
+
+def token_that_nobody_knows(find):
+    """troupe-supervisor does not know the token of troupe-runner"""
+    drop_argument(find("StatefulSet", "troupe-supervisor"), "--runner-token-file")
+
+
 def call_of_nobody(find):
-    """calls http://registry:50051, where no Service is"""
+    """calls https://registry:50051, where no Service is"""
     arguments = pod(find("StatefulSet", "troupe-supervisor"))["containers"][0]["args"]
     arguments[:] = [argument.replace("troupe-registry", "registry") for argument in arguments]
 
@@ -97,4 +113,9 @@ def pod(workload):
     return workload["spec"]["template"]["spec"]
 
 
-FAULTS = [thing for name, thing in list(globals().items()) if callable(thing) and name != "pod"]
+def drop_argument(workload, flag):
+    arguments = pod(workload)["containers"][0]["args"]
+    arguments[:] = [argument for argument in arguments if not argument.startswith(f"{flag}=")]
+
+
+FAULTS = [thing for thing in list(globals().values()) if callable(thing) and thing.__doc__]

@@ -254,6 +254,50 @@ def calls(manifests):
                 yield workload, url, manifests.get("Service", url.hostname)
 
 
+def secret_files(workload):
+    """The files of Secrets of which the main container names the keys: path, Secret and key."""
+    secrets = {one["name"]: one["secret"] for one in workload.pod.get("volumes", []) if "secret" in one}
+    for mount in workload.main.get("volumeMounts", []):
+        if secret := secrets.get(mount["name"]):
+            for item in secret.get("items", []):
+                yield f"{mount['mountPath']}/{item['path']}", (secret["secretName"], item["key"])
+
+
+def named_files(workload):
+    """The files that flags name: flag and path."""
+    for argument in workload.arguments():
+        flag, _, value = argument.partition("=")
+        if value.startswith("/run/") and not flag.endswith("-dir"):
+            yield flag, value
+
+
+def check_files(manifests):
+    for workload in manifests.workloads():
+        there = dict(secret_files(workload))
+        for flag, path in named_files(workload):
+            if path not in there:
+                yield f"{name_of(workload.thing)}: {flag} names {path}, where nothing is mounted"
+
+
+def check_identities(manifests):
+    """Who calls shows a certificate, which the called one looks at, or a token, which is one of its own."""
+    for caller, _, service in calls(manifests):
+        called = manifests.selected(selector_of(service)) if service else []
+        if not called:
+            continue  # others say so
+        called = called[0]
+        shown, known = dict(named_files(caller)), dict(named_files(called))
+        if "--registry-cert" in shown or "--client-cert" in shown:
+            if "--tls-client-ca" not in known:
+                yield f"{called.name} does not look at the certificate of {caller.name}"
+            continue
+        token = shown.get("--registry-token-file") or shown.get("--token-file")
+        secrets = dict(secret_files(called))
+        tokens = {secrets.get(path) for flag, path in known.items() if flag.endswith("token-file")}
+        if token is None or dict(secret_files(caller)).get(token) not in tokens:
+            yield f"{called.name} does not know the token of {caller.name}"
+
+
 def check_addresses(manifests):
     for workload, url, service in calls(manifests):
         if service is None or url.port not in [port["port"] for port in service["spec"]["ports"]]:

@@ -15,6 +15,6 @@ const PATHS: &[&str] = &[
 
 fuzz_target!(|bytes: &[u8]| {
     for path in PATHS {
-        troupe_fuzz::lint(path, LintKind::Foreign, bytes);
+        troupe_fuzz::templates::lint(path, LintKind::Foreign, bytes);
     }
 });

@@ -5,13 +5,13 @@ use libfuzzer_sys::fuzz_target;
 use registry_svc::domain::{lint::LintKind, name::AgentType, role};
 
 fuzz_target!(|bytes: &[u8]| {
-    troupe_fuzz::lint("fuzzed.md", LintKind::Role, bytes);
+    troupe_fuzz::templates::lint("fuzzed.md", LintKind::Role, bytes);
     let (Ok(text), Ok(name)) = (str::from_utf8(bytes), AgentType::parse("fuzzed")) else {
         return;
     };
     let parsed = role::parse(&name, text);
     if let Ok(template) = &parsed.template {
-        troupe_fuzz::template(template);
+        troupe_fuzz::templates::template(template);
         // A restriction that is written is kept.
         if text.contains("\nread_only: true\n") && text.starts_with("---\nread_only: true\n---\n") {
             assert!(template.read_only);

@@ -10,7 +10,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok((name, template)) = subagent::read(text, &mut findings) {
         assert!(name.as_str().len() >= 3, "a name of under three letters");
         assert!(template.personas.is_empty(), "a subagent has no personas");
-        troupe_fuzz::template(&template);
+        troupe_fuzz::templates::template(&template);
     }
-    findings.iter().for_each(troupe_fuzz::finding);
+    findings.iter().for_each(troupe_fuzz::templates::finding);
 });

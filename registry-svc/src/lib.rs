@@ -10,6 +10,7 @@ pub mod domain;
 mod grpc;
 mod limits_table;
 mod options;
+pub mod program;
 mod serve;
 mod source;
 
@@ -23,7 +24,7 @@ pub use crate::{
     domain::{foreign::ForeignFormat, rules::ProjectTemplates},
     grpc::{server::RegistryServer, watch::WatchBounds},
     limits_table::limits,
-    options::TemplateOptions,
+    options::{CatalogueOptions, OptionsError},
     source::{
         bundle::{BundleBounds, Upload},
         gather::{Gathered, gather},

@@ -1,16 +1,42 @@
 //! The flags that every program with a registry in it has alike.
 
+use std::path::PathBuf;
+
 use clap::Args;
+use svc_kit::paths::{self, PathsError};
 
-use crate::ProjectTemplates;
+use crate::{Config, ForeignFormat, ProjectTemplates};
 
-/// What templates may say, and what is made of them.
+/// Where templates lie, and what they may say.
 #[derive(Clone, Debug, Default, Args)]
-pub struct TemplateOptions {
-    /// Leave the templates and footers of projects alone.
+pub struct CatalogueOptions {
+    /// Where `.codex/` of the user scope lies [default: your home]
+    #[arg(long, env = "TROUPE_HOME", value_name = "DIR")]
+    pub home: Option<PathBuf>,
+    /// A directory that projects may lie in (repeatable) [default: the home on loopback; required otherwise]
+    #[arg(
+        long = "workspace-root",
+        env = "TROUPE_WORKSPACE_ROOTS",
+        value_delimiter = ':',
+        value_name = "DIR"
+    )]
+    pub workspace_roots: Vec<PathBuf>,
+    /// The catalogue of models [default: none; every model is taken as it is]
+    #[arg(long, env = "TROUPE_MODELS", value_name = "FILE")]
+    pub models: Option<PathBuf>,
+    /// Read another program's agents too: claude, opencode, copilot, gemini or codex (repeatable; the first wins)
+    #[arg(
+        long,
+        env = "TROUPE_IMPORT",
+        value_delimiter = ',',
+        value_name = "PROGRAM",
+        value_parser = foreign_format
+    )]
+    pub import: Vec<ForeignFormat>,
+    /// Leave the templates and footers of projects alone
     #[arg(long, env = "TROUPE_NO_PROJECT_TEMPLATES")]
     pub no_project_templates: bool,
-    /// An endpoint that a project's template may choose; repeatable.
+    /// An endpoint that a project's template may choose (repeatable)
     #[arg(
         long = "allowed-endpoint",
         env = "TROUPE_ALLOWED_ENDPOINTS",
@@ -18,19 +44,80 @@ pub struct TemplateOptions {
         value_name = "URL"
     )]
     pub allowed_endpoints: Vec<String>,
-    /// Let RouteAgent route texts that name no agent, by names and keywords.
+    /// Let RouteAgent route texts that name no agent, by names and keywords
     #[arg(long, env = "TROUPE_AUTO_ROUTE")]
     pub auto_route: bool,
+    /// Leave the user's templates alone instead of copying the embedded roles there
+    #[arg(long)]
+    pub no_seed: bool,
 }
 
-impl TemplateOptions {
-    /// Whether templates and footers of projects are used.
-    #[must_use]
-    pub const fn project_templates(&self) -> ProjectTemplates {
-        if self.no_project_templates {
-            ProjectTemplates::Off
-        } else {
-            ProjectTemplates::Trusted
-        }
+/// Why options make no registry. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// Nothing says where the home is.
+    #[error(transparent)]
+    Home(#[from] PathsError),
+    /// Others could have a home read to them.
+    #[error(
+        "off loopback the directories that projects may lie in must be named: pass --workspace-root DIR for each, or set \
+         TROUPE_WORKSPACE_ROOTS"
+    )]
+    NoRoots,
+}
+
+impl CatalogueOptions {
+    /// What they say to a registry that only this machine reaches, or not.
+    ///
+    /// # Errors
+    ///
+    /// If no home or no root is known.
+    pub fn config(self, is_on_loopback: bool) -> Result<Config, OptionsError> {
+        let home = self.home.map_or_else(paths::default_home, Ok)?;
+        let workspace_roots = match (self.workspace_roots.is_empty(), is_on_loopback) {
+            (false, _) => self.workspace_roots,
+            (true, true) => vec![home.clone()],
+            (true, false) => return Err(OptionsError::NoRoots),
+        };
+        Ok(Config {
+            home: Some(home),
+            workspace_roots,
+            seed: !self.no_seed,
+            models: self.models,
+            import: self.import,
+            project_templates: if self.no_project_templates {
+                ProjectTemplates::Off
+            } else {
+                ProjectTemplates::Trusted
+            },
+            allowed_endpoints: self.allowed_endpoints,
+            auto_route: self.auto_route,
+            ..Config::default()
+        })
+    }
+}
+
+fn foreign_format(name: &str) -> Result<ForeignFormat, String> {
+    ForeignFormat::parse(name).ok_or_else(|| {
+        let known: Vec<_> = ForeignFormat::ALL.iter().map(|format| format.as_str()).collect();
+        format!("known are {}", known.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn off_loopback_roots_must_be_named() {
+        let options = CatalogueOptions {
+            home: Some(PathBuf::from("/h")),
+            ..CatalogueOptions::default()
+        };
+        let config = options.clone().config(true).unwrap();
+        assert_eq!(config.workspace_roots, [PathBuf::from("/h")]);
+        assert_eq!(config.project_templates, ProjectTemplates::Trusted);
+        let refused = options.config(false).unwrap_err().to_string();
+        assert!(refused.contains("--workspace-root"), "{refused}");
     }
 }

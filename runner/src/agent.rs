@@ -95,6 +95,8 @@ pub(crate) struct Casting {
     pub(crate) state: PathBuf,
     /// Directories that no agent is to look into, but for what is its own.
     pub(crate) hidden: Vec<PathBuf>,
+    /// Whether some of these are secrets of the runner's owner.
+    pub(crate) has_secrets: bool,
 }
 
 impl Casting {

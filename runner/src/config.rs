@@ -38,8 +38,8 @@ pub struct RunnerConfig {
     /// Each thread that may write works in a git worktree of its own, where its directory lies in a repository, and this
     /// says when it is removed. None: threads work in the directories that they are given.
     pub worktrees: Option<WorktreeCleanup>,
-    /// Directories and files that no agent is to look into, such as an operator's token. Bubblewrap keeps them from it,
-    /// where it works and the program is confined by it.
+    /// Directories and files that no agent is to look into, such as an operator's token. Bubblewrap keeps them from all
+    /// programs, where it works.
     pub hidden: Vec<PathBuf>,
     /// The command that asks the runner about a tool call, with the path of a socket as its last argument: see
     /// [`crate::hook`]. Programs that can only be held to their tools by a command of theirs need it. Its first word is

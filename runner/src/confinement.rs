@@ -12,7 +12,10 @@ use tokio::{process::Command, sync::OnceCell, time::timeout};
 use tracing::warn;
 use troupe_proto::common::v1::Sandbox;
 
-use crate::{agent::StartFailure, child::Launch};
+use crate::{
+    agent::{Casting, StartFailure},
+    child::Launch,
+};
 
 /// The program that confines.
 const BUBBLEWRAP: &str = "bwrap";
@@ -130,6 +133,35 @@ pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: 
         command: PathBuf::from(BUBBLEWRAP),
         args,
         ..launch
+    }
+}
+
+/// What keeps the secrets of a runner's owner from programs that are held to nothing else.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blinders {
+    hidden: Vec<PathBuf>,
+    own: Vec<PathBuf>,
+}
+
+impl Blinders {
+    /// Those of a thread; without effect where its runner has no secrets.
+    pub(crate) fn of(casting: &Casting) -> Self {
+        if !casting.has_secrets {
+            return Self::default();
+        }
+        Self {
+            hidden: casting.hidden.clone(),
+            own: vec![casting.directory().to_owned(), casting.scratch.clone()],
+        }
+    }
+
+    /// The same program without a view of what is hidden, where bubblewrap works.
+    pub(crate) fn put_on(&self, launch: Launch) -> Launch {
+        if self.hidden.is_empty() || !is_known() {
+            return launch;
+        }
+        let own: Vec<&Path> = self.own.iter().map(PathBuf::as_path).collect();
+        confined(launch, Sandbox::FullAccess, &own, &self.hidden)
     }
 }
 

@@ -142,6 +142,7 @@ mod tests {
             scratch: "/scratch/t1".into(),
             state: "/state/t1".into(),
             hidden: Vec::new(),
+            has_secrets: false,
         };
         let parent = |name: &str| match name {
             "PATH" | "TROUPE_OPERATOR_TOKEN" | "OPENAI_API_KEY" => Some(OsString::from("x")),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tracing::warn;
 use troupe_proto::{common::v1::ResolvedSpawn, supervisor::v1::RunnerKind};
 
 use crate::{
@@ -45,14 +46,19 @@ impl Kinds {
         }
     }
 
-    /// Finds out what they can be held to on this machine.
-    pub(crate) async fn prepare(&self) {
+    /// Finds out what they can be held to on this machine; `has_secrets`: and kept from.
+    pub(crate) async fn prepare(&self, has_secrets: bool) {
         let is_confined = |program: &Program| match &program.kind {
             ProgramKind::Process(program) => program.confine,
             ProgramKind::Claude(_) | ProgramKind::Codex(_) | ProgramKind::Acp(_) => true,
         };
-        if self.programs.all().iter().any(is_confined) {
-            confinement::is_possible().await;
+        if !has_secrets && !self.programs.all().iter().any(is_confined) {
+            return;
+        }
+        if !confinement::is_possible().await && has_secrets {
+            warn!(
+                "programs and commands of agents can read what is to be hidden from them, such as the operator's token"
+            );
         }
     }
 

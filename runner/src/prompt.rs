@@ -118,7 +118,7 @@ mod tests {
                 })
                 .collect(),
             extent: extent.into(),
-            inputs: Vec::new(),
+            ..Turn::default()
         }
     }
 

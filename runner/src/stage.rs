@@ -104,7 +104,7 @@ impl Stage {
 
     /// Finds out what the programs can be held to, before anybody is told.
     pub(crate) async fn prepare(&self) {
-        self.kinds.prepare().await;
+        self.kinds.prepare(!self.config.hidden.is_empty()).await;
         prune(&self.config.state).await;
     }
 
@@ -248,6 +248,7 @@ impl Stage {
                 scratch: scratch_of(&self.config.scratch, &attempt),
                 state: state_of(&self.config.state, &attempt.thread_id),
                 hidden: self.hidden(),
+                has_secrets: !self.config.hidden.is_empty(),
                 attempt: attempt.clone(),
             },
             first_turn: start.turn,

@@ -22,13 +22,24 @@ impl Tokens {
         }
     }
 
-    const fn plus(self, other: Self) -> Self {
+    pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             input: self.input.saturating_add(other.input),
             cached_input: self.cached_input.saturating_add(other.cached_input),
             output: self.output.saturating_add(other.output),
         }
     }
+}
+
+/// Numbers of a program's added up, whatever it says.
+pub(crate) fn sum<const N: usize>(numbers: [u64; N]) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
+}
+
+/// How much of a window is left, as a percentage; `None`: it has no size.
+pub(crate) fn percentage_left(used: u64, window: u64) -> Option<u32> {
+    let left = u128::from(window.saturating_sub(used)) * 100;
+    u32::try_from(left.checked_div(u128::from(window))?).ok()
 }
 
 /// Adds up what the programs of one attempt spent, one after the other.
@@ -38,6 +49,8 @@ pub(crate) struct UsageMeter {
     ended: Tokens,
     /// Of the present one.
     present: Tokens,
+    /// Of all before the present turn.
+    before_turn: Tokens,
     turns: u32,
     wall_time: Duration,
 }
@@ -51,6 +64,15 @@ impl UsageMeter {
     /// The program has ended; the next one counts from 0.
     pub(crate) fn program_ended(&mut self) {
         self.ended = self.ended.plus(std::mem::take(&mut self.present));
+    }
+
+    pub(crate) fn turn_began(&mut self) {
+        self.before_turn = self.ended.plus(self.present);
+    }
+
+    /// What was spent since the present turn began.
+    pub(crate) fn of_turn(&self) -> Tokens {
+        self.ended.plus(self.present).minus(self.before_turn)
     }
 
     pub(crate) fn turn_ended(&mut self, took: Duration) {
@@ -76,6 +98,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn any_numbers_of_a_program_add_up() {
+        assert_eq!(sum([u64::MAX, 1]), u64::MAX);
+        assert_eq!(percentage_left(u64::MAX, 10), Some(0));
+        assert_eq!(percentage_left(0, u64::MAX), Some(100));
+        assert_eq!(percentage_left(1, 0), None);
+    }
+
+    #[test]
     fn programs_of_one_attempt_add_up() {
         let tokens = |input| Tokens {
             input,
@@ -84,7 +114,9 @@ mod tests {
         };
         let mut meter = UsageMeter::default();
         meter.read(tokens(10));
+        meter.turn_began();
         meter.read(tokens(30));
+        assert_eq!(meter.of_turn().input, 20);
         meter.turn_ended(Duration::from_secs(2));
         meter.program_ended();
         meter.read(tokens(5));

@@ -2,8 +2,9 @@
 //! that gives the same history twice.
 
 use std::{
+    fmt,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use uuid::Uuid;
@@ -36,7 +37,7 @@ impl Clock {
     /// The clock of this machine.
     #[must_use]
     pub fn system() -> Self {
-        Self::new(System)
+        Self::new(System::start())
     }
 
     /// The time of day.
@@ -97,13 +98,59 @@ impl Clock {
     }
 }
 
-/// The operating system.
-struct System;
+/// The time of day in a session: never before what its log has, and as fast as time passes. A log that was written by a
+/// clock that was ahead goes on from there.
+#[derive(Clone)]
+pub struct SessionClock {
+    clock: Clock,
+    ahead: Duration,
+}
+
+impl SessionClock {
+    /// That of a session whose newest event is of that time.
+    #[must_use]
+    pub fn of(clock: &Clock, updated: UnixMillis) -> Self {
+        Self {
+            ahead: updated.since(clock.now()),
+            clock: clock.clone(),
+        }
+    }
+
+    /// The time of day in the session.
+    #[must_use]
+    pub fn now(&self) -> UnixMillis {
+        self.clock.now().plus(self.ahead)
+    }
+}
+
+impl fmt::Debug for SessionClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionClock")
+            .field("ahead", &self.ahead)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The operating system's clock as it was when it was asked first, and what has passed since: deadlines stay where they
+/// are when somebody sets the clock.
+struct System {
+    begun: UnixMillis,
+    since: Instant,
+}
+
+impl System {
+    fn start() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            begun: UnixMillis::new(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)),
+            since: Instant::now(),
+        }
+    }
+}
 
 impl TimeSource for System {
     fn now(&self) -> UnixMillis {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        UnixMillis::new(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+        self.begun.plus(self.since.elapsed())
     }
 
     fn new_uuid(&self) -> Uuid {

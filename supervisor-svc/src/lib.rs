@@ -15,6 +15,7 @@ pub mod maintenance;
 mod measures;
 pub mod notify;
 mod options;
+pub mod program;
 pub mod registry;
 pub mod runner_hub;
 mod service;
@@ -27,6 +28,6 @@ pub mod workspace;
 pub use self::{
     authority::AUTHORITY,
     limits_table::limits,
-    options::StallOptions,
+    options::SessionOptions,
     service::{Config, OpenError, RunError, Supervisor, Surroundings},
 };

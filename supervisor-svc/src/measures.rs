@@ -27,6 +27,9 @@ use crate::{
 /// How a label names the status that a count is of.
 const STATUS: &str = "status";
 
+/// The kinds of tokens that are counted.
+const TOKENS: [&str; 2] = ["input", "output"];
+
 /// The instruments of a supervisor.
 #[derive(Debug)]
 pub struct Measures {
@@ -46,6 +49,20 @@ pub struct Measures {
 
 impl Default for Measures {
     fn default() -> Self {
+        let new = Self::new();
+        // There from the start, so that the first increase of each is seen.
+        for status in [StatusKind::Completed, StatusKind::Errored, StatusKind::Interrupted] {
+            new.turns.add(0, &[KeyValue::new(STATUS, status.as_str())]);
+        }
+        for kind in TOKENS {
+            new.tokens.add(0, &[KeyValue::new("kind", kind)]);
+        }
+        new
+    }
+}
+
+impl Measures {
+    fn new() -> Self {
         let meter = meter();
         let time = |name, what| meter.f64_histogram(name).with_unit("s").with_description(what).build();
         let count = |name, what| meter.u64_counter(name).with_description(what).build();
@@ -72,9 +89,7 @@ impl Default for Measures {
             cascades: Mutex::default(),
         }
     }
-}
 
-impl Measures {
     /// An append took that long, whatever came of it.
     pub fn appended(&self, elapsed: Duration) {
         self.append.record(elapsed.as_secs_f64(), &[]);
@@ -99,7 +114,7 @@ impl Measures {
         };
         for id in spenders {
             let spent = total(after, id).since(total(before, id));
-            for (kind, tokens) in [("input", spent.input_tokens), ("output", spent.output_tokens)] {
+            for (kind, tokens) in TOKENS.into_iter().zip([spent.input_tokens, spent.output_tokens]) {
                 self.tokens.add(tokens, &[KeyValue::new("kind", kind)]);
             }
         }

@@ -4,32 +4,93 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::domain::settings::StallRule;
+use crate::{
+    Config,
+    domain::settings::{Limits, StallRule},
+};
 
-/// When an agent counts as stalled.
-#[derive(Clone, Copy, Debug, Default, Args)]
-pub struct StallOptions {
-    /// After how many seconds without a word a running agent counts as stalled; 0: silence is no sign. Default: 600.
-    #[arg(long, env = "TROUPE_STALL_AFTER", value_name = "SECONDS")]
-    pub stall_after: Option<u64>,
-    /// After how many turns in a row with the same output an agent counts as stalled; 0: outputs are not compared.
-    /// Default: 3.
-    #[arg(long, env = "TROUPE_STALL_REPEATS", value_name = "TURNS")]
-    pub stall_repeats: Option<u32>,
+/// What sessions may do, and when their agents count as stalled.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct SessionOptions {
+    /// The deepest thread of a session; its root is 0
+    #[arg(long, env = "TROUPE_MAX_DEPTH", value_name = "NUMBER", default_value_t = Limits::default().max_depth)]
+    pub max_depth: u32,
+    /// Active threads of a session, the root not counted
+    #[arg(long, env = "TROUPE_MAX_THREADS", value_name = "NUMBER", default_value_t = Limits::default().max_threads)]
+    pub max_threads: u32,
+    /// Threads of a session that are not closed
+    #[arg(
+        long,
+        env = "TROUPE_MAX_OPEN_THREADS",
+        value_name = "NUMBER",
+        default_value_t = Limits::default().max_open_threads
+    )]
+    pub max_open_threads: u32,
+    /// Bytes of content (inputs, prompts, results) of a session; beyond it input is refused, and what runners report is kept
+    /// without its content
+    #[arg(
+        long,
+        env = "TROUPE_SESSION_CONTENT_BYTES",
+        value_name = "BYTES",
+        default_value_t = Config::SESSION_CONTENT_BYTES
+    )]
+    pub session_content_bytes: u64,
+    /// Send notifications to webhooks at private, loopback and link-local addresses too
+    #[arg(long, env = "TROUPE_WEBHOOK_ALLOW_PRIVATE")]
+    pub webhook_allow_private: bool,
+    /// After how many seconds without a word a running agent counts as stalled; 0: silence is no sign
+    #[arg(
+        long,
+        env = "TROUPE_STALL_AFTER",
+        value_name = "SECONDS",
+        default_value_t = StallRule::default().silence.as_secs()
+    )]
+    pub stall_after: u64,
+    /// After how many turns in a row with the same output or the same changes an agent counts as stalled; 0: they are not
+    /// compared
+    #[arg(long, env = "TROUPE_STALL_REPEATS", value_name = "TURNS", default_value_t = StallRule::default().repeats)]
+    pub stall_repeats: u32,
 }
 
-impl StallOptions {
-    /// The rule; what is not given is the default.
+impl Default for SessionOptions {
+    fn default() -> Self {
+        let (limits, stall) = (Limits::default(), StallRule::default());
+        Self {
+            max_depth: limits.max_depth,
+            max_threads: limits.max_threads,
+            max_open_threads: limits.max_open_threads,
+            session_content_bytes: Config::SESSION_CONTENT_BYTES,
+            webhook_allow_private: false,
+            stall_after: stall.silence.as_secs(),
+            stall_repeats: stall.repeats,
+        }
+    }
+}
+
+impl SessionOptions {
+    /// Puts what they say into a configuration.
     ///
     /// # Errors
-    /// As [`StallRule::check`].
-    pub fn rule(&self) -> Result<StallRule, String> {
-        let default = StallRule::default();
-        let rule = StallRule {
-            repeats: self.stall_repeats.unwrap_or(default.repeats),
-            silence: self.stall_after.map_or(default.silence, Duration::from_secs),
+    ///
+    /// As [`Limits::check`] and [`StallRule::check`].
+    pub fn apply(self, config: &mut Config) -> Result<(), String> {
+        let limits = Limits {
+            max_depth: self.max_depth,
+            max_threads: self.max_threads,
+            max_open_threads: self.max_open_threads,
+            ..Limits::default()
         };
-        rule.check().map(|()| rule)
+        limits.check()?;
+        let stall = StallRule {
+            repeats: self.stall_repeats,
+            silence: Duration::from_secs(self.stall_after),
+        };
+        stall.check()?;
+        config.limits = limits;
+        config.stall = stall;
+        config.session_content_bytes = self.session_content_bytes;
+        config.webhooks.allow_private = self.webhook_allow_private;
+        Ok(())
     }
 }
 
@@ -38,21 +99,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_given_is_the_default() {
-        assert_eq!(StallOptions::default().rule(), Ok(StallRule::default()));
-        let given = StallOptions {
-            stall_after: Some(0),
-            stall_repeats: Some(5),
+    fn what_cannot_be_is_refused() {
+        let mut config = Config::new(std::path::PathBuf::new(), String::new());
+        let given = SessionOptions {
+            stall_after: 0,
+            stall_repeats: 5,
+            max_depth: 3,
+            ..SessionOptions::default()
         };
-        let expected = StallRule {
-            repeats: 5,
-            silence: Duration::ZERO,
-        };
-        assert_eq!(given.rule(), Ok(expected));
-        let every_turn = StallOptions {
-            stall_repeats: Some(1),
+        given.apply(&mut config).unwrap();
+        assert_eq!(
+            (config.stall.repeats, config.stall.silence, config.limits.max_depth),
+            (5, Duration::ZERO, 3)
+        );
+        let every_turn = SessionOptions {
+            stall_repeats: 1,
             ..given
         };
-        assert!(every_turn.rule().is_err());
+        assert!(every_turn.apply(&mut config).is_err());
     }
 }

@@ -43,9 +43,7 @@ use supervisor_svc::{
     },
     store::limits::MAX_RECORD_BYTES,
     wire::{
-        DecodeError, EncodeError, Resolution, Sight, View, WireEnum as _, decode_record, encode_record,
-        event::hide_previews,
-        event_to_pb,
+        DecodeError, EncodeError, Resolution, Sight, View, WireEnum as _, decode_record, encode_record, event_to_pb,
         parts::{budget_from_request, duration_from_pb, duration_to_pb, time_from_pb, time_to_pb},
         status::fault,
         thread as shown,
@@ -1017,13 +1015,48 @@ fn previews_can_be_hidden() {
         from: Actor::Service,
         steers: false,
     };
-    let mut event = event_to_pb(session(1), &at(1, Event::Thread(thread(2), queued)));
-    hide_previews(&mut event);
+    let event = Sight::Digests.event(event_to_pb(session(1), &at(1, Event::Thread(thread(2), queued))));
     let Some(pb::event::Kind::InputQueued(queued)) = event.kind else {
         panic!("another kind");
     };
     let input = queued.input.unwrap();
     assert_eq!((input.preview.as_str(), input.size), ("", 5));
+}
+
+#[test]
+fn only_an_admin_sees_where_webhooks_lead() {
+    let webhook = |url: &str| pb::Webhook {
+        url: url.to_owned(),
+        ..pb::Webhook::default()
+    };
+    for (url, seen) in [
+        (
+            "https://hooks.example.org/T0/B0/s3cret?key=s3cret",
+            "https://hooks.example.org/…",
+        ),
+        (
+            "https://s3cret@hooks.example.org:8443",
+            "https://hooks.example.org:8443/…",
+        ),
+    ] {
+        let session = pb::Session {
+            webhooks: vec![webhook(url)],
+            ..pb::Session::default()
+        };
+        let shown = |sight: Sight| sight.session(session.clone()).webhooks[0].url.clone();
+        assert_eq!(shown(Sight::Everything), url);
+        let updated = pb::Event {
+            kind: Some(pb::event::Kind::SessionUpdated(pb::SessionUpdated {
+                webhooks: vec![webhook(url)],
+                ..pb::SessionUpdated::default()
+            })),
+            ..pb::Event::default()
+        };
+        for sight in [Sight::Previews, Sight::Digests] {
+            assert_eq!(shown(sight), seen);
+            assert!(!format!("{:?}", sight.event(updated.clone())).contains("s3cret"));
+        }
+    }
 }
 
 #[test]
@@ -1185,7 +1218,7 @@ fn refusals_become_the_errors_of_the_table() {
         (
             Refusal::AliasInUse {
                 alias: "fox".to_owned(),
-                by: id,
+                by: Some(id),
             },
             Code::AlreadyExists,
             Reason::AliasInUse,

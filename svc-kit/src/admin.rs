@@ -6,7 +6,6 @@ use std::{
     future::{Future, ready},
     io,
     net::SocketAddr,
-    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +14,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use opentelemetry_sdk::error::OTelSdkError;
+use prometheus::Registry;
 use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -31,8 +30,9 @@ use tonic_health::{
 use crate::{
     connection::{Listener, accept},
     listen::{BindError, bind},
-    metrics::{MEDIA_TYPE, Metrics},
+    metrics,
     serve::reflection,
+    telemetry::Telemetry,
 };
 
 /// How many connections there are at once, and calls on each: of probes and of a few who read metrics.
@@ -63,9 +63,6 @@ pub enum AdminError {
     /// The listener is of no use.
     #[error("the admin port has no address: {0}")]
     Listener(io::Error),
-    /// Nothing can be measured: a defect of the build.
-    #[error("metrics cannot be had: {0}")]
-    Metrics(#[from] OTelSdkError),
     /// The descriptors are malformed: a defect of the build.
     #[error("reflection cannot be served: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -80,25 +77,25 @@ pub struct Admin {
     listener: TcpListener,
     address: SocketAddr,
     reporter: HealthReporter,
-    metrics: Metrics,
+    metrics: Registry,
 }
 
 impl Admin {
-    /// Binds the port and starts measuring: so before the services are opened. `None`: no such port is wanted.
+    /// Binds the port. `None`: no such port is wanted.
     ///
     /// # Errors
     ///
     /// If the address cannot be had.
-    pub async fn open(options: AdminOptions, process: &'static str) -> Result<Option<Self>, AdminError> {
-        let Some(address) = options.admin_listen else {
+    pub async fn open(options: &AdminOptions, telemetry: &Telemetry) -> Result<Option<Self>, AdminError> {
+        let Some(address) = &options.admin_listen else {
             return Ok(None);
         };
-        let listener = bind(&address).await?;
+        let listener = bind(address).await?;
         Ok(Some(Self {
             address: listener.local_addr().map_err(AdminError::Listener)?,
             listener,
             reporter: HealthReporter::new(),
-            metrics: Metrics::start(process)?,
+            metrics: telemetry.registry(),
         }))
     }
 
@@ -147,7 +144,6 @@ impl Admin {
         let health = HealthServer::new(HealthService::from_health_reporter(reporter));
         // So that grpcurl can ask as probes do.
         let described = reflection(&[], tonic_health::pb::FILE_DESCRIPTOR_SET);
-        let metrics = Arc::new(metrics);
         let router = Routes::new(health)
             .add_service(described.build_v1()?)
             .into_axum_router()
@@ -172,9 +168,9 @@ impl Admin {
     }
 }
 
-fn text(metrics: &Metrics) -> Response {
-    match metrics.text() {
-        Ok(text) => ([(CONTENT_TYPE, MEDIA_TYPE)], text).into_response(),
+fn text(registry: &Registry) -> Response {
+    match metrics::text(registry) {
+        Ok(text) => ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "the metrics cannot be written");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()

@@ -135,7 +135,7 @@ where
             (false, Ok(place)) => Some(place),
             (false, Err(_)) => {
                 self.measure.record(&method, Code::ResourceExhausted, Duration::ZERO);
-                return Box::pin(async { Ok(overloaded().into_http()) });
+                return Box::pin(async { Ok(overloaded("too many calls are in flight").into_http()) });
             }
         };
 
@@ -182,14 +182,11 @@ fn code(headers: &HeaderMap) -> Code {
         .map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))
 }
 
-fn overloaded() -> Status {
-    Fault::new(
-        Code::ResourceExhausted,
-        Reason::Overloaded,
-        "too many calls are in flight; nothing was done, try again in a second",
-    )
-    .retry_after(SHED_RETRY)
-    .into()
+pub(crate) fn overloaded(why: &str) -> Status {
+    let text = format!("{why}; nothing was done, try again in a second");
+    Fault::new(Code::ResourceExhausted, Reason::Overloaded, text)
+        .retry_after(SHED_RETRY)
+        .into()
 }
 
 fn deadline_exceeded() -> Status {

@@ -18,6 +18,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Sleep, sleep},
 };
 use tokio_rustls::server::TlsStream;
 use tokio_util::{
@@ -36,6 +37,10 @@ use crate::{
 
 /// After this much silence the kernel asks a peer whether it is still there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
+/// How long the first bytes of a connection may take, and how many these are: the preface of HTTP/2. No request of HTTP/1.1
+/// that is answered here is shorter.
+pub(crate) const PREFACE_WITHIN: Duration = Duration::from_secs(10);
+const PREFACE_BYTES: usize = 24;
 /// What accepting waits after an error, so that running out of file descriptors does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -156,17 +161,28 @@ async fn open(
     Some(Ok(Connection {
         peer: io.peer(),
         io,
+        greeting: Some(Greeting {
+            missing: PREFACE_BYTES,
+            late: Box::pin(sleep(PREFACE_WITHIN)),
+        }),
         cut: Box::pin(cut.cancelled_owned()),
         _place: place,
     }))
 }
 
-/// A connection that fails once the server is cut off.
+/// A connection that fails once the server is cut off, and if its peer does not begin to speak.
 pub(crate) struct Connection {
     io: Transport,
     peer: Peer,
+    greeting: Option<Greeting>,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     _place: OwnedSemaphorePermit,
+}
+
+/// The first bytes of a connection, which HTTP/2 has no time limit of its own for: pings come only after them.
+struct Greeting {
+    missing: usize,
+    late: Pin<Box<Sleep>>,
 }
 
 enum Transport {
@@ -201,6 +217,22 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// So many bytes have come; fails if the first ones are late.
+    fn greeted(&mut self, bytes: usize, context: &mut Context<'_>) -> io::Result<()> {
+        let Some(greeting) = &mut self.greeting else {
+            return Ok(());
+        };
+        greeting.missing = greeting.missing.saturating_sub(bytes);
+        if greeting.missing == 0 {
+            self.greeting = None;
+        } else if greeting.late.as_mut().poll(context).is_ready() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+}
+
 impl Connected for Connection {
     type ConnectInfo = Peer;
 
@@ -217,10 +249,13 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         // A connection always has a read pending, so being cut wakes it here.
         self.poll_cut(context)?;
-        match &mut self.io {
+        let before = buffer.filled().len();
+        let read = match &mut self.io {
             Transport::Plain(tcp) => Pin::new(tcp).poll_read(context, buffer),
             Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
+        };
+        self.greeted(buffer.filled().len() - before, context)?;
+        read
     }
 }
 

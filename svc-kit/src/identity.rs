@@ -9,6 +9,9 @@ use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 use uuid::Uuid;
 
+/// The longest name that a token or a certificate may have for somebody, in bytes.
+pub(crate) const MAX_NAME_BYTES: usize = 128;
+
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {

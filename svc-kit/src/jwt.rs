@@ -1,17 +1,18 @@
 //! Operators who come with a JWT of an identity provider. Its signature, issuer, audience and times are checked, and one
 //! claim says what its subject may do here. Threads, runners and services never come with one.
 
-use std::{fs, io, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use jsonwebtoken::{
     Algorithm, DecodingKey, Validation, decode, decode_header,
-    jwk::{Jwk, JwkSet, KeyAlgorithm},
+    jwk::{Jwk, KeyAlgorithm},
 };
 use serde::Deserialize;
 
 use crate::{
-    fresh::Fresh,
-    identity::{OperatorRole, Principal},
+    identity::{MAX_NAME_BYTES, OperatorRole, Principal},
+    jwks::{Keys, KeysAt, KeysError},
+    tls::ClientFiles,
 };
 
 /// The algorithms that are taken: those whose key here can check a signature and cannot make one.
@@ -31,8 +32,6 @@ const ALGORITHMS: &[Algorithm] = &[
 pub(crate) const MAX_JWT_BYTES: usize = 8 * 1024;
 /// By how much the clocks of the provider and of this machine may differ, in seconds.
 const LEEWAY_SECONDS: u64 = 30;
-/// The longest name of a subject, in bytes.
-const MAX_NAME_BYTES: usize = 128;
 
 /// Whose tokens are taken for operators'.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -43,30 +42,12 @@ pub struct JwtOptions {
     /// The audience that they must be for
     #[arg(long, env = "TROUPE_JWT_AUDIENCE", value_name = "NAME", requires = "jwt_issuer")]
     pub jwt_audience: Option<String>,
-    /// The issuer's public keys, a JWKS. Read again when it is replaced
-    #[arg(long, env = "TROUPE_JWT_KEYS", value_name = "FILE", requires = "jwt_issuer")]
-    pub jwt_keys: Option<PathBuf>,
-}
-
-/// Why the keys are of no use.
-#[derive(Debug, thiserror::Error)]
-pub enum JwtError {
-    /// They cannot be read.
-    #[error("cannot read {path}: {cause}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the operating system said.
-        cause: io::Error,
-    },
-    /// They are no JWKS.
-    #[error("{path} is no JWKS: {cause}")]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        cause: serde_json::Error,
-    },
+    /// The issuer's public keys, a JWKS: a file, read again when it is replaced, or a URL, asked every 5 minutes
+    #[arg(long, env = "TROUPE_JWT_KEYS", value_name = "FILE|URL", requires = "jwt_issuer")]
+    pub jwt_keys: Option<KeysAt>,
+    /// The authorities of the certificate at that URL, PEM [default: the public ones]
+    #[arg(long, env = "TROUPE_JWT_CA", value_name = "FILE", requires = "jwt_keys")]
+    pub jwt_ca: Option<PathBuf>,
 }
 
 /// Checks tokens of one issuer.
@@ -74,8 +55,7 @@ pub enum JwtError {
 pub struct Jwt {
     issuer: String,
     audience: String,
-    path: PathBuf,
-    keys: Fresh<JwkSet>,
+    keys: Keys,
 }
 
 /// What of a token's claims is read beside those that are checked.
@@ -98,21 +78,24 @@ impl Jwt {
     /// # Errors
     ///
     /// If the keys cannot be read.
-    pub fn load(options: JwtOptions) -> Result<Option<Arc<Self>>, JwtError> {
+    pub fn load(options: JwtOptions) -> Result<Option<Arc<Self>>, KeysError> {
         let JwtOptions {
             jwt_issuer: Some(issuer),
             jwt_audience: Some(audience),
-            jwt_keys: Some(path),
+            jwt_keys: Some(place),
+            jwt_ca: authorities,
         } = options
         else {
             return Ok(None);
         };
-        let keys = Fresh::new(vec![path.clone()], || read(&path))?;
+        let files = ClientFiles {
+            authorities,
+            identity: None,
+        };
         Ok(Some(Arc::new(Self {
             issuer,
             audience,
-            path,
-            keys,
+            keys: Keys::open(place, files)?,
         })))
     }
 
@@ -123,9 +106,12 @@ impl Jwt {
         if !ALGORITHMS.contains(&header.alg) {
             return None;
         }
-        let keys = self.keys.get(|| read(&self.path));
+        let keys = self.keys.get();
         let key = match (&header.kid, &keys.keys[..]) {
-            (Some(id), _) => keys.find(id)?,
+            (Some(id), _) => keys.find(id).or_else(|| {
+                self.keys.lacked();
+                None
+            })?,
             (None, [only]) => only,
             (None, _) => return None,
         };
@@ -163,20 +149,9 @@ fn key_of(key: &Jwk, algorithm: Algorithm) -> Option<DecodingKey> {
     fits.then(|| DecodingKey::from_jwk(key).ok()).flatten()
 }
 
-fn read(path: &PathBuf) -> Result<JwkSet, JwtError> {
-    let text = fs::read(path).map_err(|cause| JwtError::Unreadable {
-        path: path.clone(),
-        cause,
-    })?;
-    serde_json::from_slice(&text).map_err(|cause| JwtError::Malformed {
-        path: path.clone(),
-        cause,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, time::SystemTime};
+    use std::{fs, path::Path, time::SystemTime};
 
     use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
     use jsonwebtoken::{EncodingKey, Header, encode};
@@ -238,7 +213,8 @@ mod tests {
         let options = JwtOptions {
             jwt_issuer: Some("https://id.example.org".to_owned()),
             jwt_audience: Some("troupe".to_owned()),
-            jwt_keys: Some(path.to_owned()),
+            jwt_keys: Some(KeysAt::File(path.to_owned())),
+            jwt_ca: None,
         };
         Jwt::load(options).unwrap().unwrap()
     }
@@ -314,7 +290,8 @@ mod tests {
         let options = JwtOptions {
             jwt_issuer: Some("i".to_owned()),
             jwt_audience: Some("a".to_owned()),
-            jwt_keys: Some(directory.path().join("missing")),
+            jwt_keys: Some(KeysAt::File(directory.path().join("missing"))),
+            jwt_ca: None,
         };
         assert!(Jwt::load(options).unwrap_err().to_string().contains("missing"));
         assert!(Jwt::load(JwtOptions::default()).unwrap().is_none());

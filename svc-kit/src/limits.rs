@@ -6,6 +6,7 @@ use std::{fmt, time::Duration};
 use troupe_proto::MAX_MESSAGE_BYTES;
 
 use crate::{
+    connection::PREFACE_WITHIN,
     jwt::MAX_JWT_BYTES,
     secret::{MAX_TOKEN_BYTES, MIN_SECRET_BYTES},
     serve::ServeLimits,
@@ -142,6 +143,13 @@ pub fn limits() -> Vec<Limit> {
             "calls at once that have not begun to answer",
             serve.max_calls_in_flight,
         ),
+        Limit::count(AREA, "as many of one caller", serve.max_calls_per_caller),
+        Limit::count(
+            AREA,
+            "calls that a peer began and gave up before they were looked at",
+            serve.max_pending_resets,
+        ),
+        Limit::time(AREA, "the first bytes of a connection", PREFACE_WITHIN),
         Limit::time(AREA, "a silent connection until it is pinged", serve.keepalive_interval),
         Limit::time(AREA, "the answer to a ping", serve.keepalive_timeout),
         Limit::time(

@@ -1,19 +1,20 @@
-//! Metrics: instruments of OpenTelemetry, read by Prometheus from the admin port.
+//! Metrics: instruments of OpenTelemetry, read by Prometheus from the admin port, sent to a collector over OTLP, or both.
 //!
-//! Whoever measures asks [`meter`] for instruments, in whatever crate. Where nobody reads them ([`Metrics::start`] was
-//! not called) they do nothing. Names follow OpenTelemetry's conventions where there are any, and begin with `troupe.`
+//! Whoever measures asks [`meter`] for instruments, in whatever crate. Where nobody wants them they do nothing. Names follow OpenTelemetry's conventions where there are any, and begin with `troupe.`
 //! where there are none; labels have few values, all of them known beforehand.
 
 use opentelemetry::{
     global,
     metrics::{Counter, Meter},
 };
-use opentelemetry_sdk::error::OTelSdkError;
+use opentelemetry_otlp::{MetricExporter, WithTonicConfig as _};
 use opentelemetry_sdk::{
     Resource,
-    metrics::{Aggregation, Instrument, InstrumentKind, SdkMeterProvider, Stream},
+    metrics::{Aggregation, Instrument, InstrumentKind, PeriodicReader, SdkMeterProvider, Stream},
 };
 use prometheus::{Encoder as _, Registry, TextEncoder};
+
+use crate::{collector::Signal, telemetry::TelemetryError};
 
 /// How histograms of times are divided, in seconds: from an answer out of memory to a call that waits for its deadline.
 const SECONDS: &[f64] = &[
@@ -21,46 +22,67 @@ const SECONDS: &[f64] = &[
     60.0,
 ];
 
-/// The media type of what [`Metrics::text`] answers.
+/// The media type of what [`text`] answers.
 pub(crate) const MEDIA_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// What is measured in this process.
 #[derive(Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     registry: Registry,
+    provider: SdkMeterProvider,
 }
 
 impl Metrics {
-    /// Starts measuring, for everything in this process. Instruments that were made before do nothing; so this comes first.
-    ///
-    /// # Errors
-    ///
-    /// If the exporter cannot be made: a defect of the build.
-    pub fn start(service: &'static str) -> Result<Self, OTelSdkError> {
+    /// Starts measuring, for everything in this process, if anybody wants it. Instruments that were made before do nothing;
+    /// so this comes first.
+    pub(crate) fn start(process: &'static str, is_read_here: bool) -> Result<Option<Self>, TelemetryError> {
+        let collector = Signal::Metrics.channel()?;
+        if collector.is_none() && !is_read_here {
+            return Ok(None);
+        }
         let registry = Registry::new();
-        let exporter = opentelemetry_prometheus::exporter()
-            .with_registry(registry.clone())
-            .scope_info_enabled(false)
-            .build()?;
-        let provider = SdkMeterProvider::builder()
-            .with_reader(exporter)
-            .with_resource(Resource::builder().with_service_name(service).build())
-            .with_view(in_seconds)
-            .build();
-        global::set_meter_provider(provider);
-        Ok(Self { registry })
+        let mut provider = SdkMeterProvider::builder()
+            .with_resource(Resource::builder().with_service_name(process).build())
+            .with_view(in_seconds);
+        if is_read_here {
+            let exporter = opentelemetry_prometheus::exporter()
+                .with_registry(registry.clone())
+                .scope_info_enabled(false)
+                .build()?;
+            provider = provider.with_reader(exporter);
+        }
+        if let Some(channel) = collector {
+            let exporter = MetricExporter::builder().with_tonic().with_channel(channel).build()?;
+            provider = provider.with_reader(PeriodicReader::builder(exporter).build());
+        }
+        let provider = provider.build();
+        global::set_meter_provider(provider.clone());
+        Ok(Some(Self { registry, provider }))
     }
 
-    /// All of it, as Prometheus reads it.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be written: a defect.
-    pub(crate) fn text(&self) -> prometheus::Result<Vec<u8>> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(text)
+    /// Where those find it who read it here.
+    pub(crate) fn registry(&self) -> Registry {
+        self.registry.clone()
     }
+
+    /// Sends what is left.
+    pub(crate) async fn end(self) {
+        let ended = tokio::task::spawn_blocking(move || self.provider.shutdown()).await;
+        if let Ok(Err(error)) = ended {
+            tracing::warn!(%error, "the last metrics were not sent");
+        }
+    }
+}
+
+/// All that is measured, as Prometheus reads it.
+///
+/// # Errors
+///
+/// If it cannot be written: a defect.
+pub(crate) fn text(registry: &Registry) -> prometheus::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&registry.gather(), &mut text)?;
+    Ok(text)
 }
 
 /// Where instruments are made.

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, sync::Arc};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-use crate::identity::{OperatorRole, Principal};
+use crate::identity::{MAX_NAME_BYTES, OperatorRole, Principal};
 
 /// Where a certificate's URI speaks of Troupe, below the trust domain: `spiffe://DOMAIN/troupe/KIND/NAME`.
 const OURS: &str = "troupe";
@@ -29,12 +29,15 @@ pub fn named_by(certificate: &CertificateDer<'_>) -> Option<Principal> {
 }
 
 fn of_uri(uri: &str) -> Option<Principal> {
-    let (_domain, path) = uri.strip_prefix("spiffe://")?.split_once('/')?;
+    let (domain, path) = uri.strip_prefix("spiffe://")?.split_once('/')?;
     let mut parts = path.split('/');
     let (OURS, kind, name, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {
         return None;
     };
-    let name = Some(name).filter(|name| !name.is_empty())?.to_owned();
+    if domain.is_empty() || !(1..=MAX_NAME_BYTES).contains(&name.len()) || name.chars().any(char::is_control) {
+        return None;
+    }
+    let name = name.to_owned();
     match kind {
         "admin" => Some(Principal::Operator {
             name,
@@ -70,6 +73,8 @@ mod tests {
             ("spiffe://example.org/troupe/thread/t", None),
             ("spiffe://example.org/other/admin/ann", None),
             ("spiffe://troupe/admin/ann", None),
+            ("spiffe:///troupe/admin/ann", None),
+            ("spiffe://d/troupe/admin/a\nb", None),
             ("https://example.org/troupe/admin/ann", None),
             ("", None),
         ] {

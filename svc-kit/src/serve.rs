@@ -23,7 +23,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use tonic_reflection::server::Builder;
 
 pub use crate::connection::Listener;
-use crate::{auth::AuthLayer, call::CallLayer, connection, shutdown::Shutdown};
+use crate::{auth::AuthLayer, call::CallLayer, connection, share::ShareLayer, shutdown::Shutdown};
 
 /// What is served.
 #[derive(Debug)]
@@ -57,6 +57,8 @@ pub struct ServeLimits {
     pub max_streams_per_connection: u32,
     /// Calls at once that have not begun to answer, over all connections; more are refused as OVERLOADED.
     pub max_calls_in_flight: usize,
+    /// As many of one caller.
+    pub max_calls_per_caller: usize,
     /// The headers of a call, in bytes.
     pub max_header_bytes: u32,
     /// Streams that a peer opened and reset at once before they were looked at ("rapid reset").
@@ -80,13 +82,14 @@ impl Default for ServeLimits {
             max_connections: 4096,
             max_streams_per_connection: 1024,
             max_calls_in_flight: 4096,
+            max_calls_per_caller: 2048,
             max_header_bytes: 16 * 1024,
             max_pending_resets: 64,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
             max_connection_age: None,
             notice: Duration::ZERO,
-            drain: Duration::from_secs(10),
+            drain: Duration::from_secs(9),
         }
     }
 }
@@ -197,6 +200,7 @@ where
         builder
             .layer(CallLayer::new(limits.max_calls_in_flight, auth.methods()))
             .layer(auth)
+            .layer(ShareLayer::new(limits.max_calls_per_caller))
             .serve_with_incoming_shutdown(routes, incoming, close.clone().cancelled_owned()),
     );
 

@@ -1,72 +1,60 @@
-//! Logging for binaries. Libraries emit `tracing` events; where they go is decided here, once, by `main`.
-//!
-//! Never in a log, whatever the level: tokens, prompts, inputs.
+//! What a process tells of itself beside its log: spans and metrics. Both are of the whole process, so this is started
+//! once, before anything that is measured is made, and ended last.
 
-use std::io::{self, IsTerminal as _};
+use opentelemetry_otlp::ExporterBuildError;
+use opentelemetry_sdk::error::OTelSdkError;
+use prometheus::Registry;
 
-use tracing_subscriber::{EnvFilter, fmt};
+use crate::{collector::CollectorError, metrics::Metrics, traces::Traces};
 
-/// The target of what an operator may have to account for later and no event records. Kept apart by a filter such as
-/// `audit=info`.
-pub const AUDIT: &str = "audit";
-
-/// How log lines look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people: one line an event, in colour on a terminal.
-    #[default]
-    Text,
-    /// For machines: one JSON object an event.
-    Json,
-}
-
-/// Why logging cannot start.
+/// Why nothing can be told.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter does not parse.
-    #[error("invalid log filter {filter:?}: {problem}; expected something like \"info\" or \"info,svc_kit=debug\"")]
-    Filter {
-        /// The filter as given.
-        filter: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// Someone was first.
-    #[error("logging was started twice")]
-    Started,
+    /// The collector is not one.
+    #[error(transparent)]
+    Collector(#[from] CollectorError),
+    /// What the variables of OpenTelemetry say is of no use.
+    #[error(transparent)]
+    Exporter(#[from] ExporterBuildError),
+    /// Nothing can be measured: a defect of the build.
+    #[error("metrics cannot be had: {0}")]
+    Metrics(#[from] OTelSdkError),
 }
 
-/// Starts logging to standard error. Called once, by a binary's `main`.
-///
-/// # Errors
-///
-/// If the filter does not parse, or logging was started before.
-pub fn init_logging(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
-    let parsed = EnvFilter::try_new(filter).map_err(|error| TelemetryError::Filter {
-        filter: filter.to_owned(),
-        problem: error.to_string(),
-    })?;
-    let builder = fmt().with_env_filter(parsed).with_writer(io::stderr);
-    let started = match format {
-        LogFormat::Text => builder.with_ansi(colour()).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).with_ansi(false).try_init(),
-    };
-    started.map_err(|_| TelemetryError::Started)
+/// Spans and metrics of this process, as far as somebody wants them.
+#[derive(Debug)]
+pub struct Telemetry {
+    traces: Option<Traces>,
+    metrics: Option<Metrics>,
 }
 
-/// Colour only where a person looks, and only unless they asked for none (`NO_COLOR`).
-fn colour() -> bool {
-    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    io::stderr().is_terminal() && !refused
-}
+impl Telemetry {
+    /// Starts what a collector is named for, and measuring for those who read metrics here if there are any. Needs a Tokio
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// If what the variables of OpenTelemetry say is of no use.
+    pub fn start(process: &'static str, is_read_here: bool) -> Result<Self, TelemetryError> {
+        Ok(Self {
+            traces: Traces::start(process)?,
+            metrics: Metrics::start(process, is_read_here)?,
+        })
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// What is measured, for those who read it here.
+    pub(crate) fn registry(&self) -> Registry {
+        let metrics = self.metrics.as_ref();
+        metrics.map(Metrics::registry).unwrap_or_default()
+    }
 
-    #[test]
-    fn a_bad_filter_is_named_in_the_error() {
-        let error = init_logging(LogFormat::Text, "svc_kit=shout").unwrap_err();
-        assert!(error.to_string().contains("svc_kit=shout"), "{error}");
+    /// Sends what is left.
+    pub async fn end(self) {
+        if let Some(traces) = self.traces {
+            traces.end().await;
+        }
+        if let Some(metrics) = self.metrics {
+            metrics.end().await;
+        }
     }
 }

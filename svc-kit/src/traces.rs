@@ -1,40 +1,34 @@
-//! Traces: a span for each call, sent over OTLP to where OpenTelemetry's own variables say.
+//! Traces: spans of calls and of agents' turns, sent over OTLP to where OpenTelemetry's own variables say.
 //!
-//! `OTEL_EXPORTER_OTLP_ENDPOINT` (or that of traces alone) switches it on; the other variables of OpenTelemetry have their
-//! usual meaning. Without it spans cost nothing, and a call's trace context is passed on all the same. Spans have
+//! The module `collector` has what switches it on. Without it spans cost nothing, and a call's trace context is passed on all the same. Spans have
 //! the method and the outcome, and nothing that a caller wrote.
 
-use std::{env, fmt};
+use std::fmt;
 
 use opentelemetry::{
     KeyValue, global,
     trace::{Span as _, SpanKind, Status as Outcome, Tracer as _},
 };
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter};
+use opentelemetry_otlp::{SpanExporter, WithTonicConfig as _};
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use tonic::Code;
 
-use crate::trace_context::TraceParent;
+use crate::{collector::Signal, telemetry::TelemetryError, trace_context::TraceParent};
 
-/// Any of these says where spans go.
-const ENDPOINTS: &[&str] = &["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+/// What makes our spans.
+const TRACER: &str = "troupe";
 
 /// The spans of this process on their way to a collector.
 #[derive(Debug)]
-pub struct Traces(SdkTracerProvider);
+pub(crate) struct Traces(SdkTracerProvider);
 
 impl Traces {
     /// Starts sending, for everything in this process, if a collector is named. Needs a Tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// If what the variables say is of no use.
-    pub fn start(process: &'static str) -> Result<Option<Self>, ExporterBuildError> {
-        let is_wanted = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
-        if !ENDPOINTS.iter().any(|name| is_wanted(name)) {
+    pub(crate) fn start(process: &'static str) -> Result<Option<Self>, TelemetryError> {
+        let Some(channel) = Signal::Traces.channel()? else {
             return Ok(None);
-        }
-        let exporter = SpanExporter::builder().with_tonic().build()?;
+        };
+        let exporter = SpanExporter::builder().with_tonic().with_channel(channel).build()?;
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_resource(Resource::builder().with_service_name(process).build())
@@ -44,10 +38,42 @@ impl Traces {
     }
 
     /// Sends what is left.
-    pub async fn end(self) {
+    pub(crate) async fn end(self) {
         let ended = tokio::task::spawn_blocking(move || self.0.shutdown()).await;
         if let Ok(Err(error)) = ended {
             tracing::warn!(%error, "the last spans were not sent");
+        }
+    }
+}
+
+/// Work that is no call, as a span. Dropped, it ends.
+#[derive(Debug)]
+pub struct WorkSpan(global::BoxedSpan);
+
+impl WorkSpan {
+    /// Begins it, below the span of whoever asked for it.
+    #[must_use]
+    pub fn begin(name: String, attributes: Vec<KeyValue>, asked: Option<&TraceParent>) -> Self {
+        let tracer = global::tracer(TRACER);
+        let builder = tracer
+            .span_builder(name)
+            .with_kind(SpanKind::Internal)
+            .with_attributes(attributes);
+        let parent = asked.map(TraceParent::context).unwrap_or_default();
+        Self(tracer.build_with_context(builder, &parent))
+    }
+
+    /// What calls that the work makes are below; `None`: it is not recorded.
+    #[must_use]
+    pub fn context(&self) -> Option<TraceParent> {
+        TraceParent::of_span(self.0.span_context())
+    }
+
+    /// Ends it with what is known only now; `failure`: it did not do what it was to, and why.
+    pub fn end(mut self, attributes: Vec<KeyValue>, failure: Option<&'static str>) {
+        self.0.set_attributes(attributes);
+        if let Some(failure) = failure {
+            self.0.set_status(Outcome::error(failure));
         }
     }
 }
@@ -57,7 +83,7 @@ pub(crate) struct CallTracer(global::BoxedTracer);
 
 impl Default for CallTracer {
     fn default() -> Self {
-        Self(global::tracer("troupe"))
+        Self(global::tracer(TRACER))
     }
 }
 

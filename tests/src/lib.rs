@@ -10,6 +10,7 @@
 pub mod agents;
 pub mod authority;
 pub mod client;
+pub mod collector;
 pub mod content;
 pub mod crowd;
 pub mod events;
@@ -20,6 +21,7 @@ pub mod receiver;
 pub mod refusal;
 pub mod runner;
 pub mod service;
+pub mod tls_front;
 pub mod tree;
 pub mod watch;
 

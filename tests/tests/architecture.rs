@@ -196,9 +196,9 @@ fn yaml_is_read_behind_one_module_a_crate() {
     assert_eq!(
         users,
         [
-            "cli/src/commands/up/settings.rs",
             "registry-svc/src/domain/yaml.rs",
-            "runner/src/programs.rs"
+            "runner/src/programs.rs",
+            "svc-kit/src/settings.rs"
         ]
     );
 }

@@ -1,60 +1,161 @@
-//! Operators whom an identity provider vouches for, at a service that knows them by its keys alone.
+//! Operators whom an identity provider vouches for, at a service that knows them by its keys alone: from a file, or from
+//! the provider itself.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::{fs, time::SystemTime};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::SystemTime,
+};
 
 use jsonwebtoken::{
     Algorithm, EncodingKey, Header, encode,
     jwk::{Jwk, JwkSet},
 };
 use rcgen::KeyPair;
-use serde_json::{Value, json};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    process::Child,
+};
 use tonic::Code;
 use troupe_proto::supervisor::v1::{CreateSessionRequest, ListSessionsRequest};
 use troupe_tests::{
+    authority::Authority,
     client,
     process::{Home, service},
+    tls_front::tls_in_front_of,
     within,
 };
+
+/// A provider's key, and its id.
+struct Key {
+    id: &'static str,
+    key: EncodingKey,
+}
+
+impl Key {
+    fn new(id: &'static str) -> Self {
+        let key = EncodingKey::from_ec_der(&KeyPair::generate().unwrap().serialize_der());
+        Self { id, key }
+    }
+
+    fn published(&self) -> String {
+        let mut jwk = Jwk::from_encoding_key(&self.key, Algorithm::ES256).unwrap();
+        jwk.common.key_id = Some(self.id.to_owned());
+        serde_json::to_string(&JwkSet { keys: vec![jwk] }).unwrap()
+    }
+
+    fn token(&self, role: &str) -> String {
+        let header = Header {
+            kid: Some(self.id.to_owned()),
+            ..Header::new(Algorithm::ES256)
+        };
+        let expires = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 300;
+        let claims = json!({
+            "iss": "https://id.example.org", "aud": "troupe", "sub": "ann", "exp": expires, "troupe_role": role,
+        });
+        encode(&header, &claims, &self.key).unwrap()
+    }
+}
+
+/// A supervisor that knows nobody but whom the keys there vouch for.
+async fn supervisor(home: &Home, keys: &str, arguments: &[&str]) -> (Child, SocketAddr) {
+    let (mut command, ready) = service(home, "supervisor");
+    command
+        .args(["--data-dir", "data", "--require-token"])
+        .args(["--jwt-issuer", "https://id.example.org", "--jwt-audience", "troupe"])
+        .args(["--jwt-keys", keys])
+        .args(arguments)
+        .stderr(Stdio::null());
+    let process = command.spawn().unwrap();
+    let address = within("a service that serves", ready.address()).await;
+    (process, address.parse().unwrap())
+}
+
+/// What listing sessions comes to with that token.
+async fn lists(at: SocketAddr, token: &str) -> Result<usize, Code> {
+    let listed = client::supervisor(at, Some(token))
+        .list_sessions(ListSessionsRequest::default())
+        .await;
+    listed
+        .map(|answer| answer.into_inner().sessions.len())
+        .map_err(|status| status.code())
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_provider_says_who_is_an_operator_and_of_what_kind() {
     let home = Home::default();
-    let key = EncodingKey::from_ec_der(&KeyPair::generate().unwrap().serialize_der());
-    let keys = JwkSet {
-        keys: vec![Jwk::from_encoding_key(&key, Algorithm::ES256).unwrap()],
-    };
-    fs::write(home.path().join("keys.json"), serde_json::to_string(&keys).unwrap()).unwrap();
-    let (mut command, ready) = service(&home, "supervisor");
-    command.args(["--data-dir", "data", "--require-token"]).args([
-        "--jwt-issuer",
-        "https://id.example.org",
-        "--jwt-audience",
-        "troupe",
-        "--jwt-keys",
-        "keys.json",
-    ]);
-    let _process = command.spawn().unwrap();
-    let address = within("a service that serves", ready.address()).await;
+    let key = Key::new("one");
+    fs::write(home.path().join("keys.json"), key.published()).unwrap();
+    let (_process, address) = supervisor(&home, "keys.json", &[]).await;
+    let by = |role: &str| client::supervisor(address, Some(&key.token(role)));
 
-    let expires = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 300;
-    let claims = |role: &str| json!({"iss": "https://id.example.org", "aud": "troupe", "sub": "ann", "exp": expires, "troupe_role": role});
-    let by = |claims: &Value| {
-        let token = encode(&Header::new(Algorithm::ES256), claims, &key).unwrap();
-        client::supervisor(address.parse().unwrap(), Some(&token))
-    };
-    let mut admin = by(&claims("admin"));
-    admin.create_session(CreateSessionRequest::default()).await.unwrap();
-
-    let mut viewer = by(&claims("viewer"));
-    let listed = viewer.list_sessions(ListSessionsRequest::default()).await.unwrap();
-    assert_eq!(listed.into_inner().sessions.len(), 1);
-    let refused = viewer
-        .create_session(CreateSessionRequest::default())
-        .await
-        .unwrap_err();
+    let request = CreateSessionRequest::default();
+    by("admin").create_session(request.clone()).await.unwrap();
+    assert_eq!(lists(address, &key.token("viewer")).await, Ok(1));
+    let refused = by("viewer").create_session(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
+    assert_eq!(lists(address, &key.token("root")).await, Err(Code::Unauthenticated));
+}
 
-    let refused = by(&claims("root")).list_sessions(ListSessionsRequest::default()).await;
-    assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
+/// Answers every request with what is published by then.
+async fn publish(keys: Arc<Mutex<String>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await;
+            let text = keys.lock().unwrap().clone();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_fetched_from_the_provider_and_new_ones_when_they_are_needed() {
+    let home = Home::default();
+    let (old, new) = (Key::new("old"), Key::new("new"));
+    let published = Arc::new(Mutex::new(old.published()));
+    let provider = publish(Arc::clone(&published)).await;
+    let authority = Authority::default();
+    let believed = authority.publish(home.path(), "ca.crt");
+    let front = tls_in_front_of(provider, authority.server(home.path(), "provider"), &["http/1.1"]).await;
+    let believed: &Path = &believed;
+    let url = format!("https://{front}/keys");
+    let (_process, address) = supervisor(&home, &url, &["--jwt-ca", believed.to_str().unwrap()]).await;
+
+    let is_let_in = async |token: &str| while lists(address, token).await.is_err() {};
+    within("the keys", is_let_in(&old.token("viewer"))).await;
+    *published.lock().unwrap() = new.published();
+    within("the new keys", is_let_in(&new.token("viewer"))).await;
+    assert_eq!(lists(address, &old.token("viewer")).await, Err(Code::Unauthenticated));
+}
+
+#[tokio::test]
+async fn keys_do_not_come_over_plain_http_from_elsewhere() {
+    let home = Home::default();
+    let (mut command, _) = service(&home, "supervisor");
+    command.args([
+        "--jwt-issuer",
+        "i",
+        "--jwt-audience",
+        "a",
+        "--jwt-keys",
+        "http://id.example.org/keys",
+    ]);
+    let output = within("its end", command.output()).await.unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        !output.status.success() && text.contains("keys come over https"),
+        "{text}"
+    );
 }

@@ -180,6 +180,45 @@ async fn a_worker_cannot_spawn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_threads_child_works_where_its_parent_does() {
+    let pair = Pair::start().await;
+    let project = pair.project();
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            cwd: project.clone(),
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    let inside = format!("{project}/inside");
+    std::fs::create_dir(&inside).unwrap();
+    let mut root = pair.with_token(&tree.root_token);
+    let in_directory = |directory: String| SpawnAgentRequest {
+        working_directory: directory,
+        ..own_child("orchestrator")
+    };
+    let answer = root.spawn_agent(in_directory(inside.clone())).await.unwrap();
+    let child = Spawned::of(answer.into_inner());
+
+    let mut parent = pair.with_token(&child.token);
+    for elsewhere in [
+        project.clone(),
+        format!("{inside}/.."),
+        format!("{inside}-too"),
+        "/".to_owned(),
+    ] {
+        let answer = parent.spawn_agent(in_directory(elsewhere.clone())).await;
+        refused(answer, Code::PermissionDenied, Reason::NotPermitted, &elsewhere);
+    }
+    parent.spawn_agent(in_directory(inside)).await.unwrap();
+    // An operator knows better.
+    let request = SpawnAgentRequest {
+        working_directory: project,
+        ..tree.request_under(&child.id, "worker")
+    };
+    tree.try_spawn(request).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_template_that_was_edited_counts_for_the_next_spawn() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;

@@ -1,26 +1,21 @@
-//! Traces as a collector gets them: one spawn, from the client through the supervisor to the registry, in one trace.
+//! What a collector is told: a spawn as one trace, from its client through supervisor, registry and runner and back, and
+//! metrics; over TLS if it wants that.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::process::Stdio;
 
-use opentelemetry_proto::tonic::{
-    collector::trace::v1::{
-        ExportTraceServiceRequest, ExportTraceServiceResponse,
-        trace_service_server::{TraceService, TraceServiceServer},
-    },
-    common::v1::any_value::Value,
-    trace::v1::Span,
-};
-use tokio::{net::TcpListener, process::Child, sync::mpsc};
-use tonic::{
-    Request, Response, Status,
-    transport::{Server, server::TcpIncoming},
-};
-use troupe_proto::supervisor::v1::CreateSessionRequest;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use serde_json::json;
+use tokio::process::{Child, Command};
+use tonic::Request;
+use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, StatusKind, event::Kind};
 use troupe_tests::{
+    authority::Authority,
     client,
-    process::{Home, service},
-    tree::Tree,
+    collector::Collector,
+    process::{Home, Ready, service},
+    tls_front::tls_in_front_of,
+    tree::{Spawned, Tree, kind},
     within,
 };
 
@@ -28,99 +23,149 @@ use troupe_tests::{
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT: &str = "00f067aa0ba902b7";
 
-/// Hands on what it is told.
-struct Collector(mpsc::Sender<ExportTraceServiceRequest>);
-
-#[tonic::async_trait]
-impl TraceService for Collector {
-    async fn export(
-        &self,
-        request: Request<ExportTraceServiceRequest>,
-    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        let _ = self.0.send(request.into_inner()).await;
-        Ok(Response::new(ExportTraceServiceResponse::default()))
-    }
-}
-
-/// A span, and the process that it is from.
-type Told = (String, Span);
-
-fn told(request: ExportTraceServiceRequest) -> Vec<Told> {
-    let mut spans = Vec::new();
-    for resource in request.resource_spans {
-        let attributes = resource.resource.unwrap().attributes;
-        let name = attributes.into_iter().find(|attribute| attribute.key == "service.name");
-        let Some(Value::StringValue(name)) = name.unwrap().value.unwrap().value else {
-            panic!("a service's name is text");
-        };
-        let inner = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
-        spans.extend(inner.map(|span| (name.clone(), span)));
-    }
-    spans
-}
-
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-async fn start(home: &Home, name: &str, collector: &str, arguments: &[&str]) -> (Child, String) {
-    let (mut command, ready) = service(home, name);
-    command
-        .args(arguments)
-        .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector)
-        .env("OTEL_BSP_SCHEDULE_DELAY", "50")
-        .stderr(Stdio::null());
-    let process = command.spawn().unwrap();
+async fn start(command: &mut Command, ready: &Ready) -> (Child, String) {
+    let process = command.stderr(Stdio::null()).spawn().unwrap();
     let address = within("a service that serves", ready.address()).await;
     (process, address)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spawn_is_one_trace() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let collector = format!("http://{}", listener.local_addr().unwrap());
-    let (sender, mut requests) = mpsc::channel(64);
-    let serving = Server::builder().add_service(TraceServiceServer::new(Collector(sender)));
-    tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
+/// A span of the trace, by how its name ends, and the process that it is from.
+fn of_trace(collector: &Collector, name: &str) -> Option<(String, Span)> {
+    let spans = collector.spans();
+    spans
+        .into_iter()
+        .find(|(_, span)| span.name.ends_with(name) && hexadecimal(&span.trace_id) == TRACE)
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spawn_is_one_trace_through_all_processes() {
     let home = Home::default();
-    let (_registry, registry) = start(&home, "registry", &collector, &[]).await;
-    let url = format!("http://{registry}");
-    let (_supervisor, supervisor) = start(
-        &home,
-        "supervisor",
-        &collector,
-        &["--data-dir", "data", "--registry-url", &url],
-    )
-    .await;
+    let mut collector = Collector::start().await;
+    let (mut command, ready) = service(&home, "registry");
+    let (_registry, registry) = start(collector.hears(&mut command), &ready).await;
+    let (mut command, ready) = service(&home, "supervisor");
+    command.args(["--data-dir", "data", "--registry-url", &format!("http://{registry}")]);
+    let (_supervisor, supervisor) = start(collector.hears(&mut command), &ready).await;
+    let mut command = home.troupe(&["run", "--supervisor", &format!("http://{supervisor}")]);
+    command
+        .args(["--token-file", "data/runner.token"])
+        .stderr(Stdio::null());
+    let _runner = collector.hears(&mut command).spawn().unwrap();
+
     let mut client = client::supervisor(supervisor.parse().unwrap(), None);
     let tree = Tree::open(client.clone(), CreateSessionRequest::default()).await;
-    let mut request = Request::new(tree.request("worker"));
-    request.get_mut().message = Some("a secret plan".to_owned());
+    let mut request = Request::new(SpawnAgentRequest {
+        // What the sample agent does: a call of the supervisor's, by its runner.
+        message: Some(json!({"tool_call": {"name": "set_thread_note", "args": {"note": "a secret plan"}}}).to_string()),
+        ..tree.request("worker")
+    });
     let parent = format!("00-{TRACE}-{CLIENT}-01");
     request.metadata_mut().insert("traceparent", parent.parse().unwrap());
-    client.spawn_agent(request).await.unwrap();
+    let worker = Spawned::of(client.spawn_agent(request).await.unwrap().into_inner()).id;
 
-    let mut spans: Vec<Told> = Vec::new();
-    let in_trace = |spans: &[Told], name: &str| {
-        let found = spans
-            .iter()
-            .find(|(_, span)| span.name.ends_with(name) && hexadecimal(&span.trace_id) == TRACE);
-        found.cloned()
-    };
-    while in_trace(&spans, "/SpawnAgent").is_none() || in_trace(&spans, "/ResolveSpawn").is_none() {
-        let request = within("spans", requests.recv()).await.unwrap();
-        let text = format!("{request:?}");
-        assert!(!text.contains("secret plan"), "nothing that a caller wrote: {text}");
-        spans.extend(told(request));
+    let mut found = Vec::new();
+    for name in ["/SpawnAgent", "/ResolveSpawn", "invoke_agent worker", "/SetThreadNote"] {
+        found.push(collector.until(name, |collector| of_trace(collector, name)).await);
     }
-    let (spawning, spawn) = in_trace(&spans, "/SpawnAgent").unwrap();
-    let (resolving, resolve) = in_trace(&spans, "/ResolveSpawn").unwrap();
+    let [(spawning, spawn), (resolving, resolve), (running, turn), (noting, note)] = &found[..] else {
+        panic!("four spans");
+    };
     assert_eq!(
-        (spawning.as_str(), resolving.as_str()),
-        ("supervisor-svc", "registry-svc")
+        [spawning, resolving, running, noting],
+        ["supervisor-svc", "registry-svc", "troupe-runner", "supervisor-svc"]
     );
     assert_eq!(spawn.name, "troupe.supervisor.v1.AgentSupervisorService/SpawnAgent");
     assert_eq!(hexadecimal(&spawn.parent_span_id), CLIENT);
-    assert_eq!(resolve.parent_span_id, spawn.span_id);
+    for (child, parent) in [(resolve, spawn), (turn, spawn), (note, turn)] {
+        assert_eq!(
+            child.parent_span_id, parent.span_id,
+            "{} is below {}",
+            child.name, parent.name
+        );
+    }
+    let text = format!("{:?}", collector.seen);
+    assert!(!text.contains("secret plan"), "nothing that was said is told");
+
+    // Whoever follows the session later finds the way back to the trace.
+    while kind(&tree.thread(&worker).await) != StatusKind::Completed {
+        tokio::task::yield_now().await;
+    }
+    let of_turn = |kind: &Kind| matches!(kind, Kind::ThreadSpawned(_) | Kind::TurnStarted(_) | Kind::TurnEnded(_));
+    let events = tree.log().await.into_iter().filter(|event| event.thread_id == worker);
+    let traces: Vec<String> = events
+        .filter(|event| event.kind.as_ref().is_some_and(of_turn))
+        .map(|event| event.traceparent)
+        .collect();
+    let expected = format!("00-{TRACE}-{}-01", hexadecimal(&spawn.span_id));
+    assert_eq!(traces, [expected.clone(), expected.clone(), expected]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_behind_tls_is_told_spans_and_metrics() {
+    let home = Home::default();
+    let mut collector = Collector::start().await;
+    let authority = Authority::default();
+    let believed = authority.publish(home.path(), "ca.crt");
+    let server = authority.server(home.path(), "collector");
+    let front = tls_in_front_of(collector.address, server, &["h2"]).await;
+
+    let (mut command, ready) = service(&home, "supervisor");
+    command
+        .args(["--data-dir", "data"])
+        .env("OTEL_EXPORTER_OTLP_CERTIFICATE", believed);
+    let command = collector.hears_at(&mut command, &format!("https://{front}"));
+    let (_supervisor, supervisor) = start(command, &ready).await;
+    let client = client::supervisor(supervisor.parse().unwrap(), None);
+    let tree = Tree::open(client, CreateSessionRequest::default()).await;
+    tree.note(&tree.root, "something to write down").await;
+
+    let is_told = |collector: &Collector, name: &str| collector.metrics().iter().any(|metric| metric == name);
+    for metric in [
+        "rpc.server.call.duration",
+        "troupe.log.append.duration",
+        "troupe.sessions.loaded",
+    ] {
+        collector
+            .until(metric, |collector| is_told(collector, metric).then_some(()))
+            .await;
+    }
+    let named = |collector: &Collector| {
+        collector
+            .spans()
+            .iter()
+            .any(|(_, span)| span.name.ends_with("/CreateSession"))
+    };
+    collector
+        .until("a span", |collector| named(collector).then_some(()))
+        .await;
+}
+
+#[tokio::test]
+async fn a_collector_that_is_none_is_said_at_the_start() {
+    let home = Home::default();
+    for (variable, value, said) in [
+        (
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "localhost:4317",
+            "expected a URL such as http://127.0.0.1:4317",
+        ),
+        (
+            "OTEL_EXPORTER_OTLP_PROTOCOL",
+            "http/protobuf",
+            "collectors are told over grpc",
+        ),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "key.pem", "set both"),
+    ] {
+        let (mut command, _) = service(&home, "registry");
+        command
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
+            .env(variable, value);
+        let output = within("its end", command.output()).await.unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && text.contains(said), "{variable}: {text}");
+    }
 }

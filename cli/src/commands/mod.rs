@@ -27,7 +27,7 @@ pub(crate) mod watch;
 
 use std::process::ExitCode;
 
-use clap::ArgMatches;
+use svc_kit::settings::Settings;
 
 use crate::{args::Command, context::Context, error::Result};
 
@@ -49,10 +49,10 @@ pub(crate) fn without_runtime(command: Command) -> Outcome {
 }
 
 /// Runs the command.
-pub(crate) async fn run(command: Command, context: &Context, matches: &ArgMatches) -> Result<()> {
+pub(crate) async fn run(command: Command, context: &Context, settings: Settings) -> Result<()> {
     // Boxed: each future is as large as everything that its command awaits.
     match command {
-        Command::Up(args) => Box::pin(up::run(*args, context, matches)).await,
+        Command::Up(args) => Box::pin(up::run(*args, context, settings)).await,
         Command::Demo(args) => Box::pin(demo::run(args, context)).await,
         Command::Agents(args) => Box::pin(agents::run(*args, context)).await,
         Command::Resolve(args) => Box::pin(resolve::run(*args, context)).await,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use svc_kit::shutdown::Shutdown;
+use svc_kit::{shutdown::Shutdown, telemetry::Telemetry};
 use tokio_util::sync::CancellationToken;
 use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig};
 
@@ -83,6 +83,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let target = Target::supervisor(&context.global)?;
     let token = Token::find(&context.global, target.host())?;
     pair::init_logging("info")?;
+    let telemetry = Telemetry::start("troupe-runner", false).map_err(|error| Error::usage(error.to_string()))?;
 
     let programs = match args.program.split_first() {
         Some((command, rest)) => ProcessProgram {
@@ -132,6 +133,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             runner.await
         }
     };
+    telemetry.end().await;
     ran.map_err(|error| Error::failure(error.to_string()))
 }
 

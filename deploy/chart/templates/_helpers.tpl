@@ -57,11 +57,12 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* The tokens, which the pod's group may read: of the Secret only the keys that the pod needs. Takes a dict of root and keys. */}}
-{{- define "troupe.tokens" -}}
-- name: tokens
+{{- /* A Secret as files that follow it, which the pod's group may read: only the keys that the pod needs. Takes a dict of
+       name, secret and keys. */}}
+{{- define "troupe.secret" -}}
+- name: {{ .name }}
   secret:
-    secretName: {{ .root.Values.tokens.secret | quote }}
+    secretName: {{ quote .secret }}
     defaultMode: 0440
     items:
       {{- range .keys }}
@@ -80,18 +81,6 @@ securityContext:
 {{- /* Where health and metrics are served, one port for each service. */}}
 {{- define "troupe.registryAdmin" -}}9051{{- end }}
 {{- define "troupe.supervisorAdmin" -}}9052{{- end }}
-
-{{- /* Certificates as files that follow the Secret, which the pod's group may read. Takes a dict of secret and keys. */}}
-{{- define "troupe.tls" -}}
-- name: tls
-  secret:
-    secretName: {{ quote .secret }}
-    defaultMode: 0440
-    items:
-      {{- range .keys }}
-      - {key: {{ . }}, path: {{ . }}}
-      {{- end }}
-{{- end }}
 
 {{- /* The probes of a service, and its end. They ask the admin port, since the kubelet's speak no TLS. Takes a dict of
        service, port and startSeconds. */}}

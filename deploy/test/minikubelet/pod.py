@@ -198,6 +198,6 @@ class Pod:
         if self in self.node.pods:
             self.node.pods.remove(self)
         for root in self.roots:
-            subprocess.run(["umount", "--recursive", root], check=True)
+            sandbox.remove_root(root)
         self.roots = []
         shutil.rmtree(self.directory / "volumes", ignore_errors=True)

@@ -1,10 +1,13 @@
 """What keeps a pod to itself: namespaces for the whole test, a root file system and few rights for each container."""
 
+import contextlib
 import ctypes
 import fcntl
 import os
 import pathlib
+import select
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -67,6 +70,28 @@ def make_root(root, image, hosts, mounts):
     for directory, place, writable in mounts:
         bind(directory, root / place.lstrip("/"), writable)
     mount("-o", "remount,bind,ro", root)
+
+
+def remove_root(root):
+    """Ends whom the first process of the container left behind, and takes the root file system away."""
+    while left := inside(root):
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                handle = os.pidfd_open(process)
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                select.select([handle], [], [])  # readable when it has ended
+                os.close(handle)
+    subprocess.run(["umount", "--recursive", root], check=True)
+
+
+def inside(root):
+    """The processes that have this root file system. Those that have ended have none."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(entry / "root") == str(root):
+                found.append(int(entry.name))
+    return found
 
 
 def bind(source, place, writable):

@@ -524,9 +524,7 @@ impl Driver {
         self.calls.clear();
         self.questions.clear();
         let tokens = events::tokens(&said["result"]);
-        self.spent.input += tokens.input;
-        self.spent.cached_input += tokens.cached_input;
-        self.spent.output += tokens.output;
+        self.spent = self.spent.plus(tokens);
         let meter = AgentEvent::Spent {
             tokens: self.spent,
             context_left_percent: None,

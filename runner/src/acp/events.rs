@@ -11,7 +11,7 @@ use crate::{
     programs::Profile,
     redact,
     text::cut,
-    usage::Tokens,
+    usage::{Tokens, percentage_left, sum},
 };
 
 /// The longest step of a plan, in bytes, and how many a plan has.
@@ -114,9 +114,13 @@ pub(super) fn tokens(result: &Value) -> Tokens {
     if usage.is_object() {
         let cached_input = number(&usage["cachedReadTokens"]);
         return Tokens {
-            input: number(&usage["inputTokens"]) + number(&usage["cachedWriteTokens"]) + cached_input,
+            input: sum([
+                number(&usage["inputTokens"]),
+                number(&usage["cachedWriteTokens"]),
+                cached_input,
+            ]),
             cached_input,
-            output: number(&usage["outputTokens"]) + number(&usage["thoughtTokens"]),
+            output: sum([number(&usage["outputTokens"]), number(&usage["thoughtTokens"])]),
         };
     }
     let count = &result["_meta"]["quota"]["token_count"];
@@ -129,9 +133,7 @@ pub(super) fn tokens(result: &Value) -> Tokens {
 
 /// How much of the context is left, as a percentage.
 pub(super) fn context_left(update: &Value) -> Option<u32> {
-    let size = update["size"].as_u64().filter(|size| *size > 0)?;
-    let used = update["used"].as_u64()?.min(size);
-    u32::try_from((size - used) * 100 / size).ok()
+    percentage_left(update["used"].as_u64()?, update["size"].as_u64()?)
 }
 
 /// How a prompt ended, and what is to be said of it where that is not the agent's last message.

@@ -190,9 +190,7 @@ impl Driver {
 
     async fn result(&mut self, result: &Value, desk: &Desk) {
         let tokens = events::tokens(result);
-        self.spent.input += tokens.input;
-        self.spent.cached_input += tokens.cached_input;
-        self.spent.output += tokens.output;
+        self.spent = self.spent.plus(tokens);
         self.window = events::window(result).unwrap_or(self.window);
         desk.tell(self.meter(None)).await;
         // What was said while it wrote its last words is answered next, in the same turn.

@@ -7,7 +7,7 @@ use troupe_proto::supervisor::v1::ToolUse;
 use crate::{
     agent::{AgentEvent, Ending},
     redact,
-    usage::Tokens,
+    usage::{Tokens, percentage_left, sum},
 };
 
 /// What a piece of an answer shows.
@@ -51,7 +51,11 @@ pub(super) fn tokens(result: &Value) -> Tokens {
     let number = |key: &str| result["usage"][key].as_u64().unwrap_or_default();
     let cached_input = number("cache_read_input_tokens");
     Tokens {
-        input: number("input_tokens") + number("cache_creation_input_tokens") + cached_input,
+        input: sum([
+            number("input_tokens"),
+            number("cache_creation_input_tokens"),
+            cached_input,
+        ]),
         cached_input,
         output: number("output_tokens"),
     }
@@ -60,9 +64,8 @@ pub(super) fn tokens(result: &Value) -> Tokens {
 /// How much of the context is left after a call of the model, as a percentage.
 pub(super) fn context_left(usage: &Value, window: u64) -> Option<u32> {
     let number = |key: &str| usage[key].as_u64().unwrap_or_default();
-    let used = number("input_tokens") + number("cache_creation_input_tokens") + number("cache_read_input_tokens");
-    let window = (window > 0).then_some(window)?;
-    u32::try_from((window - used.min(window)) * 100 / window).ok()
+    let used = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"].map(number);
+    percentage_left(sum(used), window)
 }
 
 /// The largest window of the models that a turn used.

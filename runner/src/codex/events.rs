@@ -3,7 +3,12 @@
 use serde_json::Value;
 use troupe_proto::supervisor::v1::{PlanStep, ToolUse, plan_step::State};
 
-use crate::{agent::AgentEvent, redact, text::cut, usage::Tokens};
+use crate::{
+    agent::AgentEvent,
+    redact,
+    text::cut,
+    usage::{Tokens, percentage_left},
+};
 
 /// The longest step of a plan, in bytes.
 const MAX_STEP_BYTES: usize = 256;
@@ -77,11 +82,7 @@ pub(super) fn spent(usage: &Value, base: Tokens) -> AgentEvent {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let context_left_percent = usage["modelContextWindow"]
         .as_u64()
-        .filter(|window| *window > 0)
-        .map(|window| {
-            let used = number(&usage["last"]["totalTokens"]).min(window);
-            u32::try_from((window - used) * 100 / window).unwrap_or_default()
-        });
+        .and_then(|window| percentage_left(number(&usage["last"]["totalTokens"]), window));
     AgentEvent::Spent {
         tokens: tokens(&usage["total"]).minus(base),
         context_left_percent,

@@ -12,7 +12,7 @@ use crate::{
     agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, Deaf, Nudge, StartFailure, StopOrder, Stopped},
     child::{Child, ChildEvent, ChildOutput, Launch, Line},
     config::{Enforcement, ProcessProgram},
-    confinement,
+    confinement::{self, Blinders},
     env::{add, environment},
     programs::ModelChoice,
     prompt::GivenTurn,
@@ -56,7 +56,7 @@ impl ProcessKind {
             Sandbox::ReadOnly if !self.program.enforces.read_only => {
                 confinement::confined(launch, Sandbox::ReadOnly, &[&casting.scratch], &casting.hidden)
             }
-            _ => launch,
+            _ => Blinders::of(casting).put_on(launch),
         };
         let (child, output) = Child::start(launch)?;
         Ok(Box::new(ProcessAgent { child, output }))

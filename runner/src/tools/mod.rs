@@ -9,6 +9,7 @@ use std::{future::Future, time::Duration};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use svc_kit::trace_context::{self, TraceParent};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Response, Status, transport::Channel};
 use troupe_proto::{
@@ -122,6 +123,8 @@ pub(crate) struct Toolbox {
     bearer: Option<Bearer>,
     thread_id: String,
     named: Named,
+    /// The trace that calls belong to.
+    trace: Option<TraceParent>,
 }
 
 /// What calls name of the thread: nothing where its own token does, and both where somebody else's stands for it.
@@ -141,7 +144,13 @@ impl Toolbox {
             bearer,
             thread_id,
             named: Named::default(),
+            trace: None,
         }
+    }
+
+    /// From now on calls belong to that trace.
+    pub(crate) fn trace(&mut self, trace: Option<TraceParent>) {
+        self.trace = trace;
     }
 
     /// The same tools, called with the token of an operator, who has to name the thread for which he acts. What the
@@ -402,6 +411,9 @@ impl Toolbox {
             request.set_timeout(deadline.saturating_duration_since(Instant::now()));
             if let Some(bearer) = &self.bearer {
                 bearer.authorize(&mut request);
+            }
+            if let Some(trace) = &self.trace {
+                trace_context::inject(request.metadata_mut(), trace);
             }
             match call(self.client.clone(), request).await {
                 Ok(answer) => return Ok(answer.into_inner()),

@@ -2,9 +2,8 @@
 //! it ends, or nobody waits for it any more, nothing of the group is left.
 
 use std::{
-    ffi::OsString,
     io,
-    path::Path,
+    path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -21,6 +20,8 @@ use tokio::{
 use troupe_proto::reason::Reason;
 
 use crate::{
+    child::Launch,
+    env::Environment,
     group::{Group, describe},
     text::one_line,
     tool_line::{CALL_IN_OUTPUT, holds_call},
@@ -36,26 +37,33 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How much of a command is repeated where it failed, in characters.
 const MAX_TITLE_CHARS: usize = 160;
 
-/// Runs a command. Its output is what it wrote to standard output, and after that what it wrote to standard error.
-pub(super) async fn run(
-    cmd: &str,
-    directory: &Path,
-    environment: impl IntoIterator<Item = (String, OsString)>,
-    limit: Duration,
-) -> ToolAnswer {
-    let mut shell = Command::new(SHELL);
-    shell
-        .arg("-c")
-        .arg(cmd)
-        .current_dir(directory)
+/// The shell that runs a command.
+pub(super) fn shell(cmd: &str, directory: PathBuf, environment: Environment) -> Launch {
+    Launch {
+        command: SHELL.into(),
+        args: vec!["-c".into(), cmd.into()],
+        directory,
+        environment,
+        starts: Vec::new(),
+    }
+}
+
+/// Runs the shell of a command. Its output is what it wrote to standard output, and after that what it wrote to standard
+/// error.
+pub(super) async fn run(shell: Launch, cmd: &str, limit: Duration) -> ToolAnswer {
+    let directory = shell.directory;
+    let mut command = Command::new(shell.command);
+    command
+        .args(shell.args)
+        .current_dir(&directory)
         .env_clear()
-        .envs(environment)
+        .envs(shell.environment)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
-    let mut running = Running::start(&mut shell).map_err(|error| {
+    let mut running = Running::start(&mut command).map_err(|error| {
         let text = format!("cannot run {SHELL} in {}: {error}", directory.display());
         ToolFailure::local(text)
     })?;
@@ -190,7 +198,7 @@ async fn keep_tail(mut pipe: impl AsyncRead + Unpin, tail: Arc<Mutex<Tail>>) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::fs;
+    use std::{fs, path::Path};
 
     use serde_json::Value;
 
@@ -201,14 +209,10 @@ mod tests {
 
     async fn run_in(directory: &Path, cmd: &str, limit: Duration) -> Result<Value, Value> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        run(
-            cmd,
-            directory,
-            [("PATH".to_owned(), path), ("COLOR".to_owned(), "blue".into())],
-            limit,
-        )
-        .await
-        .map_err(|failure| failure.to_json())
+        let environment = vec![("PATH".to_owned(), path), ("COLOR".to_owned(), "blue".into())];
+        run(shell(cmd, directory.to_owned(), environment), cmd, limit)
+            .await
+            .map_err(|failure| failure.to_json())
     }
 
     #[tokio::test]

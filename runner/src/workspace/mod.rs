@@ -20,6 +20,7 @@ pub(crate) use self::changes::{Changes, Sight};
 use self::place::{Ending, Place, failure};
 use crate::{
     agent::Casting,
+    confinement::Blinders,
     env::{Environment, environment},
     tool_line::{WorkspaceCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure},
@@ -32,6 +33,8 @@ pub(crate) struct Workspace {
     access: Access,
     /// Of commands: that of the thread's program.
     environment: Environment,
+    /// Likewise.
+    blinders: Blinders,
     command_limit: Duration,
 }
 
@@ -51,6 +54,7 @@ impl Workspace {
                 Sandbox::Unspecified | Sandbox::WorkspaceWrite | Sandbox::FullAccess => Access::Write,
             },
             environment: environment(casting, |name| std::env::var_os(name)),
+            blinders: Blinders::of(casting),
             command_limit,
         }
     }
@@ -131,8 +135,8 @@ impl Prepared {
         let Self { workspace, call, place } = self;
         match call {
             WorkspaceCall::Command { cmd, .. } => {
-                let environment = workspace.environment.iter().cloned();
-                command::run(&cmd, &place.path(), environment, workspace.command_limit).await
+                let shell = command::shell(&cmd, place.path(), workspace.environment.clone());
+                command::run(workspace.blinders.put_on(shell), &cmd, workspace.command_limit).await
             }
             WorkspaceCall::ReadFile { path } => {
                 blocking(move || files::read(&place).map_err(|error| failure(&path, &error))).await
@@ -194,6 +198,7 @@ mod tests {
             scratch: "/nowhere".into(),
             state: "/nowhere".into(),
             hidden: Vec::new(),
+            has_secrets: false,
         };
         Arc::new(Workspace::of(&casting, Duration::from_secs(3600)))
     }

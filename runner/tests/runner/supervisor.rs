@@ -404,6 +404,7 @@ pub(crate) fn turn(number: u32) -> Turn {
         ],
         extent: PromptExtent::Full.into(),
         inputs: vec![input("do it")],
+        ..Default::default()
     }
 }
 

@@ -113,6 +113,7 @@ async fn a_program_that_ends_within_its_turn_errors_it_and_the_next_turn_has_the
         blocks: vec![block(BlockKind::Task, "the next task")],
         extent: PromptExtent::Delta.into(),
         inputs: vec![input("again")],
+        ..Default::default()
     };
     supervisor.give_turn(delta).await;
     assert_eq!(supervisor.turn_started().await, 2);

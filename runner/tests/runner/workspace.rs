@@ -96,6 +96,50 @@ async fn what_is_allowed_is_done_in_the_order_of_the_lines() {
     stage.shut_down().await.unwrap();
 }
 
+/// Whether bubblewrap works on this machine.
+fn is_confined_here() -> bool {
+    let trial = std::process::Command::new("bwrap")
+        .args([
+            "--bind",
+            "/",
+            "/",
+            "--proc",
+            "/proc",
+            "--unshare-pid",
+            "--die-with-parent",
+            "true",
+        ])
+        .output();
+    trial.is_ok_and(|output| output.status.success())
+}
+
+#[tokio::test]
+async fn commands_do_not_see_what_is_hidden() {
+    let script = program(&[r#"{"tool_call":{"id":"1","name":"command","args":{"cmd":"cat ../secrets/token; true"}}}"#]);
+    // The program itself has a look too.
+    let script = format!("cat $DIR/secrets/token > $DIR/seen 2>/dev/null\n{script}");
+    let stage = stage(&script, |config| {
+        let secrets = config.scratch.parent().unwrap().join("secrets");
+        std::fs::create_dir(&secrets).unwrap();
+        std::fs::write(secrets.join("token"), "a secret").unwrap();
+        config.hidden = vec![secrets];
+    })
+    .await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    let question = supervisor.question().await;
+    supervisor.decide(&question, "").await;
+    supervisor.turn_ended().await;
+    let seen = [
+        stage.file("answers").contains("a secret"),
+        stage.file("seen") == "a secret",
+    ];
+    // Without bubblewrap nothing can be hidden, and the runner says so when it starts.
+    let is_seen = !is_confined_here();
+    assert_eq!(seen, [is_seen, is_seen]);
+    stage.shut_down().await.unwrap();
+}
+
 #[tokio::test]
 async fn what_a_turn_changed_is_an_artifact() {
     let write = r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"a","content":"one"}}}"#;

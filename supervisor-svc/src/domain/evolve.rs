@@ -53,6 +53,9 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
                 let (was_open, spent_before) = (thread.status.kind().is_open(), thread.total_usage());
                 let was_queued = thread.status == Status::Queued;
                 thread.apply(event, recorded.sequence, recorded.time);
+                if matches!(event, ThreadEvent::InputQueued { .. }) {
+                    thread.traceparent.clone_from(&recorded.circumstances.traceparent);
+                }
                 thread.end_conditions(&session.settings.stall);
                 let (parent, is_open) = (thread.spawned.parent, thread.status.kind().is_open());
                 let spent = thread.total_usage().since(spent_before);
@@ -301,6 +304,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         fenced: Vector::new(),
         repeated: Repeated::default(),
         restarts: Vector::new(),
+        traceparent: recorded.circumstances.traceparent.clone(),
         updated: recorded.time,
         sequence: recorded.sequence,
     });

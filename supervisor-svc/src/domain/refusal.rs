@@ -94,12 +94,12 @@ pub enum Refusal {
         message: String,
     },
     /// The alias is taken.
-    #[error("alias \"{alias}\" is already in use by agent {by}; choose another")]
+    #[error("alias \"{alias}\" is already in use{}; choose another", .by.map(|by| format!(" by agent {by}")).unwrap_or_default())]
     AliasInUse {
         /// The alias.
         alias: String,
-        /// Who has it.
-        by: ThreadId,
+        /// Who has it; `None`: one of whom the caller is to know nothing.
+        by: Option<ThreadId>,
     },
     /// The state machine has no such step.
     #[error("agent with id {thread} is {status}; it cannot {wanted}")]

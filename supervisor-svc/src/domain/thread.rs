@@ -92,6 +92,8 @@ pub struct Thread {
     pub repeated: Repeated,
     /// When it was placed anew in the middle of a turn, the latest few.
     pub restarts: Vector<UnixMillis>,
+    /// The W3C trace context of the call that it works on: of its spawn, or of the newest input since.
+    pub traceparent: Option<Arc<str>>,
     /// When its last event was recorded.
     pub updated: UnixMillis,
     /// The sequence of its last event.

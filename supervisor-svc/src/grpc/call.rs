@@ -16,6 +16,7 @@ use super::{SupervisorService, check};
 use crate::{
     domain::{
         actor::Caller,
+        authority,
         ids::{Generation, SessionId, ThreadId},
         refusal::{GuardedVerb, Refusal},
         thread::Thread,
@@ -37,7 +38,7 @@ pub(super) struct Call {
     pub scope: String,
     pub deadline: Option<Deadline>,
     pub trace: TraceParent,
-    /// How much of texts the caller sees.
+    /// How much the caller sees.
     pub sight: Sight,
 }
 
@@ -50,10 +51,11 @@ impl Call {
                 role: OperatorRole::Viewer,
                 ..
             } => Sight::Digests,
-            Principal::Operator { .. }
-            | Principal::Thread(_)
-            | Principal::Runner { .. }
-            | Principal::Service { .. } => Sight::Previews,
+            Principal::Operator {
+                role: OperatorRole::Admin,
+                ..
+            } => Sight::Everything,
+            Principal::Thread(_) | Principal::Runner { .. } | Principal::Service { .. } => Sight::Previews,
         };
         let (caller, token) = match principal {
             Principal::Operator { name, .. } => (Caller::Operator { name: name.clone() }, None),
@@ -124,14 +126,16 @@ impl SupervisorService {
         let named: Option<SessionId> = check::optional_id("session_id", session_id)?;
         if let Some(token) = &call.token {
             let own = SessionId::from_uuid(token.session);
+            // A token of a session that is gone is as stale as any.
+            let handle = self.directory.session(own).await.map_err(|failure| match failure {
+                Failure::SessionNotFound(_) => svc_kit::auth::unauthenticated(),
+                other => other.into(),
+            })?;
+            authority::fresh(&handle.state(), &call.caller)?;
             if named.is_some_and(|named| named != own) {
                 return Err(Refusal::OutsideSubtree(verb).into());
             }
-            // A token of a session that is gone is as stale as any.
-            return self.directory.session(own).await.map_err(|failure| match failure {
-                Failure::SessionNotFound(_) => svc_kit::auth::unauthenticated(),
-                other => other.into(),
-            });
+            return Ok(handle);
         }
         let found = match (named, thread) {
             (Some(session), _) => self.directory.session(session).await.map(Some),

@@ -21,8 +21,9 @@ impl SupervisorService {
         };
         let more = self.fill(&mut page, &filter).await?;
         let (sessions, next_page_token) = page.finish(more);
+        let sessions = sessions.into_iter().map(|session| call.sight.session(session));
         Ok(pb::ListSessionsResponse {
-            sessions,
+            sessions: sessions.collect(),
             next_page_token,
         })
     }

@@ -24,7 +24,7 @@ impl SupervisorService {
         request: Request<pb::WatchNotificationsRequest>,
     ) -> Result<ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>, Status> {
         let call = Call::of(&request)?;
-        let details = call.sight == wire::Sight::Previews;
+        let details = call.sight.has_texts();
         let request = request.into_inner();
         let (handle, client) = self.client_of(&call, &request.session_id, &request.client_id).await?;
         let policy = request

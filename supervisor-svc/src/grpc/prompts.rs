@@ -16,7 +16,7 @@ use crate::{
     },
     session::{Failure, Handle},
     store::MarkKind,
-    wire::{self, Sight},
+    wire,
 };
 
 /// The most bytes of texts in an answer; what does not fit is left out.
@@ -90,7 +90,7 @@ impl SupervisorService {
                 self.compare(handle.id(), &earlier, &sent).await?
             }
         };
-        if keeps_texts && call.sight == Sight::Previews {
+        if keeps_texts && call.sight.has_texts() {
             self.add_texts(handle.id(), &mut sent).await?;
         }
         Ok(pb::GetPromptResponse {
@@ -189,7 +189,7 @@ async fn sent_for(marks: &Marks, turn: u32) -> Result<Sent, Status> {
 
 /// A diff shows texts.
 fn may_compare(call: &Call, keeps_texts: bool) -> Result<(), Refusal> {
-    if call.sight == Sight::Digests {
+    if !call.sight.has_texts() {
         let text = "viewers see digests of prompts, not their texts; leave diff_with_turn out";
         return Err(Refusal::NotPermitted(text.to_owned()));
     }

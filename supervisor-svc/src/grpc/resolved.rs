@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use tonic::Status;
+use tonic::{Code, Status};
 use tool_policy::{Layer, Policy};
-use troupe_proto::common::v1 as common;
+use troupe_proto::{common::v1 as common, fault::Fault, reason::Reason};
 
 use super::check;
 use crate::{
@@ -38,8 +38,10 @@ pub(super) struct Resolved {
 
 impl Resolved {
     pub fn new(answer: common::ResolvedSpawn) -> Result<Self, Status> {
-        let resolution = Resolution::try_from(&answer)
-            .map_err(|error| Status::internal(format!("the registry's answer: {error}")))?;
+        let resolution = Resolution::try_from(&answer).map_err(|error| {
+            let text = format!("the registry's answer makes no sense ({error}); nothing was done, try again");
+            Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text)
+        })?;
         let content = content_of(&answer);
         let fields = Spawned {
             agent_type: resolution.agent_type,

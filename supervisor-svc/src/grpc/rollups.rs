@@ -5,7 +5,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, check};
+use super::{SupervisorService, call::Call, check};
 use crate::{session::Filter, watch::SessionsWatch};
 
 /// How many messages a watcher may leave unread; what changes meanwhile is told later, as it is then.
@@ -16,6 +16,7 @@ impl SupervisorService {
         &self,
         request: Request<pb::WatchSessionsRequest>,
     ) -> Result<ReceiverStream<Result<pb::WatchSessionsResponse, Status>>, Status> {
+        let sight = Call::of(&request)?.sight;
         let request = request.into_inner();
         check::labels("labels", &request.labels)?;
         let watch = SessionsWatch {
@@ -24,6 +25,7 @@ impl SupervisorService {
                 labels: request.labels,
                 include_closed: request.include_closed,
             },
+            sight,
             lifetime: self.clock().jittered(self.config.watch.lifetime),
             draining: self.draining.clone(),
         };

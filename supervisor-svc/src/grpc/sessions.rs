@@ -273,7 +273,7 @@ impl SupervisorService {
         let call = Call::of(&request)?;
         let handle = self.own_or_named(&call, &request.into_inner().session_id).await?;
         Ok(pb::GetSessionResponse {
-            session: Some(wire::thread::session(&handle.state())),
+            session: Some(call.sight.session(wire::thread::session(&handle.state()))),
         })
     }
 

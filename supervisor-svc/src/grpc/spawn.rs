@@ -1,5 +1,7 @@
 //! SpawnAgent: authority, retry, arguments, the checks before the registry, the registry, and the commit.
 
+use std::path::{Component, Path};
+
 use tonic::{Request, Status};
 use troupe_proto::{
     fault,
@@ -11,12 +13,13 @@ use super::{SupervisorService, call::Call, check, resolved::Resolved};
 use crate::{
     clock::Clock,
     domain::{
+        actor::Caller,
         command::{Command, Spawn},
         content::{ContentRef, truncate},
         decide::spawn::{Wanted, WantedRole, admit, authorize},
         event::Spawned,
         ids::ThreadId,
-        refusal::GuardedVerb,
+        refusal::{GuardedVerb, Refusal},
         session::Session,
         settings::{ClosePolicy, EdgeManagement, OnLimit, WakePolicy},
         thread::Thread,
@@ -96,6 +99,7 @@ impl SupervisorService {
         let (input, input_content) = take_input(&mut request)?;
         let state = handle.state();
         let parent = admit(&state, &wanted)?;
+        keep_inside(&call, &directory_of(&state, parent), &request.working_directory)?;
 
         let question = question(&state, parent, &request);
         let mut resolved = match resolve(&self.registry_for(&state), &call, question).await {
@@ -240,6 +244,23 @@ fn take_input(request: &mut pb::SpawnAgentRequest) -> Result<(ContentRef, Conten
             r#override: last_word,
         }
     })
+}
+
+/// A thread's child works where its parent does or below: elsewhere lie the files of others, and what a sandbox lets it
+/// write is the directory that it works in. Operators know what they do.
+fn keep_inside(call: &Call, parent: &str, wanted: &str) -> Result<(), Status> {
+    let is_up = Path::new(wanted).components().any(|part| part == Component::ParentDir);
+    let is_inside = wanted.is_empty() || (!parent.is_empty() && !is_up && Path::new(wanted).starts_with(parent));
+    match call.caller {
+        Caller::Thread { .. } if !is_inside => {
+            let text = format!(
+                "working_directory \"{wanted}\" is not in \"{parent}\", where the parent works; name a directory below that, or \
+                 leave it out"
+            );
+            Err(Refusal::NotPermitted(text).into())
+        }
+        Caller::Thread { .. } | Caller::Operator { .. } => Ok(()),
+    }
 }
 
 /// Where a child of `parent` works if the request does not say.

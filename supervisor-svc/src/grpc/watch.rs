@@ -17,7 +17,6 @@ use crate::{
         refusal::GuardedVerb,
     },
     watch::{BeginWatch, Messages, Position, Scope, ThreadWatch, WatchLimits},
-    wire::Sight,
 };
 
 /// How many messages a watcher may leave unread before it is fed from the log.
@@ -70,7 +69,7 @@ impl BeginWatch for SupervisorService {
                 kinds,
                 watcher: call.token,
                 // Output is text like any prompt: viewers see none.
-                output: request.output && call.sight == Sight::Previews,
+                output: request.output && call.sight.has_texts(),
                 sight: call.sight,
             },
             limits: WatchLimits {

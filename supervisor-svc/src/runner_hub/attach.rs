@@ -23,7 +23,7 @@ use troupe_proto::{
 use super::{
     need::Offer,
     pieces::{Pieces, Place},
-    reports::{self, Heard},
+    reports::{self, Heard, MAX_DETAIL_BYTES},
     roster::{OUTBOX, RunnerHub, Standing},
     runner::Held,
 };
@@ -33,6 +33,7 @@ use crate::{
         authorize::MAX_PATHS,
         budget,
         command::Command,
+        content::truncate,
         event::ConditionKind,
         ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
         session::Session,
@@ -398,6 +399,7 @@ impl Stream {
             return Ok(());
         };
         let full = refused.refusal() == pb::StartRefusal::NoCapacity;
+        let why = truncate(&refused.message, MAX_DETAIL_BYTES);
         self.gate.hub().turned_away(&self.runner, thread, full);
         let command = match refused.refusal() {
             pb::StartRefusal::NoCapacity => Command::LoseRunner {
@@ -408,15 +410,18 @@ impl Stream {
             pb::StartRefusal::PolicyNotEnforceable => Command::RefuseStart {
                 thread,
                 generation,
-                message: format!("POLICY_NOT_ENFORCEABLE: {}", refused.message),
+                message: format!("POLICY_NOT_ENFORCEABLE: {why}"),
             },
             pb::StartRefusal::NoProgram | pb::StartRefusal::Unspecified => Command::RefuseStart {
                 thread,
                 generation,
-                message: refused.message,
+                message: why.to_owned(),
             },
         };
-        let _ = session.execute(command, self.origin(), None, Vec::new()).await;
+        // Of an attempt that is over it is void.
+        if let Err(failure) = session.execute(command, self.origin(), None, Vec::new()).await {
+            tracing::debug!(%thread, %failure, "a start that was refused is not recorded");
+        }
         Ok(())
     }
 
@@ -446,7 +451,7 @@ impl Stream {
         let context = self.gate.directory.context();
         context.telemetry.put(session.id(), thread, telemetry);
         if let Some(usage) = usage
-            && budget::is_checkpoint_due(&state, thread, generation, &usage, context.clock.now())
+            && budget::is_checkpoint_due(&state, thread, generation, &usage, session.now())
         {
             let command = Command::RecordUsage {
                 thread,

@@ -27,6 +27,7 @@ use super::{
     upkeep::Upkeep,
 };
 use crate::{
+    clock::SessionClock,
     domain::{
         command::Command,
         decide::tick,
@@ -105,6 +106,7 @@ impl Actor {
             state,
             feed: feed.downgrade(),
             snapshots: Snapshots::default(),
+            clock: SessionClock::of(&context.clock, session.updated),
             pin: Arc::default(),
         };
         let mut actor = Self {
@@ -201,7 +203,7 @@ impl Actor {
     /// Makes one append of the given messages and of whatever else waits. Answers whether the actor goes on.
     async fn append(&mut self, messages: Vec<Message>) -> bool {
         self.count_content().await;
-        let mut draft = Draft::new(&self.session, self.context.clock.now(), self.room);
+        let mut draft = Draft::new(&self.session, self.handle.now(), self.room);
         while let Some(command) = self.own.pop_front() {
             draft.take(own_request(command), &self.requests);
             if draft.is_full() {
@@ -335,7 +337,7 @@ impl Actor {
     }
 
     fn begin(&mut self, remember: Remember, reply: oneshot::Sender<Result<Option<Done>, Failure>>) {
-        match self.requests.recall(&remember, self.context.clock.now()) {
+        match self.requests.recall(&remember, self.handle.now()) {
             Ok(Some(outcome)) => {
                 let done = Done {
                     session: Arc::clone(&self.session),
@@ -375,7 +377,7 @@ impl Actor {
 
     /// Does what the passing of time brings about, if its time has come.
     fn meet_deadlines(&mut self) {
-        if tick::next(&self.session).is_some_and(|deadline| deadline <= self.context.clock.now()) {
+        if tick::next(&self.session).is_some_and(|deadline| deadline <= self.handle.now()) {
             self.own.push_back(Command::Tick);
         }
     }
@@ -428,7 +430,7 @@ impl Actor {
 
     /// Whether the session was kept as long as it was to be.
     fn has_expired(&self) -> bool {
-        let now = self.context.clock.now();
+        let now = self.handle.now();
         self.session.expires().is_some_and(|expires| expires <= now)
     }
 
@@ -476,7 +478,7 @@ impl Actor {
     /// that passes by itself, when the session expires, when running threads may have been silent for too long, and a while
     /// after an append failed.
     fn wake_up(&self) -> Option<Instant> {
-        let now = self.context.clock.now();
+        let now = self.handle.now();
         // One that could not be deleted waits for the next look.
         let expiry = self.session.expires().filter(|_| self.look_again.is_none());
         let expiry = expiry.map(|expires| instant(expires, now));

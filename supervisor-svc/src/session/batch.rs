@@ -231,10 +231,16 @@ impl Draft {
     }
 
     fn record(&mut self, event: Event, origin: &super::Origin) -> Result<(), record::EncodeError> {
+        let mut circumstances = origin.circumstances();
+        // What no call causes follows from the one that its thread works on.
+        if circumstances.traceparent.is_none() {
+            let thread = event.thread().and_then(|id| self.working.thread(id));
+            circumstances.traceparent = thread.and_then(|thread| thread.traceparent.clone());
+        }
         let recorded = Recorded {
             sequence: self.working.sequence.next(),
             time: self.now,
-            circumstances: origin.circumstances(),
+            circumstances,
             event,
         };
         let bytes = record::encode_record(self.working.id, &recorded)?;

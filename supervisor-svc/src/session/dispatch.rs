@@ -252,6 +252,7 @@ impl Job {
             blocks: prompt.blocks,
             extent: self.extent.number(),
             inputs: prompt.inputs,
+            traceparent: thread.traceparent.as_deref().unwrap_or_default().to_owned(),
         };
         match self.extent {
             PromptExtent::Delta => self

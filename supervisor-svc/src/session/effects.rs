@@ -234,7 +234,7 @@ impl Actor {
     /// Asks the runner to stop the program. Where there is no program to stop, or the cascade's time is over, the thread is
     /// closed without its word.
     fn stop(&mut self, id: ThreadId, runner: &RunnerId, generation: Generation, policy: ClosePolicy) {
-        let now = self.context.clock.now();
+        let now = self.handle.now();
         let deadline = self.session.fences_over(id).map(|fence| fence.deadline).min();
         let overdue = deadline.is_some_and(|deadline| deadline <= now);
         let forced = match self.context.runners.standing(runner, id, generation) {

@@ -10,11 +10,13 @@ use super::{
     message::{Done, Message, Origin, Remember, Request},
 };
 use crate::{
+    clock::SessionClock,
     domain::{
         command::Command,
         event::Recorded,
         ids::{SessionId, WaitId},
         session::Session,
+        time::UnixMillis,
         waiting::Wait,
     },
     store::Content,
@@ -61,6 +63,7 @@ pub struct Handle {
     /// The actor has the feed: it ends with the actor, not with the last who could follow it.
     pub(super) feed: broadcast::WeakSender<Arc<Commit>>,
     pub(super) snapshots: Snapshots,
+    pub(super) clock: SessionClock,
     /// What every way to one actor has in common. Dropped after the rest: who finds it unshared sees all that was sent.
     pub(super) pin: Arc<()>,
 }
@@ -89,6 +92,12 @@ pub struct Waiting {
 }
 
 impl Handle {
+    /// The time of day in the session.
+    #[must_use]
+    pub fn now(&self) -> UnixMillis {
+        self.clock.now()
+    }
+
     /// The session's id.
     #[must_use]
     pub const fn id(&self) -> SessionId {

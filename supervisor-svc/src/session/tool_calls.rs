@@ -4,7 +4,7 @@
 use std::{future::Future, sync::Arc};
 
 use sha2::{Digest as _, Sha256};
-use svc_kit::telemetry::AUDIT;
+use svc_kit::logging::AUDIT;
 use uuid::Builder;
 
 use super::{denials::Denials, digest, failure::Failure, handle::Handle, message::Origin};

@@ -14,6 +14,7 @@ use crate::{
 /// The events of one append as messages, encoded when the first watcher wants them.
 #[derive(Debug, Default)]
 pub struct EncodedEvents {
+    everything: OnceLock<Vec<Bytes>>,
     previews: OnceLock<Vec<Bytes>>,
     digests: OnceLock<Vec<Bytes>>,
 }
@@ -22,6 +23,7 @@ impl EncodedEvents {
     /// The messages, one for each of `events`, which must be the same at every call.
     pub fn of(&self, session: SessionId, events: &[Recorded], sight: Sight) -> &[Bytes] {
         let encoded = match sight {
+            Sight::Everything => &self.everything,
             Sight::Previews => &self.previews,
             Sight::Digests => &self.digests,
         };
@@ -35,11 +37,7 @@ impl EncodedEvents {
 /// An event as a message.
 #[must_use]
 pub fn event(session: SessionId, recorded: &Recorded, sight: Sight) -> Bytes {
-    let mut event = wire::event_to_pb(session, recorded);
-    match sight {
-        Sight::Previews => {}
-        Sight::Digests => wire::event::hide_previews(&mut event),
-    }
+    let event = sight.event(wire::event_to_pb(session, recorded));
     let message = pb::WatchThreadsResponse {
         sequence: recorded.sequence.get(),
         message: Some(Message::Event(event)),

@@ -15,6 +15,7 @@ use super::draining;
 use crate::{
     domain::ids::SessionId,
     session::{Directory, Filter},
+    wire::Sight,
 };
 
 /// How often a session is told at most.
@@ -26,6 +27,8 @@ pub struct SessionsWatch {
     pub directory: Directory,
     /// Which of them it shows.
     pub filter: Filter,
+    /// How much of them.
+    pub sight: Sight,
     /// How long it lives; jittered by the caller so that streams do not end together.
     pub lifetime: Duration,
     /// Cancelled when the service drains.
@@ -125,7 +128,7 @@ impl SessionsWatch {
             }
         };
         let news = pb::WatchSessionsResponse {
-            session: Some(session),
+            session: Some(self.sight.session(session)),
             removed,
             synced: false,
         };

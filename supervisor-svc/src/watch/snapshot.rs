@@ -91,7 +91,7 @@ fn make(context: &Context, state: &Session, shown: Shown) -> Vec<Bytes> {
     };
     let log_id = context.store.log_id().to_string();
     let mut chunk = pb::Snapshot {
-        session: Some(wire::thread::session(state)),
+        session: Some(shown.sight.session(wire::thread::session(state))),
         log_id: log_id.clone(),
         ..pb::Snapshot::default()
     };

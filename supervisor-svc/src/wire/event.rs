@@ -17,14 +17,64 @@ use crate::domain::{
 
 pub use super::event_in::event_from_pb;
 
-/// How much of texts a client sees.
+/// How much a client sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sight {
-    /// Their beginnings too.
+    /// All that there is: the beginnings of texts, and where webhooks lead.
     #[default]
+    Everything,
+    /// Not where webhooks lead: many a receiver knows its senders by nothing but the path of its URL.
     Previews,
-    /// Digests and sizes only.
+    /// Not the beginnings of texts either, only digests and sizes.
     Digests,
+}
+
+impl Sight {
+    /// Whether texts are seen.
+    #[must_use]
+    pub const fn has_texts(self) -> bool {
+        match self {
+            Self::Everything | Self::Previews => true,
+            Self::Digests => false,
+        }
+    }
+
+    /// A session as it is seen.
+    #[must_use]
+    pub fn session(self, mut session: pb::Session) -> pb::Session {
+        self.webhooks(&mut session.webhooks);
+        session
+    }
+
+    /// An event as it is seen.
+    #[must_use]
+    pub fn event(self, mut event: pb::Event) -> pb::Event {
+        match &mut event.kind {
+            Some(Kind::SessionOpened(opened)) => {
+                let webhooks = opened.session.as_mut().map(|session| &mut session.webhooks);
+                webhooks.into_iter().for_each(|webhooks| self.webhooks(webhooks));
+            }
+            Some(Kind::SessionUpdated(updated)) => self.webhooks(&mut updated.webhooks),
+            _ if !self.has_texts() => hide_previews(&mut event),
+            _ => {}
+        }
+        event
+    }
+
+    fn webhooks(self, webhooks: &mut [pb::Webhook]) {
+        match self {
+            Self::Everything => {}
+            Self::Previews | Self::Digests => webhooks.iter_mut().for_each(hide_path),
+        }
+    }
+}
+
+/// Leaves of a webhook's URL whom it leads to.
+fn hide_path(webhook: &mut pb::Webhook) {
+    let (scheme, rest) = webhook.url.split_once("://").unwrap_or_default();
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    webhook.url = format!("{scheme}://{host}/…");
 }
 
 /// An event as watchers see it.
@@ -36,6 +86,12 @@ pub fn event_to_pb(session: SessionId, recorded: &Recorded) -> pb::Event {
         sequence: recorded.sequence.get(),
         time: Some(time_to_pb(recorded.time)),
         actor: recorded.circumstances.actor.to_string(),
+        traceparent: recorded
+            .circumstances
+            .traceparent
+            .as_deref()
+            .unwrap_or_default()
+            .to_owned(),
         kind: Some(super::event_out::kind(&recorded.event, Some(recorded.time))),
     }
 }
@@ -120,7 +176,7 @@ pub const fn group(event: &Event) -> pb::EventKind {
 }
 
 /// Takes the beginnings of texts out of an event, for those who may see digests only.
-pub fn hide_previews(event: &mut pb::Event) {
+fn hide_previews(event: &mut pb::Event) {
     let hide = |content: &mut Option<pb::ContentRef>| {
         if let Some(content) = content {
             content.preview.clear();

@@ -124,17 +124,28 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &[u8]) -> 
     Ok(session)
 }
 
-/// Parents come before children, so no thread is its own ancestor.
+/// Each thread is there once and has a place in the order of spawning, and parents come before children: so none is its own
+/// ancestor.
 fn check_tree(threads: &[Thread]) -> Result<(), DecodeError> {
     let mut known = HashSet::with_capacity(threads.len());
+    let mut newest = Sequence::ZERO;
     for thread in threads {
+        if thread.spawn_sequence <= newest {
+            return Err(malformed(format!(
+                "thread {} is out of the order of spawning",
+                thread.id
+            )));
+        }
+        newest = thread.spawn_sequence;
         if let Some(parent) = thread.spawned.parent.filter(|parent| !known.contains(parent)) {
             return Err(malformed(format!(
                 "thread {} comes before its parent {parent}",
                 thread.id
             )));
         }
-        known.insert(thread.id);
+        if !known.insert(thread.id) {
+            return Err(malformed(format!("thread {} is there twice", thread.id)));
+        }
     }
     Ok(())
 }
@@ -215,6 +226,7 @@ fn thread_to_store<'s>(thread: &'s Thread, policies: &mut PolicyTable<'s>) -> st
         repeated_output: thread.repeated.output.map(repetition_to_store),
         repeated_diff: thread.repeated.diff.map(repetition_to_store),
         restarts: thread.restarts.iter().copied().map(time_to_pb).collect(),
+        traceparent: thread.traceparent.as_deref().map(str::to_owned),
         update_time: Some(time_to_pb(thread.updated)),
         sequence: thread.sequence.get(),
         handed_out: thread.handed_out.get(),
@@ -285,6 +297,7 @@ fn stored_thread(state: store::ThreadState, policies: &[Policy]) -> Result<Threa
             diff: state.repeated_diff.map(stored_repetition).transpose()?,
         },
         restarts: all(state.restarts, |time| stored_time(Some(time), "a restart"))?,
+        traceparent: state.traceparent.map(Into::into),
         updated: stored_time(state.update_time, "a thread's last change")?,
         sequence: Sequence::new(state.sequence),
         handed_out: Generation::new(state.handed_out),

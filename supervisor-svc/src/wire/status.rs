@@ -73,9 +73,13 @@ pub fn fault(refusal: &Refusal) -> Fault {
         Refusal::InvalidArgument { field, message } => {
             Fault::bad_field(Reason::InvalidArgument, *field, message).with("field", field)
         }
-        Refusal::AliasInUse { alias, by } => about_thread(new(Code::AlreadyExists, Reason::AliasInUse), *by)
-            .with("alias", alias)
-            .resource(THREAD, by.to_string(), "it has the alias"),
+        Refusal::AliasInUse { alias, by } => {
+            let fault = new(Code::AlreadyExists, Reason::AliasInUse).with("alias", alias);
+            match by {
+                Some(by) => about_thread(fault, *by).resource(THREAD, by.to_string(), "it has the alias"),
+                None => fault,
+            }
+        }
         Refusal::IllegalTransition { thread, status, wanted } => {
             about_thread(new(Code::FailedPrecondition, Reason::IllegalTransition), *thread)
                 .with("status", status)

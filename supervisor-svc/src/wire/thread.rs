@@ -39,7 +39,7 @@ pub struct View {
 pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
     let spawned = &thread.spawned;
     let mut status = status(&thread.status, thread.since);
-    if let Some(content) = status.content.as_mut().filter(|_| view.sight == Sight::Digests) {
+    if let Some(content) = status.content.as_mut().filter(|_| !view.sight.has_texts()) {
         content.preview.clear();
     }
     let child_thread_ids = if view.tree {

@@ -5,7 +5,7 @@ use std::{
     io,
     path::PathBuf,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
 
@@ -59,6 +59,8 @@ pub fn channel(endpoint: &Endpoint, files: &ClientFiles) -> Channel {
 #[derive(Clone, Debug)]
 struct Connector {
     files: Arc<ClientFiles>,
+    /// What they said when they last said something that is of use.
+    earlier: Arc<Mutex<Option<Arc<ClientConfig>>>>,
 }
 
 impl Connector {
@@ -66,27 +68,55 @@ impl Connector {
     fn to(endpoint: &Endpoint, files: &ClientFiles) -> Option<Self> {
         (endpoint.uri().scheme_str() == Some("https")).then(|| Self {
             files: Arc::new(files.clone()),
+            earlier: Arc::default(),
         })
+    }
+
+    /// What the files say; what they said before while they say nothing of use, as when only half of them is replaced.
+    fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        match (self.files.config(ALPN), &*earlier) {
+            (Ok(config), _) => Ok(Arc::clone(earlier.insert(Arc::new(config)))),
+            (Err(error), Some(earlier)) => {
+                tracing::warn!(%error, "what was read before goes on to count");
+                Ok(Arc::clone(earlier))
+            }
+            (Err(error), None) => Err(error),
+        }
     }
 
     async fn open(self, server: Uri) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
         let host = server.host().unwrap_or_default();
         // Of an IPv6 address.
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
-        let files = Arc::clone(&self.files);
-        let config = tokio::task::spawn_blocking(move || files.config())
-            .await
-            .map_err(io::Error::other)?
-            .map_err(io::Error::other)?;
-        let stream = TcpStream::connect((host, server.port_u16().unwrap_or(HTTPS_PORT))).await?;
-        stream.set_nodelay(true)?;
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let connector = self.clone();
+        let config = tokio::task::spawn_blocking(move || connector.config());
+        let config = config.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        let stream = connection(config, host, server.port_u16()).await?;
         if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
             return Err(io::Error::other("the server does not speak HTTP/2 over TLS"));
         }
         Ok(TokioIo::new(stream))
     }
+}
+
+/// A connection over TLS to a server that is asked over HTTP/1.1.
+pub(crate) async fn http_connection(
+    files: &ClientFiles,
+    host: &str,
+    port: Option<u16>,
+) -> io::Result<TlsStream<TcpStream>> {
+    let files = files.clone();
+    let config = tokio::task::spawn_blocking(move || files.config(b"http/1.1"));
+    let config = config.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+    connection(Arc::new(config), host, port).await
+}
+
+async fn connection(config: Arc<ClientConfig>, host: &str, port: Option<u16>) -> io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let stream = TcpStream::connect((host, port.unwrap_or(HTTPS_PORT))).await?;
+    stream.set_nodelay(true)?;
+    TlsConnector::from(config).connect(name, stream).await
 }
 
 impl Service<Uri> for Connector {
@@ -104,7 +134,7 @@ impl Service<Uri> for Connector {
 }
 
 impl ClientFiles {
-    fn config(&self) -> Result<ClientConfig, TlsError> {
+    fn config(&self, protocol: &[u8]) -> Result<ClientConfig, TlsError> {
         let roots = match &self.authorities {
             Some(path) => authorities(path)?,
             None => RootCertStore {
@@ -124,7 +154,7 @@ impl ClientFiles {
                     cause,
                 })?,
         };
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         Ok(config)
     }
 }

@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{
     server::VerifierBuilderError,
 };
 
-pub(crate) use self::server::shown;
+pub(crate) use self::{client::http_connection, server::shown};
 pub use self::{
     client::{ClientFiles, channel, connect},
     options::TlsOptions,

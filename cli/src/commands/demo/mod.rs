@@ -7,10 +7,10 @@ mod stage;
 
 use std::{fs, path::Path};
 
-use registry_svc::TemplateOptions;
+use registry_svc::CatalogueOptions;
 use serde_json::json;
-use supervisor_svc::domain::settings::{Limits, StallRule};
-use svc_kit::shutdown::Shutdown;
+use supervisor_svc::SessionOptions;
+use svc_kit::{admin::AdminOptions, shutdown::Shutdown};
 use tempfile::TempDir;
 use tonic::Request;
 use troupe_proto::{
@@ -92,18 +92,14 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
     let pair = Pair::start(PairOptions {
         registry_listen: "127.0.0.1:0".to_owned(),
         supervisor_listen: "127.0.0.1:0".to_owned(),
-        admin_listen: None,
+        admin: AdminOptions::default(),
         data_dir: directory.join("data"),
-        home,
-        workspace_roots: vec![directory.to_owned()],
-        models: None,
-        import: Vec::new(),
-        templates: TemplateOptions::default(),
-        limits: Limits::default(),
-        stall: StallRule::default(),
-        session_content_bytes: supervisor_svc::Config::SESSION_CONTENT_BYTES,
-        webhook_allow_private: false,
-        seed: true,
+        catalogue: CatalogueOptions {
+            home: Some(home),
+            workspace_roots: vec![directory.to_owned()],
+            ..CatalogueOptions::default()
+        },
+        sessions: SessionOptions::default(),
         runner: Some(RunnerOptions::default()),
         trust_loopback: false,
         insecure: false,

@@ -1,22 +1,23 @@
 //! `troupe up`: both services, embedded storage and a runner, in one process.
 
-mod settings;
-
 use std::path::PathBuf;
 
-use clap::ArgMatches;
-use registry_svc::TemplateOptions;
+use registry_svc::CatalogueOptions;
 use serde_json::{Value, json};
-use supervisor_svc::StallOptions;
-use svc_kit::{paths, shutdown::Shutdown, traces::Traces};
+use supervisor_svc::SessionOptions;
+use svc_kit::{
+    admin::AdminOptions,
+    paths,
+    settings::{Format, Setting, Settings, SettingsOptions},
+    shutdown::Shutdown,
+};
 
-use self::settings::Settings;
 use crate::{
     context::Context,
     error::{Error, Result},
-    pair::{self, Pair},
+    pair::{self, Pair, PairOptions, RunnerOptions},
     programs, sanitize, token,
-    ui::{Line, columns, style},
+    ui::{Cell, Line, Table, columns, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -29,104 +30,103 @@ Settings come from, each over the one before: the defaults, --config FILE, TROUP
 In the file they have the names of the flags with underscores: `max_depth: 3`; the lists are
 `workspace_roots`, `import` and `allowed_endpoints`.";
 
-/// The arguments of `up`. What is absent comes from the file or the defaults; see [`settings`].
+/// The arguments of `up`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where the registry listens; port 0 picks a free one [default: 127.0.0.1:50051]
-    #[arg(long, env = "TROUPE_REGISTRY_LISTEN", value_name = "HOST:PORT")]
-    registry_listen: Option<String>,
-    /// Where the supervisor listens; port 0 picks a free one [default: 127.0.0.1:50052]
-    #[arg(long, env = "TROUPE_SUPERVISOR_LISTEN", value_name = "HOST:PORT")]
-    supervisor_listen: Option<String>,
-    /// Where plaintext health (gRPC) and metrics (HTTP) are served [default: off]
-    #[arg(long, env = "TROUPE_ADMIN_LISTEN", value_name = "HOST:PORT")]
-    admin_listen: Option<String>,
-    /// Where `.codex/` of the user scope lies [default: your home]
-    #[arg(long, env = "TROUPE_HOME", value_name = "DIR")]
-    home: Option<PathBuf>,
-    /// A directory that projects may lie in (repeatable) [default: your home on loopback; required otherwise]
+    /// Where the registry listens; port 0 picks a free one
     #[arg(
-        long = "workspace-root",
-        env = "TROUPE_WORKSPACE_ROOTS",
-        value_delimiter = ':',
-        value_name = "DIR"
+        long,
+        env = "TROUPE_REGISTRY_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:50051"
     )]
-    workspace_roots: Vec<PathBuf>,
-    /// Read another program's agents too: claude, opencode, copilot, gemini or codex (repeatable) [default: none]
-    #[arg(long, env = "TROUPE_IMPORT", value_delimiter = ',', value_name = "FORMAT")]
-    import: Vec<String>,
-    /// A catalogue of models [default: none; every model is taken as it is]
-    #[arg(long, env = "TROUPE_MODELS", value_name = "FILE")]
-    models: Option<PathBuf>,
-    /// What templates may say
+    registry_listen: String,
+    /// Where the supervisor listens; port 0 picks a free one
+    #[arg(
+        long,
+        env = "TROUPE_SUPERVISOR_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:50052"
+    )]
+    supervisor_listen: String,
+    /// The admin port
     #[command(flatten)]
-    templates: TemplateOptions,
-    /// The deepest thread, the root being 0 [default: 2]
-    #[arg(long, env = "TROUPE_MAX_DEPTH", value_name = "NUMBER")]
-    max_depth: Option<u32>,
-    /// Active threads of a session, the root not counted [default: 12]
-    #[arg(long, env = "TROUPE_MAX_THREADS", value_name = "NUMBER")]
-    max_threads: Option<u32>,
-    /// Threads of a session that are not closed [default: 1000]
-    #[arg(long, env = "TROUPE_MAX_OPEN_THREADS", value_name = "NUMBER")]
-    max_open_threads: Option<u32>,
-    /// When an agent counts as stalled
+    admin: AdminOptions,
+    /// Where templates lie, and what they may say
     #[command(flatten)]
-    stall: StallOptions,
-    /// Bytes of content (inputs, prompts, results) of a session [default: 1073741824]
-    #[arg(long, env = "TROUPE_SESSION_CONTENT_BYTES", value_name = "BYTES")]
-    session_content_bytes: Option<u64>,
-    /// Send notifications to webhooks at private, loopback and link-local addresses too
-    #[arg(long, env = "TROUPE_WEBHOOK_ALLOW_PRIVATE")]
-    webhook_allow_private: bool,
-    /// Leave the user's templates alone
-    #[arg(long)]
-    no_seed: bool,
+    catalogue: CatalogueOptions,
+    /// What sessions may do
+    #[command(flatten)]
+    sessions: SessionOptions,
     /// Start no runner; threads wait until one attaches
     #[arg(long)]
     no_runner: bool,
-    /// What executes threads: sample (the default, which calls no model), codex, claude, opencode, gemini, or a runner.yaml
-    #[arg(long, value_name = "PROGRAMS", env = "TROUPE_PROGRAMS")]
-    programs: Option<programs::Choice>,
+    /// What executes threads: sample (which calls no model), codex, claude, opencode, gemini, or a runner.yaml
+    #[arg(
+        long,
+        value_name = "PROGRAMS",
+        env = "TROUPE_PROGRAMS",
+        default_value_t = programs::Choice::Sample
+    )]
+    programs: programs::Choice,
     /// Where threads work
     #[command(flatten)]
     worktrees: programs::WorktreeArgs,
     /// Take calls from this machine without a token as the operator's
     #[arg(long)]
     trust_loopback: bool,
-    /// Listen off loopback without authentication
+    /// Serve off loopback although nobody has to prove who they are
     #[arg(long)]
     insecure: bool,
-    /// A YAML file with settings
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Show every setting and where it comes from, and start nothing
-    #[arg(long)]
-    print_config: bool,
+    /// Where settings are
+    #[command(flatten)]
+    settings: SettingsOptions,
     /// Write the addresses as JSON into this file once both services serve
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 }
 
+impl Args {
+    fn options(self, data_dir: PathBuf) -> PairOptions {
+        PairOptions {
+            registry_listen: self.registry_listen,
+            supervisor_listen: self.supervisor_listen,
+            admin: self.admin,
+            data_dir,
+            catalogue: self.catalogue,
+            sessions: self.sessions,
+            runner: (!self.no_runner).then_some(RunnerOptions {
+                programs: self.programs,
+                worktrees: self.worktrees.worktrees,
+            }),
+            trust_loopback: self.trust_loopback,
+            insecure: self.insecure,
+        }
+    }
+}
+
 /// Starts the pair, says where it is, and waits for SIGINT or SIGTERM.
-pub(crate) async fn run(args: Args, context: &Context, matches: &ArgMatches) -> Result<()> {
-    let own = matches.subcommand_matches("up").unwrap_or(matches);
-    let (print_config, ready_file) = (args.print_config, args.ready_file.clone());
-    let settings = Settings::gather(args, context, own)?;
-    if print_config {
-        return context.ui.answer(|| settings.to_json(), || settings.to_text());
+pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -> Result<()> {
+    let data_dir = context.data_dir()?;
+    if let Some(format) = args.settings.print_config {
+        settings.computed("data_dir", data_dir.display());
+        settings.computed("home", paths::default_home().map_err(failure)?.display());
+        return match format {
+            Format::Json => context.ui.answer(|| settings.to_json(), || settings.to_text(format)),
+            Format::Text => context.ui.answer(|| settings.to_json(), || table(&settings)),
+        };
     }
     pair::init_logging("warn")?;
-    let traces = Traces::start("troupe").map_err(|error| Error::usage(error.to_string()))?;
+    let ready_file = args.ready_file.clone();
     // Before anything starts: a signal during the start stops it as well.
     let mut signal = Box::pin(Shutdown::new().on_signal());
     let mut pair = tokio::select! {
-        pair = Pair::start(settings.options) => pair?,
+        pair = Pair::start(args.options(data_dir)) => pair?,
         signalled = &mut signal => return Ok(signalled?),
     };
     if let Some(path) = ready_file {
-        paths::write_ready_file(&path, &addresses(&pair)).map_err(|error| Error::failure(error.to_string()))?;
+        paths::write_ready_file(&path, &addresses(&pair)).map_err(failure)?;
     }
     context.ui.answer(|| ready(&pair), || banner(&pair))?;
     let ended = tokio::select! {
@@ -135,10 +135,24 @@ pub(crate) async fn run(args: Args, context: &Context, matches: &ArgMatches) -> 
     };
     context.ui.note("stopping");
     let stopped = pair.stop().await;
-    if let Some(traces) = traces {
-        traces.end().await;
-    }
     ended.and(stopped)
+}
+
+/// Every setting, for people.
+fn table(settings: &Settings) -> String {
+    let mut table = Table::new(["SETTING", "FROM", "VALUE"]);
+    for Setting { name, value, origin } in &settings.shown {
+        table.row([
+            Cell::new(style::NAME, name),
+            Cell::new(style::DIM, origin.as_str()),
+            Cell::plain(value),
+        ]);
+    }
+    table.render(columns())
+}
+
+fn failure(error: impl std::fmt::Display) -> Error {
+    Error::failure(error.to_string())
 }
 
 fn addresses(pair: &Pair) -> Value {

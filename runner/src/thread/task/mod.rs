@@ -4,6 +4,7 @@ mod calls;
 mod events;
 mod farewell;
 mod memory;
+mod span;
 mod turns;
 
 use std::{future::pending, sync::Arc};
@@ -21,6 +22,7 @@ use troupe_proto::supervisor::v1::{Turn, runner_report::Kind};
 use self::{
     calls::{Answered, Hands, Order},
     farewell::remove_scratch,
+    span::TurnSpan,
 };
 use super::{Command, News, Shutdown, ThreadStart, Voice};
 use crate::{
@@ -77,6 +79,7 @@ pub(super) struct ThreadTask {
 struct RunningTurn {
     number: u32,
     since: Instant,
+    span: TurnSpan,
     output: Sha256,
     /// What the turn changes in its files, as far as that is known.
     changes: Changes,

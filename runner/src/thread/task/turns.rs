@@ -9,7 +9,7 @@ use troupe_proto::supervisor::v1::{
     TurnStartedReport, runner_report::Kind,
 };
 
-use super::{Farewell, Finishing, Press, Pressure, RunningTurn, ThreadTask, memory};
+use super::{Farewell, Finishing, Press, Pressure, RunningTurn, ThreadTask, TurnSpan, memory};
 use crate::{
     agent::{Deaf, Ending, Nudge},
     prompt::GivenTurn,
@@ -70,9 +70,13 @@ impl ThreadTask {
                 if self.role.kind.remembers() {
                     memory::write(&self.casting.state, turn.turn).await;
                 }
+                self.usage.turn_began();
+                let span = TurnSpan::begin(turn, &self.casting, &self.role);
+                self.hands.toolbox.trace(span.context());
                 self.turn = Some(RunningTurn {
                     number: turn.turn,
                     since: Instant::now(),
+                    span,
                     output: Sha256::new(),
                     changes: Changes::default(),
                     pressure: None,
@@ -191,6 +195,7 @@ impl ThreadTask {
             report_diff(&self.voice, turn.number, &diff).await;
         }
         self.usage.turn_ended(turn.since.elapsed());
+        turn.span.end(outcome, self.usage.of_turn());
         self.show().await;
         let report = TurnEndedReport {
             output_sha256: hexadecimal(&turn.output.finalize()),

@@ -78,7 +78,7 @@ pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Th
     }
     limits::child_depth(session, parent)?;
     gate(session, wanted, parent)?;
-    free_alias(session, wanted.alias)?;
+    free_alias(session, wanted.caller, wanted.alias)?;
     Ok(parent)
 }
 
@@ -125,7 +125,7 @@ fn same_role(a: &str, b: &str) -> bool {
     a.replace('-', "_") == b.replace('-', "_")
 }
 
-fn free_alias(session: &Session, alias: &str) -> Result<(), Refusal> {
+fn free_alias(session: &Session, caller: &Caller, alias: &str) -> Result<(), Refusal> {
     if alias.is_empty() {
         return Ok(());
     }
@@ -133,7 +133,7 @@ fn free_alias(session: &Session, alias: &str) -> Result<(), Refusal> {
         None => Ok(()),
         Some(by) => Err(Refusal::AliasInUse {
             alias: alias.to_owned(),
-            by,
+            by: Some(by).filter(|by| caller.thread().is_none_or(|caller| session.is_within(*by, caller))),
         }),
     }
 }

@@ -1,0 +1,147 @@
+"""An API server with its database, and kubectl as its administrator. There are no nodes and no controllers: what is
+admitted is stored, and nothing comes of it.
+"""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import time
+
+import certificates
+import chart
+import yaml
+
+PLACE = chart.TOOLS / "kubernetes"
+CRDS = PLACE / "crds"
+START_SECONDS = 60
+TOKEN = "administrator"
+
+
+class Failed(Exception):
+    """A command, or the start of a server, did not succeed; the text is what it said."""
+
+
+def missing():
+    """What is not installed."""
+    return [name for name in ("etcd", "kube-apiserver", "kubectl", "crds/version") if not (PLACE / name).exists()]
+
+
+class ControlPlane:
+    """Serves from its start to its end, with everything in one directory."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.servers = []
+        self.environment = {
+            **os.environ,
+            "KUBECONFIG": str(self.directory / "kubeconfig"),
+            "KUBECACHEDIR": str(self.directory / "cache"),
+            "HELM_CACHE_HOME": str(self.directory / "helm"),
+        }
+        try:
+            self._start_database()
+            self._start_server()
+            self._await_ready()
+        except BaseException:
+            self.end()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+    def kubectl(self, *arguments, given=None):
+        """What kubectl prints; `given` is its standard input. A warning is a failure."""
+        command = [PLACE / "kubectl", "--warnings-as-errors", *arguments]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, env=self.environment)
+        if done.returncode != 0:
+            raise Failed(done.stderr)
+        return done.stdout
+
+    def apply(self, namespace, objects):
+        """Applies objects, and reads them back in their order."""
+        where = (f"--namespace={namespace}", "--filename=-")
+        text = yaml.safe_dump_all(objects)
+        self.kubectl("apply", "--server-side", "--validate=strict", *where, given=text)
+        stored = json.loads(self.kubectl("get", "--output=json", *where, given=text))
+        return stored["items"] if stored["kind"] == "List" else [stored]
+
+    def add_namespace(self, name):
+        """A namespace whose pods have to be restricted, with the account that a controller would make in it."""
+        labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+        self.apply(name, [namespace, account])
+
+    def end(self):
+        """Nothing of it is kept, so nothing is waited for."""
+        for server in self.servers:
+            server.kill()
+            server.wait()
+
+    def _start_database(self):
+        self._run(
+            "etcd",
+            f"--data-dir={self.directory / 'etcd'}",
+            f"--listen-client-urls=unix://{self.directory / 'etcd.sock'}",
+            f"--listen-peer-urls=unix://{self.directory / 'peer.sock'}",
+            # It has to have one, and nobody asks for it.
+            "--advertise-client-urls=http://127.0.0.1:2379",
+            "--unsafe-no-fsync",
+        )
+
+    def _start_server(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        serving, accounts, tokens = (self.directory / name for name in ("serving", "accounts.key", "tokens.csv"))
+        accounts.write_text(certificates.new_key()[1])
+        tokens.write_text(f'{TOKEN},admin,admin,"system:masters"\n')
+        # Admission is as it is by default: Pod Security and service accounts are on.
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers=unix://{self.directory / 'etcd.sock'}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={serving}",
+            # It tells nobody where it is.
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={accounts}",
+            f"--service-account-signing-key-file={accounts}",
+            "--authorization-mode=RBAC",
+            f"--token-auth-file={tokens}",
+        )
+        cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": f"{serving}/apiserver.crt"}
+        kubeconfig = {
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "admin", "user": {"token": TOKEN}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "current-context": "test",
+        }
+        (self.directory / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+
+    def _run(self, program, *arguments):
+        log = self.directory / f"{program}.log"
+        with log.open("w") as output:
+            command = [PLACE / program, *arguments]
+            self.servers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output))
+
+    def _await_ready(self):
+        """Until it has made the roles and the namespaces of its own."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self.kubectl("get", "--raw=/readyz")
+                self.kubectl("get", "namespace", "default")
+                return
+            except Failed as failed:
+                if time.monotonic() > deadline or any(server.poll() is not None for server in self.servers):
+                    logs = [path.read_text()[-2000:] for path in sorted(self.directory.glob("*.log"))]
+                    raise Failed("\n".join([str(failed), *logs])) from None
+            time.sleep(0.1)

@@ -1,0 +1,26 @@
+//! What a runner says of a thread that it has, each message after its length. It is believed or not; the service goes on.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use prost::bytes::Bytes;
+use troupe_fuzz::{frames::frames, stage};
+use troupe_proto::supervisor::v1::CreateSessionRequest;
+
+fuzz_target!(|bytes: &[u8]| {
+    let executed = CreateSessionRequest {
+        message: Some("Begin.".to_owned()),
+        ..CreateSessionRequest::default()
+    };
+    stage::play(executed, |stage| async move {
+        let (say, mut heard) = stage.attach().await;
+        for frame in frames(bytes) {
+            // A stream may be ended for what is said on it.
+            if say.send(Bytes::copy_from_slice(frame)).await.is_err() {
+                break;
+            }
+        }
+        drop(say);
+        while let Ok(Some(_)) = heard.message().await {}
+        stage.answers_still().await;
+    });
+});

@@ -1,0 +1,27 @@
+//! Snapshots: any bytes are refused, or are a state that is written down and read back.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use prost::Message as _;
+use supervisor_svc::{
+    domain::ids::{Sequence, SessionId},
+    wire::decode_snapshot,
+};
+use troupe_fuzz::states;
+use troupe_proto::store::v1::Snapshot;
+use uuid::Uuid;
+
+/// The session that a snapshot says it is of, and as of when.
+fn whose(snapshot: &[u8]) -> (SessionId, Sequence) {
+    let snapshot = Snapshot::decode(snapshot).unwrap_or_default();
+    let id = snapshot.session.and_then(|session| session.session_id.parse().ok());
+    let id = id.unwrap_or_else(|| SessionId::from_uuid(Uuid::nil()));
+    (id, Sequence::new(snapshot.sequence))
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let (id, sequence) = whose(bytes);
+    if let Ok(session) = decode_snapshot(id, sequence, bytes) {
+        states::check(&session);
+    }
+});

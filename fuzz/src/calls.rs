@@ -1,0 +1,95 @@
+//! Calls of services in this process, with any bytes for a message.
+
+use std::time::Duration;
+
+use prost::bytes::{Buf as _, Bytes};
+use svc_kit::encoded::AsItIs;
+use tokio::{runtime::Builder, time::timeout};
+use tokio_stream::Stream;
+use tonic::{
+    Code, Request, Status, Streaming,
+    body::Body,
+    client::{Grpc, GrpcService},
+    codec::{Codec, DecodeBuf, Decoder},
+    codegen::{Body as HttpBody, StdError, http::uri::PathAndQuery},
+};
+
+/// How long an answer is waited for.
+const MOMENT: Duration = Duration::from_secs(1);
+/// How many messages of a stream are heard.
+const MAX_ANSWERS: usize = 64;
+
+/// Does something to its end. Its time is no real one: where everybody waits, the next deadline comes at once.
+pub fn run<T>(work: impl Future<Output = T>) -> T {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(work)
+}
+
+/// Opens a call; the error is what it was refused with.
+pub async fn open<S, M>(service: S, path: &str, token: Option<&str>, messages: M) -> Result<Streaming<Bytes>, Status>
+where
+    S: GrpcService<Body>,
+    S::ResponseBody: Send + 'static,
+    <S::ResponseBody as HttpBody>::Error: Into<StdError>,
+    M: Stream<Item = Bytes> + Send + 'static,
+{
+    let path = PathAndQuery::try_from(path).map_err(|_| Status::unimplemented("nothing can be called that"))?;
+    let mut request = Request::new(messages);
+    request.set_timeout(MOMENT);
+    if let Some(token) = token {
+        let value = format!("Bearer {token}").parse().expect("a token is ASCII");
+        request.metadata_mut().insert("authorization", value);
+    }
+    let mut grpc = Grpc::new(service);
+    grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    Ok(grpc.streaming(request, path, Raw).await?.into_inner())
+}
+
+/// Hears what a call is answered with, as far as it comes within a moment.
+pub async fn hear(mut answers: Streaming<Bytes>) -> Result<(), Status> {
+    for _ in 0..MAX_ANSWERS {
+        match timeout(MOMENT, answers.message()).await {
+            Ok(Ok(Some(_))) => {}
+            Ok(Ok(None)) | Err(_) => break,
+            Ok(Err(status)) => return Err(status),
+        }
+    }
+    Ok(())
+}
+
+/// Whatever was sent is answered or refused, in so many words; the service never fails of it.
+pub fn check(answer: Result<(), Status>) {
+    let Err(status) = answer else { return };
+    // tonic's own word for bytes that are no message at all.
+    let is_malformed = status.message().starts_with("failed to decode Protobuf message");
+    let has_failed = matches!(status.code(), Code::Unknown | Code::Internal | Code::DataLoss);
+    assert!(is_malformed || !has_failed, "{status:?}");
+    assert!(!status.message().is_empty(), "{status:?}");
+}
+
+/// Messages as they are.
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = AsItIs;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> AsItIs {
+        AsItIs
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(message.copy_to_bytes(message.remaining())))
+    }
+}

@@ -1,0 +1,204 @@
+//! A supervisor in memory, with a session, for one input. Nothing of it outlives the input, and ids are counted: the same
+//! input is the same history.
+
+use std::{
+    future::ready,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use hyper_util::rt::TokioIo;
+use prost::{Message as _, bytes::Bytes};
+use supervisor_svc::{
+    Config, Supervisor, Surroundings,
+    clock::{Clock, TimeSource},
+    domain::time::UnixMillis,
+    registry::RegistryClient,
+    store::MemoryStore,
+};
+use svc_kit::{serve::ServeLimits, shutdown::Shutdown};
+use tokio::{
+    io::{DuplexStream, duplex},
+    sync::mpsc,
+    time::Instant,
+};
+use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
+use tonic::{
+    Status, Streaming,
+    transport::{Channel, Endpoint, Server, Uri},
+};
+use tower::service_fn;
+use troupe_proto::supervisor::v1::{
+    AttachRequest, AttachResponse, CreateSessionRequest, ListSessionsRequest,
+    agent_supervisor_service_server::SERVICE_NAME as AGENTS, attach_request::Message as ToSupervisor,
+    attach_response::Message as FromSupervisor, thread_runner_service_server::SERVICE_NAME as RUNNERS,
+};
+use troupe_tests::{
+    client,
+    pair::{OPERATOR, RUNNER, SERVICE, VIEWER, authenticator},
+    runner::hello,
+};
+use uuid::Uuid;
+
+use crate::{calls, keys, registry};
+
+/// The session's id, as the seeds name it.
+pub const SESSION: &str = "00000000-0000-0000-0000-000000000001";
+/// The id of its root.
+pub const ROOT: &str = "00000000-0000-0000-0000-000000000002";
+
+/// When it is, in every history.
+const BEGINNING: UnixMillis = UnixMillis::new(1_900_000_000_000);
+/// How much waits on a connection, in bytes.
+const WAITING_BYTES: usize = 64 * 1024;
+/// How many messages of a runner wait.
+const WAITING_MESSAGES: usize = 64;
+
+/// A supervisor that has one session.
+pub struct Stage {
+    channel: Channel,
+    /// The root's token.
+    root_token: String,
+}
+
+/// Plays a scene with a session that was opened like this.
+pub fn play<F: Future<Output = ()>>(opening: CreateSessionRequest, scene: impl FnOnce(Stage) -> F) {
+    calls::run(async {
+        let (connect, incoming) = mpsc::channel(1);
+        let to_supervisor = channel(move |far| {
+            connect
+                .try_send(Ok(far))
+                .map_err(|_| io::ErrorKind::ConnectionRefused.into())
+        });
+        let serving = supervisor().serve_over(
+            ReceiverStream::new(incoming),
+            authenticator(),
+            ServeLimits::default(),
+            Shutdown::new(),
+        );
+        let playing = async { scene(Stage::open(to_supervisor, opening).await).await };
+        tokio::select! {
+            ended = serving => panic!("the service has ended: {ended:?}"),
+            () = playing => {}
+        }
+    });
+}
+
+impl Stage {
+    async fn open(channel: Channel, opening: CreateSessionRequest) -> Self {
+        let mut operator = client::supervisor_over(channel.clone(), Some(OPERATOR));
+        let opened = operator.create_session(opening).await.expect("the session is opened");
+        let opened = opened.into_inner();
+        let session = opened.session.expect("the answer has the session");
+        assert_eq!(
+            (session.session_id.as_str(), session.root_thread_id.as_str()),
+            (SESSION, ROOT),
+            "the seeds name them"
+        );
+        Self {
+            channel,
+            root_token: opened.thread_token,
+        }
+    }
+
+    /// Calls a method, in the name of a kind of caller. Who is none has no token.
+    pub async fn call(&self, caller: &str, method: &str, message: Bytes) -> Result<(), Status> {
+        let token = match caller {
+            "operator" => Some(OPERATOR),
+            "viewer" => Some(VIEWER),
+            "runner" => Some(RUNNER),
+            "service" => Some(SERVICE),
+            "root" => Some(self.root_token.as_str()),
+            _ => None,
+        };
+        let service = if method == "Attach" { RUNNERS } else { AGENTS };
+        let path = format!("/{service}/{method}");
+        let answers = calls::open(self.channel.clone(), &path, token, tokio_stream::once(message)).await?;
+        calls::hear(answers).await
+    }
+
+    /// Attaches a runner and waits until it is to start the root. Answers its two ends of the stream.
+    pub async fn attach(&self) -> (mpsc::Sender<Bytes>, Streaming<Bytes>) {
+        let (say, messages) = mpsc::channel(WAITING_MESSAGES);
+        let hello = AttachRequest {
+            message: Some(ToSupervisor::Hello(hello("fuzz"))),
+        };
+        say.send(hello.encode_to_vec().into()).await.expect("there is room");
+        let path = format!("/{RUNNERS}/Attach");
+        let messages = ReceiverStream::new(messages);
+        let attached = calls::open(self.channel.clone(), &path, Some(RUNNER), messages).await;
+        let mut heard = attached.expect("the runner attaches");
+        loop {
+            let message = heard.message().await.expect("nothing breaks off");
+            let said = AttachResponse::decode(message.expect("the stream goes on")).expect("a message of the API");
+            if let Some(FromSupervisor::StartThread(start)) = said.message {
+                assert_eq!(
+                    (start.thread_id.as_str(), start.generation),
+                    (ROOT, 1),
+                    "the seeds name them"
+                );
+                return (say, heard);
+            }
+        }
+    }
+
+    /// Whatever was called, the next call is answered.
+    pub async fn answers_still(&self) {
+        let mut operator = client::supervisor_over(self.channel.clone(), Some(OPERATOR));
+        let listed = operator.list_sessions(ListSessionsRequest::default()).await;
+        listed.expect("the service answers still");
+    }
+}
+
+fn supervisor() -> Supervisor {
+    let to_registry = channel(|far| {
+        let incoming = tokio_stream::once(Ok::<_, io::Error>(far)).chain(tokio_stream::pending());
+        let server = Server::builder().add_service(registry::server());
+        tokio::spawn(server.serve_with_incoming(incoming));
+        Ok(())
+    });
+    let surroundings = Surroundings {
+        store: Arc::new(MemoryStore::new()),
+        registry: RegistryClient::over(to_registry, String::from("registry"), None),
+        clock: Clock::new(Counted::new()),
+    };
+    let config = Config::new(keys::directory(), String::new());
+    Supervisor::over(surroundings, config).expect("it needs nothing but its keys")
+}
+
+/// A channel to whoever takes the other end of its connections.
+fn channel(mut take: impl FnMut(DuplexStream) -> io::Result<()> + Send + 'static) -> Channel {
+    let connect = service_fn(move |_: Uri| {
+        let (near, far) = duplex(WAITING_BYTES);
+        ready(take(far).map(|()| TokioIo::new(near)))
+    });
+    Endpoint::from_static("http://memory").connect_with_connector_lazy(connect)
+}
+
+/// The runtime's time, and ids that count up from 1.
+struct Counted {
+    began: Instant,
+    last: AtomicU64,
+}
+
+impl Counted {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            last: AtomicU64::new(0),
+        }
+    }
+}
+
+impl TimeSource for Counted {
+    fn now(&self) -> UnixMillis {
+        BEGINNING.plus(self.began.elapsed())
+    }
+
+    fn new_uuid(&self) -> Uuid {
+        Uuid::from_u128(u128::from(self.last.fetch_add(1, Ordering::Relaxed)) + 1)
+    }
+}

@@ -1,0 +1,83 @@
+//! The registry as a program of its own.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Parser;
+use svc_kit::{
+    auth::{Authenticator, Trust},
+    identity::OperatorRole,
+    jwt::Jwt,
+    listen,
+    program::{Program, ServiceOptions},
+    secret::SecretToken,
+    serve::{Listener, ServeLimits},
+    shutdown::Shutdown,
+};
+
+use crate::{CatalogueOptions, Registry};
+
+/// Knows the cast: discovers role templates, lists them, and resolves what a spawn gets.
+///
+/// Example: registry-svc --workspace-root ~/projects
+#[derive(Debug, Parser)]
+#[command(name = "registry-svc", version)]
+pub struct Options {
+    /// Where to listen. Port 0 picks a free one; see --ready-file.
+    #[arg(
+        long,
+        env = "TROUPE_REGISTRY_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:50051"
+    )]
+    registry_listen: String,
+    /// Where templates lie, and what they may say.
+    #[command(flatten)]
+    catalogue: CatalogueOptions,
+    /// A file with the token that callers must show. Without, calls from this machine are trusted.
+    #[arg(long, env = "TROUPE_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// What every service has.
+    #[command(flatten)]
+    service: ServiceOptions,
+}
+
+impl AsRef<ServiceOptions> for Options {
+    fn as_ref(&self) -> &ServiceOptions {
+        &self.service
+    }
+}
+
+/// Serves until SIGINT or SIGTERM.
+///
+/// # Errors
+///
+/// One sentence about what cannot be had.
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let service = options.service;
+    let program = Program::start("registry-svc", &service.admin).await?;
+    let listener = listen::bind(&options.registry_listen).await?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    let token = options.token_file.map(|path| SecretToken::load(&path)).transpose()?;
+    let jwt = Jwt::load(service.jwt.clone())?;
+    let knows_callers = token.is_some() || jwt.is_some() || service.tls.knows_clients();
+    listen::refuse_open_bind(address, knows_callers, service.insecure)?;
+    let listener = Listener::new(listener, service.tls.clone().load()?).tells(program.admin());
+    let authenticator = match (token, service.insecure) {
+        // One token serves people and the supervisor: to the registry both may read everything.
+        (Some(token), _) => Authenticator::new().operator("token", OperatorRole::Admin, token),
+        (None, true) => Authenticator::new().trust(Trust::Everybody),
+        (None, false) if knows_callers => Authenticator::new(),
+        (None, false) => Authenticator::new().trust(Trust::Loopback),
+    };
+    let authenticator = authenticator.jwt(jwt);
+    let config = options.catalogue.config(listen::is_loopback(address.ip()))?;
+    let registry = tokio::task::spawn_blocking(move || Registry::open(config)).await??;
+    let shutdown = Shutdown::new();
+    tokio::spawn(shutdown.clone().on_signal());
+    tracing::info!(%address, "registry-svc serves");
+    program.ready(&service, "registry", address)?;
+    let serving = registry.serve(listener, authenticator, ServeLimits::default(), shutdown);
+    program.beside(Box::pin(serving)).await?;
+    Ok(())
+}

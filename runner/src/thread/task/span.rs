@@ -1,0 +1,57 @@
+//! A turn as a span, by OpenTelemetry's conventions for generative AI: the invocation of an agent. It says who worked, for
+//! how long and what it cost, and nothing of what was said.
+
+use opentelemetry::KeyValue;
+use svc_kit::{trace_context::TraceParent, traces::WorkSpan};
+use troupe_proto::supervisor::v1::{Turn, TurnOutcome};
+
+use crate::{agent::Casting, kinds::Role, usage::Tokens};
+
+/// The span of a turn that runs.
+pub(super) struct TurnSpan {
+    span: WorkSpan,
+    asked: Option<TraceParent>,
+}
+
+impl TurnSpan {
+    pub(super) fn begin(turn: &Turn, casting: &Casting, role: &Role) -> Self {
+        let asked = TraceParent::parse(&turn.traceparent);
+        let agent = &casting.resolved.agent_type;
+        let mut attributes = vec![
+            KeyValue::new("gen_ai.operation.name", "invoke_agent"),
+            KeyValue::new("gen_ai.agent.name", agent.clone()),
+            KeyValue::new("gen_ai.agent.id", casting.attempt.thread_id.clone()),
+            KeyValue::new("gen_ai.conversation.id", casting.session_id.clone()),
+            KeyValue::new("troupe.turn", i64::from(turn.turn)),
+            KeyValue::new("troupe.runner.kind", role.kind.describe().kind),
+        ];
+        let known = [
+            ("gen_ai.provider.name", &casting.resolved.provider),
+            ("gen_ai.request.model", &casting.resolved.model),
+        ];
+        for (name, value) in known.into_iter().filter(|(_, value)| !value.is_empty()) {
+            attributes.push(KeyValue::new(name, value.clone()));
+        }
+        let span = WorkSpan::begin(format!("invoke_agent {agent}"), attributes, asked.as_ref());
+        Self { span, asked }
+    }
+
+    /// What calls of the turn belong to.
+    pub(super) fn context(&self) -> Option<TraceParent> {
+        self.span.context().or_else(|| self.asked.clone())
+    }
+
+    /// The turn has ended and has spent so much.
+    pub(super) fn end(self, outcome: TurnOutcome, spent: Tokens) {
+        let tokens = |name, tokens| KeyValue::new(name, i64::try_from(tokens).unwrap_or(i64::MAX));
+        let attributes = vec![
+            tokens("gen_ai.usage.input_tokens", spent.input),
+            tokens("gen_ai.usage.output_tokens", spent.output),
+        ];
+        let failure = match outcome {
+            TurnOutcome::Errored => Some("the turn failed"),
+            TurnOutcome::Unspecified | TurnOutcome::Completed | TurnOutcome::Interrupted => None,
+        };
+        self.span.end(attributes, failure);
+    }
+}

@@ -1,0 +1,144 @@
+//! The supervisor as a program of its own. It runs no agents: runners attach to it.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Parser;
+use svc_kit::{
+    auth::{Authenticator, Trust},
+    identity::OperatorRole,
+    jwt::Jwt,
+    listen,
+    paths::{self, DataDir},
+    program::{Program, ServiceOptions},
+    secret::SecretToken,
+    serve::{Listener, ServeLimits},
+    shutdown::Shutdown,
+    tls::ClientFiles,
+};
+
+use crate::{Config, SessionOptions, Supervisor};
+
+/// Owns the tree of agent threads. Needs a registry; runners attach to it with the token in `runner.token`.
+///
+/// Example: supervisor-svc --registry-url http://127.0.0.1:50051 --data-dir ./data
+#[derive(Debug, Parser)]
+#[command(name = "supervisor-svc", version)]
+pub struct Options {
+    /// Where to listen. Port 0 picks a free one; see --ready-file.
+    #[arg(
+        long,
+        env = "TROUPE_SUPERVISOR_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:50052"
+    )]
+    supervisor_listen: String,
+    /// Where the registry is.
+    #[arg(
+        long,
+        env = "TROUPE_REGISTRY_URL",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:50051"
+    )]
+    registry_url: String,
+    /// The file with the token that the registry knows this service by. Without, none is sent.
+    #[arg(long, env = "TROUPE_REGISTRY_TOKEN_FILE", value_name = "FILE")]
+    registry_token_file: Option<PathBuf>,
+    /// The file with the token of operators [default: `operator.token` in the data directory, made at the first start]
+    #[arg(long, env = "TROUPE_OPERATOR_TOKEN_FILE", value_name = "FILE")]
+    operator_token_file: Option<PathBuf>,
+    /// The file with the token of runners [default: `runner.token` in the data directory, made at the first start]
+    #[arg(long, env = "TROUPE_RUNNER_TOKEN_FILE", value_name = "FILE")]
+    runner_token_file: Option<PathBuf>,
+    /// Where sessions and tokens are kept [default: `troupe` in the XDG data directory]
+    #[arg(long, env = "TROUPE_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// What sessions may do.
+    #[command(flatten)]
+    sessions: SessionOptions,
+    /// Ask for a token from loopback too, as with --tls-client-ca. Without, a call from this machine that carries none is an
+    /// operator's, which is safe only where no agent's programs run on it.
+    #[arg(long, env = "TROUPE_REQUIRE_TOKEN")]
+    require_token: bool,
+    /// The authorities of the registry's certificate, PEM [default: the public ones]
+    #[arg(long, env = "TROUPE_REGISTRY_CA", value_name = "FILE")]
+    registry_ca: Option<PathBuf>,
+    /// The certificate by which the registry knows this service, PEM, beside or instead of a token.
+    #[arg(long, env = "TROUPE_REGISTRY_CERT", value_name = "FILE", requires = "registry_key")]
+    registry_cert: Option<PathBuf>,
+    /// The key of that certificate, PEM.
+    #[arg(long, env = "TROUPE_REGISTRY_KEY", value_name = "FILE", requires = "registry_cert")]
+    registry_key: Option<PathBuf>,
+    /// What every service has.
+    #[command(flatten)]
+    service: ServiceOptions,
+}
+
+impl AsRef<ServiceOptions> for Options {
+    fn as_ref(&self) -> &ServiceOptions {
+        &self.service
+    }
+}
+
+/// Serves until SIGINT or SIGTERM.
+///
+/// # Errors
+///
+/// One sentence about what cannot be had.
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let service = options.service;
+    let program = Program::start("supervisor-svc", &service.admin).await?;
+    let data_dir = match options.data_dir {
+        Some(path) => path,
+        None => paths::default_data_dir()?,
+    };
+    let data_dir = DataDir::open(&data_dir)?;
+    let token = |given: Option<PathBuf>, name: &str| match given {
+        Some(path) => SecretToken::load(&path),
+        None => SecretToken::load_or_create(&data_dir.join(name)),
+    };
+    let operator = token(options.operator_token_file, "operator.token")?;
+    let runner = token(options.runner_token_file, "runner.token")?;
+    let registry_token = options
+        .registry_token_file
+        .map(|path| SecretToken::load(&path))
+        .transpose()?;
+
+    let listener = listen::bind(&options.supervisor_listen).await?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    listen::refuse_open_bind(address, true, service.insecure)?;
+    let knows_clients = service.tls.knows_clients();
+    let listener = Listener::new(listener, service.tls.clone().load()?).tells(program.admin());
+    let trust = match (options.require_token || knows_clients, service.insecure) {
+        (true, _) => Trust::Nobody,
+        (false, true) => Trust::Everybody,
+        (false, false) => Trust::Loopback,
+    };
+    let authenticator = Authenticator::new()
+        .operator("local", OperatorRole::Admin, operator)
+        .runner("local", runner)
+        .jwt(Jwt::load(service.jwt.clone())?)
+        .trust(trust);
+
+    let mut config = Config::new(data_dir.path().to_owned(), options.registry_url);
+    config.registry_token = registry_token;
+    anyhow::ensure!(
+        options.registry_ca.is_none() && options.registry_cert.is_none() || config.registry_url.starts_with("https://"),
+        "the registry at {} is not reached over TLS: leave --registry-ca and --registry-cert out, or give a URL that begins \
+         with https",
+        config.registry_url
+    );
+    config.registry_tls = ClientFiles {
+        authorities: options.registry_ca,
+        identity: options.registry_cert.zip(options.registry_key),
+    };
+    options.sessions.apply(&mut config).map_err(anyhow::Error::msg)?;
+    let supervisor = Supervisor::open(config).await?;
+    let shutdown = Shutdown::new();
+    tokio::spawn(shutdown.clone().on_signal());
+    tracing::info!(%address, data = %data_dir.path().display(), "supervisor-svc serves");
+    program.ready(&service, "supervisor", address)?;
+    let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), shutdown);
+    program.beside(Box::pin(serving)).await?;
+    Ok(())
+}

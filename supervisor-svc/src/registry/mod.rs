@@ -1,0 +1,479 @@
+//! The supervisor's way to the registry, asked on every spawn and for what may be spawned. All of these are pure reads,
+//! or can be repeated like one, so they are retried where the connection, not the registry, failed.
+//!
+//! A registry forgets the bundles that clients upload: when it restarts, or when others need their room. A session
+//! keeps its own, so where one of its questions meets a registry without it, the bundle is uploaded and the question
+//! asked again, here and nowhere else ([`RegistryClient::with_workspace`]).
+
+mod circuit;
+
+use std::{error::Error as _, future::Future, sync::Arc, time::Duration};
+
+use opentelemetry::metrics::Counter;
+use svc_kit::{
+    deadline::{self, Deadline},
+    metrics::counter,
+    secret::SecretToken,
+    tls::{self, ClientFiles},
+    trace_context::{self, TraceParent},
+};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    time::timeout,
+};
+use tonic::{
+    Code, Request, Response, Status, TimeoutExpired,
+    metadata::MetadataValue,
+    transport::{Channel, Endpoint},
+};
+use troupe_proto::{
+    MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES,
+    common::v1::ResolvedSpawn,
+    fault::{Fault, reason_of},
+    reason::Reason,
+    registry::v1::{
+        Agent, DescribeSpawnToolRequest, GetWorkspaceRequest, ListAgentsRequest, PutWorkspaceRequest,
+        ResolveSpawnRequest, ToolDescription, WorkspaceFile, agent_registry_service_client::AgentRegistryServiceClient,
+    },
+};
+
+use self::circuit::Circuit;
+use crate::workspace::KeptWorkspace;
+
+/// How long an answer may take, whatever the caller would wait.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a bundle may be on its way, and how long one waits until others are not.
+pub(crate) const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long connecting may take.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// How many agents a page of a listing has, and how many pages are read: more than a catalogue may hold.
+const PAGE_SIZE: i32 = 2_000;
+const MAX_PAGES: usize = 64;
+
+type Client = AgentRegistryServiceClient<Channel>;
+
+/// The registry, as the supervisor sees it.
+#[derive(Clone, Debug)]
+pub struct RegistryClient {
+    client: Client,
+    token: Option<SecretToken>,
+    url: String,
+    /// One bundle is on its way at a time: what they need of memory is bounded, and after a restart of the registry the
+    /// questions of one session upload its bundle once.
+    transfers: Arc<Mutex<()>>,
+    kept: Option<KeptWorkspace>,
+    circuit: Circuit,
+    /// How often it did not answer.
+    unanswered: Counter<u64>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Unresolved {
+    /// The registry answered: this question is wrong. The status is passed on.
+    Verdict(Status),
+    /// Nothing is known about the question: the registry is away or overloaded, or does not hold a workspace that the
+    /// supervisor does not keep. The latter (WORKSPACE_UNKNOWN) is passed on, since whoever has it can upload it.
+    Away(Status),
+}
+
+impl Unresolved {
+    /// The status for a client.
+    #[must_use]
+    pub fn into_status(self) -> Status {
+        match self {
+            Self::Verdict(status) | Self::Away(status) => status,
+        }
+    }
+}
+
+impl RegistryClient {
+    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when the connection is lost.
+    ///
+    /// # Errors
+    /// If `url` is no URL.
+    pub fn new(url: &str, token: Option<SecretToken>, tls: &ClientFiles) -> Result<Self, tonic::transport::Error> {
+        let endpoint = Endpoint::from_shared(url.to_owned())?
+            .connect_timeout(CONNECT_WITHIN)
+            .tcp_nodelay(true);
+        Ok(Self::over(tls::channel(&endpoint, tls), url.to_owned(), token))
+    }
+
+    /// A client over a channel of the caller's making; `url` only names the registry in logs and errors.
+    #[must_use]
+    pub fn over(channel: Channel, url: String, token: Option<SecretToken>) -> Self {
+        let client = AgentRegistryServiceClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        Self {
+            client,
+            token,
+            url,
+            transfers: Arc::default(),
+            kept: None,
+            circuit: Circuit::default(),
+            unanswered: counter(
+                "troupe.registry.unanswered",
+                "Questions that the registry did not answer",
+            ),
+        }
+    }
+
+    /// The same registry for the questions of a session that keeps this bundle. It is uploaded again where the registry
+    /// does not hold it, and nobody who asks hears of that.
+    #[must_use]
+    pub fn with_workspace(&self, kept: Option<KeptWorkspace>) -> Self {
+        Self { kept, ..self.clone() }
+    }
+
+    /// The files of a bundle that the registry holds.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn workspace(
+        &self,
+        workspace_digest: String,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Vec<WorkspaceFile>, Unresolved> {
+        let _turn = self.turn(deadline).await?;
+        let question = GetWorkspaceRequest { workspace_digest };
+        let get = |client: Client, request: Request<GetWorkspaceRequest>| async move {
+            let mut client = client.max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
+            client.get_workspace(request).await
+        };
+        let answer = self.attempt(&question, TRANSFER_WITHIN, deadline, trace, &get).await;
+        answer.map(|answer| answer.files).map_err(|status| self.judge(status))
+    }
+
+    /// What a spawn would get.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn resolve(
+        &self,
+        request: ResolveSpawnRequest,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<ResolvedSpawn, Unresolved> {
+        let answer = self
+            .ask(&request, deadline, trace, |mut client, request| async move {
+                client.resolve_spawn(request).await
+            })
+            .await?;
+        answer
+            .resolved
+            .ok_or_else(|| self.judge(Status::internal("the registry answered without a resolution")))
+    }
+
+    /// Every agent type that is fit to be listed, in order of name and in brief; broken ones are left out.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn agents(
+        &self,
+        cwd: String,
+        workspace_digest: String,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Vec<Agent>, Unresolved> {
+        let mut agents = Vec::new();
+        let mut request = ListAgentsRequest {
+            cwd,
+            workspace_digest,
+            allow_partial: true,
+            page_size: PAGE_SIZE,
+            ..ListAgentsRequest::default()
+        };
+        for _ in 0..MAX_PAGES {
+            let page = self
+                .ask(&request, deadline, trace, |mut client, request| async move {
+                    client.list_agents(request).await
+                })
+                .await?;
+            agents.extend(page.agents);
+            if page.next_page_token.is_empty() {
+                break;
+            }
+            request.page_token = page.next_page_token;
+        }
+        Ok(agents)
+    }
+
+    /// The tools of the supervisor as a model is offered them, with the catalogue's roles.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn tools(
+        &self,
+        request: DescribeSpawnToolRequest,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Vec<ToolDescription>, Unresolved> {
+        let answer = self
+            .ask(&request, deadline, trace, |mut client, request| async move {
+                client.describe_spawn_tool(request).await
+            })
+            .await?;
+        Ok(answer.tools)
+    }
+
+    async fn ask<Q, A, F, R>(
+        &self,
+        question: &Q,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: F,
+    ) -> Result<A, Unresolved>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let answer = self.attempt(question, ANSWER_WITHIN, deadline, trace, &call).await;
+        match (answer, &self.kept) {
+            (Err(status), Some(kept)) if is_unknown_workspace(&status) => {
+                // Rare, and large.
+                Box::pin(self.bring_back_and_ask(kept, question, deadline, trace, &call)).await
+            }
+            (answer, _) => answer.map_err(|status| self.judge(status)),
+        }
+    }
+
+    async fn bring_back_and_ask<Q, A, F, R>(
+        &self,
+        kept: &KeptWorkspace,
+        question: &Q,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: &F,
+    ) -> Result<A, Unresolved>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let _turn = self.turn(deadline).await?;
+        // Whoever had the turn before may have brought the same bundle back.
+        match self.attempt(question, ANSWER_WITHIN, deadline, trace, call).await {
+            Err(status) if is_unknown_workspace(&status) => {}
+            answer => return answer.map_err(|status| self.judge(status)),
+        }
+        self.bring_back(kept, deadline, trace).await?;
+        let answer = self.attempt(question, ANSWER_WITHIN, deadline, trace, call).await;
+        answer.map_err(|status| {
+            // Lost again already: the caller can do nothing about it but try again.
+            if is_unknown_workspace(&status) {
+                self.away(&status)
+            } else {
+                self.judge(status)
+            }
+        })
+    }
+
+    async fn bring_back(
+        &self,
+        kept: &KeptWorkspace,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<(), Unresolved> {
+        let bundle = kept.read().await.map_err(|failure| Unresolved::Away(failure.into()))?;
+        let put = |client: Client, request: Request<PutWorkspaceRequest>| async move {
+            let mut client = client.max_encoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
+            client.put_workspace(request).await
+        };
+        // Whatever the registry has against it, it is no verdict on the question.
+        let answer = self
+            .attempt(&bundle, TRANSFER_WITHIN, deadline, trace, &put)
+            .await
+            .map_err(|status| self.away(&status))?;
+        let (expected, actual) = (kept.workspace_digest(), answer.workspace_digest);
+        if actual.eq_ignore_ascii_case(expected) {
+            tracing::info!(
+                url = self.url,
+                workspace = expected,
+                "a session's workspace was uploaded again"
+            );
+            return Ok(());
+        }
+        let text = format!(
+            "the registry at {} names the session's workspace {actual}, not {expected} as before; upload it and open a \
+             new session",
+            self.url
+        );
+        let fault = Fault::new(Code::FailedPrecondition, Reason::WorkspaceUnknown, text)
+            .with("workspace_digest", expected)
+            .with("actual", actual);
+        Err(Unresolved::Away(fault.into()))
+    }
+
+    /// Waits until no other bundle is on its way.
+    async fn turn(&self, deadline: Option<Deadline>) -> Result<MutexGuard<'_, ()>, Unresolved> {
+        timeout(deadline::within(deadline, TRANSFER_WITHIN), self.transfers.lock())
+            .await
+            .map_err(|_| self.away(&Status::deadline_exceeded("other workspaces are being transferred")))
+    }
+
+    /// Asks once, and once more where the connection was lost.
+    async fn attempt<Q, A, F, R>(
+        &self,
+        question: &Q,
+        within: Duration,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: &F,
+    ) -> Result<A, Status>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let attempt = || {
+            call(
+                self.client.clone(),
+                self.request(question.clone(), within, deadline, trace),
+            )
+        };
+        let Some(passage) = self.circuit.enter() else {
+            return Err(Status::unavailable("it has not answered for a while"));
+        };
+        let answer = match attempt().await {
+            Err(status) if lost_in_transport(&status) => attempt().await,
+            other => other,
+        };
+        match &answer {
+            Err(status) if reason_of(status).is_none() => {
+                // Of a caller who had no time it says nothing.
+                if deadline.is_none_or(|deadline| !deadline.remaining().is_zero()) {
+                    passage.unanswered();
+                }
+            }
+            Ok(_) | Err(_) => passage.answered(),
+        }
+        answer.map(Response::into_inner)
+    }
+
+    fn request<Q>(&self, question: Q, within: Duration, deadline: Option<Deadline>, trace: &TraceParent) -> Request<Q> {
+        let mut request = Request::new(question);
+        deadline::limit(&mut request, deadline, within);
+        trace_context::inject(request.metadata_mut(), trace);
+        if let Some(token) = &self.token
+            && let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.expose()))
+        {
+            value.set_sensitive(true);
+            request.metadata_mut().insert("authorization", value);
+        }
+        request
+    }
+
+    fn judge(&self, status: Status) -> Unresolved {
+        // What has no reason is no word of a registry's: of something on the way to it, or of one that lacks the method.
+        let Some(reason) = reason_of(&status) else {
+            return self.away(&status);
+        };
+        if reason == Reason::WorkspaceUnknown {
+            return Unresolved::Away(status);
+        }
+        match status.code() {
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented => Unresolved::Verdict(status),
+            Code::PermissionDenied if reason != Reason::NotPermitted => Unresolved::Verdict(status),
+            Code::Ok
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::Aborted
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+            | Code::Unauthenticated => self.away(&status),
+        }
+    }
+
+    fn away(&self, status: &Status) -> Unresolved {
+        tracing::warn!(url = self.url, %status, "the registry did not answer");
+        self.unanswered.add(1, &[]);
+        let text = format!(
+            "the registry at {} is not available ({}); nothing was done, try again",
+            self.url,
+            status.message()
+        );
+        let fault = Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text)
+            .with("registry_code", status.code() as i32)
+            .retry_after(circuit::PAUSE);
+        Unresolved::Away(fault.into())
+    }
+}
+
+fn is_unknown_workspace(status: &Status) -> bool {
+    reason_of(status) == Some(Reason::WorkspaceUnknown)
+}
+
+/// A connection that went away under the call: after GOAWAY tonic answers the first call with CANCELLED. So it does when the
+/// time is over, and then there is none left for another.
+fn lost_in_transport(status: &Status) -> bool {
+    let mut cause = status.source();
+    let by_transport = cause.is_some();
+    while let Some(next) = cause {
+        if next.is::<TimeoutExpired>() {
+            return false;
+        }
+        cause = next.source();
+    }
+    by_transport && matches!(status.code(), Code::Cancelled | Code::Unavailable | Code::Unknown)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn judged(status: Status) -> (bool, Code, Option<Reason>) {
+        let unresolved = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default())
+            .unwrap()
+            .judge(status);
+        let is_verdict = matches!(unresolved, Unresolved::Verdict(_));
+        let status = unresolved.into_status();
+        (is_verdict, status.code(), reason_of(&status))
+    }
+
+    #[tokio::test]
+    async fn only_what_is_wrong_with_the_question_is_a_verdict() {
+        let fault = |code, reason| Status::from(Fault::new(code, reason, "text"));
+        for (status, expected) in [
+            (
+                fault(Code::NotFound, Reason::TemplateNotFound),
+                (true, Code::NotFound, Some(Reason::TemplateNotFound)),
+            ),
+            (
+                fault(Code::PermissionDenied, Reason::CwdOutsideRoots),
+                (true, Code::PermissionDenied, Some(Reason::CwdOutsideRoots)),
+            ),
+            // The supervisor's own token is bad: nothing about the spawn.
+            (
+                fault(Code::PermissionDenied, Reason::NotPermitted),
+                (false, Code::Unavailable, Some(Reason::RegistryUnavailable)),
+            ),
+            // Whoever has the workspace uploads it; a record of a failed spawn would be a lie.
+            (
+                fault(Code::FailedPrecondition, Reason::WorkspaceUnknown),
+                (false, Code::FailedPrecondition, Some(Reason::WorkspaceUnknown)),
+            ),
+            (
+                Status::unavailable("away"),
+                (false, Code::Unavailable, Some(Reason::RegistryUnavailable)),
+            ),
+        ] {
+            assert_eq!(judged(status), expected);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The way to an OTLP collector, as OpenTelemetry's own variables say it: one connection for each kind of what is told.
+
+use std::{env, path::PathBuf};
+
+use tonic::transport::{Channel, Endpoint};
+
+use crate::tls::{self, ClientFiles};
+
+/// What a collector is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// Spans.
+    Traces,
+    /// Metrics.
+    Metrics,
+}
+
+/// Why a collector cannot be told anything.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectorError {
+    /// Its address is none.
+    #[error("{variable}={value:?} names no collector: expected a URL such as http://127.0.0.1:4317 (gRPC)")]
+    Endpoint {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        value: String,
+    },
+    /// Other protocols are not spoken.
+    #[error("{variable}={value:?} is not supported: collectors are told over grpc")]
+    Protocol {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        value: String,
+    },
+    /// What shall be shown to it is not complete.
+    #[error(
+        "a client's certificate for the collector needs its key: set both {0}_CLIENT_CERTIFICATE and {0}_CLIENT_KEY"
+    )]
+    HalfIdentity(&'static str),
+}
+
+impl Signal {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Traces => "TRACES",
+            Self::Metrics => "METRICS",
+        }
+    }
+
+    /// The connection for it; `None`: nobody is to be told.
+    ///
+    /// # Errors
+    ///
+    /// If what the variables say is of no use.
+    pub(crate) fn channel(self) -> Result<Option<Channel>, CollectorError> {
+        let is_off = given("OTEL_SDK_DISABLED").is_some_and(|(_, value)| value.eq_ignore_ascii_case("true"))
+            || given(&format!("OTEL_{}_EXPORTER", self.name())).is_some_and(|(_, value)| value == "none");
+        let Some((variable, value)) = self.setting("ENDPOINT").filter(|_| !is_off) else {
+            return Ok(None);
+        };
+        if let Some((variable, value)) = self.setting("PROTOCOL").filter(|(_, value)| value != "grpc") {
+            return Err(CollectorError::Protocol { variable, value });
+        }
+        let files = ClientFiles {
+            authorities: self.file("CERTIFICATE"),
+            identity: match (self.file("CLIENT_CERTIFICATE"), self.file("CLIENT_KEY")) {
+                (None, None) => None,
+                (Some(certificate), Some(key)) => Some((certificate, key)),
+                (Some(_), None) | (None, Some(_)) => return Err(CollectorError::HalfIdentity(PREFIX)),
+            },
+        };
+        let endpoint = Endpoint::from_shared(value.clone()).ok().filter(is_absolute);
+        let endpoint = endpoint.ok_or(CollectorError::Endpoint { variable, value })?;
+        Ok(Some(tls::channel(&endpoint, &files)))
+    }
+
+    fn file(self, name: &str) -> Option<PathBuf> {
+        self.setting(name).map(|(_, path)| PathBuf::from(path))
+    }
+
+    /// What is said for this signal, else what is said for all of them.
+    fn setting(self, name: &str) -> Option<(String, String)> {
+        given(&format!("{PREFIX}_{}_{name}", self.name())).or_else(|| given(&format!("{PREFIX}_{name}")))
+    }
+}
+
+/// How the variables of OTLP begin.
+const PREFIX: &str = "OTEL_EXPORTER_OTLP";
+
+/// A variable and its value; an empty one counts as not set.
+fn given(variable: &str) -> Option<(String, String)> {
+    let value = env::var(variable).ok().filter(|value| !value.is_empty())?;
+    Some((variable.to_owned(), value))
+}
+
+fn is_absolute(endpoint: &Endpoint) -> bool {
+    let uri = endpoint.uri();
+    matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
+}

@@ -1,0 +1,273 @@
+//! The public keys of an identity provider: in a file that somebody replaces, or at a URL that is asked again and again.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::{Request, Uri, header::HOST};
+use http_body_util::{BodyExt as _, Empty, Limited, combinators::BoxBody};
+use hyper::{body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use jsonwebtoken::jwk::JwkSet;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::Notify,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{
+    fresh::Fresh,
+    listen::is_loopback,
+    tls::{ClientFiles, http_connection},
+};
+
+/// The largest set of keys, in bytes.
+const MAX_BYTES: usize = 1024 * 1024;
+/// How long a provider may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// How often it is asked.
+const REFRESH: Duration = Duration::from_secs(300);
+/// How soon it is asked again where a token names a key that is not known, or where it did not answer.
+const EARLY_REFRESH: Duration = Duration::from_secs(10);
+
+/// Where the keys of an issuer are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeysAt {
+    /// In a file, a JWKS.
+    File(PathBuf),
+    /// At a URL, likewise.
+    Url(Uri),
+}
+
+impl FromStr for KeysAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.contains("://") {
+            return Ok(Self::File(text.into()));
+        }
+        let uri: Uri = text.parse().map_err(|error| format!("no URL: {error}"))?;
+        let host = uri.host().ok_or("no URL: it has no host")?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        match uri.scheme_str() {
+            Some("https") => Ok(Self::Url(uri)),
+            // Whoever is on the way could put keys of his own in it.
+            Some("http") if host == "localhost" || host.parse().is_ok_and(is_loopback) => Ok(Self::Url(uri)),
+            _ => Err("keys come over https, or over http from this machine".to_owned()),
+        }
+    }
+}
+
+/// Why keys of a file are of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// They cannot be read.
+    #[error("cannot read {path}: {cause}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// They are no JWKS.
+    #[error("{path} is no JWKS: {cause}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: serde_json::Error,
+    },
+}
+
+/// Why a provider's keys could not be had.
+#[derive(Debug, thiserror::Error)]
+enum Unanswered {
+    #[error("no connection: {0}")]
+    Unconnected(#[from] io::Error),
+    #[error("the exchange failed: {0}")]
+    Exchange(#[from] hyper::Error),
+    #[error("no request can be made of it: {0}")]
+    Request(#[from] http::Error),
+    #[error("it answered {0}; redirects are not followed")]
+    Refused(http::StatusCode),
+    #[error("its answer broke off or has more than {MAX_BYTES} bytes: {0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    #[error("it answered no JWKS: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("it did not answer within {ANSWER_LIMIT:?}")]
+    TimedOut,
+}
+
+/// The keys of an issuer as they are now.
+#[derive(Debug)]
+pub(crate) enum Keys {
+    File { path: PathBuf, keys: Fresh<JwkSet> },
+    Url(Remote),
+}
+
+impl Keys {
+    /// Those that are there. A file has to be right; a URL need not answer yet: nobody comes in by it until it does. Needs a
+    /// Tokio runtime.
+    pub(crate) fn open(place: KeysAt, files: ClientFiles) -> Result<Self, KeysError> {
+        Ok(match place {
+            KeysAt::File(path) => Self::File {
+                keys: Fresh::new(vec![path.clone()], || read(&path))?,
+                path,
+            },
+            KeysAt::Url(uri) => Self::Url(Remote::open(uri, files)),
+        })
+    }
+
+    pub(crate) fn get(&self) -> Arc<JwkSet> {
+        match self {
+            Self::File { path, keys } => keys.get(|| read(path)),
+            Self::Url(remote) => remote.shared.get(),
+        }
+    }
+
+    /// A token named a key that is not there: the issuer may have a new one.
+    pub(crate) fn lacked(&self) {
+        match self {
+            // It was looked at for this very token.
+            Self::File { .. } => {}
+            Self::Url(remote) => remote.shared.lacked.notify_one(),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<JwkSet, KeysError> {
+    let text = fs::read(path).map_err(|cause| KeysError::Unreadable {
+        path: path.to_owned(),
+        cause,
+    })?;
+    serde_json::from_slice(&text).map_err(|cause| KeysError::Malformed {
+        path: path.to_owned(),
+        cause,
+    })
+}
+
+/// Keys at a URL, and the task that asks for them.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    shared: Arc<Shared>,
+    _asking: AbortOnDropHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    uri: Uri,
+    files: ClientFiles,
+    keys: Mutex<Arc<JwkSet>>,
+    lacked: Notify,
+}
+
+impl Remote {
+    fn open(uri: Uri, files: ClientFiles) -> Self {
+        let shared = Arc::new(Shared {
+            uri,
+            files,
+            keys: Mutex::new(Arc::new(JwkSet { keys: Vec::new() })),
+            lacked: Notify::new(),
+        });
+        let asking = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).ask()));
+        Self {
+            shared,
+            _asking: asking,
+        }
+    }
+}
+
+impl Shared {
+    fn get(&self) -> Arc<JwkSet> {
+        Arc::clone(&self.keys.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks for ever, and never more often than [`EARLY_REFRESH`], whatever tokens come.
+    async fn ask(self: Arc<Self>) {
+        loop {
+            let asked = Instant::now();
+            let answer = timeout(ANSWER_LIMIT, self.fetch()).await;
+            let next = match answer.unwrap_or(Err(Unanswered::TimedOut)) {
+                Ok(keys) => {
+                    *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+                    REFRESH
+                }
+                Err(error) => {
+                    tracing::warn!(url = %self.uri, %error, "the issuer's keys cannot be had; those before go on to count");
+                    EARLY_REFRESH
+                }
+            };
+            sleep_until(asked + EARLY_REFRESH).await;
+            tokio::select! {
+                () = sleep_until(asked + next) => {}
+                () = self.lacked.notified() => {}
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<JwkSet, Unanswered> {
+        let authority = self.uri.authority().map_or("", |authority| authority.as_str());
+        let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
+        let request = Request::get(path)
+            .header(HOST, authority)
+            .body(Empty::<Bytes>::new().boxed())?;
+        let host = self.uri.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let text = if self.uri.scheme_str() == Some("https") {
+            exchange(http_connection(&self.files, host, self.uri.port_u16()).await?, request).await?
+        } else {
+            exchange(
+                TcpStream::connect((host, self.uri.port_u16().unwrap_or(80))).await?,
+                request,
+            )
+            .await?
+        };
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
+async fn exchange<S>(stream: S, request: Request<BoxBody<Bytes, std::convert::Infallible>>) -> Result<Bytes, Unanswered>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let answer = sender.send_request(request).await?;
+    if !answer.status().is_success() {
+        return Err(Unanswered::Refused(answer.status()));
+    }
+    let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
+    Ok(body.map_err(Unanswered::Body)?.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_from_files_and_over_https() {
+        assert_eq!("keys.json".parse(), Ok(KeysAt::File("keys.json".into())));
+        for url in [
+            "https://id.example.org/jwks",
+            "http://127.0.0.1:1/jwks",
+            "http://localhost/",
+            "http://[::1]:2/",
+        ] {
+            assert_eq!(url.parse(), Ok(KeysAt::Url(Uri::from_static(url))), "{url}");
+        }
+        for url in [
+            "http://id.example.org/jwks",
+            "ftp://127.0.0.1/",
+            "https://",
+            "http://10.0.0.1/",
+        ] {
+            assert!(url.parse::<KeysAt>().is_err(), "{url}");
+        }
+    }
+}

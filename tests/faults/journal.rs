@@ -1,0 +1,209 @@
+//! What a power cut leaves on a disk, computed from the journal that `disk.c` wrote.
+//!
+//! The disk keeps what was flushed: the bytes of a file, and the names in its directory. Of what was not flushed any
+//! part may be there, by sectors and in any order, and of a name what it meant before or what it means now.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
+
+/// The files of a disk, by name.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// A disk writes so many bytes whole or not at all.
+const SECTOR: usize = 512;
+
+/// The size of what `disk.c` calls a record.
+const RECORD: usize = 24;
+
+/// The write-ahead log of a database is the file with its name and this.
+const WAL: &str = "-wal";
+
+/// When the database flushes its write-ahead log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Synchronous {
+    /// When the journal says so.
+    Full,
+    /// Only before it is copied into the database, as the setting of that name has it, whatever the journal says.
+    Normal,
+}
+
+/// What a disk with these files has after a power cut at the end of the journal. `survives` decides about each part
+/// that was not flushed.
+pub fn after_power_cut(
+    before: &Files,
+    journal: &[u8],
+    synchronous: Synchronous,
+    mut survives: impl FnMut() -> bool,
+) -> Files {
+    let mut disk = Disk::new(before);
+    for record in records(journal) {
+        disk.take(record, synchronous, &mut survives);
+    }
+    disk.after_power_cut(&mut survives)
+}
+
+/// What was done to a file, or to the directory where the name is empty.
+struct Record<'j> {
+    name: &'j str,
+    deed: Deed<'j>,
+}
+
+enum Deed<'j> {
+    Create,
+    Resize(usize),
+    Write { offset: usize, bytes: &'j [u8] },
+    Flush,
+    FailedFlush,
+    Rename(&'j str),
+    Remove,
+}
+
+/// The records of a journal. Its process may have died over the last one, which did not come to pass then.
+fn records(mut journal: &[u8]) -> impl Iterator<Item = Record<'_>> {
+    iter::from_fn(move || {
+        let (record, rest) = split(journal)?;
+        journal = rest;
+        Some(record)
+    })
+}
+
+/// The first record, and what comes after it; `None` if it is not whole.
+fn split(journal: &[u8]) -> Option<(Record<'_>, &[u8])> {
+    let (head, rest) = journal.split_at_checked(RECORD)?;
+    let short = |at: usize| u32::from_ne_bytes(head[at..at + 4].try_into().unwrap());
+    let long = |at: usize| usize::try_from(u64::from_ne_bytes(head[at..at + 8].try_into().unwrap())).unwrap();
+    let (offset, length) = (long(8), long(16));
+    let (name, rest) = rest.split_at_checked(usize::try_from(short(4)).unwrap())?;
+    let name = str::from_utf8(name).unwrap();
+    let (deed, rest) = match short(0) {
+        1 => (Deed::Create, rest),
+        2 => (Deed::Resize(length), rest),
+        3 => {
+            let (bytes, rest) = rest.split_at_checked(length)?;
+            (Deed::Write { offset, bytes }, rest)
+        }
+        4 => (Deed::Flush, rest),
+        5 => (Deed::FailedFlush, rest),
+        6 => {
+            let (new_name, rest) = rest.split_at_checked(length)?;
+            (Deed::Rename(str::from_utf8(new_name).unwrap()), rest)
+        }
+        7 => (Deed::Remove, rest),
+        other => panic!("no deed has the number {other}"),
+    };
+    Some((Record { name, deed }, rest))
+}
+
+/// A disk, as the process sees it and as it would be found.
+struct Disk<'j> {
+    files: Vec<File<'j>>,
+    /// Which file a name means.
+    names: BTreeMap<String, usize>,
+    /// Which it meant when the directory was flushed.
+    flushed: BTreeMap<String, usize>,
+}
+
+impl<'j> Disk<'j> {
+    fn new(before: &Files) -> Self {
+        let names: BTreeMap<String, usize> = before.keys().cloned().zip(0..).collect();
+        let file = |bytes: &Vec<u8>| File {
+            flushed: bytes.clone(),
+            pending: Vec::new(),
+        };
+        Self {
+            files: before.values().map(file).collect(),
+            flushed: names.clone(),
+            names,
+        }
+    }
+
+    fn take(&mut self, record: Record<'j>, synchronous: Synchronous, survives: impl FnMut() -> bool) {
+        let Record { name, deed } = record;
+        match deed {
+            Deed::Create => {
+                self.names.insert(name.to_owned(), self.files.len());
+                self.files.push(File::default());
+            }
+            Deed::Resize(length) => self.file(name).pending.push(Change::Resize(length)),
+            Deed::Write { offset, bytes } => {
+                let wal = format!("{name}{WAL}");
+                if synchronous == Synchronous::Normal && self.names.contains_key(&wal) {
+                    self.file(&wal).settle(|| true);
+                }
+                self.file(name).write(offset, bytes);
+            }
+            Deed::Flush if name.is_empty() => self.flushed = self.names.clone(),
+            Deed::Flush if synchronous == Synchronous::Normal && name.ends_with(WAL) => {}
+            Deed::Flush => self.file(name).settle(|| true),
+            // The operating system takes what it could not write for written.
+            Deed::FailedFlush => self.file(name).settle(survives),
+            Deed::Rename(new_name) => {
+                let file = self.names.remove(name).unwrap();
+                self.names.insert(new_name.to_owned(), file);
+            }
+            Deed::Remove => {
+                self.names.remove(name).unwrap();
+            }
+        }
+    }
+
+    fn file(&mut self, name: &str) -> &mut File<'j> {
+        &mut self.files[self.names[name]]
+    }
+
+    fn after_power_cut(mut self, mut survives: impl FnMut() -> bool) -> Files {
+        let names: BTreeSet<&String> = self.names.keys().chain(self.flushed.keys()).collect();
+        let mut left = Files::new();
+        for name in names {
+            let (now, flushed) = (self.names.get(name), self.flushed.get(name));
+            let found = if now == flushed || survives() { now } else { flushed };
+            if let Some(place) = found {
+                let file = &mut self.files[*place];
+                file.settle(&mut survives);
+                left.insert(name.clone(), file.flushed.clone());
+            }
+        }
+        left
+    }
+}
+
+/// A file: what is sure to be found, and what was done to it since.
+#[derive(Default)]
+struct File<'j> {
+    flushed: Vec<u8>,
+    pending: Vec<Change<'j>>,
+}
+
+enum Change<'j> {
+    Resize(usize),
+    Write { offset: usize, bytes: &'j [u8] },
+}
+
+impl<'j> File<'j> {
+    fn write(&mut self, offset: usize, bytes: &'j [u8]) {
+        let sectors = bytes.chunks(SECTOR).zip((offset..).step_by(SECTOR));
+        let changes = sectors.map(|(bytes, offset)| Change::Write { offset, bytes });
+        self.pending.extend(changes);
+    }
+
+    /// Nothing is pending any more: what survives has come to pass, the rest is lost.
+    fn settle(&mut self, mut survives: impl FnMut() -> bool) {
+        for change in self.pending.drain(..) {
+            if !survives() {
+                continue;
+            }
+            match change {
+                Change::Resize(length) => self.flushed.resize(length, 0),
+                Change::Write { offset, bytes } => {
+                    let end = offset + bytes.len();
+                    if self.flushed.len() < end {
+                        self.flushed.resize(end, 0);
+                    }
+                    self.flushed[offset..end].copy_from_slice(bytes);
+                }
+            }
+        }
+    }
+}

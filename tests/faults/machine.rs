@@ -1,0 +1,151 @@
+//! A machine whose disk or clock does what a test says: a data directory, a registry, and the supervisor as a process
+//! with a library that stands in for that part. The libraries are the C files beside this one; they need Linux and
+//! its dynamic linker.
+
+use std::{
+    env, fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use troupe_tests::{
+    client,
+    process::{Home, Ready, service},
+    within,
+};
+
+/// The data directory, in the machine's own.
+pub const DATA: &str = "data";
+
+/// A machine. It outlives the supervisors that are started on it.
+pub struct Machine {
+    base: PathBuf,
+    /// What has a process use the library.
+    environment: Vec<(&'static str, PathBuf)>,
+    registry_url: String,
+    _registry: Child,
+    _home: Home,
+    _files: TempDir,
+}
+
+/// One life of the supervisor. Calls from this machine are an operator's, and no runner is attached.
+pub struct Life {
+    process: Child,
+    address: SocketAddr,
+    _home: Home,
+}
+
+impl Machine {
+    /// A machine with that library, which is told by variables where its files are, in the machine's directory.
+    pub async fn with(library: &str, files: &[(&'static str, &str)]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        // The library compares paths, so there must be no links in them.
+        let base = fs::canonicalize(directory.path()).unwrap();
+        fs::create_dir(base.join(DATA)).unwrap();
+        let mut environment = vec![("LD_PRELOAD", compiled(library, &base))];
+        environment.extend(files.iter().map(|(variable, name)| (*variable, base.join(name))));
+        let home = Home::default();
+        let (mut command, ready) = service(&home, "registry");
+        let registry = command.args(["--log", "warn"]).spawn().unwrap();
+        let address = within("a registry that serves", ready.address()).await;
+        Self {
+            base,
+            environment,
+            registry_url: format!("http://{address}"),
+            _registry: registry,
+            _home: home,
+            _files: directory,
+        }
+    }
+
+    /// A file of the machine's.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.base.join(name)
+    }
+
+    /// Gives a file that the library reads another content. It is replaced whole.
+    pub fn put(&self, name: &str, text: &str) {
+        let aside = self.path("aside");
+        fs::write(&aside, text).unwrap();
+        fs::rename(aside, self.path(name)).unwrap();
+    }
+
+    /// Has the library in a process that is to be started.
+    pub fn equip<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        command.envs(self.environment.iter().map(|(variable, value)| (*variable, value)))
+    }
+
+    /// The supervisor, to be started in that home, and where it says that it is ready.
+    pub fn supervisor(&self, home: &Home) -> (Command, Ready) {
+        let (mut command, ready) = service(home, "supervisor");
+        self.equip(&mut command)
+            .args(["--log", "warn", "--registry-url", &self.registry_url, "--data-dir"])
+            .arg(self.path(DATA));
+        (command, ready)
+    }
+
+    /// Starts the supervisor with these arguments, and answers once it serves.
+    pub async fn start(&self, arguments: &[&str]) -> Life {
+        let home = Home::default();
+        let (mut command, ready) = self.supervisor(&home);
+        let process = command.args(arguments).spawn().unwrap();
+        let address = within("a supervisor that serves", ready.address()).await;
+        Life {
+            process,
+            address: address.parse().unwrap(),
+            _home: home,
+        }
+    }
+}
+
+impl Life {
+    /// A client of it.
+    pub fn client(&self) -> client::Supervisor {
+        client::supervisor(self.address, None)
+    }
+
+    /// A client of it that is the bearer of a token.
+    pub fn with_token(&self, token: &str) -> client::Supervisor {
+        client::supervisor(self.address, Some(token))
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// SIGKILL.
+    pub async fn kill(mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// SIGTERM, and how it ended.
+    pub async fn terminate(self) -> ExitStatus {
+        let id = i32::try_from(self.process.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+        self.ended().await
+    }
+
+    /// How it ended by itself.
+    pub async fn ended(mut self) -> ExitStatus {
+        within("the end of the supervisor", self.process.wait()).await.unwrap()
+    }
+}
+
+/// A library, made of its source by the compiler that the build needs as well.
+fn compiled(name: &str, into: &Path) -> PathBuf {
+    let library = into.join(format!("{name}.so"));
+    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let output = std::process::Command::new(compiler)
+        .args(["-std=gnu11", "-pthread", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("faults/{name}.c")))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    library
+}

@@ -1,0 +1,45 @@
+//! What the program is told.
+
+use crate::{measures::Measure, plan::Plan};
+
+/// What to do.
+pub(crate) struct Arguments {
+    pub(crate) plan: Plan,
+    pub(crate) measures: Vec<Measure>,
+    /// Whether the documentation gets what was measured.
+    pub(crate) write: bool,
+}
+
+impl Arguments {
+    /// Reads the arguments. `cargo bench` adds `--bench` to those that it is given.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them.
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self, String> {
+        let (mut is_full, mut write, mut only) = (false, false, Vec::new());
+        let mut arguments = arguments.iter().map(String::as_str).peekable();
+        while let Some(argument) = arguments.next() {
+            match argument {
+                "--bench" => is_full = true,
+                "--write" => write = true,
+                "--only" => {
+                    while let Some(name) = arguments.next_if(|next| !next.starts_with("--")) {
+                        only.push(Measure::named(name)?);
+                    }
+                }
+                other => return Err(format!("{other} is no argument; there are --only NAME... and --write")),
+            }
+        }
+        if write && !(is_full && only.is_empty()) {
+            return Err(String::from(
+                "the documentation has the whole of it: --write goes with cargo bench and without --only",
+            ));
+        }
+        Ok(Self {
+            plan: if is_full { Plan::FULL } else { Plan::BRIEF },
+            measures: if only.is_empty() { Measure::ALL.to_vec() } else { only },
+            write,
+        })
+    }
+}

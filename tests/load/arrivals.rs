@@ -1,0 +1,145 @@
+//! How calls come: closed loops, whose callers wait for their answers, and open ones, which wait for nobody.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use futures::future::BoxFuture;
+use tokio::{sync::mpsc, task::JoinSet};
+
+use crate::{
+    plan::Plan,
+    samples::{Samples, median},
+};
+
+/// Makes the call of that number, and answers when what it asked for was there.
+pub(crate) type Call = Arc<dyn Fn(usize) -> BoxFuture<'static, Instant> + Send + Sync>;
+
+/// What is called. A run begins with connections of its own.
+pub(crate) trait Target {
+    async fn begin(&self) -> Call;
+
+    /// How many connections a run has; the call of a number is made on the one of that number, counted around.
+    fn connections(&self) -> usize;
+}
+
+/// How calls come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arrivals {
+    /// From so many callers, each with one call at a time.
+    Callers(usize),
+    /// So many a second, whether or not the earlier ones were answered. What a call takes counts from when it was due,
+    /// so a service that stands still is charged for every call that it kept waiting.
+    PerSecond(f64),
+}
+
+impl Arrivals {
+    /// How many calls a run makes.
+    fn calls(self, plan: Plan) -> usize {
+        match self {
+            Self::Callers(callers) => plan.calls * callers.min(10),
+            Self::PerSecond(rate) => ((rate * plan.open.as_secs_f64()) as usize).max(plan.connections),
+        }
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// Answers a second.
+    pub(crate) rate: f64,
+    pub(crate) times: Samples,
+}
+
+/// What several runs of a floor and of a service found.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    pub(crate) floor: Vec<Run>,
+    pub(crate) service: Vec<Run>,
+}
+
+impl Rounds {
+    /// Runs both in turns, so that whatever slows the machine down slows both.
+    pub(crate) async fn of(plan: Plan, arrivals: Arrivals, floor: &impl Target, service: &impl Target) -> Self {
+        let calls = arrivals.calls(plan);
+        let mut found = Self::default();
+        for _ in 0..plan.rounds {
+            found.floor.push(run(floor, arrivals, calls).await);
+            found.service.push(run(service, arrivals, calls).await);
+        }
+        found
+    }
+}
+
+/// The median of the runs' rates.
+pub(crate) fn rate(runs: &[Run]) -> f64 {
+    median(&runs.iter().map(|run| run.rate).collect::<Vec<_>>())
+}
+
+/// How long the calls of each run took.
+pub(crate) fn times(runs: &[Run]) -> Vec<Samples> {
+    runs.iter().map(|run| run.times.clone()).collect()
+}
+
+async fn run(target: &impl Target, arrivals: Arrivals, calls: usize) -> Run {
+    let call = target.begin().await;
+    // Once on each connection, so that none is new when it counts.
+    for number in 0..target.connections() {
+        call(number).await;
+    }
+    let start = Instant::now();
+    let times = match arrivals {
+        Arrivals::Callers(callers) => closed(callers, calls, &call).await,
+        Arrivals::PerSecond(rate) => open(rate, calls, &call).await,
+    };
+    Run {
+        rate: calls as f64 / start.elapsed().as_secs_f64(),
+        times,
+    }
+}
+
+async fn closed(callers: usize, calls: usize, call: &Call) -> Samples {
+    let mut calling = JoinSet::new();
+    for caller in 0..callers {
+        let call = Arc::clone(call);
+        calling.spawn(async move {
+            let mut times = Vec::with_capacity(calls.div_ceil(callers));
+            for number in (caller..calls).step_by(callers) {
+                let asked = Instant::now();
+                times.push(call(number).await.duration_since(asked));
+            }
+            times
+        });
+    }
+    Samples(calling.join_all().await.concat())
+}
+
+async fn open(rate: f64, calls: usize, call: &Call) -> Samples {
+    // As many as there will be: the schedule never waits.
+    let (schedule, mut due) = mpsc::channel(calls);
+    let clock = thread::spawn(move || keep(rate, calls, &schedule));
+    let mut calling = JoinSet::new();
+    while let Some((number, due)) = due.recv().await {
+        let call = Arc::clone(call);
+        calling.spawn(async move { call(number).await.duration_since(due) });
+    }
+    clock.join().unwrap();
+    Samples(calling.join_all().await)
+}
+
+/// Says of each call when it is due, as soon as it is. In a thread of its own: timers of the runtime are a millisecond
+/// coarse, which is more than many calls take.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it keeps a schedule, in a thread that does nothing else"
+)]
+fn keep(rate: f64, calls: usize, schedule: &mpsc::Sender<(usize, Instant)>) {
+    let start = Instant::now();
+    for number in 0..calls {
+        let due = start + Duration::from_secs_f64(number as f64 / rate);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        schedule.try_send((number, due)).unwrap();
+    }
+}

@@ -1,0 +1,44 @@
+//! What a durable commit costs by SQLite alone, on the disk where a supervisor has its log.
+
+use std::{path::Path, time::Instant};
+
+use rusqlite::{Connection, params};
+
+use crate::samples::Samples;
+
+/// A database of its own beside the log, as durable as the log.
+#[derive(Debug)]
+pub(crate) struct Commits(Connection);
+
+impl Commits {
+    pub(crate) fn beside_log(data: &Path) -> Self {
+        let connection = Connection::open(data.join("commits.db")).unwrap();
+        let mode: String = connection
+            .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(mode, "wal");
+        connection
+            .execute_batch(
+                "PRAGMA synchronous = FULL;
+                 PRAGMA fullfsync = ON;
+                 PRAGMA wal_autocheckpoint = 0;
+                 CREATE TABLE rows (bytes BLOB NOT NULL) STRICT;",
+            )
+            .unwrap();
+        Self(connection)
+    }
+
+    /// Commits a row of each of these sizes, one after the other, and answers how long each took.
+    ///
+    /// It blocks; nothing else is going on meanwhile.
+    pub(crate) fn make(&self, sizes: impl IntoIterator<Item = usize>) -> Samples {
+        let mut insert = self.0.prepare_cached("INSERT INTO rows (bytes) VALUES (?1)").unwrap();
+        let times = sizes.into_iter().map(|size| {
+            let row = vec![b'x'; size];
+            let start = Instant::now();
+            insert.execute(params![row]).unwrap();
+            start.elapsed()
+        });
+        Samples(times.collect())
+    }
+}

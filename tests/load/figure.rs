@@ -1,0 +1,112 @@
+//! What was found, as data. Tables and plots are made of nothing else.
+
+/// What belongs together: a table of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Chapter {
+    pub(crate) title: &'static str,
+    /// How it was measured, in sentences.
+    pub(crate) how: String,
+    pub(crate) figures: Vec<Figure>,
+}
+
+/// One number.
+#[derive(Clone, Debug)]
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+    pub(crate) against: Option<Against>,
+    pub(crate) bar: Option<Bar>,
+}
+
+/// What a figure is compared with: in most cases its floor, the least that it could be.
+#[derive(Clone, Debug)]
+pub(crate) struct Against {
+    pub(crate) name: &'static str,
+    /// In the unit of the figure.
+    pub(crate) value: f64,
+}
+
+/// What a figure has to be: the ratio to what it is compared with, or where that is nothing, the figure itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bar {
+    pub(crate) side: Side,
+    pub(crate) limit: f64,
+}
+
+/// On which side of a bar it is good to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side {
+    AtMost,
+    AtLeast,
+}
+
+impl Figure {
+    pub(crate) fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
+        Self {
+            name: name.into(),
+            value,
+            unit,
+            against: None,
+            bar: None,
+        }
+    }
+
+    /// The same, compared with something.
+    pub(crate) fn against(self, name: &'static str, value: f64) -> Self {
+        Self {
+            against: Some(Against { name, value }),
+            ..self
+        }
+    }
+
+    pub(crate) fn at_most(self, limit: f64) -> Self {
+        self.bar(Side::AtMost, limit)
+    }
+
+    pub(crate) fn at_least(self, limit: f64) -> Self {
+        self.bar(Side::AtLeast, limit)
+    }
+
+    fn bar(self, side: Side, limit: f64) -> Self {
+        Self {
+            bar: Some(Bar { side, limit }),
+            ..self
+        }
+    }
+
+    /// How many times what it is compared with.
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        self.against.as_ref().map(|against| self.value / against.value)
+    }
+
+    /// Whether it is what it has to be; `None` if it may be anything.
+    pub(crate) fn is_met(&self) -> Option<bool> {
+        let measured = self.ratio().unwrap_or(self.value);
+        self.bar.map(|bar| match bar.side {
+            Side::AtMost => measured <= bar.limit,
+            Side::AtLeast => measured >= bar.limit,
+        })
+    }
+}
+
+/// A number for people: with as many digits as mean something, and commas.
+pub(crate) fn shown(value: f64) -> String {
+    let digits = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
+    let text = format!("{value:.digits$}");
+    let (whole, part) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let mut grouped = String::new();
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + part
+}

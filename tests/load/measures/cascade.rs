@@ -1,0 +1,79 @@
+//! Closing a whole tree at once: what each thread of it costs must not depend on how many there are.
+
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use troupe_proto::supervisor::v1::{CloseSessionRequest, CreateSessionRequest};
+use troupe_tests::{client, tree::Tree};
+
+use crate::{
+    commits::Commits,
+    figure::{Chapter, Figure},
+    plan::Plan,
+    samples::{median, millis},
+    served::{Served, Upkeep},
+};
+
+/// Events of one append, at most.
+const APPEND: usize = 256;
+
+/// What one cascade took, and its floor.
+struct Cascade {
+    took: Duration,
+    /// As many commits of as many bytes as its appends.
+    committed: Duration,
+}
+
+pub(crate) async fn run(plan: Plan) -> Chapter {
+    let registry = Served::registry(None).await;
+    let supervisor = Served::supervisor(registry.address, Upkeep::Usual).await;
+    let commits = Commits::beside_log(supervisor.data());
+    let mut figures = Vec::new();
+    for levels in plan.levels {
+        let threads = 10_u32.pow(*levels);
+        let mut cascades = Vec::new();
+        for _ in 0..plan.rounds {
+            cascades.push(close(&supervisor, &commits, *levels).await);
+        }
+        let each = |time: fn(&Cascade) -> Duration| {
+            let times: Vec<Duration> = cascades.iter().map(time).collect();
+            millis(median(&times)) * 1e3 / f64::from(threads)
+        };
+        let figure = Figure::new(format!("{threads} threads, each"), each(|cascade| cascade.took), "µs");
+        figures.push(figure.against("commits by SQLite alone", each(|cascade| cascade.committed)));
+    }
+    Chapter {
+        title: "Closing a session",
+        how: format!(
+            "From CloseSession with `wait` to its answer, divided by the threads; no runner is attached. Against \
+             commits of {APPEND} of its events at a time. Medians of {} rounds.",
+            plan.rounds
+        ),
+        figures,
+    }
+}
+
+async fn close(supervisor: &Served, commits: &Commits, levels: u32) -> Cascade {
+    let client = client::supervisor(supervisor.address, None);
+    let tree = Tree::open(client, CreateSessionRequest::default()).await;
+    tree.grow(levels).await;
+    let before = tree.head().await;
+    let request = CloseSessionRequest {
+        session_id: tree.session.clone(),
+        wait: true,
+        ..CloseSessionRequest::default()
+    };
+    let start = Instant::now();
+    let answer = tree.client().close_session(request).await.unwrap();
+    let took = start.elapsed();
+    assert!(answer.into_inner().session.unwrap().closed);
+
+    let events = tree.watch_after(before).await.up_to(tree.head().await).await;
+    let appends = events
+        .chunks(APPEND)
+        .map(|events| events.iter().map(Message::encoded_len).sum::<usize>());
+    Cascade {
+        took,
+        committed: commits.make(appends).0.iter().sum(),
+    }
+}

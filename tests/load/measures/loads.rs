@@ -1,0 +1,36 @@
+//! What calls of two kinds are compared by: how many are answered a second, and how long they take at parts of that.
+
+use crate::{
+    arrivals::{Arrivals, Rounds, Target, rate},
+    figure::Figure,
+    plan::Plan,
+};
+
+/// The rates of the open loops, in percent of the most that the service answers. Bars are for the first, where calls
+/// seldom wait for one another: in the others the service is nearer to its own most than its floor is.
+pub(super) const LOADS: [u32; 3] = [25, 50, 75];
+
+/// Answers a second in closed loops: a figure for each number of callers, the last with the bar; and the most of them.
+pub(super) async fn rates(
+    plan: Plan,
+    (name, floor): (&'static str, &impl Target),
+    service: &impl Target,
+    at_least: f64,
+) -> (Vec<Figure>, f64) {
+    let (mut figures, mut most) = (Vec::new(), 0.0_f64);
+    for callers in plan.callers {
+        let found = Rounds::of(plan, Arrivals::Callers(*callers), floor, service).await;
+        let answered = rate(&found.service);
+        most = most.max(answered);
+        let figure = Figure::new(format!("{callers} callers"), answered, "calls/s").against(name, rate(&found.floor));
+        figures.push(figure);
+    }
+    let last = figures.pop().map(|figure| figure.at_least(at_least));
+    figures.extend(last);
+    (figures, most)
+}
+
+/// Calls at such a part of the most.
+pub(super) fn at(load: u32, most: f64) -> Arrivals {
+    Arrivals::PerSecond(most * f64::from(load) / 100.0)
+}

@@ -1,0 +1,89 @@
+//! What is measured: a chapter each.
+
+mod authorize;
+mod cascade;
+mod delay;
+mod fan_out;
+mod idle;
+mod loads;
+mod memory;
+mod recovery;
+mod resolve;
+mod spawn;
+mod templates;
+
+use futures::future::LocalBoxFuture;
+
+use crate::{figure::Chapter, plan::Plan};
+
+/// One of the chapters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Measure {
+    Spawn,
+    Resolve,
+    Authorize,
+    FanOut,
+    Delay,
+    Cascade,
+    Recovery,
+    Memory,
+    Idle,
+    Templates,
+}
+
+impl Measure {
+    /// In the order of the documentation.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Spawn,
+        Self::Resolve,
+        Self::Authorize,
+        Self::FanOut,
+        Self::Delay,
+        Self::Cascade,
+        Self::Recovery,
+        Self::Memory,
+        Self::Idle,
+        Self::Templates,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Spawn => "spawn",
+            Self::Resolve => "resolve",
+            Self::Authorize => "authorize",
+            Self::FanOut => "fan-out",
+            Self::Delay => "delay",
+            Self::Cascade => "cascade",
+            Self::Recovery => "recovery",
+            Self::Memory => "memory",
+            Self::Idle => "idle",
+            Self::Templates => "templates",
+        }
+    }
+
+    /// The one of that name.
+    ///
+    /// # Errors
+    ///
+    /// The names that there are.
+    pub(crate) fn named(name: &str) -> Result<Self, String> {
+        let names = || Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|measure| measure.name() == name);
+        found.ok_or_else(|| format!("nothing is named {name}; there are {}", names()))
+    }
+
+    pub(crate) fn run(self, plan: Plan) -> LocalBoxFuture<'static, Chapter> {
+        match self {
+            Self::Spawn => Box::pin(spawn::run(plan)),
+            Self::Resolve => Box::pin(resolve::run(plan)),
+            Self::Authorize => Box::pin(authorize::run(plan)),
+            Self::FanOut => Box::pin(fan_out::run(plan)),
+            Self::Delay => Box::pin(delay::run(plan)),
+            Self::Cascade => Box::pin(cascade::run(plan)),
+            Self::Recovery => Box::pin(recovery::run(plan)),
+            Self::Memory => Box::pin(memory::run(plan)),
+            Self::Idle => Box::pin(idle::run(plan)),
+            Self::Templates => Box::pin(templates::run(plan)),
+        }
+    }
+}

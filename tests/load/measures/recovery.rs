@@ -1,0 +1,95 @@
+//! Bringing sessions back: from the whole of their log after a SIGKILL, and from a snapshot.
+
+use std::time::{Duration, Instant};
+
+use troupe_proto::supervisor::v1::{CreateSessionRequest, GetSessionRequest};
+use troupe_tests::{UNKNOWN, client, tree::Tree};
+
+use crate::{
+    figure::{Chapter, Figure},
+    plan::Plan,
+    samples::{median, millis},
+    served::{Served, Upkeep},
+    turns::{self, Worker},
+};
+
+/// Logs that are shorter have no bar for their rate: taking the session over, a commit, is most of what they need.
+const LONG: u64 = 10_000;
+/// The session of that log is opened so often from its snapshot, in each round.
+const OPENED: usize = 10;
+
+pub(crate) async fn run(plan: Plan) -> Chapter {
+    let mut figures = Vec::new();
+    for threads in plan.histories {
+        figures.extend(measure(plan, *threads).await);
+    }
+    Chapter {
+        title: "Bringing sessions back",
+        how: format!(
+            "Sessions with {:?} threads of {} turns each, which a runner without programs played. From GetSession, the \
+             first call about the session, to its answer: after a SIGKILL, with no snapshot, and from a snapshot of \
+             all of it. Medians of {} starts and of {} openings.",
+            plan.histories,
+            plan.turns,
+            plan.rounds,
+            plan.rounds * OPENED
+        ),
+        figures,
+    }
+}
+
+async fn measure(plan: Plan, threads: usize) -> Vec<Figure> {
+    let registry = Served::registry(None).await;
+    let mut supervisor = Served::supervisor(registry.address, Upkeep::Never).await;
+    let worker = Worker::attach(supervisor.address).await;
+    let tree = Tree::open(
+        client::supervisor(supervisor.address, None),
+        CreateSessionRequest::default(),
+    )
+    .await;
+    turns::play(&tree, threads, plan.turns).await;
+    let events = tree.head().await;
+    drop(worker);
+
+    let mut replayed = Vec::new();
+    for _ in 0..plan.rounds {
+        supervisor = supervisor.again(registry.address, Upkeep::Never).await;
+        replayed.push(open(&supervisor, &tree).await);
+    }
+    supervisor = supervisor.again(registry.address, Upkeep::AtOnce).await;
+    open(&supervisor, &tree).await;
+    let mut opened = Vec::new();
+    for _ in 0..plan.rounds * OPENED {
+        supervisor.at_rest().await;
+        opened.push(open(&supervisor, &tree).await);
+    }
+
+    let replayed = median(&replayed);
+    let rate = Figure::new(
+        format!("{events} events, replayed"),
+        events as f64 / replayed.as_secs_f64(),
+        "events/s",
+    );
+    vec![
+        Figure::new(format!("{events} events, from the log"), millis(replayed), "ms"),
+        if events < LONG { rate } else { rate.at_least(500_000.0) },
+        Figure::new(
+            format!("{events} events, from a snapshot"),
+            millis(median(&opened)),
+            "ms",
+        )
+        .at_most(5.0),
+    ]
+}
+
+/// How long the session's first call takes. The connection is there before, and the service is up.
+async fn open(supervisor: &Served, tree: &Tree) -> Duration {
+    let tree = tree.by(client::supervisor(supervisor.address, None));
+    let unknown = GetSessionRequest {
+        session_id: UNKNOWN.to_owned(),
+    };
+    tree.client().get_session(unknown).await.unwrap_err();
+    let start = Instant::now();
+    tree.now().await;
+    start.elapsed()
+}

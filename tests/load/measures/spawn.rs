@@ -1,0 +1,233 @@
+//! Spawns: how many a second, and how long from the call to the event at an attached watcher; against two hops and a
+//! durable commit of the same sizes.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use futures::future::BoxFuture;
+use prost::Message as _;
+use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
+use troupe_proto::{
+    registry::v1::ResolveSpawnRequest,
+    supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, event::Kind},
+};
+use troupe_tests::{client, tree::Tree, watch::Watch, within};
+
+use super::loads::{self, LOADS};
+use crate::{
+    arrivals::{Call, Rounds, Target, times},
+    commits::Commits,
+    figure::{Chapter, Figure},
+    opaque::Opaque,
+    plan::Plan,
+    raw::{self, Behind},
+    samples::{Samples, typical},
+    served::{Served, Upkeep},
+};
+
+const ROLE: &str = "worker";
+
+pub(crate) async fn run(plan: Plan) -> Chapter {
+    let registry = Served::registry(None).await;
+    let supervisor = Served::supervisor(registry.address, Upkeep::Usual).await;
+    let sizes = Sizes::of(registry.address, supervisor.address).await;
+    let echo = Served::raw(sizes.resolved, None).await;
+    let behind = Behind {
+        address: echo.address,
+        question: sizes.question,
+    };
+    let hop = Served::raw(sizes.answer, Some(behind)).await;
+    let hops = Opaque {
+        address: hop.address,
+        path: raw::CALL,
+        request: raw::sent(sizes.request),
+        connections: plan.connections,
+    };
+    let spawns = |is_watched| Spawns {
+        supervisor: supervisor.address,
+        connections: plan.connections,
+        is_watched,
+    };
+
+    let (mut figures, most) = loads::rates(plan, ("echo over two hops", &hops), &spawns(false), 0.6).await;
+    let commits = Commits::beside_log(supervisor.data());
+    let committed: Vec<Samples> = (0..plan.rounds)
+        .map(|_| commits.make((0..plan.calls).map(|_| sizes.row)))
+        .collect();
+    for load in LOADS {
+        let found = Rounds::of(plan, loads::at(load, most), &hops, &spawns(true)).await;
+        let (hopped, spawned) = (times(&found.floor), times(&found.service));
+        let floor: Vec<Samples> = hopped
+            .iter()
+            .zip(&committed)
+            .map(|(hopped, committed)| hopped.followed_by(committed))
+            .collect();
+        let figure = |name, part, least| {
+            Figure::new(
+                format!("to the watcher at {load} %, {name}"),
+                typical(&spawned, part),
+                "ms",
+            )
+            .against("echo over two hops, then a commit", least)
+        };
+        let half = figure("p50", 0.5, typical(&hopped, 0.5) + typical(&committed, 0.5));
+        let nearly_all = figure("p99", 0.99, typical(&floor, 0.99));
+        if load == LOADS[0] {
+            figures.extend([half.at_most(1.6), nearly_all.at_most(2.5)]);
+        } else {
+            figures.extend([half, nearly_all]);
+        }
+    }
+    for (name, part) in [("p50", 0.5), ("p99", 0.99)] {
+        figures.push(Figure::new(
+            format!("a commit by SQLite alone, {name}"),
+            typical(&committed, part),
+            "ms",
+        ));
+    }
+
+    Chapter {
+        title: "Spawns",
+        how: format!(
+            "SpawnAgent with the registry asked and the event durable, over {} connections, each with a session. Times \
+             are of open loops at parts of the highest rate, from when a spawn was due until its event was at a \
+             watcher on another connection. {} bytes asked, {} and {} between the services, {} committed, {} \
+             answered. The floor's p50 is that of the echo plus that of the commit, its p99 that of their sums. \
+             Medians of {} rounds.",
+            plan.connections, sizes.request, sizes.question, sizes.resolved, sizes.row, sizes.answer, plan.rounds
+        ),
+        figures,
+    }
+}
+
+/// Sizes of encoded messages and of what is stored, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    request: usize,
+    /// What the registry is asked.
+    question: usize,
+    /// What it answers.
+    resolved: usize,
+    /// What is committed.
+    row: usize,
+    answer: usize,
+}
+
+impl Sizes {
+    /// Those of a spawn.
+    async fn of(registry: SocketAddr, supervisor: SocketAddr) -> Self {
+        let question = ResolveSpawnRequest {
+            agent_type: Some(ROLE.to_owned()),
+            ..ResolveSpawnRequest::default()
+        };
+        let resolved = client::registry(registry, None).resolve_spawn(question.clone()).await;
+        let tree = Tree::open(client::supervisor(supervisor, None), CreateSessionRequest::default()).await;
+        let head = tree.head().await;
+        let request = request(&tree, 0);
+        let answer = tree.try_spawn(request.clone()).await.unwrap();
+        let event = tree.watch_after(head).await.event().await;
+        assert!(matches!(event.kind, Some(Kind::ThreadSpawned(_))));
+        Self {
+            request: request.encoded_len(),
+            question: question.encoded_len(),
+            resolved: resolved.unwrap().into_inner().encoded_len(),
+            row: event.encoded_len(),
+            answer: answer.encoded_len(),
+        }
+    }
+}
+
+/// The spawn of that number; its event carries the number too.
+fn request(tree: &Tree, number: usize) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        thread_note: Some(number.to_string()),
+        ..tree.request(ROLE)
+    }
+}
+
+/// Spawns in new sessions, one for each connection.
+struct Spawns {
+    supervisor: SocketAddr,
+    connections: usize,
+    /// Whether a spawn is done when its event is at a watcher, or when it is answered.
+    is_watched: bool,
+}
+
+impl Target for Spawns {
+    async fn begin(&self) -> Call {
+        let connect = || client::supervisor(self.supervisor, None);
+        let mut spawning = Spawning::default();
+        for _ in 0..self.connections {
+            let tree = Tree::open(connect(), CreateSessionRequest::default()).await;
+            if self.is_watched {
+                let watch = tree.by(connect()).watch_after(tree.head().await).await;
+                let following = tokio::spawn(spawning.awaited.clone().follow(watch));
+                spawning.watching.push(AbortOnDropHandle::new(following));
+            }
+            spawning.trees.push(tree);
+        }
+        let spawning = Arc::new(spawning);
+        Arc::new(move |number: usize| -> BoxFuture<'static, Instant> {
+            let spawning = Arc::clone(&spawning);
+            Box::pin(async move { spawning.spawn(number).await })
+        })
+    }
+
+    fn connections(&self) -> usize {
+        self.connections
+    }
+}
+
+/// A run of spawns.
+#[derive(Default)]
+struct Spawning {
+    trees: Vec<Tree>,
+    awaited: Awaited,
+    /// One for each session, or none.
+    watching: Vec<AbortOnDropHandle<()>>,
+}
+
+impl Spawning {
+    async fn spawn(&self, number: usize) -> Instant {
+        let tree = &self.trees[number % self.trees.len()];
+        let request = request(tree, number);
+        if self.watching.is_empty() {
+            tree.try_spawn(request).await.unwrap();
+            return Instant::now();
+        }
+        let seen = self.awaited.register(number);
+        tree.try_spawn(request).await.unwrap();
+        within("the event of a spawn", seen).await.unwrap()
+    }
+}
+
+/// Who waits for the event of which spawn.
+#[derive(Clone, Default)]
+struct Awaited(Arc<Mutex<HashMap<String, oneshot::Sender<Instant>>>>);
+
+impl Awaited {
+    /// When the event of that spawn has come.
+    fn register(&self, number: usize) -> oneshot::Receiver<Instant> {
+        let (sender, receiver) = oneshot::channel();
+        self.0.lock().unwrap().insert(number.to_string(), sender);
+        receiver
+    }
+
+    /// Tells those who wait for what the watcher sees.
+    async fn follow(self, mut watch: Watch) {
+        loop {
+            let event = watch.event().await;
+            let seen = Instant::now();
+            let Some(Kind::ThreadSpawned(spawned)) = event.kind else {
+                continue;
+            };
+            let waiting = self.0.lock().unwrap().remove(&spawned.thread_note);
+            waiting.expect("each spawn is expected").send(seen).unwrap();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! How much is done.
+
+use std::time::Duration;
+
+/// The amounts of all measures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// How often most things are measured; figures are the medians.
+    pub(crate) rounds: usize,
+    /// Calls of a round by one caller.
+    pub(crate) calls: usize,
+    /// Callers at once, in each of the closed loops.
+    pub(crate) callers: &'static [usize],
+    /// Connections, each with a session of its own where sessions are called.
+    pub(crate) connections: usize,
+    /// How long a round of an open loop lasts.
+    pub(crate) open: Duration,
+    /// How many watch, in each of the runs.
+    pub(crate) crowds: &'static [usize],
+    /// Messages of a run of the fan-out, over all watchers.
+    pub(crate) messages: usize,
+    /// How many watch where the delay of single events is measured.
+    pub(crate) delay_crowds: &'static [usize],
+    /// Notes whose delay is measured, one after the other.
+    pub(crate) notes: usize,
+    /// Notes before that, which the slow watcher does not read: more than its window, its outbox and the feed hold.
+    pub(crate) backlog: usize,
+    /// The threads that are closed at once are ten to the power of these.
+    pub(crate) levels: &'static [u32],
+    /// Threads of the sessions that are brought back, each with [`Self::turns`].
+    pub(crate) histories: &'static [usize],
+    /// Turns of each of these threads; each turn is five events.
+    pub(crate) turns: usize,
+    /// Sessions that are counted in memory, and that leave it.
+    pub(crate) sessions: usize,
+    /// Settled threads that are counted in memory, after a tenth as many. A session may have 10,000 open threads.
+    pub(crate) settled: usize,
+    /// Templates in each of a project's directories; the registry reads no directory with over 2,000 files.
+    pub(crate) templates: usize,
+    /// How long agents that do nothing are left alone, before and, four times as long, while it is measured.
+    pub(crate) rest: Duration,
+}
+
+impl Plan {
+    pub(crate) const FULL: Self = Self {
+        rounds: 3,
+        calls: 1_000,
+        callers: &[1, 16, 256],
+        connections: 16,
+        open: Duration::from_secs(5),
+        crowds: &[1, 100, 1_000, 10_000],
+        messages: 320_000,
+        delay_crowds: &[1, 100, 1_000],
+        notes: 200,
+        backlog: 500,
+        levels: &[2, 3, 4],
+        histories: &[10, 100, 1_000],
+        turns: 20,
+        sessions: 5_000,
+        settled: 9_000,
+        templates: 2_000,
+        rest: Duration::from_secs(5),
+    };
+
+    pub(crate) const BRIEF: Self = Self {
+        rounds: 1,
+        calls: 8,
+        callers: &[1, 4],
+        connections: 2,
+        open: Duration::from_millis(50),
+        crowds: &[1, 10],
+        messages: 64,
+        delay_crowds: &[1, 10],
+        notes: 4,
+        backlog: 8,
+        levels: &[1, 2],
+        histories: &[1, 2],
+        turns: 2,
+        sessions: 10,
+        settled: 10,
+        templates: 20,
+        rest: Duration::from_millis(10),
+    };
+}

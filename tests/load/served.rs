@@ -1,0 +1,249 @@
+//! The services that are measured, as processes: so that their memory is theirs alone, and they share no threads with
+//! those who call them.
+
+use std::{
+    env, fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{self, Stdio},
+    thread,
+    time::Duration,
+};
+
+use registry_svc::Registry;
+use supervisor_svc::{Config, Supervisor, domain::settings::Limits, session::UpkeepLimits};
+use svc_kit::{
+    auth::{Authenticator, Trust},
+    listen::url_of,
+    paths::DataDir,
+    serve::ServeLimits,
+    shutdown::Shutdown,
+};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    net::TcpListener,
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+use tokio_util::sync::CancellationToken;
+use troupe_runner::{ProcessProgram, RunnerConfig};
+use troupe_tests::within;
+
+use crate::raw::{self, Behind};
+
+/// The first argument of a process that serves.
+pub(crate) const ROLE: &str = "--serve";
+/// The first argument of a process that is an agent.
+pub(crate) const AGENT: &str = "--agent";
+
+const REGISTRY: &str = "registry";
+const SUPERVISOR: &str = "supervisor";
+const RUNNER: &str = "runner";
+const RAW: &str = "raw";
+
+/// When sessions leave memory and get snapshots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Upkeep {
+    /// As it is configured by default.
+    Usual,
+    /// Never.
+    Never,
+    /// As soon as a session has nothing to do.
+    AtOnce,
+}
+
+impl Upkeep {
+    const ALL: [Self; 3] = [Self::Usual, Self::Never, Self::AtOnce];
+
+    fn limits(self) -> UpkeepLimits {
+        let usual = UpkeepLimits::default();
+        match self {
+            Self::Usual => usual,
+            Self::Never => UpkeepLimits {
+                idle: Duration::from_secs(24 * 60 * 60),
+                snapshot_every: u64::MAX,
+                ..usual
+            },
+            Self::AtOnce => UpkeepLimits {
+                idle: Duration::from_millis(1),
+                ..usual
+            },
+        }
+    }
+}
+
+/// A service in a process of its own, until it is dropped.
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
+    process: Child,
+    asks: ChildStdin,
+    says: Lines<BufReader<ChildStdout>>,
+    data: TempDir,
+}
+
+impl Served {
+    /// A registry that knows the embedded roles, and projects below that directory.
+    pub(crate) async fn registry(projects: Option<&Path>) -> Self {
+        let root = projects.map(|path| path.display().to_string());
+        Self::start(REGISTRY, new_data(), root.as_slice()).await
+    }
+
+    /// A supervisor over an empty data directory, with limits as high as they may be.
+    pub(crate) async fn supervisor(registry: SocketAddr, upkeep: Upkeep) -> Self {
+        Self::supervisor_over(new_data(), registry, upkeep).await
+    }
+
+    /// The same supervisor after a SIGKILL.
+    pub(crate) async fn again(self, registry: SocketAddr, upkeep: Upkeep) -> Self {
+        let Self { mut process, data, .. } = self;
+        process.kill().await.unwrap();
+        Self::supervisor_over(data, registry, upkeep).await
+    }
+
+    async fn supervisor_over(data: TempDir, registry: SocketAddr, upkeep: Upkeep) -> Self {
+        Self::start(SUPERVISOR, data, &[url_of(registry), format!("{upkeep:?}")]).await
+    }
+
+    /// A runner of a supervisor, whose agents are this program once more.
+    pub(crate) async fn runner(supervisor: SocketAddr) -> Self {
+        Self::start(RUNNER, new_data(), &[url_of(supervisor)]).await
+    }
+
+    /// What [`raw`] is, answering so many bytes.
+    pub(crate) async fn raw(answer: usize, behind: Option<Behind>) -> Self {
+        let behind = behind.map(|behind| [behind.address.to_string(), behind.question.to_string()]);
+        let arguments = [&[answer.to_string()][..], behind.as_slice().as_flattened()].concat();
+        Self::start(RAW, new_data(), &arguments).await
+    }
+
+    async fn start(role: &str, data: TempDir, more: &[String]) -> Self {
+        let mut process = Command::new(env::current_exe().unwrap())
+            .args([ROLE, role])
+            .arg(data.path())
+            .args(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let asks = process.stdin.take().unwrap();
+        let mut says = BufReader::new(process.stdout.take().unwrap()).lines();
+        let address = says.next_line().await.unwrap().expect("it says where it serves");
+        Self {
+            address: address.parse().unwrap(),
+            process,
+            asks,
+            says,
+            data,
+        }
+    }
+
+    /// Its data directory.
+    pub(crate) fn data(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// Waits until the supervisor has no session in memory.
+    pub(crate) async fn at_rest(&mut self) {
+        self.asks.write_all(b"at rest?\n").await.unwrap();
+        within("rest", self.says.next_line())
+            .await
+            .unwrap()
+            .expect("it goes on");
+    }
+
+    /// What it has spent on the processor; `None` where the system has no `/proc`.
+    pub(crate) fn processor_time(&self) -> Option<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()?)).ok()?;
+        // The fields after the name, which is in parentheses and may hold anything; ticks are hundredths of a second.
+        let fields: Vec<&str> = stat.rsplit(") ").next()?.split(' ').collect();
+        let ticks: u64 = [11, 12]
+            .iter()
+            .filter_map(|field| fields.get(*field)?.parse::<u64>().ok())
+            .sum();
+        Some(Duration::from_millis(ticks * 10))
+    }
+
+    /// How much of its memory is resident, in KiB; `None` where the system has no `/proc`.
+    pub(crate) fn resident(&self) -> Option<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()?)).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse().ok()
+    }
+}
+
+fn new_data() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Serves as told, until the process that told it ends.
+pub(crate) async fn run(role: &[String]) {
+    let listener = listen().await;
+    println!("{}", listener.local_addr().unwrap());
+    let role: Vec<&str> = role.iter().map(String::as_str).collect();
+    match &role[..] {
+        [REGISTRY, _, projects @ ..] => {
+            obey(|| true);
+            let registry = Registry::open(registry_svc::Config {
+                workspace_roots: projects.iter().map(PathBuf::from).collect(),
+                ..registry_svc::Config::default()
+            });
+            let serving = registry
+                .unwrap()
+                .serve(listener, trusting(), ServeLimits::default(), Shutdown::new());
+            Box::pin(serving).await.unwrap();
+        }
+        [SUPERVISOR, data, registry, upkeep] => {
+            let data = DataDir::open(Path::new(data)).unwrap();
+            let mut config = Config::new(data.path().to_owned(), (*registry).to_owned());
+            config.limits = Limits::CEILING;
+            let upkeep = Upkeep::ALL.into_iter().find(|known| format!("{known:?}") == *upkeep);
+            config.upkeep = upkeep.expect("an upkeep").limits();
+            let supervisor = Supervisor::open(config).await.unwrap();
+            let observed = supervisor.clone();
+            obey(move || observed.loaded_sessions() == 0);
+            let serving = supervisor.serve(listener, trusting(), ServeLimits::default(), Shutdown::new());
+            Box::pin(serving).await.unwrap();
+        }
+        [RUNNER, data, supervisor] => {
+            obey(|| true);
+            let program = ProcessProgram::new(env::current_exe().unwrap(), [AGENT]);
+            let config = RunnerConfig::new("bench", *supervisor, program, *data);
+            troupe_runner::run(config, CancellationToken::new()).await.unwrap();
+        }
+        [RAW, _, answer, behind @ ..] => {
+            obey(|| true);
+            let behind = match behind {
+                [address, question] => Some(Behind {
+                    address: address.parse().unwrap(),
+                    question: question.parse().unwrap(),
+                }),
+                _ => None,
+            };
+            raw::serve(listener, answer.parse().unwrap(), behind).await;
+        }
+        other => panic!("{other:?} is no role"),
+    }
+}
+
+/// Answers each line on standard input once this process is at rest, and ends it with the one that started it.
+fn obey(is_at_rest: impl Fn() -> bool + Send + 'static) {
+    thread::spawn(move || {
+        for _ in io::stdin().lines().map_while(Result::ok) {
+            while !is_at_rest() {
+                thread::yield_now();
+            }
+            println!("at rest");
+        }
+        process::exit(0);
+    });
+}
+
+async fn listen() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.unwrap()
+}
+
+/// Calls from this machine are an operator's.
+fn trusting() -> Authenticator {
+    Authenticator::new().trust(Trust::Loopback)
+}

@@ -1,0 +1,95 @@
+//! A session with one thread, whose notes are what watchers are told.
+
+use std::net::SocketAddr;
+
+use tokio::task::JoinSet;
+use troupe_proto::supervisor::v1::{CreateSessionRequest, SetThreadNoteRequest, WatchThreadsRequest};
+use troupe_tests::{
+    client::{self, Supervisor},
+    crowd,
+    tree::Tree,
+    watch::Watch,
+};
+
+/// Bytes of a note.
+const NOTE: usize = 1_000;
+/// Writers at once, where notes are not set one after the other.
+pub(crate) const WRITERS: usize = 32;
+/// Watches that are opened at once: far fewer than the calls that a service takes in at a time.
+const OPENED_AT_ONCE: usize = 1_000;
+
+pub(crate) struct Session {
+    pub(crate) tree: Tree,
+    supervisor: SocketAddr,
+    thread: String,
+}
+
+impl Session {
+    pub(crate) async fn open(supervisor: SocketAddr) -> Self {
+        let client = client::supervisor(supervisor, None);
+        let tree = Tree::open(client, CreateSessionRequest::default()).await;
+        let thread = tree.spawn("worker").await.id;
+        Self {
+            tree,
+            supervisor,
+            thread,
+        }
+    }
+
+    /// A connection of its own.
+    pub(crate) fn connect(&self) -> Supervisor {
+        client::supervisor(self.supervisor, None)
+    }
+
+    /// A connection that holds little.
+    pub(crate) fn connect_narrowly(&self) -> Supervisor {
+        client::narrow_supervisor(self.supervisor, None)
+    }
+
+    /// A watch of what comes from now on.
+    pub(crate) async fn watch_from_now(&self) -> WatchThreadsRequest {
+        WatchThreadsRequest {
+            after_sequence: Some(self.tree.head().await),
+            ..self.tree.watch_request()
+        }
+    }
+
+    /// So many equal watches.
+    pub(crate) async fn crowd(&self, request: &WatchThreadsRequest, watchers: usize) -> Vec<Watch> {
+        let mut watches = Vec::with_capacity(watchers);
+        while watches.len() < watchers {
+            let more = OPENED_AT_ONCE.min(watchers - watches.len());
+            watches.extend(crowd::open(|| self.connect(), request, more).await);
+        }
+        watches
+    }
+
+    /// Sets the note once: one append with one event.
+    pub(crate) async fn note(&self, number: usize) {
+        set(&mut self.tree.client(), &self.thread, &number.to_string()).await;
+    }
+
+    /// Sets the note so many times, by many writers at once.
+    pub(crate) async fn notes(&self, count: usize) {
+        let mut writing = JoinSet::new();
+        for writer in 0..WRITERS {
+            let (mut client, thread) = (self.tree.client(), self.thread.clone());
+            let share = (writer..count).step_by(WRITERS);
+            writing.spawn(async move {
+                for number in share {
+                    set(&mut client, &thread, &format!("many-{number}-")).await;
+                }
+            });
+        }
+        writing.join_all().await;
+    }
+}
+
+async fn set(client: &mut Supervisor, thread: &str, text: &str) {
+    let request = SetThreadNoteRequest {
+        thread_id: thread.to_owned(),
+        thread_note: format!("{text:x<NOTE$}"),
+        ..SetThreadNoteRequest::default()
+    };
+    client.set_thread_note(request).await.unwrap();
+}

@@ -1,0 +1,114 @@
+//! Every page of the reference: one for each proto file of the API, one for the reasons of errors, and the index.
+
+use std::collections::BTreeMap;
+
+use prost::Message as _;
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use troupe_proto::FILE_DESCRIPTOR_SET_WITH_COMMENTS;
+
+use crate::{
+    comments::step,
+    declarations::Declarations,
+    errors,
+    names::{Names, page_of},
+    services::service,
+    source::Source,
+    table::table,
+    types::{enumeration, message},
+};
+
+/// The format of stored records is built with the API and no part of it.
+const STORE: &str = "troupe.store.v1";
+
+/// The pages by the names of their files.
+pub fn pages() -> BTreeMap<String, String> {
+    let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET_WITH_COMMENTS).unwrap();
+    let mut files: Vec<&FileDescriptorProto> = set
+        .file
+        .iter()
+        .filter(|file| file.package().starts_with("troupe.") && file.package() != STORE)
+        .collect();
+    // Services first: they are where a reader begins.
+    files.sort_by_key(|file| file.service.is_empty());
+
+    let names = Names::of(&files);
+    let sources: Vec<Source<'_>> = files.iter().map(|file| Source::new(file, &names)).collect();
+    let mut pages = BTreeMap::new();
+    for source in &sources {
+        let earlier = pages.insert(format!("{}.md", page_of(source.file)), page(source));
+        assert!(earlier.is_none(), "two files have the page of {}", source.file.name());
+    }
+    pages.insert("errors.md".to_owned(), errors::page(&names));
+    pages.insert("README.md".to_owned(), index(&sources));
+    pages
+}
+
+/// The page of a file.
+fn page(source: &Source<'_>) -> String {
+    let (file, name) = (source.file, page_of(source.file));
+    let declared = Declarations::of(file);
+    let mut blocks = vec![
+        format!("# {name}.proto\n"),
+        source.comment(&[step::SYNTAX]),
+        format!(
+            "Package `{}`, declared in [{path}](../../proto/{path}), from which a test writes this page.\n",
+            file.package(),
+            path = file.name(),
+        ),
+    ];
+    for (position, declared) in (0..).zip(&file.service) {
+        blocks.extend(service(source, declared, &[step::SERVICE, position]));
+    }
+    let messages: Vec<String> = declared.messages.iter().flat_map(|one| message(source, one)).collect();
+    let enums: Vec<String> = declared.enums.iter().flat_map(|one| enumeration(source, one)).collect();
+    for (heading, sections) in [("Messages", messages), ("Enums", enums)] {
+        if !sections.is_empty() {
+            blocks.push(format!("## {heading}\n"));
+            blocks.extend(sections);
+        }
+    }
+    blocks.join("\n")
+}
+
+/// The page that leads to the others.
+fn index(sources: &[Source<'_>]) -> String {
+    let mut rows: Vec<_> = sources
+        .iter()
+        .map(|source| {
+            let name = page_of(source.file);
+            [
+                format!("[{name}.proto]({name}.md)"),
+                services(source.file),
+                source.summary(&[step::SYNTAX]),
+            ]
+        })
+        .collect();
+    rows.push([
+        "[Error reasons](errors.md)".to_owned(),
+        String::new(),
+        "Why a call failed, stable across releases.".to_owned(),
+    ]);
+    format!(
+        "\
+# API reference
+
+Every method, message and enum of the API, with its comment from the `.proto` files, and every reason of an error. A
+test writes these pages, and fails when they differ from the code. [The API by example](../api.md) is the place to begin.
+
+{}
+Each method says who may call it; everybody else is refused. Viewers are operators who may only read. What a thread may
+do to which other thread, and with which tools, is decided after that.
+",
+        table(["page", "services", "what"], rows)
+    )
+}
+
+/// The services of a file, for the index.
+fn services(file: &FileDescriptorProto) -> String {
+    let names: Vec<_> = file
+        .service
+        .iter()
+        .map(|service| format!("`{}.{}`", file.package(), service.name()))
+        .collect();
+    names.join(", ")
+}

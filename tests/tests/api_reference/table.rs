@@ -1,0 +1,14 @@
+//! Tables of Markdown.
+
+use std::fmt::Write as _;
+
+/// A table with these columns.
+pub fn table<const N: usize>(columns: [&str; N], rows: Vec<[String; N]>) -> String {
+    let mut text = format!("| {} |\n|{}\n", columns.join(" | "), "---|".repeat(N));
+    for row in rows {
+        // A bar ends a cell, in code too.
+        let cells = row.map(|cell| cell.replace('|', "\\|"));
+        writeln!(text, "| {} |", cells.join(" | ")).unwrap();
+    }
+    text
+}

@@ -1,0 +1,521 @@
+//! Peers that speak HTTP/2 badly, or too much of it. Each is ended or refused with a code of RFC 9113, and others are
+//! served all the while on connections of their own.
+//!
+//! Frames are written by hand: a client library would not send them.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{convert::Infallible, future::Future, net::SocketAddr, time::Duration};
+
+use registry_svc::{Config, Registry};
+use svc_kit::{
+    auth::{Authenticator, Trust},
+    serve::ServeLimits,
+    shutdown::Shutdown,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+use troupe_proto::{registry::v1::ListAgentsRequest, supervisor::v1::CreateSessionRequest};
+use troupe_tests::{
+    client,
+    process::{Home, Up},
+    tree::Tree,
+    within,
+};
+
+/// What a client says first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+// Kinds of frames.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PUSH_PROMISE: u8 = 5;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+// Their flags.
+const NONE: u8 = 0;
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+// Error codes.
+const NO_ERROR: u32 = 0;
+const PROTOCOL_ERROR: u32 = 1;
+const FLOW_CONTROL_ERROR: u32 = 3;
+const FRAME_SIZE_ERROR: u32 = 6;
+const REFUSED_STREAM: u32 = 7;
+const CANCEL: u32 = 8;
+const COMPRESSION_ERROR: u32 = 9;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// The stream of connections themselves, and the first one of a client.
+const CONNECTION: u32 = 0;
+const FIRST: u32 = 1;
+
+/// The largest payload that a server takes that has not asked for more, in bytes.
+const MAX_PAYLOAD: usize = 16_384;
+
+/// How much of a flood is sent: many times what any bound allows.
+const FLOOD: u32 = 2_000;
+
+/// An empty message of gRPC: not compressed, of no length.
+const EMPTY_MESSAGE: &[u8] = &[0; 5];
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Fields of headers, as HPACK has them where it neither compresses nor remembers.
+fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+    const LITERAL: u8 = 0;
+    /// From this length on it takes more than one byte.
+    const LONG: usize = 127;
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(LITERAL);
+        for text in [name, value] {
+            assert!(text.len() < LONG, "{text}");
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend(text.as_bytes());
+        }
+    }
+    block
+}
+
+/// The fields of a call that both services answer to anybody.
+fn health() -> Vec<u8> {
+    block(&[
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/grpc.health.v1.Health/Check"),
+        (":authority", "troupe"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ])
+}
+
+/// The beginning of a call, which waits for its message.
+fn begin(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, &health())
+}
+
+/// The message of a call that has begun, and the end of what is said on its stream.
+fn finish(stream: u32) -> Vec<u8> {
+    frame(DATA, END_STREAM, stream, EMPTY_MESSAGE)
+}
+
+/// A frame that was received.
+#[derive(Debug)]
+struct Received {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+impl Received {
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The number at that place of the payload.
+    fn number(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
+    }
+}
+
+/// A connection of frames.
+struct Peer {
+    stream: TcpStream,
+}
+
+impl Peer {
+    /// Connects and says nothing.
+    async fn connect(at: SocketAddr) -> Self {
+        let stream = TcpStream::connect(at).await.unwrap();
+        Self { stream }
+    }
+
+    /// Connects and says what every client says first.
+    async fn greet(at: SocketAddr) -> Self {
+        let mut peer = Self::connect(at).await;
+        peer.send(PREFACE).await;
+        peer.send(&frame(SETTINGS, NONE, CONNECTION, &[])).await;
+        peer
+    }
+
+    /// Sends as much as is taken: a server that has had enough reads no more.
+    async fn send(&mut self, bytes: &[u8]) {
+        let _ = within("room for bytes", self.stream.write_all(bytes)).await;
+    }
+
+    /// The next frame; `None`: the server has ended the connection.
+    async fn receive(&mut self) -> Option<Received> {
+        let receiving = async {
+            let mut head = [0; 9];
+            self.stream.read_exact(&mut head).await.ok()?;
+            let [a, b, c, kind, flags, stream @ ..] = head;
+            let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+            self.stream.read_exact(&mut payload).await.ok()?;
+            Some(Received {
+                kind,
+                flags,
+                stream: u32::from_be_bytes(stream),
+                payload,
+            })
+        };
+        within("a frame or the end", receiving).await
+    }
+
+    /// Why the server ends the connection, in the frame that says so; `None`: without one.
+    async fn ended(&mut self) -> Option<u32> {
+        let mut reason = None;
+        while let Some(received) = self.receive().await {
+            if received.kind == GOAWAY {
+                reason = Some(received.number(4));
+            }
+        }
+        reason
+    }
+
+    /// Waits for the answer on that stream: a message, or the code that the stream is reset with.
+    async fn answered(&mut self, stream: u32) -> Result<(), u32> {
+        loop {
+            let received = self.receive().await.expect("the connection goes on");
+            match received.kind {
+                RST_STREAM if received.stream == stream => return Err(received.number(0)),
+                DATA if received.stream == stream => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// The payload of the next ping; `None`: the server has ended the connection.
+    async fn pinged(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let received = self.receive().await?;
+            if received.kind == PING && !received.has(ACK) {
+                return Some(received.payload);
+            }
+        }
+    }
+}
+
+/// Both services as a process, and somebody who behaves.
+struct Stage {
+    up: Up,
+    tree: Tree,
+    _home: Home,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        let home = Home::default();
+        let up = Up::start(&home).await;
+        let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+        Self { up, tree, _home: home }
+    }
+
+    fn services(&self) -> [SocketAddr; 2] {
+        [self.up.registry, self.up.supervisor]
+    }
+
+    /// Does something while somebody else is served by both services without a break, and once more after it.
+    async fn beside<T>(&self, hostile: impl Future<Output = T>) -> T {
+        let output = tokio::select! {
+            output = hostile => output,
+            never = self.call_for_ever() => match never {},
+        };
+        self.call().await;
+        output
+    }
+
+    async fn call_for_ever(&self) -> Infallible {
+        loop {
+            self.call().await;
+        }
+    }
+
+    async fn call(&self) {
+        list_agents(self.up.registry).await;
+        self.tree.head().await;
+    }
+}
+
+async fn list_agents(at: SocketAddr) {
+    let mut registry = client::registry(at, None);
+    let answer = within("the agents", registry.list_agents(ListAgentsRequest::default())).await;
+    answer.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_malformed_frame_ends_its_connection() {
+    const INITIAL_WINDOW_SIZE: u16 = 4;
+    const MAX_FRAME_SIZE: u16 = 5;
+    let setting = |name: u16, value: u32| {
+        let payload = [&name.to_be_bytes()[..], &value.to_be_bytes()].concat();
+        frame(SETTINGS, NONE, CONNECTION, &payload)
+    };
+    let interrupted = [
+        frame(HEADERS, NONE, FIRST, &health()),
+        frame(PING, NONE, CONNECTION, &[0; 8]),
+    ]
+    .concat();
+    let promise = [&2_u32.to_be_bytes()[..], &health()].concat();
+    // Where two codes are named, the RFC has the first one, and the HTTP/2 library of the services says the other.
+    let malformed: &[(&str, Vec<u8>, &[u32])] = &[
+        (
+            "data of no stream",
+            frame(DATA, NONE, CONNECTION, b"x"),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "data of a stream that was not opened",
+            frame(DATA, NONE, FIRST, b"x"),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a payload over the bound",
+            frame(DATA, NONE, FIRST, &[0; MAX_PAYLOAD + 1]),
+            &[FRAME_SIZE_ERROR],
+        ),
+        ("a stream of the server's", begin(2), &[PROTOCOL_ERROR]),
+        (
+            "fields that nothing began",
+            frame(CONTINUATION, END_HEADERS, FIRST, &health()),
+            &[PROTOCOL_ERROR],
+        ),
+        ("another frame between fields", interrupted, &[PROTOCOL_ERROR]),
+        (
+            "fields that mean nothing",
+            frame(HEADERS, END_HEADERS, FIRST, &[0x80]),
+            &[COMPRESSION_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "a reset of a stream that was not opened",
+            frame(RST_STREAM, NONE, FIRST, &CANCEL.to_be_bytes()),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "half a setting",
+            frame(SETTINGS, NONE, CONNECTION, &[0; 3]),
+            &[FRAME_SIZE_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "settings of a stream",
+            frame(SETTINGS, NONE, FIRST, &[]),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a window that is too large",
+            setting(INITIAL_WINDOW_SIZE, 1 << 31),
+            &[FLOW_CONTROL_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "frames that are too small",
+            setting(MAX_FRAME_SIZE, 1),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a push",
+            frame(PUSH_PROMISE, END_HEADERS, FIRST, &promise),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "half a ping",
+            frame(PING, NONE, CONNECTION, &[0; 4]),
+            &[FRAME_SIZE_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "a window that grows by nothing",
+            frame(WINDOW_UPDATE, NONE, CONNECTION, &[0; 4]),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a window that grows over the bound",
+            frame(WINDOW_UPDATE, NONE, CONNECTION, &[0x7f, 0xff, 0xff, 0xff]),
+            &[FLOW_CONTROL_ERROR],
+        ),
+    ];
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        for (what, bytes, reasons) in malformed {
+            let ended = async {
+                let mut peer = Peer::greet(at).await;
+                peer.send(bytes).await;
+                peer.ended().await
+            };
+            let reason = stage.beside(ended).await;
+            let is_named = reason.is_some_and(|reason| reasons.contains(&reason));
+            assert!(is_named, "{what}: {reason:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_speaks_another_protocol_is_not_answered() {
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        for said in [
+            &b"GET / HTTP/1.1\r\nHost: troupe\r\n\r\n"[..],
+            &[0x16, 0x03, 0x01, 0x02, 0x00],
+        ] {
+            let answered = async {
+                let mut peer = Peer::connect(at).await;
+                peer.send(said).await;
+                let mut kinds = Vec::new();
+                while let Some(received) = peer.receive().await {
+                    kinds.push(received.kind);
+                }
+                kinds
+            };
+            // A server of HTTP/2 begins with its settings before it has heard anything.
+            assert_eq!(stage.beside(answered).await, [SETTINGS]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_ends_its_connection() {
+    let field = frame(CONTINUATION, NONE, FIRST, &block(&[("a", "b")]));
+    let fields_without_end = [frame(HEADERS, NONE, FIRST, &health()), field.repeat(FLOOD as usize)];
+    let nothing = frame(DATA, NONE, FIRST, &[]);
+    let data_without_content = [begin(FIRST), nothing.repeat(FLOOD as usize)];
+    let streams = (0..FLOOD).map(|number| FIRST + 2 * number);
+    let resets = streams.map(|stream| {
+        let reset = frame(RST_STREAM, NONE, stream, &CANCEL.to_be_bytes());
+        [begin(stream), reset].concat()
+    });
+    let floods = [
+        ("streams that are reset at once", resets.collect::<Vec<_>>().concat()),
+        ("fields without end", fields_without_end.concat()),
+        ("data without content", data_without_content.concat()),
+    ];
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        for (what, bytes) in &floods {
+            let ended = async {
+                let mut peer = Peer::greet(at).await;
+                peer.send(bytes).await;
+                peer.ended().await
+            };
+            let reason = stage.beside(ended).await;
+            assert_eq!(reason, Some(ENHANCE_YOUR_CALM), "{what}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_malformed_call_is_reset_alone() {
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        let answers = async {
+            let mut peer = Peer::greet(at).await;
+            // HTTP/2 has no such field.
+            let more = block(&[("connection", "close")]);
+            peer.send(&frame(HEADERS, END_HEADERS, 1, &[health(), more].concat()))
+                .await;
+            let first = peer.answered(1).await;
+            peer.send(&[begin(3), finish(3)].concat()).await;
+            (first, peer.answered(3).await)
+        };
+        let answers = stage.beside(answers).await;
+        assert_eq!(answers, (Err(PROTOCOL_ERROR), Ok(())));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_up_to_the_bound_are_read_and_larger_ones_are_refused_alone() {
+    /// What HTTP/2 adds to the size of each field.
+    const OVERHEAD: usize = 32;
+    let (name, value) = ("x", "x".repeat(100));
+    let size = name.len() + value.len() + OVERHEAD;
+    let bound = ServeLimits::default().max_header_bytes as usize;
+    let call = |stream: u32, more: usize| {
+        let more = block(&vec![(name, value.as_str()); more]);
+        let begun = frame(HEADERS, END_HEADERS, stream, &[health(), more].concat());
+        [begun, finish(stream)].concat()
+    };
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        let answers = async {
+            let mut peer = Peer::greet(at).await;
+            let mut answers = Vec::new();
+            // Three fields less leave room for those of every call.
+            for (stream, more) in [(1, bound / size - 3), (3, bound / size + 1), (5, 0)] {
+                peer.send(&call(stream, more)).await;
+                answers.push(peer.answered(stream).await);
+            }
+            answers
+        };
+        let answers = stage.beside(answers).await;
+        assert_eq!(answers, [Ok(()), Err(PROTOCOL_ERROR), Ok(())]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_stream_too_many_is_refused_and_the_others_live() {
+    let bound = ServeLimits::default().max_streams_per_connection;
+    let stream = |number: u32| FIRST + 2 * number;
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        let answers = async {
+            let mut peer = Peer::greet(at).await;
+            for number in 0..=bound {
+                peer.send(&begin(stream(number))).await;
+            }
+            let last = peer.answered(stream(bound)).await;
+            peer.send(&finish(FIRST)).await;
+            let first = peer.answered(FIRST).await;
+            // What has ended makes room.
+            let next = stream(bound + 1);
+            peer.send(&[begin(next), finish(next)].concat()).await;
+            [last, first, peer.answered(next).await]
+        };
+        let answers = stage.beside(answers).await;
+        assert_eq!(answers, [Err(REFUSED_STREAM), Ok(()), Ok(())]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_answers_no_ping_is_let_go() {
+    /// How many answers show that a connection lives on.
+    const PINGS: usize = 5;
+    let limits = ServeLimits {
+        keepalive_interval: Duration::from_millis(20),
+        keepalive_timeout: Duration::from_secs(2),
+        ..ServeLimits::default()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let registry = Registry::open(Config::default()).unwrap();
+    let authenticator = Authenticator::new().trust(Trust::Loopback);
+    tokio::spawn(registry.serve(listener, authenticator, limits, Shutdown::new()));
+
+    let mut silent = Peer::greet(at).await;
+    silent.send(&begin(FIRST)).await;
+    assert!(silent.pinged().await.is_some());
+
+    let mut alive = Peer::greet(at).await;
+    alive.send(&begin(FIRST)).await;
+    for _ in 0..PINGS {
+        let ping = alive.pinged().await.expect("whoever answers stays");
+        alive.send(&frame(PING, ACK, CONNECTION, &ping)).await;
+    }
+    alive.send(&finish(FIRST)).await;
+    assert_eq!(alive.answered(FIRST).await, Ok(()));
+
+    assert_eq!(silent.ended().await, Some(NO_ERROR));
+    list_agents(at).await;
+}

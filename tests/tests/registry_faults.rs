@@ -1,0 +1,262 @@
+//! A registry that does not answer, or answers nonsense: nobody but the spawn waits for it, nothing of what it says is
+//! taken for a verdict or widens a right, and the next good answer counts.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::{Arc, Mutex},
+};
+
+use svc_kit::listen::url_of;
+use tokio::{io::AsyncWriteExt as _, net::TcpListener, sync::watch};
+use tonic::{
+    Code, Request, Response, Status,
+    body::Body,
+    codegen::{BoxFuture, Context, Poll, Service, http},
+    server::{Grpc, NamedService, UnaryService},
+    transport::{Server, server::TcpIncoming},
+};
+use tonic_prost::ProstCodec;
+use troupe_proto::{
+    MAX_MESSAGE_BYTES,
+    common::v1::{ResolvedSpawn, Sandbox},
+    reason::Reason,
+    registry::v1::{
+        ResolveSpawnRequest, ResolveSpawnResponse, agent_registry_service_server::SERVICE_NAME as REGISTRY,
+    },
+    supervisor::v1::CreateSessionRequest,
+};
+use troupe_tests::{
+    events::names,
+    pair::Pair,
+    refusal::refused,
+    tree::{Spawned, Tree},
+    within,
+};
+
+/// What a registry says to every question.
+#[derive(Clone)]
+enum Answer {
+    Nothing,
+    Resolved(Box<ResolvedSpawn>),
+    Unresolved,
+    Failure(Code),
+}
+
+/// A registry that says what its test wants.
+#[derive(Clone)]
+struct Fake {
+    answer: Arc<Mutex<Answer>>,
+    /// How often it was asked.
+    asked: watch::Sender<u32>,
+}
+
+impl Fake {
+    /// A registry on a free port, as long as the test runs, and a pair whose supervisor asks it and not the pair's own.
+    async fn start(answer: Answer) -> (Self, Pair) {
+        let fake = Self {
+            answer: Arc::new(Mutex::new(answer)),
+            asked: watch::Sender::new(0),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = url_of(listener.local_addr().unwrap());
+        let server = Server::builder().add_service(fake.clone());
+        tokio::spawn(async move { server.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap() });
+        let pair = Pair::with(move |config| config.registry_url.clone_from(&url)).await;
+        (fake, pair)
+    }
+
+    fn says(&self, answer: Answer) {
+        *self.answer.lock().unwrap() = answer;
+    }
+}
+
+impl UnaryService<ResolveSpawnRequest> for Fake {
+    type Response = ResolveSpawnResponse;
+    type Future = BoxFuture<Response<ResolveSpawnResponse>, Status>;
+
+    fn call(&mut self, _: Request<ResolveSpawnRequest>) -> Self::Future {
+        self.asked.send_modify(|times| *times += 1);
+        let answer = self.answer.lock().unwrap().clone();
+        Box::pin(async move {
+            let resolved = match answer {
+                Answer::Nothing => return pending().await,
+                Answer::Failure(code) => return Err(Status::new(code, "nonsense")),
+                Answer::Unresolved => None,
+                Answer::Resolved(resolved) => Some(*resolved),
+            };
+            Ok(Response::new(ResolveSpawnResponse { resolved }))
+        })
+    }
+}
+
+impl Service<http::Request<Body>> for Fake {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let method = self.clone();
+        Box::pin(async move {
+            let codec = ProstCodec::<ResolveSpawnResponse, ResolveSpawnRequest>::default();
+            Ok(Grpc::new(codec).unary(method, request).await)
+        })
+    }
+}
+
+impl NamedService for Fake {
+    const NAME: &'static str = REGISTRY;
+}
+
+/// What a good registry answers.
+fn worker() -> ResolvedSpawn {
+    ResolvedSpawn {
+        agent_type: String::from("worker"),
+        sandbox: Sandbox::WorkspaceWrite.into(),
+        ..ResolvedSpawn::default()
+    }
+}
+
+/// A worker with a description of so many bytes.
+fn described(bytes: usize) -> ResolvedSpawn {
+    ResolvedSpawn {
+        agent_description: "x".repeat(bytes),
+        ..worker()
+    }
+}
+
+async fn tree(pair: &Pair) -> Tree {
+    let request = CreateSessionRequest {
+        sandbox: Sandbox::WorkspaceWrite.into(),
+        ..CreateSessionRequest::default()
+    };
+    Tree::open(pair.operator(), request).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_that_does_not_answer_is_asked_once_and_holds_up_nobody_else() {
+    let (fake, pair) = Fake::start(Answer::Nothing).await;
+    let tree = tree(&pair).await;
+    let head = tree.head().await;
+    let spawner = tree.clone();
+    let spawn = tokio::spawn(async move { spawner.try_spawn(spawner.request("worker")).await });
+    let mut asked = fake.asked.subscribe();
+    within("a question", asked.wait_for(|times| *times > 0)).await.unwrap();
+
+    tree.note(&tree.root, "meanwhile").await;
+    assert!(!spawn.is_finished(), "the spawn still waits");
+    refused(
+        spawn.await.unwrap(),
+        Code::Unavailable,
+        Reason::RegistryUnavailable,
+        "nothing was done, try again",
+    );
+    assert_eq!(*fake.asked.borrow(), 1, "it is slow already");
+    let since = tree.watch_after(head).await.up_to(tree.head().await).await;
+    assert_eq!(names(&since), ["NoteSet"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_registry_would_say_is_no_verdict() {
+    let (fake, pair) = Fake::start(Answer::Unresolved).await;
+    let tree = tree(&pair).await;
+    let head = tree.head().await;
+    let too_large = Answer::Resolved(Box::new(described(MAX_MESSAGE_BYTES)));
+    // A refusal of the registry has a reason; these come from whatever else may answer there.
+    let failures = [
+        Code::InvalidArgument,
+        Code::NotFound,
+        Code::PermissionDenied,
+        Code::FailedPrecondition,
+        Code::OutOfRange,
+        Code::Unimplemented,
+        Code::Internal,
+        Code::DataLoss,
+        Code::Unauthenticated,
+    ];
+    let answers = failures.map(Answer::Failure);
+    for answer in [Answer::Unresolved, too_large].into_iter().chain(answers) {
+        fake.says(answer);
+        refused(
+            tree.try_spawn(tree.request("worker")).await,
+            Code::Unavailable,
+            Reason::RegistryUnavailable,
+            "nothing was done, try again",
+        );
+    }
+    assert_eq!(tree.head().await, head, "nothing is recorded");
+
+    // Who did not answer so often is left alone for a second.
+    fake.says(Answer::Resolved(Box::new(worker())));
+    let answers_again = async {
+        loop {
+            match tree.try_spawn(tree.request("worker")).await {
+                Ok(answer) => return Spawned::of(answer),
+                Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
+            }
+        }
+    };
+    let spawned = Box::pin(within("a spawn", answers_again)).await;
+    assert_eq!(spawned.thread.agent_type, "worker");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_cannot_be_understood_or_kept_spawns_nothing() {
+    let (fake, pair) = Fake::start(Answer::Nothing).await;
+    let tree = tree(&pair).await;
+    let head = tree.head().await;
+    let of_no_sandbox = ResolvedSpawn {
+        sandbox: 99,
+        ..worker()
+    };
+    for (resolved, code) in [
+        (ResolvedSpawn::default(), Code::Unavailable),
+        (of_no_sandbox, Code::Unavailable),
+        (described(64 * 1_024), Code::ResourceExhausted),
+    ] {
+        fake.says(Answer::Resolved(Box::new(resolved)));
+        let status = tree.try_spawn(tree.request("worker")).await.unwrap_err();
+        assert_eq!(status.code(), code, "{status:?}");
+    }
+    assert_eq!(tree.head().await, head, "nothing is recorded");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_gives_no_thread_more_than_its_parent_has() {
+    let looser = ResolvedSpawn {
+        sandbox: Sandbox::FullAccess.into(),
+        ..worker()
+    };
+    let (_fake, pair) = Fake::start(Answer::Resolved(Box::new(looser))).await;
+    let tree = tree(&pair).await;
+    let spawned = tree.spawn("worker").await;
+    assert_eq!(spawned.thread.sandbox(), Sandbox::WorkspaceWrite);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_speaks_no_grpc_is_no_registry() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = url_of(listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // Whoever called may be gone.
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+        }
+    });
+    let pair = Pair::with(move |config| config.registry_url.clone_from(&url)).await;
+    let tree = tree(&pair).await;
+    let head = tree.head().await;
+    refused(
+        tree.try_spawn(tree.request("worker")).await,
+        Code::Unavailable,
+        Reason::RegistryUnavailable,
+        "nothing was done, try again",
+    );
+    assert_eq!(tree.head().await, head, "nothing is recorded");
+}
