@@ -104,6 +104,18 @@ pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: 
         }
     }
     view.args.extend(["--proc", "/proc"].map(OsString::from));
+    let access = match sandbox {
+        Sandbox::FullAccess | Sandbox::WorkspaceWrite => "--bind",
+        Sandbox::ReadOnly | Sandbox::Unspecified => "--ro-bind",
+    };
+    // A mount shows again what was hidden below it. So what lies in something hidden is put back afterwards, and the rest,
+    // which may have something hidden in it, comes before.
+    let mounts = std::iter::once((access, launch.directory.as_path())).chain(own.iter().map(|path| ("--bind", *path)));
+    let (put_back, first): (Vec<_>, Vec<_>) =
+        mounts.partition(|(_, mounted)| hidden.iter().any(|path| mounted.starts_with(path)));
+    for (access, path) in first {
+        view.mount(access, path);
+    }
     for path in hidden {
         if path.is_dir() {
             view.empty(path);
@@ -111,14 +123,8 @@ pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: 
             view.args.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
         }
     }
-    // Below what was emptied, a directory has to be put back.
-    let access = match sandbox {
-        Sandbox::FullAccess | Sandbox::WorkspaceWrite => "--bind",
-        Sandbox::ReadOnly | Sandbox::Unspecified => "--ro-bind",
-    };
-    view.mount(access, &launch.directory);
-    for path in own {
-        view.mount("--bind", path);
+    for (access, path) in put_back {
+        view.mount(access, path);
     }
     for path in &launch.starts {
         view.mount("--ro-bind", path);
@@ -230,10 +236,20 @@ mod tests {
         let file = directory.path().join("token");
         std::fs::write(&file, "secret").unwrap();
         let hidden = [directory.path().to_owned(), file.clone(), "/nowhere".into()];
-        let args = args(Sandbox::FullAccess, &hidden);
+        let (own, around) = (directory.path().join("own"), directory.path().parent().unwrap());
+        let launch = Launch {
+            directory: around.to_owned(),
+            ..launch()
+        };
+        let args = confined(launch, Sandbox::FullAccess, &[&own], &hidden).args;
+        let args: Vec<_> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
         let place = |text: &str| args.iter().position(|arg| arg == text);
         let emptied = place(directory.path().to_str().unwrap());
-        assert!(emptied.is_some() && emptied < place("/own"), "{args:?}");
+        assert!(emptied < place(own.to_str().unwrap()), "its own is put back: {args:?}");
+        assert!(
+            place(around.to_str().unwrap()) < emptied,
+            "and what is around does not show it again: {args:?}"
+        );
         assert_eq!(place("/nowhere"), None);
         let covered = place(file.to_str().unwrap()).unwrap();
         assert_eq!(args[covered - 1], "/dev/null");

@@ -54,6 +54,12 @@ impl FromStr for KeysAt {
         }
         let uri: Uri = text.parse().map_err(|error| format!("no URL: {error}"))?;
         let host = uri.host().ok_or("no URL: it has no host")?;
+        if uri
+            .authority()
+            .is_some_and(|authority| authority.as_str().contains('@'))
+        {
+            return Err("keys are asked for without a password: leave it out of the URL".to_owned());
+        }
         let host = host.trim_start_matches('[').trim_end_matches(']');
         match uri.scheme_str() {
             Some("https") => Ok(Self::Url(uri)),
@@ -265,6 +271,7 @@ mod tests {
             "http://id.example.org/jwks",
             "ftp://127.0.0.1/",
             "https://",
+            "https://a:b@c/",
             "http://10.0.0.1/",
         ] {
             assert!(url.parse::<KeysAt>().is_err(), "{url}");

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use jsonwebtoken::{
     Algorithm, DecodingKey, Validation, decode, decode_header,
-    jwk::{Jwk, KeyAlgorithm},
+    jwk::{Jwk, KeyAlgorithm, PublicKeyUse},
 };
 use serde::Deserialize;
 
@@ -146,6 +146,8 @@ fn key_of(key: &Jwk, algorithm: Algorithm) -> Option<DecodingKey> {
         .common
         .key_algorithm
         .is_none_or(|named| named == KeyAlgorithm::from(algorithm));
+    let signs = key.common.public_key_use.as_ref();
+    let fits = fits && signs.is_none_or(|named| *named == PublicKeyUse::Signature);
     fits.then(|| DecodingKey::from_jwk(key).ok()).flatten()
 }
 

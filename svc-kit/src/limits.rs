@@ -143,7 +143,7 @@ pub fn limits() -> Vec<Limit> {
             "calls at once that have not begun to answer",
             serve.max_calls_in_flight,
         ),
-        Limit::count(AREA, "as many of one caller", serve.max_calls_per_caller),
+        Limit::count(AREA, "of these, those of one caller", serve.max_calls_per_caller),
         Limit::count(
             AREA,
             "calls that a peer began and gave up before they were looked at",

@@ -10,6 +10,7 @@ use opentelemetry::{
 use opentelemetry_otlp::{MetricExporter, WithTonicConfig as _};
 use opentelemetry_sdk::{
     Resource,
+    error::OTelSdkResult,
     metrics::{Aggregation, Instrument, InstrumentKind, PeriodicReader, SdkMeterProvider, Stream},
 };
 use prometheus::{Encoder as _, Registry, TextEncoder};
@@ -65,12 +66,9 @@ impl Metrics {
         self.registry.clone()
     }
 
-    /// Sends what is left.
-    pub(crate) async fn end(self) {
-        let ended = tokio::task::spawn_blocking(move || self.provider.shutdown()).await;
-        if let Ok(Err(error)) = ended {
-            tracing::warn!(%error, "the last metrics were not sent");
-        }
+    /// Sends what is left. Blocks.
+    pub(crate) fn end(self) -> OTelSdkResult {
+        self.provider.shutdown()
     }
 }
 

@@ -57,7 +57,7 @@ pub struct ServeLimits {
     pub max_streams_per_connection: u32,
     /// Calls at once that have not begun to answer, over all connections; more are refused as OVERLOADED.
     pub max_calls_in_flight: usize,
-    /// As many of one caller.
+    /// Of these, those of one caller; more are refused as OVERLOADED.
     pub max_calls_per_caller: usize,
     /// The headers of a call, in bytes.
     pub max_header_bytes: u32,

@@ -8,7 +8,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
     fmt::Write as _,
-    fs, io,
+    fs,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -164,7 +165,7 @@ impl Settings {
         let mut arguments: Vec<OsString> = arguments.into_iter().collect();
         let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments)?;
         let (given, program) = leaf(&first, &command);
-        let known: Vec<&Arg> = program.get_arguments().filter(|arg| is_setting(arg, shared)).collect();
+        let known = known(program, shared);
         let path = known_path(given, program);
         let file = path
             .map(|path| File::read(path, &known))
@@ -254,6 +255,7 @@ fn shown(arg: &Arg, values: &ArgMatches, from_file: &BTreeSet<&str>) -> Setting 
         Some(ValueSource::CommandLine) if from_file.contains(name) => Origin::File,
         Some(ValueSource::CommandLine) => Origin::Flag,
         Some(ValueSource::EnvVariable) => Origin::Environment,
+        Some(_) | None if from_file.contains(name) => Origin::File,
         Some(_) | None => Origin::Default,
     };
     let value = if matches!(arg.get_action(), ArgAction::SetTrue) {
@@ -320,13 +322,15 @@ impl File {
             path: path.to_owned(),
             cause,
         };
-        let size = fs::metadata(path).map_err(unreadable)?.len();
-        if size > MAX_FILE_BYTES {
-            return Err(unreadable(io::Error::other(format!(
-                "it has {size} bytes; at most {MAX_FILE_BYTES} are read"
-            ))));
+        let mut text = String::new();
+        let file = fs::File::open(path).map_err(unreadable)?;
+        file.take(MAX_FILE_BYTES + 1)
+            .read_to_string(&mut text)
+            .map_err(unreadable)?;
+        if text.len() as u64 > MAX_FILE_BYTES {
+            let problem = format!("it has over {MAX_FILE_BYTES} bytes");
+            return Err(unreadable(io::Error::other(problem)));
         }
-        let text = fs::read_to_string(path).map_err(unreadable)?;
         let values: Option<BTreeMap<String, Yaml>> =
             serde_yaml::from_str(&text).map_err(|error| SettingsError::Malformed {
                 path: path.to_owned(),

@@ -1,11 +1,17 @@
 //! What a process tells of itself beside its log: spans and metrics. Both are of the whole process, so this is started
 //! once, before anything that is measured is made, and ended last.
 
+use std::{thread, time::Duration};
+
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::error::OTelSdkError;
 use prometheus::Registry;
+use tokio::{sync::oneshot, time::timeout};
 
 use crate::{collector::CollectorError, metrics::Metrics, traces::Traces};
+
+/// How long the last spans and metrics may take. With the drain of a service it is less than 10 seconds.
+const FAREWELL: Duration = Duration::from_millis(800);
 
 /// Why nothing can be told.
 #[derive(Debug, thiserror::Error)]
@@ -48,13 +54,23 @@ impl Telemetry {
         metrics.map(Metrics::registry).unwrap_or_default()
     }
 
-    /// Sends what is left.
+    /// Sends what is left, as far as the collector takes it in a moment: nobody's end waits for it.
     pub async fn end(self) {
-        if let Some(traces) = self.traces {
-            traces.end().await;
-        }
-        if let Some(metrics) = self.metrics {
-            metrics.end().await;
+        let (sender, ended) = oneshot::channel();
+        // A thread that the runtime does not wait for.
+        thread::spawn(move || {
+            let ends = [
+                self.traces.map(|traces| traces.end()),
+                self.metrics.map(|metrics| metrics.end()),
+            ];
+            for error in ends.into_iter().flatten().filter_map(Result::err) {
+                tracing::warn!(%error, "the last spans or metrics were not sent");
+            }
+            // Whoever ended may be gone by now.
+            let _ = sender.send(());
+        });
+        if timeout(FAREWELL, ended).await.is_err() {
+            tracing::warn!("the collector did not take the last spans and metrics in time");
         }
     }
 }

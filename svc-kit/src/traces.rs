@@ -1,7 +1,7 @@
 //! Traces: spans of calls and of agents' turns, sent over OTLP to where OpenTelemetry's own variables say.
 //!
-//! The module `collector` has what switches it on. Without it spans cost nothing, and a call's trace context is passed on all the same. Spans have
-//! the method and the outcome, and nothing that a caller wrote.
+//! The module `collector` has what switches it on. Without it spans cost nothing, and a call's trace context is passed on
+//! all the same. Spans have names, ids and numbers, and no text of a prompt, an input or an answer.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use opentelemetry::{
     trace::{Span as _, SpanKind, Status as Outcome, Tracer as _},
 };
 use opentelemetry_otlp::{SpanExporter, WithTonicConfig as _};
-use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
+use opentelemetry_sdk::{Resource, error::OTelSdkResult, trace::SdkTracerProvider};
 use tonic::Code;
 
 use crate::{collector::Signal, telemetry::TelemetryError, trace_context::TraceParent};
@@ -37,12 +37,9 @@ impl Traces {
         Ok(Some(Self(provider)))
     }
 
-    /// Sends what is left.
-    pub(crate) async fn end(self) {
-        let ended = tokio::task::spawn_blocking(move || self.0.shutdown()).await;
-        if let Ok(Err(error)) = ended {
-            tracing::warn!(%error, "the last spans were not sent");
-        }
+    /// Sends what is left. Blocks.
+    pub(crate) fn end(self) -> OTelSdkResult {
+        self.0.shutdown()
     }
 }
 

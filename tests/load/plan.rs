@@ -47,7 +47,7 @@ impl Plan {
         calls: 1_000,
         callers: &[1, 16, 256],
         connections: 16,
-        open: Duration::from_secs(5),
+        open: Duration::from_secs(3),
         crowds: &[1, 100, 1_000, 10_000],
         messages: 320_000,
         delay_crowds: &[1, 100, 1_000],

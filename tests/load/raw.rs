@@ -1,7 +1,7 @@
 //! The least that a service can be: tonic without generated code. It answers the same bytes to everybody, after it
-//! asked another one of its kind if it is told to, and it repeats a message without end.
+//! asked another one of its kind if it is told to, and it repeats a message as often as it is told to.
 
-use std::{convert::Infallible, iter::repeat, net::SocketAddr, pin::Pin};
+use std::{convert::Infallible, iter::repeat_n, net::SocketAddr, pin::Pin};
 
 use futures::{StreamExt as _, stream};
 use prost::Message as _;
@@ -31,7 +31,9 @@ const REPEAT: &str = "/troupe.load.Raw/Repeat";
 const BEGIN: &str = "/troupe.load.Raw/Begin";
 
 /// Streams on one connection, of raw ones and of watches that are compared with them.
-pub(crate) const STREAMS_PER_CONNECTION: usize = 25;
+pub(crate) const STREAMS_PER_CONNECTION: usize = 100;
+/// Of a stream: how many messages it has.
+const LENGTH: &str = "troupe-length";
 
 /// Whom it asks before it answers.
 #[derive(Clone, Debug)]
@@ -63,7 +65,8 @@ pub(crate) async fn serve(listener: TcpListener, answer: usize, behind: Option<B
         begun: watch::Sender::new(false),
     };
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let server = Server::builder().add_service(raw);
+    // As many as the services let one connection have.
+    let server = Server::builder().max_concurrent_streams(1024).add_service(raw);
     server.serve_with_incoming(incoming).await.unwrap();
 }
 
@@ -92,7 +95,7 @@ impl UnaryService<Bytes> for Raw {
     }
 }
 
-/// A stream of the request, without end.
+/// A stream of the request, as long as its metadata says.
 struct Repeat {
     begun: watch::Receiver<bool>,
 }
@@ -104,11 +107,19 @@ impl ServerStreamingService<WatchThreadsResponse> for Repeat {
 
     fn call(&mut self, request: Request<WatchThreadsResponse>) -> Self::Future {
         let mut begun = self.begun.clone();
+        let length = request
+            .metadata()
+            .get(LENGTH)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .parse()
+            .unwrap();
         let message = request.into_inner();
         let messages = stream::once(async move {
             // It cannot fail: the service has the other end.
             let _ = begun.wait_for(|has_begun| *has_begun).await;
-            tokio_stream::iter(repeat(message).map(Ok::<_, Status>))
+            tokio_stream::iter(repeat_n(message, length).map(Ok::<_, Status>))
         });
         let stream: Self::ResponseStream = Box::pin(messages.flatten());
         Box::pin(async move { Ok(Response::new(stream)) })
@@ -147,11 +158,12 @@ impl NamedService for Raw {
     const NAME: &'static str = "troupe.load.Raw";
 }
 
-/// Opens so many streams of that message. They begin with [`begin`].
+/// Opens so many streams of that message, as long as that. They begin with [`begin`].
 pub(crate) async fn streams(
     address: SocketAddr,
     message: &WatchThreadsResponse,
     count: usize,
+    length: usize,
 ) -> Vec<Streaming<WatchThreadsResponse>> {
     let mut streams = Vec::with_capacity(count);
     let mut channel = endpoint(address).connect_lazy();
@@ -163,7 +175,9 @@ pub(crate) async fn streams(
         grpc.ready().await.unwrap();
         let codec = ProstCodec::<WatchThreadsResponse, WatchThreadsResponse>::default();
         let path = PathAndQuery::from_static(REPEAT);
-        let answer = grpc.server_streaming(Request::new(message.clone()), path, codec).await;
+        let mut request = Request::new(message.clone());
+        request.metadata_mut().insert(LENGTH, length.into());
+        let answer = grpc.server_streaming(request, path, codec).await;
         streams.push(answer.unwrap().into_inner());
     }
     streams

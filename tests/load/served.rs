@@ -188,9 +188,7 @@ pub(crate) async fn run(role: &[String]) {
                 workspace_roots: projects.iter().map(PathBuf::from).collect(),
                 ..registry_svc::Config::default()
             });
-            let serving = registry
-                .unwrap()
-                .serve(listener, trusting(), ServeLimits::default(), Shutdown::new());
+            let serving = registry.unwrap().serve(listener, trusting(), limits(), Shutdown::new());
             Box::pin(serving).await.unwrap();
         }
         [SUPERVISOR, data, registry, upkeep] => {
@@ -202,7 +200,7 @@ pub(crate) async fn run(role: &[String]) {
             let supervisor = Supervisor::open(config).await.unwrap();
             let observed = supervisor.clone();
             obey(move || observed.loaded_sessions() == 0);
-            let serving = supervisor.serve(listener, trusting(), ServeLimits::default(), Shutdown::new());
+            let serving = supervisor.serve(listener, trusting(), limits(), Shutdown::new());
             Box::pin(serving).await.unwrap();
         }
         [RUNNER, data, supervisor] => {
@@ -231,7 +229,7 @@ fn obey(is_at_rest: impl Fn() -> bool + Send + 'static) {
     thread::spawn(move || {
         for _ in io::stdin().lines().map_while(Result::ok) {
             while !is_at_rest() {
-                thread::yield_now();
+                thread::park_timeout(Duration::from_millis(1));
             }
             println!("at rest");
         }
@@ -241,6 +239,15 @@ fn obey(is_at_rest: impl Fn() -> bool + Send + 'static) {
 
 async fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
+}
+
+/// Every caller here is one and the same, who may have any number of calls in flight.
+fn limits() -> ServeLimits {
+    ServeLimits {
+        max_calls_in_flight: 1 << 20,
+        max_calls_per_caller: 1 << 20,
+        ..ServeLimits::default()
+    }
 }
 
 /// Calls from this machine are an operator's.

@@ -1,11 +1,12 @@
 //! A watcher that a test reads step by step.
 
-use tonic::{Status, Streaming};
-use troupe_proto::supervisor::v1::{
-    Event, Thread, WatchThreadsRequest, WatchThreadsResponse, watch_threads_response::Message,
+use tonic::{Code, Status, Streaming};
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{Event, Thread, WatchThreadsRequest, WatchThreadsResponse, watch_threads_response::Message},
 };
 
-use crate::{client::Supervisor, within};
+use crate::{client::Supervisor, refusal::refused, within};
 
 /// An open stream of WatchThreads.
 #[derive(Debug)]
@@ -29,6 +30,40 @@ impl Watch {
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Reads until the service drains. Each event follows the one before, and the last message tells the position of the last
+    /// event, which is answered.
+    ///
+    /// # Panics
+    ///
+    /// If it is not so.
+    pub async fn position_at_its_end(mut self) -> u64 {
+        let mut position = self.position();
+        let mut is_told = false;
+        loop {
+            let message = match self.next().await {
+                Ok(message) => message.expect("no watch ends by itself here"),
+                Err(status) => {
+                    let text = "watch again from the last sequence";
+                    refused::<()>(Err(status), Code::Unavailable, Reason::Draining, text);
+                    assert!(is_told, "a watch at {position} was not told where it was");
+                    return position;
+                }
+            };
+            match message.message.unwrap() {
+                Message::Event(event) => {
+                    assert_eq!(event.sequence, position + 1);
+                    position = event.sequence;
+                    is_told = false;
+                }
+                Message::Bookmark(bookmark) => {
+                    assert_eq!(message.sequence, position);
+                    is_told = bookmark.ending;
+                }
+                other => panic!("nobody asked for {other:?}"),
+            }
+        }
     }
 
     /// The next message; `None` when the stream has ended by itself.

@@ -10,7 +10,7 @@
 #[path = "../faults/machine.rs"]
 mod machine;
 
-use std::process::Stdio;
+use std::{process::Stdio, time::SystemTime};
 
 use tokio::process::Child;
 use troupe_proto::supervisor::v1::{Budget, CreateSessionRequest, SpawnAgentRequest, StatusKind};
@@ -131,6 +131,9 @@ async fn a_log_from_the_future_puts_no_end_off() {
     let life = machine.start(&[]).await;
     let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
     tree.note(&tree.root, "tomorrow").await;
+    let written = tree.log().await.pop().unwrap().time.unwrap().seconds;
+    let today = i64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
+    assert!(written > today + 23 * HOUR, "the service's clock is off");
     life.kill().await;
 
     machine.put(OFFSET, NOW);

@@ -23,9 +23,7 @@ use tonic::{Code, transport::Endpoint};
 use troupe_proto::{
     reason::Reason,
     registry::v1::WatchAgentsRequest,
-    supervisor::v1::{
-        CreateSessionRequest, OnLimit, SpawnAgentRequest, WatchThreadsRequest, watch_threads_response::Message,
-    },
+    supervisor::v1::{CreateSessionRequest, OnLimit, SpawnAgentRequest, WatchThreadsRequest},
 };
 use troupe_tests::{
     authority::Authority,
@@ -49,7 +47,7 @@ const CALLERS: usize = 4;
 const ANSWERS: usize = 40;
 
 /// What a service may need on a busy machine after its drain: to close its log, and to be seen to end.
-const ALLOWANCE: Duration = Duration::from_secs(5);
+const ALLOWANCE: Duration = Duration::from_secs(20);
 
 /// What a client of HTTP/2 says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -129,36 +127,6 @@ async fn spawn_until_it_is_gone(tree: Tree, answered: mpsc::Sender<String>) {
     }
 }
 
-/// Reads a watch until it is drained. Each event follows the one before, and the last message tells the position of the
-/// last event, which is answered.
-async fn position_at_its_end(mut watch: Watch) -> u64 {
-    let mut position = watch.position();
-    let mut is_told = false;
-    loop {
-        let message = match watch.next().await {
-            Ok(message) => message.expect("no watch ends by itself here"),
-            Err(status) => {
-                let text = "watch again from the last sequence";
-                refused::<()>(Err(status), Code::Unavailable, Reason::Draining, text);
-                assert!(is_told, "a watch at {position} was not told where it was");
-                return position;
-            }
-        };
-        match message.message.unwrap() {
-            Message::Event(event) => {
-                assert_eq!(event.sequence, position + 1);
-                position = event.sequence;
-                is_told = false;
-            }
-            Message::Bookmark(bookmark) => {
-                assert_eq!(message.sequence, position);
-                is_told = bookmark.ending;
-            }
-            other => panic!("nobody asked for {other:?}"),
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_supervisor_that_is_stopped_under_load_loses_nothing_and_tells_every_watch_where_it_is() {
     let home = Home::default();
@@ -178,7 +146,7 @@ async fn a_supervisor_that_is_stopped_under_load_loses_nothing_and_tells_every_w
     let unread = Watch::open(&without_room(at), request.clone()).await;
     let mut watches = JoinSet::new();
     for watch in crowd::open(|| client::supervisor(at, None), &request, WATCHES).await {
-        watches.spawn(position_at_its_end(watch));
+        watches.spawn(watch.position_at_its_end());
     }
     let (answered, mut answers) = mpsc::channel(1);
     for _ in 0..CALLERS {
@@ -275,7 +243,7 @@ async fn handshakes_of_tls_that_stop_half_way_hold_nobody_up() {
     let head = tree.head().await;
     let watch = tree.watch_after(head).await;
 
-    let (position, ()) = tokio::join!(position_at_its_end(watch), supervisor.terminate());
+    let (position, ()) = tokio::join!(watch.position_at_its_end(), supervisor.terminate());
     assert_eq!(position, head);
     registry.terminate().await;
     drop(half_open);

@@ -36,16 +36,17 @@ impl Default for State {
 impl Circuit {
     /// The leave to ask; `None`: not now.
     pub(super) fn enter(&self) -> Option<Passage> {
-        self.with(|state| match *state {
-            State::Answers { .. } => true,
+        let is_trial = self.with(|state| match *state {
+            State::Answers { .. } => Some(false),
             State::Away { until } if until <= Instant::now() => {
                 *state = State::Tried;
-                true
+                Some(true)
             }
-            State::Away { .. } | State::Tried => false,
-        })
-        .then(|| Passage {
+            State::Away { .. } | State::Tried => None,
+        })?;
+        Some(Passage {
             circuit: self.clone(),
+            is_trial,
             is_over: false,
         })
     }
@@ -59,6 +60,7 @@ impl Circuit {
 #[derive(Debug)]
 pub(super) struct Passage {
     circuit: Circuit,
+    is_trial: bool,
     is_over: bool,
 }
 
@@ -77,21 +79,19 @@ impl Passage {
         };
         self.circuit.with(|state| match state {
             State::Answers { failures } if *failures + 1 < FAILURES => *failures += 1,
-            State::Answers { .. } | State::Tried => *state = away,
+            State::Answers { .. } => *state = away,
+            State::Tried if self.is_trial => *state = away,
             // Asked before the others gave up.
-            State::Away { .. } => {}
+            State::Away { .. } | State::Tried => {}
         });
     }
 }
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.circuit.with(|state| {
-                if matches!(state, State::Tried) {
-                    *state = State::Away { until: Instant::now() };
-                }
-            });
+        if self.is_trial && !self.is_over {
+            self.circuit
+                .with(|state| *state = State::Away { until: Instant::now() });
         }
     }
 }

@@ -91,7 +91,8 @@ impl Unresolved {
 }
 
 impl RegistryClient {
-    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when the connection is lost.
+    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when the
+    /// connection is lost.
     ///
     /// # Errors
     /// If `url` is no URL.
@@ -233,7 +234,7 @@ impl RegistryClient {
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let answer = self.attempt(question, ANSWER_WITHIN, deadline, trace, &call).await;
+        let answer = self.question(question, deadline, trace, &call).await;
         match (answer, &self.kept) {
             (Err(status), Some(kept)) if is_unknown_workspace(&status) => {
                 // Rare, and large.
@@ -258,12 +259,12 @@ impl RegistryClient {
     {
         let _turn = self.turn(deadline).await?;
         // Whoever had the turn before may have brought the same bundle back.
-        match self.attempt(question, ANSWER_WITHIN, deadline, trace, call).await {
+        match self.question(question, deadline, trace, call).await {
             Err(status) if is_unknown_workspace(&status) => {}
             answer => return answer.map_err(|status| self.judge(status)),
         }
         self.bring_back(kept, deadline, trace).await?;
-        let answer = self.attempt(question, ANSWER_WITHIN, deadline, trace, call).await;
+        let answer = self.question(question, deadline, trace, call).await;
         answer.map_err(|status| {
             // Lost again already: the caller can do nothing about it but try again.
             if is_unknown_workspace(&status) {
@@ -317,6 +318,35 @@ impl RegistryClient {
             .map_err(|_| self.away(&Status::deadline_exceeded("other workspaces are being transferred")))
     }
 
+    /// Asks, where it makes sense.
+    async fn question<Q, A, F, R>(
+        &self,
+        question: &Q,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: &F,
+    ) -> Result<A, Status>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let Some(passage) = self.circuit.enter() else {
+            return Err(self.unavailable("it has not answered for a while").into());
+        };
+        let answer = self.attempt(question, ANSWER_WITHIN, deadline, trace, call).await;
+        match &answer {
+            Err(status) if reason_of(status).is_none() => {
+                // Of a caller who had no time it says nothing.
+                if deadline.is_none_or(|deadline| !deadline.remaining().is_zero()) {
+                    passage.unanswered();
+                }
+            }
+            Ok(_) | Err(_) => passage.answered(),
+        }
+        answer
+    }
+
     /// Asks once, and once more where the connection was lost.
     async fn attempt<Q, A, F, R>(
         &self,
@@ -337,22 +367,10 @@ impl RegistryClient {
                 self.request(question.clone(), within, deadline, trace),
             )
         };
-        let Some(passage) = self.circuit.enter() else {
-            return Err(Status::unavailable("it has not answered for a while"));
-        };
         let answer = match attempt().await {
             Err(status) if lost_in_transport(&status) => attempt().await,
             other => other,
         };
-        match &answer {
-            Err(status) if reason_of(status).is_none() => {
-                // Of a caller who had no time it says nothing.
-                if deadline.is_none_or(|deadline| !deadline.remaining().is_zero()) {
-                    passage.unanswered();
-                }
-            }
-            Ok(_) | Err(_) => passage.answered(),
-        }
         answer.map(Response::into_inner)
     }
 
@@ -374,7 +392,8 @@ impl RegistryClient {
         let Some(reason) = reason_of(&status) else {
             return self.away(&status);
         };
-        if reason == Reason::WorkspaceUnknown {
+        // The latter is our own word where it was not asked at all.
+        if matches!(reason, Reason::WorkspaceUnknown | Reason::RegistryUnavailable) {
             return Unresolved::Away(status);
         }
         match status.code() {
@@ -402,15 +421,16 @@ impl RegistryClient {
     fn away(&self, status: &Status) -> Unresolved {
         tracing::warn!(url = self.url, %status, "the registry did not answer");
         self.unanswered.add(1, &[]);
+        let fault = self.unavailable(status.message());
+        Unresolved::Away(fault.with("registry_code", status.code() as i32).into())
+    }
+
+    fn unavailable(&self, why: &str) -> Fault {
         let text = format!(
-            "the registry at {} is not available ({}); nothing was done, try again",
-            self.url,
-            status.message()
+            "the registry at {} is not available ({why}); nothing was done, try again",
+            self.url
         );
-        let fault = Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text)
-            .with("registry_code", status.code() as i32)
-            .retry_after(circuit::PAUSE);
-        Unresolved::Away(fault.into())
+        Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text).retry_after(circuit::PAUSE)
     }
 }
 

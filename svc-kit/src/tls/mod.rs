@@ -1,4 +1,4 @@
-//! TLS of both sides: rustls with ring, HTTP/2 alone, certificates from PEM files that may be replaced at any time.
+//! TLS of both sides: rustls with ring, HTTP/2 for gRPC, certificates from PEM files that may be replaced at any time.
 //!
 //! Nothing is watched. A server looks at its files when a connection comes, a client reads its own when it connects: so
 //! a certificate that was renewed counts from the next connection on, and connections that are there stay.
@@ -27,7 +27,7 @@ pub use self::{
     server::{ServerFiles, ServerTls},
 };
 
-/// The only protocol that is spoken.
+/// The protocol of gRPC.
 const ALPN: &[u8] = b"h2";
 
 /// The largest file that is read, in bytes: of a bundle of authorities.

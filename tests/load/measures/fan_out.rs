@@ -85,7 +85,7 @@ async fn measure(supervisor: &Served, watchers: usize, messages: usize) -> Run {
     let sample = sample(&session, request).await;
     let raw_server = Served::raw(0, None).await;
     let opening = Instant::now();
-    let streams = raw::streams(raw_server.address, &sample, watchers).await;
+    let streams = raw::streams(raw_server.address, &sample, watchers, messages).await;
     let reading = Instant::now();
     tokio::join!(raw::begin(raw_server.address), read(streams, messages));
     Run {

@@ -118,9 +118,9 @@ async fn idle_watchers(plan: Plan, registry: SocketAddr) -> Option<[Figure; 2]> 
 
     let raw_server = Served::raw(0, None).await;
     let message = WatchThreadsResponse::default();
-    raw::streams(raw_server.address, &message, 1).await;
+    raw::streams(raw_server.address, &message, 1, 0).await;
     let raw_before = raw_server.resident();
-    let streams = raw::streams(raw_server.address, &message, watchers).await;
+    let streams = raw::streams(raw_server.address, &message, watchers, 0).await;
     let raw_after = raw_server.resident();
     drop(streams);
 

@@ -48,19 +48,22 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         request: raw::sent(sizes.request),
         connections: plan.connections,
     };
-    let spawns = |is_watched| Spawns {
+    let spawns = |supervisor: &Served, is_watched| Spawns {
         supervisor: supervisor.address,
         connections: plan.connections,
         is_watched,
     };
 
-    let (mut figures, most) = loads::rates(plan, ("echo over two hops", &hops), &spawns(false), 0.6).await;
+    let unwatched = spawns(&supervisor, false);
+    let (mut figures, most) = loads::rates(plan, ("echo over two hops", &hops), &unwatched, 0.6).await;
     let commits = Commits::beside_log(supervisor.data());
     let committed: Vec<Samples> = (0..plan.rounds)
         .map(|_| commits.make((0..plan.calls).map(|_| sizes.row)))
         .collect();
     for load in LOADS {
-        let found = Rounds::of(plan, loads::at(load, most), &hops, &spawns(true)).await;
+        // Without the threads of the loops before.
+        let fresh = Served::supervisor(registry.address, Upkeep::Usual).await;
+        let found = Rounds::of(plan, loads::at(load, most), &hops, &spawns(&fresh, true)).await;
         let (hopped, spawned) = (times(&found.floor), times(&found.service));
         let floor: Vec<Samples> = hopped
             .iter()

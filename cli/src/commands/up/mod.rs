@@ -111,7 +111,9 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     let data_dir = context.data_dir()?;
     if let Some(format) = args.settings.print_config {
         settings.computed("data_dir", data_dir.display());
-        settings.computed("home", paths::default_home().map_err(failure)?.display());
+        if let Ok(home) = paths::default_home() {
+            settings.computed("home", home.display());
+        }
         return match format {
             Format::Json => context.ui.answer(|| settings.to_json(), || settings.to_text(format)),
             Format::Text => context.ui.answer(|| settings.to_json(), || table(&settings)),

@@ -86,5 +86,5 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"authorization": "Bearer " + string(b)}, nil
 }
 
-// The services have no TLS of their own; across machines, something that has it stands before them.
+// On one machine a token may go over plain TCP; across machines, give the services certificates.
 func (bearer) RequireTransportSecurity() bool { return false }

@@ -112,7 +112,10 @@ func (w *Watch) advance(message *supervisorv1.WatchThreadsResponse) {
 	case *supervisorv1.WatchThreadsResponse_Telemetry, *supervisorv1.WatchThreadsResponse_Output:
 		return // they have no place in the order
 	}
-	w.position.After = proto.Uint64(message.GetSequence())
+	// Of a kind that is not known yet, it may have none either.
+	if message.GetSequence() > 0 {
+		w.position.After = proto.Uint64(message.GetSequence())
+	}
 }
 
 // isLost tells a stream that ended for no fault of the request: its lifetime was over, or the service or the way to it

@@ -73,7 +73,7 @@ public final class TroupeClient implements AutoCloseable {
     toSupervisor.shutdownNow();
   }
 
-  // The services have no TLS of their own; across machines, something that has it stands before them.
+  // On one machine a token may go over plain TCP; across machines, give the services certificates.
   private static ManagedChannel plaintext(String address) {
     return Grpc.newChannelBuilder(address, InsecureChannelCredentials.create()).build();
   }

@@ -98,7 +98,12 @@ public final class Watch implements AutoCloseable {
         }
       }
       case TELEMETRY, OUTPUT -> {} // they have no place in the order
-      default -> position = after(message, position.logId());
+      default -> {
+        // Of a kind that is not known yet, it may have no place either.
+        if (message.getSequence() > 0) {
+          position = after(message, position.logId());
+        }
+      }
     }
   }
 

@@ -1,0 +1,100 @@
+//! What a client does with a running pair: it lists the agent types, opens a session, spawns a tree, is refused a deeper
+//! spawn, follows the tree across a disconnect, and closes the session.
+
+use std::{error::Error, process::ExitCode};
+
+use tonic::Status;
+use troupe_client::{
+    client::Client,
+    environment::Environment,
+    refusal::{self, DEPTH_LIMIT},
+    supervisor::v1::{CloseSessionRequest, Event, event::Kind, watch_threads_response::Message},
+    watch::{Position, Watch},
+};
+use uuid::Uuid;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match tour().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn tour() -> Result<(), Box<dyn Error>> {
+    let environment = Environment::read();
+    let client = Client::new(&environment)?;
+    for agent in client.agents(&environment.project).await? {
+        println!("{:<14} {}", agent.agent_type, agent.description);
+    }
+
+    let request_id = Uuid::new_v4().to_string();
+    let opened = client.open(&request_id, &environment.project, 2).await?;
+    let session = &opened.session_id;
+    // The agents that `troupe up` runs have no model; `hold` keeps them busy until they are stopped.
+    let lead = client
+        .spawn(
+            session,
+            &opened.root_thread_id,
+            "orchestrator",
+            "Lead the search.\nhold",
+        )
+        .await?;
+    let scout = client
+        .spawn(session, &lead, "explorer", "Find the main function.")
+        .await?;
+    spawn_too_deep(&client, session, &scout).await?;
+    follow(&client, session, &scout).await?;
+    Ok(())
+}
+
+/// Tries what the session's limits forbid, and takes no other refusal for that one.
+async fn spawn_too_deep(client: &Client, session: &str, parent: &str) -> Result<(), Box<dyn Error>> {
+    match client.spawn(session, parent, "explorer", "Deeper.").await {
+        Ok(thread) => Err(format!("nothing stopped {thread} below {parent}").into()),
+        Err(status) if refusal::reason(&status).as_deref() == Some(DEPTH_LIMIT) => {
+            println!("refused: {}", status.message());
+            Ok(())
+        }
+        Err(status) => Err(status.into()),
+    }
+}
+
+/// Prints all that happens in the session, from its first event. When the scout is done it drops its stream and closes the
+/// session, so that the cascade comes by the next stream.
+async fn follow(client: &Client, session: &str, scout: &str) -> Result<(), Status> {
+    let mut watch = Watch::new(client, session, Position::beginning());
+    loop {
+        let Some(Message::Event(event)) = watch.next().await?.message else {
+            continue;
+        };
+        println!("{:4} {:<18} {}", event.sequence, kind(&event), event.thread_id);
+        match event.kind {
+            Some(Kind::TurnEnded(_)) if event.thread_id == scout => {
+                watch.disconnect();
+                let request = CloseSessionRequest {
+                    session_id: session.to_owned(),
+                    ..CloseSessionRequest::default()
+                };
+                client.supervisor.clone().close_session(request).await?;
+            }
+            Some(Kind::SessionClosed(_)) => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+/// The name of what happened. There will be kinds that the protos of this client do not know yet.
+fn kind(event: &Event) -> String {
+    match &event.kind {
+        // It begins with the variant's name, and then its fields.
+        Some(kind) => format!("{kind:?}")
+            .chars()
+            .take_while(|&letter| letter != '(')
+            .collect(),
+        None => "(unknown)".to_owned(),
+    }
+}

@@ -1,0 +1,62 @@
+//! Stands between a client and a service, and can cut every connection that there is.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::AbortHandle,
+};
+
+/// The tasks that carry a connection each, those that are over too.
+type Connections = Arc<Mutex<Vec<AbortHandle>>>;
+
+pub struct Relay {
+    address: String,
+    connections: Connections,
+}
+
+impl Relay {
+    /// Takes connections on a port of its own and carries them to `service`, which is host:port.
+    pub async fn before(service: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let connections = Connections::default();
+        tokio::spawn(accept(listener, service, Arc::clone(&connections)));
+        Self { address, connections }
+    }
+
+    /// What a client connects to instead of the service.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Cuts the connections. The next one is taken as before.
+    pub fn cut(&self) {
+        for connection in self.connections.lock().unwrap().iter() {
+            connection.abort();
+        }
+    }
+
+    /// How many connections there were.
+    pub fn count(&self) -> usize {
+        self.connections.lock().unwrap().len()
+    }
+}
+
+/// Ends with the test's runtime.
+async fn accept(listener: TcpListener, service: String, connections: Connections) {
+    loop {
+        let (client, _) = listener.accept().await.unwrap();
+        let connection = tokio::spawn(carry(client, service.clone()));
+        connections.lock().unwrap().push(connection.abort_handle());
+    }
+}
+
+/// Copies until either end is closed. Whoever aborts it closes both.
+async fn carry(mut client: TcpStream, service: String) -> io::Result<(u64, u64)> {
+    let mut server = TcpStream::connect(service).await?;
+    tokio::io::copy_bidirectional(&mut client, &mut server).await
+}
