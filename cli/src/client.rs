@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use svc_kit::tls::{self, ClientFiles};
+use svc_kit::{
+    listen::is_this_machine,
+    tls::{self, ClientFiles},
+};
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -18,7 +21,7 @@ use uuid::Uuid;
 use crate::{
     args::Global,
     error::{Error, Result},
-    token::{Token, is_this_machine},
+    token::Token,
 };
 
 /// How long a connection may take to come about.

@@ -11,7 +11,7 @@ use std::{
     str::FromStr,
 };
 
-use svc_kit::paths;
+use svc_kit::{listen::is_this_machine, paths};
 
 use crate::{
     args::Global,
@@ -145,12 +145,6 @@ impl Token {
     pub(crate) const fn origin(&self) -> &Origin {
         &self.origin
     }
-}
-
-/// Whether a host's name means this machine.
-pub(crate) fn is_this_machine(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(svc_kit::listen::is_loopback)
 }
 
 #[cfg(test)]

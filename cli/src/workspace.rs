@@ -7,6 +7,7 @@ use std::{
 };
 
 use registry_svc::domain::diagnostic::Diagnostic;
+use svc_kit::listen::is_this_machine;
 use tonic::{Request, Response, Status};
 use troupe_proto::{
     fault,
@@ -19,7 +20,7 @@ use crate::{
     client::{self, Target},
     context::Context,
     error::{Error, Result},
-    places, sanitize, token,
+    places, sanitize,
     ui::style,
 };
 
@@ -80,7 +81,7 @@ impl Workspace {
 /// Whether the registry is one that has to be sent the templates.
 fn is_uploaded(global: &Global) -> Result<bool> {
     Ok(match global.upload_workspace {
-        UploadWorkspace::Auto => !token::is_this_machine(Target::registry(global)?.host()),
+        UploadWorkspace::Auto => !is_this_machine(Target::registry(global)?.host()),
         UploadWorkspace::Always => true,
         UploadWorkspace::Never => false,
     })

@@ -15,7 +15,7 @@ import yaml
 
 PLACE = chart.TOOLS / "kubernetes"
 CRDS = PLACE / "crds"
-START_SECONDS = 60
+START_SECONDS = 180
 TOKEN = "administrator"
 
 

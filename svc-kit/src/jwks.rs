@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     fresh::Fresh,
-    listen::is_loopback,
+    listen::{bare_host, is_this_machine},
     tls::{ClientFiles, http_connection},
 };
 
@@ -60,11 +60,10 @@ impl FromStr for KeysAt {
         {
             return Err("keys are asked for without a password: leave it out of the URL".to_owned());
         }
-        let host = host.trim_start_matches('[').trim_end_matches(']');
         match uri.scheme_str() {
             Some("https") => Ok(Self::Url(uri)),
             // Whoever is on the way could put keys of his own in it.
-            Some("http") if host == "localhost" || host.parse().is_ok_and(is_loopback) => Ok(Self::Url(uri)),
+            Some("http") if is_this_machine(host) => Ok(Self::Url(uri)),
             _ => Err("keys come over https, or over http from this machine".to_owned()),
         }
     }
@@ -223,8 +222,7 @@ impl Shared {
         let request = Request::get(path)
             .header(HOST, authority)
             .body(Empty::<Bytes>::new().boxed())?;
-        let host = self.uri.host().unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = bare_host(self.uri.host().unwrap_or_default());
         let text = if self.uri.scheme_str() == Some("https") {
             exchange(http_connection(&self.files, host, self.uri.port_u16()).await?, request).await?
         } else {

@@ -82,6 +82,19 @@ pub(crate) fn reachable(listening: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listening.port())
 }
 
+/// The host of a URL as a name or an address: an IPv6 address stands in brackets there.
+#[must_use]
+pub fn bare_host(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Whether the host of a URL is this machine, as far as its name tells.
+#[must_use]
+pub fn is_this_machine(host: &str) -> bool {
+    let host = bare_host(host);
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
+}
+
 /// Whether an address is this machine's own; an IPv4 address in IPv6 form counts as IPv4.
 #[must_use]
 pub fn is_loopback(ip: IpAddr) -> bool {

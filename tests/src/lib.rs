@@ -15,6 +15,7 @@ pub mod content;
 pub mod crowd;
 pub mod events;
 mod grow;
+pub mod page;
 pub mod pair;
 pub mod process;
 pub mod receiver;

@@ -22,9 +22,11 @@ mod types;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fs,
+    fs,
     path::{Path, PathBuf},
 };
+
+use troupe_tests::page::{WRITE, is_written_now, root};
 
 use self::{
     comments::{first_sentence, paragraphs},
@@ -32,11 +34,8 @@ use self::{
     pages::pages,
 };
 
-/// Set to write the pages anew instead of only comparing them.
-const WRITE: &str = "TROUPE_WRITE_DOCS";
-
 fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs")
+    root().join("docs")
 }
 
 /// The pages that are there, by the names of their files.
@@ -70,7 +69,7 @@ fn targets(page: &str) -> impl Iterator<Item = &str> {
 fn the_pages_are_what_the_protos_and_the_code_say() {
     let directory = docs().join("reference");
     let pages = pages();
-    if env::var_os(WRITE).is_some() {
+    if is_written_now() {
         fs::create_dir_all(&directory).unwrap();
         for (name, page) in &pages {
             fs::write(directory.join(name), page).unwrap();

@@ -2,9 +2,11 @@
 //! more than it was given, and shows tokens that are not good. It is refused with the right code each time, and what it
 //! is told of a thing that exists is what it is told of one that does not.
 //!
-//! [`every_method`] is the table of what it calls and of how that is refused. A method of the API that is not in it
-//! fails a test. Contents and the receivers of handoffs have such a test in `artifacts.rs` and `graph.rs`.
+//! [`table`] has what it calls and how that is refused. A method of the API that is not in it fails a test. Contents and the receivers of handoffs have such a test in `artifacts.rs` and `graph.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "hostile_child/table.rs"]
+mod table;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -15,27 +17,15 @@ use svc_kit::{
     identity::ThreadPrincipal,
     thread_token::{KEYS_FILE, TokenKeys},
 };
-use tokio_stream::iter;
-use tonic::{Code, Status};
+use tonic::Code;
 use troupe_proto::{
     FILE_DESCRIPTOR_SET,
     common::v1::Sandbox,
-    fault::reason_of,
     reason::Reason,
-    registry::v1::{
-        DescribeSpawnToolRequest, GetWorkspaceRequest, ListAgentsRequest, ListDiagnosticsRequest, PutWorkspaceRequest,
-        ResolveSpawnRequest, RouteAgentRequest, WatchAgentsRequest,
-    },
     supervisor::v1::{
-        AcknowledgeMailboxRequest, AttachRequest, AuthorizeToolRequest, Budget, CloseAgentRequest, CloseSessionRequest,
-        CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest,
-        GetContentRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest, GetThreadRequest,
-        InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest,
-        ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest, OnLimit,
-        ResolveApprovalRequest, RestartPolicy, ResumeAgentRequest, SendHandoffRequest, SendInputRequest,
-        SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest, StartRefusal, StatusKind, ToolCeiling,
-        UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest, WatchNotificationsRequest,
-        WatchSessionsRequest, WatchThreadsRequest,
+        AuthorizeToolRequest, Budget, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest,
+        GetThreadRequest, OnLimit, RestartPolicy, ResumeAgentRequest, SendHandoffRequest, SpawnAgentRequest,
+        StartRefusal, StatusKind, ToolCeiling, UpdateThreadBudgetRequest,
     },
 };
 use troupe_tests::{
@@ -48,183 +38,11 @@ use troupe_tests::{
     within,
 };
 
-/// Code, reason, and how the text begins.
-type Refusal<'a> = (Code, Reason, &'a str);
+use self::table::{NO_ACTING, NO_TOKEN, Rule, Target, by_itself, every_method, words};
 
-const NO_ACTING: &str = "Not permitted to act on agents outside your subtree.";
-const NO_CLOSING: &str = "Not permitted to close agents outside your subtree.";
 const TOO_DEEP: &str = "Agent depth limit reached. Solve the task yourself.";
-/// The answer to no token, a bad one and a stale one.
-const NO_TOKEN: Refusal<'static> = (
-    Code::Unauthenticated,
-    Reason::Unauthenticated,
-    "missing, malformed or stale token",
-);
 /// The alias of the sibling.
 const SIBLING: &str = "sister";
-
-// ---- the table ----
-
-/// What a call names. An empty session is that of the token.
-#[derive(Clone, Copy, Debug)]
-struct Target<'a> {
-    session: &'a str,
-    thread: &'a str,
-}
-
-/// A thread without its session.
-fn by_itself(thread: &str) -> Target<'_> {
-    Target { session: "", thread }
-}
-
-/// What a method lets a thread name.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Rule {
-    /// Nothing: it is for operators and runners.
-    Operators,
-    /// Nothing: the registry knows no thread.
-    Registry,
-    /// Itself and what is below it.
-    Subtree,
-    /// The same, which CloseAgent says in words of its own.
-    Closing,
-    /// Its own session.
-    Session,
-}
-
-impl Rule {
-    /// The answer to a thread with a good token that names something else.
-    const fn refusal(self) -> Refusal<'static> {
-        match self {
-            Self::Operators => (
-                Code::PermissionDenied,
-                Reason::NotPermitted,
-                "a caller of kind thread may not call",
-            ),
-            Self::Registry => NO_TOKEN,
-            Self::Subtree | Self::Session => (Code::PermissionDenied, Reason::OutsideSubtree, NO_ACTING),
-            Self::Closing => (Code::PermissionDenied, Reason::OutsideSubtree, NO_CLOSING),
-        }
-    }
-
-    /// The answer to a thread whose token is refused like this wherever it could open something.
-    const fn refusal_or(self, of_token: Refusal<'_>) -> Refusal<'_> {
-        match self {
-            Self::Operators | Self::Registry => self.refusal(),
-            Self::Subtree | Self::Closing | Self::Session => of_token,
-        }
-    }
-}
-
-/// What a call was answered.
-#[derive(Debug)]
-struct Told {
-    method: &'static str,
-    rule: Rule,
-    answer: Result<(), Status>,
-}
-
-impl Told {
-    fn is(&self, (code, reason, text): Refusal<'_>) -> bool {
-        self.answer.as_ref().is_err_and(|status| {
-            status.code() == code && reason_of(status) == Some(reason) && status.message().starts_with(text)
-        })
-    }
-}
-
-/// All that a refusal says. Its details are sorted bytes, since metadata comes in any order.
-fn words(status: &Status) -> (String, Vec<u8>) {
-    let mut details = status.details().to_vec();
-    details.sort_unstable();
-    (status.message().to_owned(), details)
-}
-
-/// Makes each call, and keeps what it was answered. Fields that are not given have their defaults.
-macro_rules! calls {
-    ($told:ident, $rule:ident, $client:ident;
-     $($method:ident($request:ident { $($field:ident: $value:expr),* });)+) => {$(
-        let request = $request { $($field: $value,)* ..Default::default() };
-        let answer = within(stringify!($method), $client.clone().$method(request)).await;
-        $told.push(Told { method: stringify!($method), rule: Rule::$rule, answer: answer.map(drop) });
-    )+};
-}
-
-/// Every method of both services, called by the bearer of a token on that target.
-#[allow(clippy::needless_update, reason = "some requests have no other fields")]
-async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Vec<Told> {
-    let (agents, registry) = (pair.with_token(token), pair.registry(token));
-    let session = || on.session.to_owned();
-    let thread = || on.thread.to_owned();
-    let text = || String::from("text");
-    let unbounded = || Some(Budget::default());
-    let mut told = Vec::new();
-    calls! { told, Operators, agents;
-        create_session(CreateSessionRequest {});
-        list_sessions(ListSessionsRequest {});
-        watch_sessions(WatchSessionsRequest {});
-        update_session(UpdateSessionRequest { session_id: session(), paused: Some(true) });
-        close_session(CloseSessionRequest { session_id: session() });
-        delete_session(DeleteSessionRequest { session_id: session() });
-        resolve_approval(ResolveApprovalRequest { session_id: session(), approval_id: thread(), grant: true });
-        watch_notifications(WatchNotificationsRequest { session_id: session(), client_id: text() });
-        set_active_thread(SetActiveThreadRequest { session_id: session(), client_id: text(), thread_id: thread() });
-    }
-    let attached = pair.runners(token).attach(iter([AttachRequest::default()])).await;
-    told.push(Told {
-        method: "attach",
-        rule: Rule::Operators,
-        answer: attached.map(drop),
-    });
-    calls! { told, Registry, registry;
-        list_agents(ListAgentsRequest {});
-        resolve_spawn(ResolveSpawnRequest {});
-        route_agent(RouteAgentRequest {});
-        put_workspace(PutWorkspaceRequest {});
-        get_workspace(GetWorkspaceRequest {});
-        list_diagnostics(ListDiagnosticsRequest {});
-        watch_agents(WatchAgentsRequest {});
-        describe_spawn_tool(DescribeSpawnToolRequest {});
-    }
-    calls! { told, Subtree, agents;
-        get_thread(GetThreadRequest { session_id: session(), thread_id: thread() });
-        get_quota(GetQuotaRequest { session_id: session(), thread_id: thread() });
-        describe_tools(DescribeToolsRequest { session_id: session(), thread_id: thread() });
-        list_active_agents(ListActiveAgentsRequest { session_id: session(), thread_id: thread() });
-        list_spawnable_agents(ListSpawnableAgentsRequest { session_id: session(), thread_id: thread() });
-        list_edges(ListEdgesRequest { session_id: session(), thread_id: thread() });
-        list_mailbox(ListMailboxRequest { session_id: session(), thread_id: thread() });
-        list_prompts(ListPromptsRequest { session_id: session(), thread_id: thread() });
-        get_prompt(GetPromptRequest { session_id: session(), thread_id: thread(), turn: 1 });
-        list_artifacts(ListArtifactsRequest { session_id: session(), thread_id: thread() });
-        watch_threads(WatchThreadsRequest { session_id: session(), thread_id: thread() });
-        wait_agents(WaitAgentsRequest { session_id: session(), thread_ids: vec![thread()] });
-        authorize_tool(AuthorizeToolRequest { session_id: session(), thread_id: thread(), tool: text() });
-        spawn_agent(SpawnAgentRequest { session_id: session(), parent_thread_id: thread(), message: Some(text()) });
-        send_input(SendInputRequest { session_id: session(), thread_id: thread(), message: Some(text()) });
-        interrupt_agent(InterruptAgentRequest { session_id: session(), thread_id: thread() });
-        resume_agent(ResumeAgentRequest { session_id: session(), thread_id: thread() });
-        set_thread_note(SetThreadNoteRequest { session_id: session(), thread_id: thread(), thread_note: text() });
-        update_thread_budget(UpdateThreadBudgetRequest {
-            session_id: session(), thread_id: thread(), budget: unbounded()
-        });
-        // A thread's id is also that of the edge to its parent.
-        delete_edge(DeleteEdgeRequest { session_id: session(), edge_id: thread() });
-        create_edge(CreateEdgeRequest { session_id: session(), from_thread_id: thread(), to_thread_id: thread() });
-        send_handoff(SendHandoffRequest {
-            session_id: session(), from_thread_id: thread(), to_thread_id: thread(), message: text()
-        });
-        acknowledge_mailbox(AcknowledgeMailboxRequest { session_id: session(), thread_id: thread() });
-    }
-    calls! { told, Closing, agents;
-        close_agent(CloseAgentRequest { session_id: session(), thread_id: thread() });
-    }
-    calls! { told, Session, agents;
-        get_session(GetSessionRequest { session_id: session() });
-        list_approvals(ListApprovalsRequest { session_id: session() });
-        get_content(GetContentRequest { session_id: session(), digest: "0".repeat(64) });
-    }
-    told
-}
 
 /// A method of the API as clients name it.
 fn snake_case(name: &str) -> String {

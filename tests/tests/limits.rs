@@ -1,18 +1,10 @@
 //! The page of all limits says what the code says.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::{
-    collections::BTreeSet,
-    env,
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fmt::Write as _, fs};
 
 use svc_kit::limits::Limit;
-
-/// Set to write the page anew instead of only comparing it.
-const WRITE: &str = "TROUPE_WRITE_DOCS";
+use troupe_tests::page::{check, root};
 
 const HEAD: &str = "\
 # Limits
@@ -20,10 +12,6 @@ const HEAD: &str = "\
 Every size, time and count that a client can meet, as the code has it: a test writes this page, and fails when the two
 differ. What has no setting is fixed. A session may have limits of its own, within those that are set here.
 ";
-
-fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs")
-}
 
 /// Every number, in the order of the page.
 fn table() -> Vec<Limit> {
@@ -57,22 +45,12 @@ fn render(limits: &[Limit]) -> String {
 
 #[test]
 fn the_page_of_limits_is_what_the_code_has() {
-    let path = docs().join("limits.md");
-    let page = render(&table());
-    if env::var_os(WRITE).is_some() {
-        fs::write(&path, &page).unwrap();
-    }
-    let written = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == page,
-        "docs/limits.md is not what the code has; write it anew with `{WRITE}=1 cargo test -p troupe-tests --test limits`:\n\
-         {page}"
-    );
+    check("docs/limits.md", &render(&table()), "limits");
 }
 
 #[test]
 fn every_number_is_named_once_and_every_setting_is_described() {
-    let settings = fs::read_to_string(docs().join("settings.md")).unwrap();
+    let settings = fs::read_to_string(root().join("docs/settings.md")).unwrap();
     let mut named = BTreeSet::new();
     for limit in table() {
         assert!(named.insert((limit.area, limit.what)), "twice: {limit:?}");

@@ -1,17 +1,11 @@
 //! The page about reliability lists the faults that the fault suite runs, and the tests that it names exist.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::{
-    collections::BTreeSet,
-    env,
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fmt::Write as _, fs};
 
-/// Set to write the table anew instead of only comparing it.
-const WRITE: &str = "TROUPE_WRITE_DOCS";
+use troupe_tests::page::{check, has_test, root};
 
+const PAGE: &str = "docs/reliability.md";
 const TABLE: &str = "tests/faults/table.tsv";
 /// What stands in the fourth column where all tests of a file belong to the row.
 const ALL: &str = "*";
@@ -26,10 +20,6 @@ struct Row {
     promised: String,
     file: String,
     test: String,
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
 fn rows() -> Vec<Row> {
@@ -71,19 +61,11 @@ fn render(rows: &[Row]) -> String {
 
 #[test]
 fn the_page_has_the_table_of_the_fault_suite() {
-    let path = root().join("docs/reliability.md");
-    let page = fs::read_to_string(&path).unwrap();
+    let page = fs::read_to_string(root().join(PAGE)).unwrap();
     let (before, rest) = page.split_once(BEGIN).expect("the page says where the table begins");
     let (_, after) = rest.split_once(END).expect("the page says where the table ends");
     let expected = format!("{before}{BEGIN}{}{END}{after}", render(&rows()));
-    if env::var_os(WRITE).is_some() {
-        fs::write(&path, &expected).unwrap();
-    }
-    assert!(
-        fs::read_to_string(&path).unwrap() == expected,
-        "docs/reliability.md has not the table of {TABLE}; write it anew with \
-         `{WRITE}=1 cargo test -p troupe-tests --test reliability_page`:\n{expected}"
-    );
+    check(PAGE, &expected, "reliability_page");
 }
 
 #[test]
@@ -92,7 +74,7 @@ fn every_row_names_a_test_of_its_own() {
     for row in rows() {
         let (file, test) = (&row.file, &row.test);
         let code = fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
-        let is_there = test == ALL || code.contains(&format!("fn {test}("));
+        let is_there = test == ALL || has_test(&code, test);
         assert!(is_there, "{file} has no test {test}");
         assert!(named.insert(format!("{file} {test}")), "twice: {file} {test}");
     }

@@ -19,6 +19,7 @@ use troupe_proto::supervisor::v1::{
     Webhook,
 };
 use troupe_tests::{
+    agents::settled,
     client,
     collector::Collector,
     process::{Home, Ready, service},
@@ -138,9 +139,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
         ..tree.request(role)
     };
     let worker = Spawned::of(tree.try_spawn(spawn("worker")).await.unwrap());
-    while kind(&tree.thread(&worker.id).await) != StatusKind::Completed {
-        tokio::task::yield_now().await;
-    }
+    assert_eq!(kind(&settled(&tree, &worker.id).await), StatusKind::Completed);
 
     // And what is refused: by the registry, by the domain, at the door.
     errors.push(tree.try_spawn(spawn("nobody")).await.unwrap_err());

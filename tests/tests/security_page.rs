@@ -1,7 +1,9 @@
 //! The page of the threat model names a test for each thing that it says is stopped. They are there.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::{fs, path::Path};
+use std::fs;
+
+use troupe_tests::page::{has_test, root};
 
 /// Below this the page has lost its tables, or is written in a form that is not read here.
 const FEWEST: usize = 50;
@@ -14,30 +16,15 @@ fn named(page: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Whether a file has a test of that name: a function with the attribute of one.
-fn has_test(text: &str, name: &str) -> bool {
-    let function = format!("fn {name}(");
-    let mut is_test = false;
-    for line in text.lines().map(str::trim) {
-        if line.contains(&function) {
-            return is_test;
-        }
-        let is_attribute = line.starts_with("#[");
-        is_test = is_attribute && (is_test || line.starts_with("#[test]") || line.starts_with("#[tokio::test"));
-    }
-    false
-}
-
 #[test]
 fn every_test_that_the_page_names_exists() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let page = fs::read_to_string(root.join("docs/security.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
     let named = named(&page);
     assert!(named.len() >= FEWEST, "only {} tests are named", named.len());
     let missing: Vec<String> = named
         .iter()
         .filter(|(path, name)| {
-            let text = fs::read_to_string(root.join(path)).unwrap_or_default();
+            let text = fs::read_to_string(root().join(path)).unwrap_or_default();
             !has_test(&text, name)
         })
         .map(|(path, name)| format!("{path}::{name}"))

@@ -10,6 +10,7 @@ use tokio::process::{Child, Command};
 use tonic::Request;
 use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, StatusKind, event::Kind};
 use troupe_tests::{
+    agents::settled,
     authority::Authority,
     client,
     collector::Collector,
@@ -91,9 +92,7 @@ async fn a_spawn_is_one_trace_through_all_processes() {
     assert!(!text.contains("secret plan"), "nothing that was said is told");
 
     // Whoever follows the session later finds the way back to the trace.
-    while kind(&tree.thread(&worker).await) != StatusKind::Completed {
-        tokio::task::yield_now().await;
-    }
+    assert_eq!(kind(&settled(&tree, &worker).await), StatusKind::Completed);
     let of_turn = |kind: &Kind| matches!(kind, Kind::ThreadSpawned(_) | Kind::TurnStarted(_) | Kind::TurnEnded(_));
     let events = tree.log().await.into_iter().filter(|event| event.thread_id == worker);
     let traces: Vec<String> = events

@@ -20,6 +20,8 @@ use tokio_rustls::{
 use tonic::transport::{Channel, Endpoint, Error};
 use tower::Service;
 
+use crate::listen::bare_host;
+
 use super::{ALPN, TlsError, authorities, certificates, key, provider};
 
 /// Where an `https` URL without a port leads.
@@ -86,9 +88,7 @@ impl Connector {
     }
 
     async fn open(self, server: Uri) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
-        let host = server.host().unwrap_or_default();
-        // Of an IPv6 address.
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = bare_host(server.host().unwrap_or_default());
         let connector = self.clone();
         let config = tokio::task::spawn_blocking(move || connector.config());
         let config = config.await.map_err(io::Error::other)?.map_err(io::Error::other)?;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use http::Uri;
+use svc_kit::listen::bare_host;
 use tokio::net::lookup_host;
 
 /// How many addresses of a name are tried.
@@ -84,7 +85,7 @@ impl Target {
         Ok(Self {
             is_https,
             authority: authority.as_str().to_owned(),
-            host: host.trim_matches(['[', ']']).to_owned(),
+            host: bare_host(host).to_owned(),
             port,
             path: format!("{}{query}", uri.path()),
         })

@@ -1,0 +1,53 @@
+//! Pages of the documentation that are made of code: a test compares what is written with what is made, and writes it
+//! when it is told to.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+/// Set to write pages anew instead of only comparing them.
+pub const WRITE: &str = "TROUPE_WRITE_DOCS";
+
+/// The top of the repository.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Whether pages are to be written.
+#[must_use]
+pub fn is_written_now() -> bool {
+    env::var_os(WRITE).is_some()
+}
+
+/// Checks that a page, named from the top of the repository, is as expected.
+///
+/// # Panics
+///
+/// If it is not; `test` names the test of this package that writes it.
+pub fn check(page: &str, expected: &str, test: &str) {
+    let path = root().join(page);
+    if is_written_now() {
+        fs::write(&path, expected).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&path).unwrap_or_default() == expected,
+        "{page} is not what the code has; write it anew with `{WRITE}=1 cargo test -p troupe-tests --test {test}`:\n{expected}"
+    );
+}
+
+/// Whether the text of a file has a test of that name: a function with the attribute of one.
+#[must_use]
+pub fn has_test(text: &str, name: &str) -> bool {
+    let function = format!("fn {name}(");
+    let mut is_test = false;
+    for line in text.lines().map(str::trim) {
+        if line.contains(&function) {
+            return is_test;
+        }
+        let is_attribute = line.starts_with("#[");
+        is_test = is_attribute && (is_test || line.starts_with("#[test]") || line.starts_with("#[tokio::test"));
+    }
+    false
+}
