@@ -23,7 +23,7 @@ use supervisor_svc::{
         content::ContentRef,
         event::{
             ApprovalDecision, ApprovalKind, Artifact, BlockKind, BlockRef, Circumstances, CloseCause, ConditionKind,
-            Dialect, Edge, EdgeKind, Event, Expectation, Fence, Handoff, PromptExtent, Recorded, Resumed, Scope,
+            Dialect, Edge, EdgeKind, Event, Expectation, Fence, Handoff, PromptExtent, Recorded, Resumed, Role, Scope,
             SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent, ValueOrigin,
         },
         evolve::{evolve, open},
@@ -380,24 +380,26 @@ fn spawned() -> BoxedStrategy<Spawned> {
             depth: place.1,
             first_status: place.2,
             client_owned: place.3,
-            agent_type: names.0,
-            agent_name: names.1,
-            agent_description: names.2,
+            role: Arc::new(Role {
+                agent_type: names.0,
+                agent_name: names.1,
+                agent_description: names.2,
+                model: work.1,
+                reasoning_effort: work.2,
+                provider: work.3,
+                origins: rights.0,
+                spawn_list: rights.4,
+                source: rest.0,
+                resolved: rest.1,
+            }),
             alias: names.3,
             label: names.4,
             note: names.5,
             working_directory: work.0,
-            model: work.1,
-            reasoning_effort: work.2,
-            provider: work.3,
-            origins: rights.0,
             sandbox: rights.1,
             effective: rights.2,
             grant: rights.3,
-            spawn_list: rights.4,
             edge_management: rights.5,
-            source: rest.0,
-            resolved: rest.1,
             budget: rest.2,
             close_policy: rest.3,
             wake_policy: rest.4,
@@ -917,24 +919,18 @@ fn root() -> Spawned {
         depth: 0,
         first_status: StatusKind::PendingInit,
         client_owned: false,
-        agent_type: "worker".to_owned(),
-        agent_name: String::new(),
-        agent_description: String::new(),
+        role: Arc::new(Role {
+            agent_type: "worker".to_owned(),
+            ..Role::default()
+        }),
         alias: String::new(),
         label: String::new(),
         note: String::new(),
         working_directory: String::new(),
-        model: String::new(),
-        reasoning_effort: String::new(),
-        provider: String::new(),
-        origins: BTreeMap::new(),
         sandbox: Sandbox::WorkspaceWrite,
         effective: Policy::unrestricted(),
         grant: Policy::unrestricted(),
-        spawn_list: Vec::new(),
         edge_management: EdgeManagement::None,
-        source: None,
-        resolved: None,
         budget: Budget::default(),
         close_policy: ClosePolicy::Terminate,
         wake_policy: WakePolicy::None,
@@ -1162,14 +1158,14 @@ fn a_resolution_is_taken_over_or_refused() {
         origins: [("model".to_owned(), i32::from(common::ValueOrigin::Role))].into(),
         ..common::ResolvedSpawn::default()
     };
-    let taken = Resolution::try_from(&resolved).unwrap();
+    let taken = Resolution::try_from(resolved.clone()).unwrap();
     assert_eq!(taken.sandbox, Sandbox::ReadOnly);
     assert_eq!(taken.edge_management, EdgeManagement::None);
-    assert_eq!(taken.role_layers, [Layer::nothing("role \"worker\"")]);
-    assert_eq!(taken.origins["model"], ValueOrigin::Role);
+    assert_eq!(*taken.role_layers, [Layer::nothing("role \"worker\"")]);
+    assert_eq!(taken.role.origins["model"], ValueOrigin::Role);
 
     let without_sandbox = common::ResolvedSpawn { sandbox: 0, ..resolved };
-    assert!(Resolution::try_from(&without_sandbox).is_err());
+    assert!(Resolution::try_from(without_sandbox).is_err());
 }
 
 #[test]

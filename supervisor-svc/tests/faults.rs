@@ -21,8 +21,8 @@ use std::{
 
 use bytes::Bytes;
 use supervisor_svc::{
-    domain::ids::{Epoch, Sequence, SessionId, ThreadId},
-    session::{Failure, digest},
+    domain::ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+    session::Failure,
     store::{
         AppendError, Batch, Content, Created, EventStore, NewRecord, OpenError, Refusal, SqliteStore, StoredRecord,
         limits,
@@ -55,7 +55,7 @@ fn batch(session: SessionId, expected: u64, content_bytes: usize) -> Batch {
             bytes: Bytes::from(format!("record {number}")),
         }],
         contents: vec![Content {
-            digest: digest(&bytes),
+            digest: Digest::of(&bytes),
             bytes,
         }],
         marks: Vec::new(),

@@ -20,7 +20,6 @@ use supervisor_svc::{
         time::UnixMillis,
     },
     maintenance::{self, Fault, MaintenanceError, Problem, Progress, Report},
-    session::digest,
     store::{
         Batch, Content, Created, DATABASE, EventStore, NewRecord, ReadError, Side, Snapshot, SqliteStore, StoredRecord,
     },
@@ -78,7 +77,7 @@ fn about_thread(event: ThreadEvent) -> Event {
 
 fn reference(text: &'static str) -> ContentRef {
     ContentRef {
-        digest: digest(text.as_bytes()),
+        digest: Digest::of(text.as_bytes()),
         size: text.len() as u64,
         preview: String::new(),
     }
@@ -86,7 +85,7 @@ fn reference(text: &'static str) -> ContentRef {
 
 fn content(text: &'static str) -> Content {
     Content {
-        digest: digest(text.as_bytes()),
+        digest: Digest::of(text.as_bytes()),
         bytes: Bytes::from_static(text.as_bytes()),
     }
 }
@@ -218,7 +217,7 @@ async fn a_sound_log_is_verified_beside_its_writer() {
 
 #[tokio::test]
 async fn what_is_damaged_is_named() {
-    let named = digest(b"find it");
+    let named = Digest::of(b"find it");
     let at = Sequence::new;
     let damages = [
         (
@@ -366,7 +365,7 @@ async fn what_no_checksum_can_tell_is_found_too() {
         (
             vec![first(), encoded(2, longer)],
             vec![content("find it")],
-            format!("content {} has 7 bytes; record 2 says 99", digest(b"find it")),
+            format!("content {} has 7 bytes; record 2 says 99", Digest::of(b"find it")),
         ),
     ] {
         let (directory, _store) = written(records, contents).await;

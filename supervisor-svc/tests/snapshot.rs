@@ -11,7 +11,7 @@ use supervisor_svc::{
         content::ContentRef,
         event::{
             ApprovalDecision, ApprovalKind, Circumstances, CloseCause, ConditionKind, Dialect, Edge, EdgeKind, Event,
-            Expectation, Fence, Handoff, PromptExtent, Recorded, Scope, SessionEvent, SettingsChange, Spawned,
+            Expectation, Fence, Handoff, PromptExtent, Recorded, Role, Scope, SessionEvent, SettingsChange, Spawned,
             TemplateSource, ThreadEvent, ValueOrigin,
         },
         evolve::{evolve, open},
@@ -31,7 +31,7 @@ use supervisor_svc::{
     wire::{DecodeError, decode_snapshot, encode_snapshot},
 };
 use tool_policy::{Inheritance, Layer, MatchMode, Policy};
-use troupe_proto::store::v1 as store;
+use troupe_proto::{store::v1 as store, supervisor::v1::ThreadSpawned};
 use uuid::Uuid;
 
 const ROOT: u128 = 9;
@@ -127,30 +127,32 @@ fn spawned(parent: Option<u128>, alias: &str) -> Spawned {
         depth: u32::from(parent.is_some()),
         first_status: StatusKind::PendingInit,
         client_owned: false,
-        agent_type: String::from("worker"),
-        agent_name: String::from("fast"),
-        agent_description: String::from("works"),
+        role: Arc::new(Role {
+            agent_type: String::from("worker"),
+            agent_name: String::from("fast"),
+            agent_description: String::from("works"),
+            model: String::from("model"),
+            reasoning_effort: String::from("high"),
+            provider: String::from("provider"),
+            origins: BTreeMap::from([(String::from("model"), ValueOrigin::Alias)]),
+            spawn_list: vec![String::from("scout")],
+            source: Some(TemplateSource {
+                scope: Scope::User,
+                dialect: Dialect::Profile,
+                path: String::from("/home/worker.md"),
+                digest: String::from("ab"),
+                shadowed: vec![String::from("/system/worker.md")],
+            }),
+            resolved: Some(content(1)),
+        }),
         alias: alias.to_owned(),
         label: String::from("label"),
         note: String::from("note"),
         working_directory: String::from("/project/a"),
-        model: String::from("model"),
-        reasoning_effort: String::from("high"),
-        provider: String::from("provider"),
-        origins: BTreeMap::from([(String::from("model"), ValueOrigin::Alias)]),
         sandbox: Sandbox::ReadOnly,
         effective,
         grant: Policy::unrestricted(),
-        spawn_list: vec![String::from("scout")],
         edge_management: EdgeManagement::SelfOnly,
-        source: Some(TemplateSource {
-            scope: Scope::User,
-            dialect: Dialect::Profile,
-            path: String::from("/home/worker.md"),
-            digest: String::from("ab"),
-            shadowed: vec![String::from("/system/worker.md")],
-        }),
-        resolved: Some(content(1)),
         budget: NOTHING,
         close_policy: ClosePolicy::FinishTurn,
         wake_policy: WakePolicy::OnIdle,
@@ -370,7 +372,7 @@ fn everything_that_a_session_holds_is_kept() {
         message: Some(String::new()),
         content: None,
     };
-    assert!(matches!(&closed.status, Status::Shutdown { before: Some(before), .. } if *before == silent));
+    assert!(matches!(&closed.status, Status::Shutdown { before: Some(before), .. } if **before == silent));
     assert_ne!(closed.earlier_usage, Usage::default());
     assert_ne!(session.usage(), Usage::default());
     assert_eq!((session.edges.len(), session.approvals.len()), (1, 2));
@@ -393,16 +395,34 @@ fn a_session_without_threads_is_kept_too() {
 }
 
 #[test]
-fn equal_policies_are_kept_once() {
+fn equal_policies_and_roles_are_kept_once() {
     let mut session = full();
-    let before = raw(&session).policies.len();
+    let before = raw(&session);
     for number in 100..300 {
         let event = ThreadEvent::Spawned(Arc::new(spawned(Some(ROOT), "")));
         let recorded = at(session.sequence.next().get(), Event::Thread(thread(number), event));
         evolve(&mut session, &recorded);
     }
-    assert_eq!(raw(&session).policies.len(), before);
+    let after = raw(&session);
+    assert_eq!(after.policies.len(), before.policies.len());
+    assert_eq!(after.roles.len(), before.roles.len());
     assert_eq!(read(&session, &encode_snapshot(&session)), Ok(session));
+}
+
+#[test]
+fn the_first_version_has_roles_with_their_threads() {
+    let session = full();
+    let mut snapshot = raw(&session);
+    snapshot.version = 1;
+    for thread in &mut snapshot.threads {
+        let role = &snapshot.roles[thread.role as usize - 1];
+        let own = thread.spawned.take().unwrap();
+        let both = [own.encode_to_vec(), role.encode_to_vec()].concat();
+        thread.spawned = Some(ThreadSpawned::decode(&*both).unwrap());
+        thread.role = 0;
+    }
+    snapshot.roles.clear();
+    assert_eq!(read(&session, &snapshot.encode_to_vec()), Ok(session));
 }
 
 #[test]
@@ -430,6 +450,7 @@ fn what_is_not_of_this_release_or_session_is_refused() {
         "no policy is not every tool"
     );
     assert!(malformed(with(&|snapshot| snapshot.policies.clear())));
+    assert!(malformed(with(&|snapshot| snapshot.roles.clear())));
     let other = SessionId::from_uuid(Uuid::from_u128(2));
     assert!(malformed(decode_snapshot(
         other,

@@ -22,6 +22,7 @@ pub mod jwt;
 pub mod limits;
 pub mod listen;
 pub mod logging;
+pub mod memo;
 pub mod metrics;
 pub mod paths;
 pub mod peer;
@@ -37,3 +38,7 @@ pub mod thread_token;
 pub mod tls;
 pub mod trace_context;
 pub mod traces;
+
+/// Of every program that links this crate: the services, the runner, the command line, and those that measure them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

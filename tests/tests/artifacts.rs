@@ -4,7 +4,7 @@
 use std::slice;
 
 use prost::bytes::Bytes;
-use supervisor_svc::session::digest;
+use supervisor_svc::domain::ids::Digest;
 use tonic::{Code, Status};
 use troupe_proto::{
     reason::Reason,
@@ -98,7 +98,7 @@ async fn only_content(tree: &Tree, thread: &str) -> Vec<u8> {
         panic!("one artifact, not {found:?}");
     };
     let bytes = read(&tree.client(), &tree.session, sum(artifact)).await.unwrap();
-    assert_eq!(sum(artifact), digest(&bytes).to_string());
+    assert_eq!(sum(artifact), Digest::of(&bytes).to_string());
     assert_eq!(artifact.content.as_ref().unwrap().size, bytes.len() as u64);
     bytes
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::{Value, json};
-use supervisor_svc::session::digest;
+use supervisor_svc::domain::ids::Digest;
 use tonic::{Code, Status};
 use troupe_proto::{
     common::v1::{BlockKind, PromptBlock},
@@ -77,7 +77,7 @@ fn block(prompt: &Prompt, kind: BlockKind) -> &PromptBlock {
 /// SHA-256 of a prompt as an agent reads it.
 fn sha256_of(blocks: &[PromptBlock]) -> String {
     let texts: Vec<&str> = blocks.iter().map(|block| block.text.as_str()).collect();
-    digest(texts.join("\n\n").as_bytes()).to_string()
+    Digest::of(texts.join("\n\n").as_bytes()).to_string()
 }
 
 /// A thread with a prompt that has every kind of block, and one of what changed; the runner that has it.
@@ -121,7 +121,7 @@ async fn the_effective_prompt_is_kept_whole() {
     assert_eq!(block(&first, BlockKind::Role).text, "You are one of a kind.");
     assert_eq!(block(&first, BlockKind::Override).text, "Only today.");
     for block in &first.blocks {
-        assert_eq!(block.sha256, digest(block.text.as_bytes()).to_string());
+        assert_eq!(block.sha256, Digest::of(block.text.as_bytes()).to_string());
     }
 
     let second = prompt(&client, &worker, 2).await.unwrap();
@@ -373,7 +373,7 @@ async fn a_prompt_as_the_program_was_given_it_is_an_artifact() {
         let sum = &kept.content.as_ref().unwrap().digest;
         let bytes = read(&tree.client(), &tree.session, sum).await.unwrap();
         let shown: Value = serde_json::from_slice(&bytes).unwrap();
-        let sha256 = digest(told.as_bytes()).to_string();
+        let sha256 = Digest::of(told.as_bytes()).to_string();
         assert_eq!(
             shown,
             json!([{ "kind": "BLOCK_KIND_TASK", "sha256": sha256, "text": text }])

@@ -86,7 +86,10 @@ impl UnaryService<ResolveSpawnRequest> for Fake {
                 Answer::Unresolved => None,
                 Answer::Resolved(resolved) => Some(*resolved),
             };
-            Ok(Response::new(ResolveSpawnResponse { resolved }))
+            Ok(Response::new(ResolveSpawnResponse {
+                resolved,
+                ..ResolveSpawnResponse::default()
+            }))
         })
     }
 }

@@ -67,17 +67,17 @@ impl Rights {
         inheritance: Inheritance,
     ) -> Result<Self, PolicyError> {
         let base = match narrowing {
-            Some(layer) => parent_grant.and(layer.clone())?,
+            Some(layer) => parent_grant.and(layer)?,
             None => parent_grant.clone(),
         };
         let mut effective = base.clone();
         for layer in role {
-            effective = effective.and(layer.clone())?;
+            effective = effective.and(layer)?;
         }
         let grant = match inheritance {
             Inheritance::Ceiling => parent_grant.clone(),
             Inheritance::Attenuate if grant_list.is_empty() => effective.clone(),
-            Inheritance::Attenuate => base.and(Layer {
+            Inheritance::Attenuate => base.and(&Layer {
                 origin: format!("grant_list of role \"{role_name}\""),
                 mode: MatchMode::Glob,
                 allow: grant_list.to_vec(),

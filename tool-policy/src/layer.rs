@@ -1,11 +1,10 @@
-//! One origin's allow list and deny list: as data, and compiled.
+//! One origin's allow list and deny list, as data.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::decision::DeniedBy;
-use crate::pattern::{MatchMode, PatternError, PatternSet};
+use crate::pattern::{MatchMode, PatternError};
 
 /// How many patterns a list may have.
 pub const MAX_PATTERNS: usize = 1000;
@@ -90,66 +89,4 @@ pub enum PolicyError {
         /// How many patterns it has.
         count: usize,
     },
-}
-
-/// The lists of a layer, ready to decide. An empty list is `None`.
-#[derive(Debug)]
-pub(crate) struct Lists {
-    denies_everything: bool,
-    allow: Option<PatternSet>,
-    deny: Option<PatternSet>,
-}
-
-impl Lists {
-    pub(crate) fn compile(layer: &Layer) -> Result<Self, PolicyError> {
-        Ok(Self {
-            denies_everything: layer.deny.iter().any(|pattern| pattern == "*"),
-            allow: compile_list(layer, ListKind::Allow, &layer.allow)?,
-            deny: compile_list(layer, ListKind::Deny, &layer.deny)?,
-        })
-    }
-
-    /// What says no to a tool that goes by all of `names`: denied if one of them is denied, allowed if one of them is
-    /// allowed. `layer` is the one compiled; with `only_explicit`, silence of a layer that restricts is a no.
-    pub(crate) fn refusal(&self, layer: &Layer, names: &[&str], only_explicit: bool) -> Option<DeniedBy> {
-        if self.denies_everything {
-            return Some(DeniedBy::DenyList("*".to_owned()));
-        }
-        if let Some(deny) = &self.deny {
-            for name in names {
-                if deny.is_match(name) {
-                    let pattern = deny.position(name).and_then(|position| layer.deny.get(position));
-                    return Some(DeniedBy::DenyList(pattern.cloned().unwrap_or_default()));
-                }
-            }
-        }
-        match &self.allow {
-            Some(allow) if names.iter().any(|name| allow.is_match(name)) => None,
-            Some(_) if only_explicit => Some(DeniedBy::UnknownTool),
-            Some(_) => Some(DeniedBy::NotInAllowList),
-            None if only_explicit && self.deny.is_some() => Some(DeniedBy::UnknownTool),
-            None => None,
-        }
-    }
-}
-
-fn compile_list(layer: &Layer, list: ListKind, patterns: &[String]) -> Result<Option<PatternSet>, PolicyError> {
-    if patterns.is_empty() {
-        return Ok(None);
-    }
-    if patterns.len() > MAX_PATTERNS {
-        return Err(PolicyError::TooManyPatterns {
-            origin: layer.origin.clone(),
-            list,
-            count: patterns.len(),
-        });
-    }
-    match PatternSet::compile(layer.mode, patterns) {
-        Ok(set) => Ok(Some(set)),
-        Err(error) => Err(PolicyError::Pattern {
-            origin: layer.origin.clone(),
-            list,
-            error,
-        }),
-    }
 }

@@ -4,6 +4,7 @@
 //!
 //! - `pattern`: how one pattern matches one tool name, and the bounds of a pattern;
 //! - `layer`: an allow list and a deny list of one origin, as they are written to the log and to the wire;
+//! - `compiled`: a layer ready to decide, shared by all who have the same;
 //! - `policy`: layers joined; a tool is allowed if every layer allows it;
 //! - `decision`: the answer, and what a user can do about a no;
 //! - `grant`: what a child may hold, given what its parent grants. Rights only shrink;
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod canonical;
+mod compiled;
 mod decision;
 mod effect;
 mod grant;

@@ -1,13 +1,15 @@
 //! Layers joined: a tool is allowed if every layer allows it.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::compiled::CompiledLayer;
 use crate::decision::Decision;
-use crate::layer::{Layer, Lists, PolicyError};
+use crate::layer::{Layer, PolicyError};
 
 /// Which tools may be used, ready to decide; cheap to clone.
 ///
@@ -15,28 +17,11 @@ use crate::layer::{Layer, Lists, PolicyError};
 /// that is there already add nothing and are left out, so a deep tree does not make policies grow for ever.
 #[derive(Clone, Default)]
 pub struct Policy {
-    inner: Arc<Inner>,
+    layers: Arc<Vec<Arc<CompiledLayer>>>,
 }
 
-#[derive(Clone, Default)]
-struct Inner {
-    layers: Vec<Layer>,
-    /// One for each layer, in the same order.
-    lists: Vec<Arc<Lists>>,
-}
-
-impl Inner {
-    fn adds(&self, layer: &Layer) -> bool {
-        layer.restricts() && !self.layers.contains(layer)
-    }
-
-    fn push(&mut self, layer: Layer) -> Result<(), PolicyError> {
-        if self.adds(&layer) {
-            self.lists.push(Arc::new(Lists::compile(&layer)?));
-            self.layers.push(layer);
-        }
-        Ok(())
-    }
+fn adds(layers: &[Arc<CompiledLayer>], layer: &Layer) -> bool {
+    layer.restricts() && !layers.iter().any(|there| there.layer() == layer)
 }
 
 impl Policy {
@@ -52,23 +37,27 @@ impl Policy {
     ///
     /// If a list has a bad pattern or too many of them.
     pub fn compile(layers: Vec<Layer>) -> Result<Self, PolicyError> {
-        let mut inner = Inner::default();
+        let mut joined = Vec::new();
         for layer in layers {
-            inner.push(layer)?;
+            if adds(&joined, &layer) {
+                joined.push(CompiledLayer::of(&layer)?);
+            }
         }
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self {
+            layers: Arc::new(joined),
+        })
     }
 
     /// The layers, in the order in which they are asked.
     #[must_use]
-    pub fn layers(&self) -> &[Layer] {
-        &self.inner.layers
+    pub fn layers(&self) -> impl ExactSizeIterator<Item = &Layer> {
+        self.layers.iter().map(|layer| layer.layer())
     }
 
     /// Whether every tool is allowed.
     #[must_use]
     pub fn is_unrestricted(&self) -> bool {
-        self.inner.layers.is_empty()
+        self.layers.is_empty()
     }
 
     /// Whether the tool of that canonical name may be used.
@@ -88,29 +77,24 @@ impl Policy {
     /// # Errors
     ///
     /// If a list of the layer has a bad pattern or too many of them.
-    pub fn and(&self, layer: Layer) -> Result<Self, PolicyError> {
-        if !self.inner.adds(&layer) {
-            return Ok(self.clone());
+    pub fn and(&self, layer: &Layer) -> Result<Self, PolicyError> {
+        let mut joined = self.clone();
+        if adds(&self.layers, layer) {
+            Arc::make_mut(&mut joined.layers).push(CompiledLayer::of(layer)?);
         }
-        let mut inner = Inner::clone(&self.inner);
-        inner.push(layer)?;
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(joined)
     }
 
     /// What both policies allow.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
-        if Arc::ptr_eq(&self.inner, &other.inner) || other.is_unrestricted() {
-            return self.clone();
-        }
-        let mut inner = Inner::clone(&self.inner);
-        for (layer, lists) in other.inner.layers.iter().zip(&other.inner.lists) {
-            if inner.adds(layer) {
-                inner.layers.push(layer.clone());
-                inner.lists.push(Arc::clone(lists));
+        let mut joined = self.clone();
+        for layer in other.layers.iter() {
+            if adds(&joined.layers, layer.layer()) {
+                Arc::make_mut(&mut joined.layers).push(Arc::clone(layer));
             }
         }
-        Self { inner: Arc::new(inner) }
+        joined
     }
 
     /// Whether not one of the tools may be used.
@@ -131,12 +115,12 @@ impl Policy {
         ))
     }
 
-    /// See [`Lists::refusal`].
+    /// See [`CompiledLayer::refusal`].
     pub(crate) fn decide_names(&self, names: &[&str], only_explicit: bool) -> Decision {
-        for (layer, lists) in self.inner.layers.iter().zip(&self.inner.lists) {
-            if let Some(cause) = lists.refusal(layer, names, only_explicit) {
+        for layer in self.layers.iter() {
+            if let Some(cause) = layer.refusal(names, only_explicit) {
                 return Decision::Denied {
-                    origin: layer.origin.clone(),
+                    origin: layer.layer().origin.clone(),
                     cause,
                 };
             }
@@ -147,21 +131,29 @@ impl Policy {
 
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        self.inner.layers == other.inner.layers
+        Arc::ptr_eq(&self.layers, &other.layers) || self.layers().eq(other.layers())
     }
 }
 
 impl Eq for Policy {}
 
+impl Hash for Policy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for layer in self.layers() {
+            layer.hash(state);
+        }
+    }
+}
+
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Policy").field(&self.inner.layers).finish()
+        f.debug_list().entries(self.layers()).finish()
     }
 }
 
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.inner.layers.serialize(serializer)
+        serializer.collect_seq(self.layers())
     }
 }
 
@@ -235,7 +227,7 @@ mod tests {
     fn joined_by_tool_name_and_not_by_pattern_text() {
         let parent = policy(&[glob(&["mcp__a"], &[])]);
         for child in [
-            parent.and(glob(&["mcp*"], &[])).unwrap(),
+            parent.and(&glob(&["mcp*"], &[])).unwrap(),
             policy(&[glob(&["mcp*"], &[])]).intersect(&parent),
         ] {
             assert!(child.allows("mcp__a"));
@@ -294,10 +286,10 @@ mod tests {
     #[test]
     fn what_adds_nothing_is_left_out() {
         let base = policy(&[glob(&["a"], &[]), glob(&[], &[]), glob(&["a"], &[])]);
-        assert_eq!(base.layers(), &[glob(&["a"], &[])]);
-        assert_eq!(base.and(glob(&["a"], &[])).unwrap(), base);
+        assert_eq!(base, policy(&[glob(&["a"], &[])]));
+        assert_eq!(base.and(&glob(&["a"], &[])).unwrap(), base);
         let other = policy(&[glob(&["b"], &[]), glob(&["a"], &[])]);
-        assert_eq!(base.intersect(&other).layers(), &[glob(&["a"], &[]), glob(&["b"], &[])]);
+        assert_eq!(base.intersect(&other), policy(&[glob(&["a"], &[]), glob(&["b"], &[])]));
         assert_eq!(base.intersect(&base), base);
         assert_eq!(base.intersect(&Policy::unrestricted()), base);
         assert_eq!(Policy::unrestricted().intersect(&base), base);
@@ -320,7 +312,7 @@ mod tests {
             "deny_list of role \"r\": a tool pattern is empty (\"\"); remove it or name a tool"
         );
         let many = ["a"; MAX_PATTERNS + 1];
-        let error = Policy::unrestricted().and(glob(&many, &[])).unwrap_err();
+        let error = Policy::unrestricted().and(&glob(&many, &[])).unwrap_err();
         assert_eq!(
             error.to_string(),
             "allow_list of role \"r\" has 1001 patterns; at most 1000 are allowed, use wildcards"

@@ -133,14 +133,14 @@ proptest! {
     #[test]
     fn deny_always_wins(policy in policy(), mode in mode(), tool in "[a-zA-Z_]{1,8}") {
         let layer = Layer { origin: "last".to_owned(), mode, allow: vec![tool.clone()], deny: vec![tool.clone()] };
-        let denying = policy.and(layer).unwrap();
+        let denying = policy.and(&layer).unwrap();
         prop_assert!(!denying.allows(&tool));
         prop_assert!(!allows_native(&denying, &tool));
     }
 
     #[test]
     fn a_layer_more_never_loosens(policy in policy(), layer in layer(), tool in tool()) {
-        let tighter = policy.and(layer).unwrap();
+        let tighter = policy.and(&layer).unwrap();
         prop_assert!(policy.allows(&tool) || !tighter.allows(&tool));
         prop_assert!(allows_native(&policy, &tool) || !allows_native(&tighter, &tool));
     }

@@ -1,33 +1,37 @@
 //! Keeps answers to ResolveSpawn: the same question to the same templates has the same answer.
 
 use std::{
-    collections::HashMap,
-    mem, ptr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    ptr,
+    sync::{Arc, Weak},
 };
 
 use prost::{Message as _, bytes::Bytes};
-use troupe_proto::registry::v1::ResolveSpawnRequest;
+use svc_kit::memo::{Memo, MemoLimits};
+use troupe_proto::{
+    common::v1::ResolvedSpawn,
+    registry::v1::{ResolveSpawnRequest, ResolveSpawnResponse},
+};
 
-use crate::{domain::catalog::Catalog, source::View};
+use crate::{
+    domain::{catalog::Catalog, digest::Digest},
+    source::View,
+};
 
-/// How many answers are kept. With more, or more bytes, they are collected anew.
-const MAX_ANSWERS: usize = 1_024;
-/// How many bytes they have together: question, answer and footer of each.
-const MAX_BYTES: usize = 32 * 1024 * 1024;
-/// How many bytes one may have. A longer question is not even looked for.
-const MAX_ANSWER_BYTES: usize = 256 * 1024;
+/// Question, answer and footer of each. A longer question is not even looked for.
+const LIMITS: MemoLimits = MemoLimits {
+    entries: 1_024,
+    bytes: 32 * 1024 * 1024,
+    entry_bytes: 256 * 1024,
+};
 
 /// The answers that were given.
-#[derive(Debug, Default)]
-pub(crate) struct Answers {
-    kept: Mutex<Kept>,
-}
+#[derive(Debug)]
+pub(crate) struct Answers(Memo<ResolveSpawnRequest, Answer>);
 
-#[derive(Debug, Default)]
-struct Kept {
-    answers: HashMap<ResolveSpawnRequest, Answer>,
-    bytes: usize,
+impl Default for Answers {
+    fn default() -> Self {
+        Self(Memo::new(LIMITS))
+    }
 }
 
 /// An answer and what it was made from, which are told apart by their addresses: a reference to each is kept, so that
@@ -36,52 +40,68 @@ struct Kept {
 struct Answer {
     catalog: Weak<Catalog>,
     footer: Arc<str>,
-    /// Encoded, as it is sent.
-    response: Bytes,
-    bytes: usize,
+    response: Encoded,
+}
+
+/// An answer as it is sent: to who does not have it, and to who has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Encoded {
+    etag: String,
+    whole: Bytes,
+    unchanged: Bytes,
+}
+
+impl Encoded {
+    /// What a spawn gets.
+    #[must_use]
+    pub(super) fn new(resolved: ResolvedSpawn) -> Self {
+        let etag = Digest::of(&resolved.encode_to_vec()).to_string();
+        let encoded = |resolved| {
+            let etag = etag.clone();
+            Bytes::from(ResolveSpawnResponse { resolved, etag }.encode_to_vec())
+        };
+        Self {
+            whole: encoded(Some(resolved)),
+            unchanged: encoded(None),
+            etag,
+        }
+    }
+
+    /// For a caller who knows the answer of that etag.
+    #[must_use]
+    pub(super) fn to(self, known_etag: &str) -> Bytes {
+        if known_etag == self.etag {
+            self.unchanged
+        } else {
+            self.whole
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.etag.len() + self.whole.len() + self.unchanged.len()
+    }
 }
 
 impl Answers {
     /// The answer that this very question got before, from this very view.
     #[must_use]
-    pub(super) fn get(&self, request: &ResolveSpawnRequest, view: &View) -> Option<Bytes> {
-        if request.encoded_len() > MAX_ANSWER_BYTES {
+    pub(super) fn get(&self, request: &ResolveSpawnRequest, view: &View) -> Option<Encoded> {
+        if request.encoded_len() > LIMITS.entry_bytes {
             return None;
         }
-        let kept = self.lock();
-        let answer = kept.answers.get(request)?;
-        answer.is_from(view).then(|| answer.response.clone())
+        self.0
+            .get(request, |answer| answer.is_from(view).then(|| answer.response.clone()))
     }
 
     /// Keeps an answer in the place of the one before.
-    pub(super) fn keep(&self, request: ResolveSpawnRequest, view: &View, response: Bytes) {
-        let bytes = request.encoded_len() + response.len() + view.footer.len();
-        if bytes > MAX_ANSWER_BYTES {
-            return;
-        }
+    pub(super) fn keep(&self, request: ResolveSpawnRequest, view: &View, response: Encoded) {
+        let bytes = request.encoded_len() + response.bytes() + view.footer.len();
         let answer = Answer {
             catalog: Arc::downgrade(&view.catalog),
             footer: Arc::clone(&view.footer),
             response,
-            bytes,
         };
-        let mut kept = self.lock();
-        let gone = if kept.answers.len() >= MAX_ANSWERS || kept.bytes + bytes > MAX_BYTES {
-            mem::take(&mut *kept)
-        } else {
-            Kept::default()
-        };
-        kept.bytes += bytes;
-        let before = kept.answers.insert(request, answer);
-        kept.bytes -= before.as_ref().map_or(0, |before| before.bytes);
-        // Other calls do not wait until they are freed.
-        drop(kept);
-        drop((gone, before));
-    }
-
-    /// Nothing that panics is done under the lock.
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.keep(request, answer, bytes);
     }
 }
 
@@ -110,8 +130,21 @@ mod tests {
         }
     }
 
-    fn response(text: &str) -> Bytes {
-        Bytes::copy_from_slice(text.as_bytes())
+    fn response(text: &str) -> Encoded {
+        Encoded::new(ResolvedSpawn {
+            instructions: text.to_owned(),
+            ..ResolvedSpawn::default()
+        })
+    }
+
+    #[test]
+    fn who_has_the_answer_is_sent_its_name_only() {
+        let decoded = |bytes: Bytes| ResolveSpawnResponse::decode(bytes).unwrap();
+        let whole = decoded(response("one").to(""));
+        assert_eq!(whole.resolved.unwrap().instructions, "one");
+        let unchanged = decoded(response("one").to(&whole.etag));
+        assert_eq!((unchanged.resolved, &unchanged.etag), (None, &whole.etag));
+        assert!(decoded(response("two").to(&whole.etag)).resolved.is_some());
     }
 
     #[test]
@@ -133,29 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_hold() {
+    fn what_is_too_large_is_not_kept() {
         let (answers, view) = (Answers::default(), view());
-        let (long, longest) = ("x".repeat(MAX_ANSWER_BYTES / 2), "x".repeat(MAX_ANSWER_BYTES));
-        answers.keep(request("a"), &view, response(&longest));
-        answers.keep(request(&longest), &view, response(""));
-        assert_eq!(answers.lock().answers.len(), 0);
-        for number in 0..=MAX_ANSWERS {
-            answers.keep(request(&number.to_string()), &view, response(&long));
-            let kept = answers.lock();
-            assert!(kept.answers.len() <= MAX_ANSWERS && kept.bytes <= MAX_BYTES);
-            assert_eq!(
-                kept.bytes,
-                kept.answers.values().map(|answer| answer.bytes).sum::<usize>()
-            );
+        let longest = "x".repeat(LIMITS.entry_bytes);
+        for (question, answer) in [("a", longest.as_str()), (longest.as_str(), "")] {
+            answers.keep(request(question), &view, response(answer));
+            assert_eq!(answers.get(&request(question), &view), None);
         }
-        for number in 0..=MAX_ANSWERS {
-            answers.keep(request(&number.to_string()), &view, response("short"));
-        }
-        let kept = answers.lock();
-        assert!((1..=MAX_ANSWERS).contains(&kept.answers.len()));
-        assert_eq!(
-            kept.bytes,
-            kept.answers.values().map(|answer| answer.bytes).sum::<usize>()
-        );
     }
 }

@@ -1,6 +1,6 @@
 //! The methods of AgentRegistryService.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use prost::{Message as _, bytes::Bytes};
 use svc_kit::identity::Principal;
@@ -37,11 +37,13 @@ impl RegistryService {
     }
 
     /// Answers ResolveSpawn, encoded: at once if the answer is known.
-    pub(super) async fn resolve(&self, request: ResolveSpawnRequest) -> Result<Response<Bytes>, Status> {
-        if let Some(answer) = spawn::known(&self.parts, &request) {
-            return Ok(Response::new(answer));
-        }
-        self.blocking(move |parts| spawn::resolve(parts, request)).await
+    pub(super) async fn resolve(&self, mut request: ResolveSpawnRequest) -> Result<Response<Bytes>, Status> {
+        let known_etag = mem::take(&mut request.known_etag);
+        let answer = match spawn::known(&self.parts, &request) {
+            Some(answer) => Response::new(answer),
+            None => self.blocking(move |parts| spawn::resolve(parts, request)).await?,
+        };
+        Ok(answer.map(|answer| answer.to(&known_etag)))
     }
 
     /// Runs a call on a blocking thread: it may have to look at the disk, and a slow disk (a network mount) must stall

@@ -1,6 +1,6 @@
 //! ResolveSpawn. Its answers are encoded once and kept so: the same question to the same templates costs a look-up.
 
-use prost::{Message as _, bytes::Bytes};
+use prost::bytes::Bytes;
 use svc_kit::encoded::{Answer, EncodedCodec, EncodedMethod};
 use tonic::{
     Request, Response, Status,
@@ -10,7 +10,7 @@ use tonic::{
 };
 use troupe_proto::{
     MAX_MESSAGE_BYTES,
-    registry::v1::{InheritedSettings, ResolveSpawnRequest, ResolveSpawnResponse},
+    registry::v1::{InheritedSettings, ResolveSpawnRequest},
 };
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
         name::{AgentType, PersonaName},
         resolve::{self, Inherited, SpawnRequest, Surroundings, Wanted},
     },
-    grpc::{agents::graph_name, bounds, convert, service::RegistryService},
+    grpc::{agents::graph_name, answers::Encoded, bounds, convert, service::RegistryService},
 };
 
 /// The method ResolveSpawn.
@@ -50,14 +50,15 @@ impl UnaryService<ResolveSpawnRequest> for ResolveMethod {
     }
 }
 
-/// The answer, if it was given before and nothing changed since. Never blocks.
-pub(super) fn known(parts: &Parts, request: &ResolveSpawnRequest) -> Option<Bytes> {
+/// The answer, if it was given before and nothing changed since. Never blocks. `request` is without `known_etag`, here and
+/// in [`resolve`]: the answer does not depend on it.
+pub(super) fn known(parts: &Parts, request: &ResolveSpawnRequest) -> Option<Encoded> {
     let workspace = bounds::workspace(request.cwd.clone(), request.workspace_digest.clone()).ok()?;
     let view = parts.vouched_view(&workspace)?;
     parts.answers.get(request, &view)
 }
 
-pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<Bytes, RegistryError> {
+pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<Encoded, RegistryError> {
     let question = request.clone();
     let agent_name = bounds::non_blank("agent_name", &request.agent_name, bounds::NAME_BYTES)?;
     let effort = request
@@ -89,10 +90,7 @@ pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<Byt
             footer: &view.footer,
         },
     )?;
-    let response = ResolveSpawnResponse {
-        resolved: Some(convert::resolved(resolved)),
-    };
-    let response = Bytes::from(response.encode_to_vec());
+    let response = Encoded::new(convert::resolved(resolved));
     parts.answers.keep(question, &view, response.clone());
     Ok(response)
 }

@@ -59,7 +59,7 @@ pub struct Verdict {
 /// they are orchestrators and the session trusts those.
 #[must_use]
 pub fn is_needed(session: &Session, asking: &Thread) -> bool {
-    asking.spawned.is_graph() && (session.settings.approve_orchestrators || !is_orchestrator(asking))
+    asking.spawned.role.is_graph() && (session.settings.approve_orchestrators || !is_orchestrator(asking))
 }
 
 /// An orchestrator may manage every edge, by a template that no project wrote: what lies in a project, an agent may have
@@ -69,27 +69,27 @@ fn is_orchestrator(thread: &Thread) -> bool {
         Scope::User | Scope::System => true,
         Scope::Project => false,
     };
-    thread.spawned.source.as_ref().is_some_and(is_trusted) && thread.spawned.edge_management == EdgeManagement::All
+    thread.spawned.role.source.as_ref().is_some_and(is_trusted) && thread.spawned.edge_management == EdgeManagement::All
 }
 
 /// What an approver is shown of a spawn: whom it would make, of which template, and what that one could do. The first line
 /// has what the asking agent chose, flattened, so that it cannot pass for the lines below it.
 #[must_use]
 pub fn spawn_subject(asking: &Thread, spawned: &Spawned) -> String {
-    let label = [&spawned.label, &spawned.alias, &spawned.agent_type]
+    let label = [&spawned.label, &spawned.alias, &spawned.role.agent_type]
         .into_iter()
         .find(|name| !name.is_empty())
         .map(|name| preview(name))
         .unwrap_or_default();
-    let template = spawned.source.as_ref().map_or_else(
+    let template = spawned.role.source.as_ref().map_or_else(
         || String::from("none"),
         |source| format!("{} scope, sha256 {}", scope_name(source.scope), source.digest),
     );
     format!(
         "Spawn node: {label} ({role})\nasked by: {by} {id}\ntemplate: {template}\ntools: {tools}\nsandbox: {sandbox}\n\
          edge management: {edges}",
-        role = spawned.agent_type,
-        by = asking.spawned.agent_type,
+        role = spawned.role.agent_type,
+        by = asking.spawned.role.agent_type,
         id = asking.id,
         tools = tools_in_short(&spawned.effective),
         sandbox = sandbox_name(spawned.sandbox),

@@ -73,7 +73,7 @@ pub fn tools(thread: &Thread, method: &str) -> Result<(), Refusal> {
         .allows_rpc(method)
         .map_err(|refused| Refusal::ToolDenied {
             tool: refused.tool.to_owned(),
-            agent_type: thread.spawned.agent_type.clone(),
+            agent_type: thread.spawned.role.agent_type.clone(),
         })
 }
 

@@ -1,6 +1,6 @@
 //! What may be asked of a session. A command carries everything that deciding it needs: ids, resolutions, the caller.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     actor::{Actor, Caller},
@@ -253,7 +253,7 @@ pub struct Spawn {
     /// What the caller takes from the child's tools, and from those of everyone below it.
     pub narrowing: Option<tool_policy::Layer>,
     /// The role's own layers, from which the child's rights are computed.
-    pub role_layers: Vec<tool_policy::Layer>,
+    pub role_layers: Arc<[tool_policy::Layer]>,
     /// What the role lets its children hold.
     pub grant_list: Vec<String>,
     /// What to do when no slot is free.

@@ -9,7 +9,7 @@ pub const PREVIEW_CHARS: usize = 160;
 pub const MAX_EVENT_MESSAGE_BYTES: usize = 4 * 1024;
 
 /// Content by its digest. The bytes are stored with the session, in the transaction of the event that names them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentRef {
     /// SHA-256 of the bytes.
     pub digest: Digest,

@@ -282,12 +282,8 @@ pub struct Spawned {
     pub first_status: StatusKind,
     /// Whether its client executes it: never placed, holds no slot.
     pub client_owned: bool,
-    /// The role.
-    pub agent_type: String,
-    /// The persona; empty: the default prompt.
-    pub agent_name: String,
-    /// The role's one-line description.
-    pub agent_description: String,
+    /// What its role says.
+    pub role: Arc<Role>,
     /// Unique in the session, case-insensitive; empty: none.
     pub alias: String,
     /// A short label.
@@ -296,28 +292,14 @@ pub struct Spawned {
     pub note: String,
     /// Where its agent works; empty: the session's directory.
     pub working_directory: String,
-    /// The model; empty: the runner's default.
-    pub model: String,
-    /// The effort; empty: the program's default.
-    pub reasoning_effort: String,
-    /// The provider; empty: the runner's default.
-    pub provider: String,
-    /// What decided model, effort, provider and sandbox.
-    pub origins: BTreeMap<String, ValueOrigin>,
     /// What it may change.
     pub sandbox: Sandbox,
     /// Which tools it may use.
     pub effective: Policy,
     /// What its children may hold.
     pub grant: Policy,
-    /// The agent types that it may spawn; empty: any.
-    pub spawn_list: Vec<String>,
     /// Which edges it may manage.
     pub edge_management: EdgeManagement,
-    /// The template; `None` for `default`.
-    pub source: Option<TemplateSource>,
-    /// The whole resolution; `None` for a root that its client executes.
-    pub resolved: Option<ContentRef>,
     /// What it and its descendants may spend.
     pub budget: Budget,
     /// How it is stopped.
@@ -328,8 +310,33 @@ pub struct Spawned {
     pub input: Option<ContentRef>,
 }
 
-impl Spawned {
-    /// Whether its template is a graph template: then edge management and approval bind it.
+/// What a resolved role says that neither a spawn nor a parent changes: the same for each of its threads, which share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Role {
+    /// Its name.
+    pub agent_type: String,
+    /// The persona; empty: the default prompt.
+    pub agent_name: String,
+    /// Its one-line description.
+    pub agent_description: String,
+    /// The model; empty: the runner's default.
+    pub model: String,
+    /// The effort; empty: the program's default.
+    pub reasoning_effort: String,
+    /// The provider; empty: the runner's default.
+    pub provider: String,
+    /// What decided model, effort, provider and sandbox.
+    pub origins: BTreeMap<String, ValueOrigin>,
+    /// The agent types that it may spawn; empty: any.
+    pub spawn_list: Vec<String>,
+    /// The template; `None` for `default`.
+    pub source: Option<TemplateSource>,
+    /// The whole resolution; `None` for a root that its client executes.
+    pub resolved: Option<ContentRef>,
+}
+
+impl Role {
+    /// Whether its template is a graph template: then edge management and approval bind its threads.
     #[must_use]
     pub fn is_graph(&self) -> bool {
         self.source
@@ -339,7 +346,7 @@ impl Spawned {
 }
 
 /// What decided a resolved value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ValueOrigin {
     /// The request.
     Explicit,
@@ -356,7 +363,7 @@ pub enum ValueOrigin {
 }
 
 /// The template that was used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TemplateSource {
     /// Where it was found.
     pub scope: Scope,
@@ -371,7 +378,7 @@ pub struct TemplateSource {
 }
 
 /// Where a template was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// In the project.
     Project,
@@ -382,7 +389,7 @@ pub enum Scope {
 }
 
 /// The format of a template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dialect {
     /// Seeds 1 and 2.
     Role,

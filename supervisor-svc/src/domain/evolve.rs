@@ -13,6 +13,7 @@ use super::{
     event::{ApprovalDecision, ConditionKind, Event, Recorded, SessionEvent, Spawned, ThreadEvent},
     ids::{ApprovalId, EdgeId, Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId, Turn},
     mail::{Body, Letter},
+    mailbox::Mailbox,
     session::Session,
     settings::{StallRule, Usage},
     stall,
@@ -48,30 +49,34 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
         Event::Thread(id, event) => {
             graph(session, *id, event);
             approvals(session, *id, event, recorded);
-            if let Some(thread) = session.thread(*id).cloned() {
-                let mut thread = Arc::unwrap_or_clone(thread);
+            let stall = session.settings.stall;
+            let changed = session.update(*id, |thread| {
                 let (was_open, spent_before) = (thread.status.kind().is_open(), thread.total_usage());
                 let was_queued = thread.status == Status::Queued;
                 thread.apply(event, recorded.sequence, recorded.time);
                 if matches!(event, ThreadEvent::InputQueued { .. }) {
                     thread.traceparent.clone_from(&recorded.circumstances.traceparent);
                 }
-                thread.end_conditions(&session.settings.stall);
-                let (parent, is_open) = (thread.spawned.parent, thread.status.kind().is_open());
+                thread.end_conditions(&stall);
+                let is_open = thread.status.kind().is_open();
+                let opened = (was_open != is_open).then_some(is_open);
                 let spent = thread.total_usage().since(spent_before);
-                session.put(thread);
-                if was_queued && matches!(event, ThreadEvent::Admitted) {
-                    session.waits.lend_to(*id);
-                }
-                if was_open != is_open {
-                    count_open_child(session, parent, is_open);
-                }
-                add_usage(session, *id, spent);
-                if let ThreadEvent::BudgetUpdated(budget) = event {
-                    session.set_budget(*id, *budget);
-                }
-                deliver(session, *id, event, recorded);
+                (thread.spawned.parent, opened, was_queued, spent)
+            });
+            let Some((parent, opened, was_queued, spent)) = changed else {
+                return;
+            };
+            if was_queued && matches!(event, ThreadEvent::Admitted) {
+                session.waits.lend_to(*id);
             }
+            if let (Some(parent), Some(opened)) = (parent, opened) {
+                count_open_child(session, parent, opened);
+            }
+            add_usage(session, *id, spent);
+            if let ThreadEvent::BudgetUpdated(budget) = event {
+                session.set_budget(*id, *budget);
+            }
+            deliver(session, *id, event, recorded);
         }
     }
 }
@@ -170,11 +175,7 @@ fn add_usage(session: &mut Session, id: ThreadId, spent: Usage) {
     }
     let lineage: Vec<ThreadId> = session.lineage(id).map(|thread| thread.id).collect();
     for id in lineage {
-        if let Some(thread) = session.thread(id).cloned() {
-            let mut thread = Arc::unwrap_or_clone(thread);
-            thread.subtree_usage = thread.subtree_usage.plus(spent);
-            session.put(thread);
-        }
+        session.update(id, |thread| thread.subtree_usage = thread.subtree_usage.plus(spent));
     }
 }
 
@@ -214,32 +215,16 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
         | ThreadEvent::ApprovalRequested { .. }
         | ThreadEvent::ApprovalResolved { .. } => return,
     };
-    let receiver = to.and_then(|to| session.thread(to)).cloned();
-    let Some(receiver) =
-        receiver.filter(|receiver| receiver.status.kind().is_open() && !session.is_closing(receiver.id))
-    else {
+    let takes_mail = |receiver: &&Arc<Thread>| receiver.status.kind().is_open() && !session.is_closing(receiver.id);
+    let Some(receiver) = to.and_then(|to| session.thread(to)).filter(takes_mail) else {
         return;
     };
-    let mut receiver = Arc::unwrap_or_clone(receiver);
-    if let Body::Settled { child, .. } = &body {
-        // Only a child's latest word counts, so that a mailbox cannot grow with its turns.
-        let of_child = |letter: &Letter| matches!(&letter.body, Body::Settled { child: other, .. } if other == child);
-        let earlier = receiver
-            .mail
-            .values()
-            .find(|letter| of_child(letter))
-            .map(|letter| letter.sequence);
-        if let Some(earlier) = earlier {
-            receiver.mail.remove(&earlier);
-        }
-    }
     let letter = Letter {
         sequence: recorded.sequence,
         time: recorded.time,
         body,
     };
-    receiver.mail.insert(recorded.sequence, Arc::new(letter));
-    session.put(receiver);
+    session.update(receiver.id, |receiver| receiver.mail.put(letter));
 }
 
 fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: &Recorded) {
@@ -257,10 +242,12 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
     let pending_inputs = spawned
         .input
         .iter()
-        .map(|content| PendingInput {
-            number: first_input,
-            content: content.clone(),
-            steers: false,
+        .map(|content| {
+            Arc::new(PendingInput {
+                number: first_input,
+                content: content.clone(),
+                steers: false,
+            })
         })
         .collect();
     session.put(Thread {
@@ -297,7 +284,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         metered: recorded.time,
         earlier_usage: Usage::default(),
         subtree_usage: Usage::default(),
-        mail: imbl::OrdMap::new(),
+        mail: Mailbox::default(),
         mail_shown: Sequence::ZERO,
         mail_acknowledged: Sequence::ZERO,
         woken_up_to: Sequence::ZERO,
@@ -308,27 +295,25 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         updated: recorded.time,
         sequence: recorded.sequence,
     });
-    match spawned.parent.and_then(|parent| session.thread(parent).cloned()) {
-        Some(parent) => {
-            let mut parent = Arc::unwrap_or_clone(parent);
+    let adopted = spawned.parent.and_then(|parent| {
+        session.update(parent, |parent| {
             parent.children.push_back(id);
             parent.open_children += 1;
-            session.put(parent);
-        }
-        None => session.root = Some(id),
+        })
+    });
+    if adopted.is_none() {
+        session.root = Some(id);
     }
 }
 
-fn count_open_child(session: &mut Session, parent: Option<ThreadId>, opened: bool) {
-    if let Some(parent) = parent.and_then(|id| session.thread(id).cloned()) {
-        let mut parent = Arc::unwrap_or_clone(parent);
+fn count_open_child(session: &mut Session, parent: ThreadId, opened: bool) {
+    session.update(parent, |parent| {
         parent.open_children = if opened {
             parent.open_children + 1
         } else {
             parent.open_children.saturating_sub(1)
         };
-        session.put(parent);
-    }
+    });
 }
 
 impl Thread {
@@ -352,11 +337,11 @@ impl Thread {
                 number, input, steers, ..
             } => {
                 self.last_input = *number;
-                self.pending_inputs.push_back(PendingInput {
+                self.pending_inputs.push_back(Arc::new(PendingInput {
                     number: *number,
                     content: input.clone(),
                     steers: *steers,
-                });
+                }));
                 if self.status.kind().is_settled() {
                     self.become_at(Status::Queued, sequence, time);
                 }
@@ -393,7 +378,7 @@ impl Thread {
             }
             ThreadEvent::InputDelivered { number, report, .. } => {
                 self.last_report = *report;
-                let (delivered, left): (Vector<PendingInput>, Vector<PendingInput>) = self
+                let (delivered, left): (Vector<_>, Vector<_>) = self
                     .pending_inputs
                     .iter()
                     .cloned()
@@ -432,7 +417,7 @@ impl Thread {
                         turn: self.turn.number(),
                     };
                 }
-                self.become_at(Status::Settled(outcome.clone()), sequence, time);
+                self.become_at(Status::Settled(Arc::new(outcome.clone())), sequence, time);
                 // Who was stopped before a runner had the turn waits for new input.
                 self.goes_on = *turn > Turn::ZERO && !self.pending_inputs.is_empty();
             }
@@ -465,7 +450,7 @@ impl Thread {
                 self.effective = resumed.effective.clone();
                 self.grant = resumed.grant.clone();
                 self.sandbox = resumed.sandbox;
-                self.become_at(Status::Settled(resumed.settled.clone()), sequence, time);
+                self.become_at(Status::Settled(Arc::new(resumed.settled.clone())), sequence, time);
             }
             // Nothing but the spawn of a thread is decided before it: it has no turn yet, and its token opens nothing.
             ThreadEvent::ApprovalResolved {
@@ -483,7 +468,7 @@ impl Thread {
             | ThreadEvent::ApprovalRequested { .. }
             | ThreadEvent::ApprovalResolved { .. } => {}
             ThreadEvent::MailAcknowledged(up_to) => {
-                self.mail = self.mail.split(up_to).1;
+                self.mail.acknowledge(*up_to);
                 self.mail_acknowledged = self.mail_acknowledged.max(*up_to);
             }
         }
@@ -535,9 +520,9 @@ impl Thread {
         let before = match &self.status {
             Status::Settled(settled) => Some(settled.clone()),
             Status::AwaitingApproval => None,
-            Status::Queued | Status::PendingInit | Status::Running => Some(Settled::Interrupted {
+            Status::Queued | Status::PendingInit | Status::Running => Some(Arc::new(Settled::Interrupted {
                 reason: reason.to_owned(),
-            }),
+            })),
             Status::Shutdown { before, .. } => before.clone(),
         };
         self.begin_generation(self.generation.next(), time);

@@ -212,5 +212,5 @@ fn is_like(a: &Edge, b: &Edge) -> bool {
 fn graph_caller<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Thread>> {
     session
         .thread(caller.thread()?)
-        .filter(|thread| thread.spawned.is_graph())
+        .filter(|thread| thread.spawned.role.is_graph())
 }

@@ -60,7 +60,7 @@ impl Letter {
         } else if let ThreadEvent::TurnEnded { outcome, .. } = event
             && is_child()
         {
-            (*id, settled(Status::Settled(outcome.clone())))
+            (*id, settled(Status::Settled(Arc::new(outcome.clone()))))
         } else if let ThreadEvent::Closed { reason, .. } = event
             && is_child()
         {

@@ -156,10 +156,10 @@ impl<'e> Told<'e> {
 /// `type/persona`, or the type alone.
 fn role(thread: &Thread) -> String {
     let spawned = &thread.spawned;
-    if spawned.agent_name.is_empty() {
-        preview(&spawned.agent_type)
+    if spawned.role.agent_name.is_empty() {
+        preview(&spawned.role.agent_type)
     } else {
-        preview(&format!("{}/{}", spawned.agent_type, spawned.agent_name))
+        preview(&format!("{}/{}", spawned.role.agent_type, spawned.role.agent_name))
     }
 }
 

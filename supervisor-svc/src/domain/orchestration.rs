@@ -8,7 +8,7 @@ use super::{
     limits,
     session::Session,
     settings::{EdgeManagement, Orchestration, WakePolicy},
-    status::{Settled, Status, StatusKind},
+    status::{Status, StatusKind},
     thread::Thread,
 };
 
@@ -43,25 +43,18 @@ pub fn excerpt(message: &str, max: usize) -> String {
 /// for the loop. A function of the one thread; the session has an index of it.
 #[must_use]
 pub fn is_idle(thread: &Thread) -> bool {
-    let is_unmarked = match &thread.status {
-        Status::Settled(Settled::Completed { message, .. }) => mark(message.as_deref().unwrap_or_default()).is_none(),
-        Status::Settled(Settled::Errored { .. } | Settled::Interrupted { .. })
-        | Status::Queued
-        | Status::AwaitingApproval
-        | Status::PendingInit
-        | Status::Running
-        | Status::Shutdown { .. } => false,
-    };
-    is_unmarked
-        && is_orchestrator(thread)
+    is_orchestrator(thread)
+        && thread.status.kind() == StatusKind::Completed
         && thread.pending_inputs.is_empty()
         && !thread.conditions.contains_key(&ConditionKind::Stalled)
+        && matches!(&thread.status, Status::Settled(settled) if mark(settled.last_word()).is_none())
 }
 
 /// A graph template that may manage all edges, or the role of that name.
 fn is_orchestrator(thread: &Thread) -> bool {
     let spawned = &thread.spawned;
-    (spawned.is_graph() && spawned.edge_management == EdgeManagement::All) || spawned.agent_type == "orchestrator"
+    (spawned.role.is_graph() && spawned.edge_management == EdgeManagement::All)
+        || spawned.role.agent_type == "orchestrator"
 }
 
 /// The orchestrators that are due a turn now.

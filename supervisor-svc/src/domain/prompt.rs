@@ -14,7 +14,7 @@ use super::{
     mail::{Body, Letter},
     session::Session,
     settings::{EdgeManagement, Mode},
-    status::{Settled, Status},
+    status::Status,
     thread::Thread,
 };
 
@@ -68,7 +68,7 @@ pub fn shown_mail(thread: &Thread) -> Vec<&Arc<Letter>> {
         }
         None => false,
     };
-    thread.mail.values().take_while(fits).collect()
+    thread.mail.letters().take_while(fits).collect()
 }
 
 /// The task block of a thread's next turn.
@@ -154,7 +154,7 @@ fn described(thread: &Thread) -> String {
         spawned.label.clone()
     };
     let alias = if spawned.alias.is_empty() { "-" } else { &spawned.alias };
-    let (id, role, status) = (thread.id, &spawned.agent_type, thread.status.kind());
+    let (id, role, status) = (thread.id, &spawned.role.agent_type, thread.status.kind());
     format!("{label} ({id}) alias={alias} role={role} status={status}")
 }
 
@@ -274,9 +274,8 @@ fn whole_or_cut(text: &str, content: &ContentRef) -> String {
 
 fn last_word(status: &Status) -> &str {
     match status {
-        Status::Settled(Settled::Completed { message, .. }) => message.as_deref().unwrap_or_default(),
-        Status::Settled(Settled::Errored { message, .. }) => message,
-        Status::Settled(Settled::Interrupted { reason }) | Status::Shutdown { reason, .. } => reason,
+        Status::Settled(settled) => settled.last_word(),
+        Status::Shutdown { reason, .. } => reason,
         Status::Queued | Status::AwaitingApproval | Status::PendingInit | Status::Running => "",
     }
 }

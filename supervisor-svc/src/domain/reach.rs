@@ -25,7 +25,7 @@ fn thread_has(thread: &Thread, digest: Digest) -> bool {
         || thread.spawned.input.as_ref().is_some_and(is_it)
         || thread.pending_inputs.iter().any(|input| is_it(&input.content))
         || thread.turn.inputs().iter().any(|input| is_it(&input.content))
-        || thread.mail.values().any(|letter| match &letter.body {
+        || thread.mail.letters().any(|letter| match &letter.body {
             Body::Handoff(handoff) => is_it(&handoff.message) || handoff.structured.as_ref().is_some_and(is_it),
             Body::Settled { status, .. } => last_message(status).is_some_and(is_it),
         })
@@ -44,7 +44,7 @@ fn last_message(status: &Status) -> Option<&ContentRef> {
         | Status::Running
         | Status::Shutdown { before: None, .. } => return None,
     };
-    match settled {
+    match &**settled {
         Settled::Completed { content, .. } | Settled::Errored { content, .. } => content.as_ref(),
         Settled::Interrupted { .. } => None,
     }

@@ -1,8 +1,8 @@
 //! A session as its events made it. Cheap to clone: the maps share their nodes, so that a snapshot, a working copy and the
 //! published state cost what differs between them.
 //!
-//! Invariant: the indices (`holding`, `queue`, `starting`, `waking`, `order`, `aliases`, `open`, `going_on`, `budgeted`,
-//! `spent`, `idle_orchestrators`) are functions of `threads`; `Session::put` is the only place that changes either. `edges_at`
+//! Invariant: the indices (`order`, `aliases`, `roles`, `counts`, and what a [`Place`] names) are functions of `threads`;
+//! `Session::put` and `Session::update` alone change either. `edges_at`
 //! is a function of `edges`; `Session::connect` and `Session::disconnect` alone change them. `pending` and `moot` are
 //! functions of `approvals` and `threads`, kept where approvals are folded. So a snapshot does not keep any of them.
 
@@ -17,6 +17,7 @@ use super::{
     event::{ConditionKind, Edge, Fence, SettingsChange},
     ids::{ApprovalId, EdgeId, Sequence, SessionId, ThreadId},
     orchestration,
+    roles::Roles,
     settings::{Budget, Orchestration, Settings, SlotRelease, Usage},
     status::StatusKind,
     thread::{LatestTurn, Thread},
@@ -71,6 +72,7 @@ pub struct Session {
     spent: OrdSet<ThreadId>,
     idle_orchestrators: OrdSet<ThreadId>,
     aliases: OrdMap<String, ThreadId>,
+    roles: Roles,
     counts: OrdMap<StatusKind, u32>,
 }
 
@@ -114,6 +116,7 @@ impl Session {
             spent: OrdSet::new(),
             idle_orchestrators: OrdSet::new(),
             aliases: OrdMap::new(),
+            roles: Roles::default(),
             counts: OrdMap::new(),
         }
     }
@@ -384,95 +387,77 @@ impl Session {
         }
     }
 
-    /// Replaces a thread and keeps the indices in step.
-    pub(super) fn put(&mut self, thread: Thread) {
+    /// Takes up a thread that is new.
+    pub(super) fn put(&mut self, mut thread: Thread) {
         let id = thread.id;
-        if let Some(old) = self.threads.get(&id).cloned() {
-            self.unindex(&old);
-        } else {
-            self.order.insert(thread.spawn_sequence, id);
-            if !thread.spawned.alias.is_empty() {
-                self.aliases.insert(thread.spawned.alias.to_lowercase(), id);
-            }
+        let role = self.roles.shared(&thread.spawned.role);
+        if !Arc::ptr_eq(&role, &thread.spawned.role) {
+            Arc::make_mut(&mut thread.spawned).role = role;
         }
-        let kind = thread.status.kind();
-        *self.counts.entry(kind).or_insert(0) += 1;
-        if self.holds_slot(&thread) {
-            self.holding.insert(id);
+        self.order.insert(thread.spawn_sequence, id);
+        if !thread.spawned.alias.is_empty() {
+            self.aliases.insert(thread.spawned.alias.to_lowercase(), id);
         }
-        match kind {
-            StatusKind::Queued => {
-                self.queue.insert(thread.status_sequence, id);
-            }
-            StatusKind::PendingInit => {
-                self.starting.insert(id);
-            }
-            StatusKind::AwaitingApproval
-            | StatusKind::Running
-            | StatusKind::Completed
-            | StatusKind::Errored
-            | StatusKind::Interrupted
-            | StatusKind::Shutdown => {}
-        }
-        if thread.fence.is_some() && kind.is_open() {
-            self.fences.insert(id);
-        }
-        if let Some(letter) = thread.woken_by() {
-            self.waking.insert(letter, id);
-        }
-        if thread.goes_on {
-            self.going_on.insert(thread.status_sequence, id);
-        }
-        if kind.is_open() && thread.budget != Budget::default() {
-            self.budgeted.insert(id);
-        }
-        let is_marked = thread.conditions.contains_key(&ConditionKind::BudgetExhausted);
-        if kind.is_open() && (is_marked || budget::exhausted(&thread).is_some()) {
-            self.spent.insert(id);
-        }
-        if orchestration::is_idle(&thread) {
-            self.idle_orchestrators.insert(id);
-        }
+        let place = Place::of(&thread, self.settings.slot_release);
+        self.move_thread(id, &Place::default(), &place);
         self.threads.insert(id, Arc::new(thread));
     }
 
-    fn unindex(&mut self, old: &Thread) {
-        let kind = old.status.kind();
-        match self.count(kind).saturating_sub(1) {
-            0 => self.counts.remove(&kind),
-            left => self.counts.insert(kind, left),
-        };
-        self.holding.remove(&old.id);
-        self.starting.remove(&old.id);
-        self.fences.remove(&old.id);
-        if let Some(letter) = old.woken_by() {
-            self.waking.remove(&letter);
-        }
-        self.budgeted.remove(&old.id);
-        self.spent.remove(&old.id);
-        self.idle_orchestrators.remove(&old.id);
-        if old.goes_on {
-            self.going_on.remove(&old.status_sequence);
-        }
-        if kind == StatusKind::Queued {
-            self.queue.remove(&old.status_sequence);
-        }
+    /// Changes a thread and keeps the indices in step; nothing happens if there is none.
+    pub(super) fn update<R>(&mut self, id: ThreadId, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+        let slot_release = self.settings.slot_release;
+        // Whoever holds the state before keeps the thread as it was; in a replay nobody does, and nothing is copied.
+        let thread = Arc::make_mut(self.threads.get_mut(&id)?);
+        let before = Place::of(thread, slot_release);
+        let result = change(thread);
+        let after = Place::of(thread, slot_release);
+        self.move_thread(id, &before, &after);
+        Some(result)
     }
 
-    /// The slot rule: a function of one thread's state. The root holds none.
-    fn holds_slot(&self, thread: &Thread) -> bool {
-        let counted = match self.settings.slot_release {
-            SlotRelease::Settle => thread.status.kind().is_active(),
-            // Who settled before it ever had a turn took no slot that closing could free.
-            SlotRelease::Close => match thread.status.kind() {
-                StatusKind::PendingInit | StatusKind::Running => true,
-                StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => {
-                    thread.turn != LatestTurn::None
+    /// Touches only the indices in which the place differs: the others stay shared with the state before.
+    fn move_thread(&mut self, id: ThreadId, before: &Place, after: &Place) {
+        if before.kind != after.kind {
+            if let Some(kind) = before.kind {
+                match self.count(kind).saturating_sub(1) {
+                    0 => self.counts.remove(&kind),
+                    left => self.counts.insert(kind, left),
+                };
+            }
+            if let Some(kind) = after.kind {
+                *self.counts.entry(kind).or_insert(0) += 1;
+            }
+        }
+        let sets = [
+            (&mut self.holding, before.holds_slot, after.holds_slot),
+            (&mut self.starting, before.starts, after.starts),
+            (&mut self.fences, before.is_fenced, after.is_fenced),
+            (&mut self.budgeted, before.is_budgeted, after.is_budgeted),
+            (&mut self.spent, before.is_spent, after.is_spent),
+            (&mut self.idle_orchestrators, before.is_idle, after.is_idle),
+        ];
+        for (set, was_there, is_there) in sets {
+            if was_there && !is_there {
+                set.remove(&id);
+            } else if is_there && !was_there {
+                set.insert(id);
+            }
+        }
+        let queues = [
+            (&mut self.queue, before.queued, after.queued),
+            (&mut self.waking, before.woken_by, after.woken_by),
+            (&mut self.going_on, before.goes_on, after.goes_on),
+        ];
+        for (queue, old, new) in queues {
+            if old != new {
+                if let Some(old) = old {
+                    queue.remove(&old);
                 }
-                StatusKind::Queued | StatusKind::AwaitingApproval | StatusKind::Shutdown => false,
-            },
-        };
-        counted && thread.spawned.parent.is_some()
+                if let Some(new) = new {
+                    queue.insert(new, id);
+                }
+            }
+        }
     }
 
     pub(super) fn apply_settings(&mut self, change: &SettingsChange) {
@@ -498,12 +483,9 @@ impl Session {
 
     /// Gives a thread a budget. The session's budget is the root's; its settings only repeat it.
     pub(super) fn set_budget(&mut self, id: ThreadId, budget: Budget) {
-        let Some(thread) = self.threads.get(&id).cloned() else {
+        if self.update(id, |thread| thread.budget = budget).is_none() {
             return;
-        };
-        let mut thread = Arc::unwrap_or_clone(thread);
-        thread.budget = budget;
-        self.put(thread);
+        }
         if self.root == Some(id) {
             Arc::make_mut(&mut self.settings).budget = budget;
         }
@@ -512,3 +494,52 @@ impl Session {
 
 /// The longest that a cascade may take before the rest of it is forced.
 pub const CASCADE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Where a thread stands in the indices: a function of the thread and of the session's slot rule, which never changes. The
+/// default is that of a thread that is not there.
+#[derive(Debug, Default)]
+struct Place {
+    kind: Option<StatusKind>,
+    holds_slot: bool,
+    starts: bool,
+    is_fenced: bool,
+    is_budgeted: bool,
+    is_spent: bool,
+    is_idle: bool,
+    queued: Option<Sequence>,
+    woken_by: Option<Sequence>,
+    goes_on: Option<Sequence>,
+}
+
+impl Place {
+    fn of(thread: &Thread, slot_release: SlotRelease) -> Self {
+        let kind = thread.status.kind();
+        let is_marked = thread.conditions.contains_key(&ConditionKind::BudgetExhausted);
+        Self {
+            kind: Some(kind),
+            holds_slot: holds_slot(thread, slot_release),
+            starts: kind == StatusKind::PendingInit,
+            is_fenced: thread.fence.is_some() && kind.is_open(),
+            is_budgeted: kind.is_open() && thread.budget != Budget::default(),
+            is_spent: kind.is_open() && (is_marked || budget::exhausted(thread).is_some()),
+            is_idle: orchestration::is_idle(thread),
+            queued: (kind == StatusKind::Queued).then_some(thread.status_sequence),
+            woken_by: thread.woken_by(),
+            goes_on: thread.goes_on.then_some(thread.status_sequence),
+        }
+    }
+}
+
+/// The slot rule. The root holds none.
+fn holds_slot(thread: &Thread, slot_release: SlotRelease) -> bool {
+    let counted = match slot_release {
+        SlotRelease::Settle => thread.status.kind().is_active(),
+        // Who settled before it ever had a turn took no slot that closing could free.
+        SlotRelease::Close => match thread.status.kind() {
+            StatusKind::PendingInit | StatusKind::Running => true,
+            StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => thread.turn != LatestTurn::None,
+            StatusKind::Queued | StatusKind::AwaitingApproval | StatusKind::Shutdown => false,
+        },
+    };
+    counted && thread.spawned.parent.is_some()
+}

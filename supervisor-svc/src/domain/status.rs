@@ -1,6 +1,6 @@
 //! The states of a thread and the steps between them: the one table of legal transitions.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::content::ContentRef;
 
@@ -39,15 +39,15 @@ pub enum Status {
     PendingInit,
     /// A turn is running, or its client executes it.
     Running,
-    /// Settled and open.
-    Settled(Settled),
+    /// Settled and open. Whoever is told of it shares it.
+    Settled(Arc<Settled>),
     /// Settled and closed.
     Shutdown {
         /// Why.
         reason: String,
         /// How it had settled before, which ResumeAgent restores; `None`: its spawn was never approved, so there is nothing
         /// to restore.
-        before: Option<Settled>,
+        before: Option<Arc<Settled>>,
     },
 }
 
@@ -75,7 +75,7 @@ pub enum StatusKind {
 impl Status {
     /// The status without its data.
     #[must_use]
-    pub const fn kind(&self) -> StatusKind {
+    pub fn kind(&self) -> StatusKind {
         match self {
             Self::Queued => StatusKind::Queued,
             Self::AwaitingApproval => StatusKind::AwaitingApproval,
@@ -88,6 +88,16 @@ impl Status {
 }
 
 impl Settled {
+    /// The last message, or why there is none; empty where nothing was said.
+    #[must_use]
+    pub fn last_word(&self) -> &str {
+        match self {
+            Self::Completed { message, .. } => message.as_deref().unwrap_or_default(),
+            Self::Errored { message, .. } => message,
+            Self::Interrupted { reason } => reason,
+        }
+    }
+
     /// The status without its data.
     #[must_use]
     pub const fn kind(&self) -> StatusKind {

@@ -9,7 +9,7 @@ use super::{
     content::ContentRef,
     event::{ConditionKind, Fence, Spawned},
     ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
-    mail::Letter,
+    mailbox::Mailbox,
     settings::{Budget, Sandbox, Usage, WakePolicy},
     status::{Status, StatusKind},
     time::UnixMillis,
@@ -57,7 +57,7 @@ pub struct Thread {
     /// Its latest turn.
     pub turn: LatestTurn,
     /// Input that no turn consumed yet, oldest first.
-    pub pending_inputs: Vector<PendingInput>,
+    pub pending_inputs: Vector<Arc<PendingInput>>,
     /// The number of the newest input.
     pub last_input: InputNumber,
     /// Whether its last turn ended with input waiting: it goes on as soon as nothing holds it back. Never while it is not
@@ -77,8 +77,8 @@ pub struct Thread {
     pub earlier_usage: Usage,
     /// What it and all its descendants spent, in all attempts.
     pub subtree_usage: Usage,
-    /// Its mail that is not acknowledged yet, by the sequence of the event that sent it.
-    pub mail: OrdMap<Sequence, Arc<Letter>>,
+    /// Its mail that is not acknowledged yet.
+    pub mail: Mailbox,
     /// The newest letter that the turn under way was shown; zero: none.
     pub mail_shown: Sequence,
     /// The newest letter that it acknowledged; zero: none.
@@ -161,14 +161,14 @@ pub enum LatestTurn {
         /// The turn.
         turn: Turn,
         /// The inputs that it consumes; they are pending again if the attempt is lost.
-        inputs: Vector<PendingInput>,
+        inputs: Vector<Arc<PendingInput>>,
     },
     /// Running.
     Running {
         /// The turn.
         turn: Turn,
         /// The inputs that it was given; they are pending again if it is begun anew.
-        inputs: Vector<PendingInput>,
+        inputs: Vector<Arc<PendingInput>>,
     },
     /// Over.
     Ended {
@@ -186,7 +186,7 @@ impl LatestTurn {
 
     /// What it was given, while it is under way.
     #[must_use]
-    pub fn inputs(&self) -> Vector<PendingInput> {
+    pub fn inputs(&self) -> Vector<Arc<PendingInput>> {
         match self {
             Self::Dispatched { inputs, .. } | Self::Running { inputs, .. } => inputs.clone(),
             Self::None | Self::Ended { .. } => Vector::new(),
@@ -250,16 +250,15 @@ impl Thread {
         if !rests || self.spawned.client_owned {
             return None;
         }
-        self.mail
-            .get_next(&self.woken_up_to.next())
-            .map(|(sequence, _)| *sequence)
+        self.mail.after(self.woken_up_to).next().map(|letter| letter.sequence)
     }
 
     /// The newest letter that it ever got and that still counts; zero: none.
     #[must_use]
     pub fn newest_letter(&self) -> Sequence {
-        let waiting = self.mail.get_max().map_or(Sequence::ZERO, |(sequence, _)| *sequence);
-        waiting.max(self.mail_acknowledged)
+        self.mail
+            .newest()
+            .map_or(self.mail_acknowledged, |newest| newest.max(self.mail_acknowledged))
     }
 
     /// Whether it carried a fence of its own when the event of that number had happened.
@@ -301,10 +300,10 @@ impl Thread {
             spawned.alias.clone()
         } else if !spawned.label.is_empty() {
             spawned.label.clone()
-        } else if spawned.agent_name.is_empty() {
-            spawned.agent_type.clone()
+        } else if spawned.role.agent_name.is_empty() {
+            spawned.role.agent_type.clone()
         } else {
-            format!("{}: {}", spawned.agent_type, spawned.agent_name)
+            format!("{}: {}", spawned.role.agent_type, spawned.role.agent_name)
         }
     }
 }

@@ -17,7 +17,6 @@ use crate::{
         refusal::Refusal,
         settings::Budget,
     },
-    session::digest,
     store::Content,
     wire::{WireEnum, parts::budget_from_request},
 };
@@ -218,16 +217,8 @@ pub(super) fn input(
             format!("the input has {} bytes; at most {INPUT_BYTES} are allowed", bytes.len()),
         ));
     }
-    let reference = ContentRef {
-        digest: digest(&bytes),
-        size: bytes.len() as u64,
-        preview,
-    };
-    let content = Content {
-        digest: reference.digest,
-        bytes,
-    };
-    Ok((reference, content))
+    let content = Content::new(bytes);
+    Ok((content.reference(preview), content))
 }
 
 /// Whether a request gave any input at all.

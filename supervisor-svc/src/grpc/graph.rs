@@ -1,6 +1,5 @@
 //! Edges and handoffs.
 
-use bytes::Bytes;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
@@ -16,7 +15,7 @@ use crate::{
         refusal::{GuardedVerb, Refusal},
         session::Session,
     },
-    session::{Done, digest},
+    session::Done,
     store::Content,
     wire::parts::{edge_to_pb, handoff_to_pb},
 };
@@ -278,17 +277,8 @@ fn text(field: &'static str, text: String) -> Result<(ContentRef, Content), Stat
         ));
     }
     let preview = preview(&text);
-    let bytes = Bytes::from(text);
-    let reference = ContentRef {
-        digest: digest(&bytes),
-        size: bytes.len() as u64,
-        preview,
-    };
-    let content = Content {
-        digest: reference.digest,
-        bytes,
-    };
-    Ok((reference, content))
+    let content = Content::new(text.into());
+    Ok((content.reference(preview), content))
 }
 
 fn is_json(bytes: &[u8]) -> Result<(), Status> {

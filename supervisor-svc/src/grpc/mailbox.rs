@@ -44,11 +44,11 @@ impl SupervisorService {
             let after = after.max(thread.spawn_sequence);
             self.letters_in_log(&state, target, after, page.size()).await?
         } else {
-            let waiting = thread.mail.range(after.next()..).map(|(_, letter)| Arc::clone(letter));
+            let waiting = thread.mail.after(after).map(Arc::clone);
             (waiting.take(page.size() + 1).collect(), None)
         };
         let shown = letters.iter().map(|letter| {
-            let acknowledged = !thread.mail.contains_key(&letter.sequence);
+            let acknowledged = !thread.mail.holds(letter.sequence);
             (letter.sequence.get(), letter_to_pb(letter, acknowledged))
         });
         let (mail, next_page_token) = page.cut_numbered(shown, rest.map(Sequence::get));

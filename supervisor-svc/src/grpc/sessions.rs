@@ -13,7 +13,7 @@ use super::{
     SupervisorService,
     call::Call,
     check,
-    resolved::{Resolved, content_of},
+    resolved::Resolved,
     spawn::{Unspawnable, resolve},
     webhooks,
 };
@@ -21,17 +21,17 @@ use crate::{
     domain::{
         command::Command,
         content::ContentRef,
-        event::{CloseCause, Event, SessionEvent, Spawned, ThreadEvent},
+        event::{CloseCause, Event, Role, SessionEvent, Spawned, ThreadEvent},
         refusal::{GuardedVerb, Refusal},
         session::{CASCADE_DEADLINE, Session},
-        settings::{LimitsChange, Sandbox, Settings, WakePolicy},
+        settings::{Budget, ClosePolicy, LimitsChange, Sandbox, Settings, WakePolicy},
         status::StatusKind,
     },
     registry::{RegistryClient, Unresolved},
     runner_hub::Need,
     session::{Handle, NewSession},
     store::{Content, CreationKey},
-    wire::{self, WireEnum as _},
+    wire::{self, Resolution, WireEnum as _, content_of},
     workspace::KeptWorkspace,
 };
 
@@ -148,8 +148,7 @@ impl SupervisorService {
             None
         };
         let needs_template = input.is_some() || !request.agent_type.trim().is_empty();
-        let mut resolved = Resolved::default_role(sandbox);
-        if needs_template {
+        let resolved = if needs_template {
             let question = ResolveSpawnRequest {
                 cwd: request.cwd.clone(),
                 workspace_digest: request.workspace_digest.clone(),
@@ -165,21 +164,26 @@ impl SupervisorService {
                 }),
                 ..ResolveSpawnRequest::default()
             };
-            resolved = resolve(&self.registry, call, question)
+            resolve(&self.registry, call, question)
                 .await
-                .map_err(Unspawnable::into_status)?;
-            contents.extend(resolved.content.take());
+                .map_err(Unspawnable::into_status)?
         } else {
-            resolved.fields.model.clone_from(&request.model);
-            resolved.fields.reasoning_effort.clone_from(&request.reasoning_effort);
-            resolved.fields.provider.clone_from(&request.provider);
-        }
+            let role = Role {
+                agent_type: String::from("default"),
+                model: request.model.clone(),
+                reasoning_effort: request.reasoning_effort.clone(),
+                provider: request.provider.clone(),
+                ..Role::default()
+            };
+            Resolved::new(Arc::new(Resolution::unasked(role, sandbox)))
+        };
+        contents.extend(resolved.content.clone());
         let rights = Rights::child(
             ceiling,
             None,
             &resolved.role_layers,
             &[],
-            &resolved.fields.agent_type,
+            &resolved.role.agent_type,
             tool_policy::Inheritance::Attenuate,
         )
         .map_err(Refusal::from)?;
@@ -194,14 +198,19 @@ impl SupervisorService {
             },
             client_owned,
             note: resolved.default_note(),
-            sandbox: resolved.fields.sandbox.min(sandbox),
+            sandbox: resolved.sandbox.min(sandbox),
             effective: rights.effective,
             // A root may hand on all that the session may have, whatever it uses itself.
             grant: ceiling.clone(),
             working_directory: request.cwd.clone(),
             input,
             wake_policy: WakePolicy::None,
-            ..resolved.fields
+            role: Arc::clone(&resolved.role),
+            edge_management: resolved.edge_management,
+            alias: String::new(),
+            label: String::new(),
+            budget: Budget::default(),
+            close_policy: ClosePolicy::default(),
         };
         Ok((spawned, contents))
     }

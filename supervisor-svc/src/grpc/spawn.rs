@@ -1,8 +1,12 @@
 //! SpawnAgent: authority, retry, arguments, the checks before the registry, the registry, and the commit.
 
-use std::path::{Component, Path};
+use std::{
+    path::{Component, Path},
+    sync::Arc,
+};
 
 use tonic::{Request, Status};
+use tool_policy::Policy;
 use troupe_proto::{
     fault,
     registry::v1::{InheritedSettings, ResolveSpawnRequest},
@@ -22,6 +26,7 @@ use crate::{
         refusal::{GuardedVerb, Refusal},
         session::Session,
         settings::{ClosePolicy, EdgeManagement, OnLimit, WakePolicy},
+        status::StatusKind,
         thread::Thread,
     },
     registry::{RegistryClient, Unresolved},
@@ -56,19 +61,7 @@ impl SupervisorService {
         request: Request<pb::SpawnAgentRequest>,
     ) -> Result<pb::SpawnAgentResponse, Status> {
         let call = Call::of(&request)?;
-        let request = request.into_inner();
-        // In a task of its own: a client that hangs up must not leave a spawn half done and its request id held.
-        let service = self.clone();
-        tokio::spawn(async move { service.spawn_in_full(call, request).await })
-            .await
-            .unwrap_or_else(|_| Err(Status::internal("the spawn failed; the log has the details")))
-    }
-
-    async fn spawn_in_full(
-        &self,
-        call: Call,
-        mut request: pb::SpawnAgentRequest,
-    ) -> Result<pb::SpawnAgentResponse, Status> {
+        let mut request = request.into_inner();
         let request_id = std::mem::take(&mut request.request_id);
         let return_token = std::mem::take(&mut request.return_token);
         let named: Option<ThreadId> = check::optional_id("parent_thread_id", &request.parent_thread_id)?;
@@ -114,9 +107,9 @@ impl SupervisorService {
             resolved.replace_role_block(&request.custom_system_prompt);
         }
         let mut contents = vec![input_content];
-        contents.extend(resolved.content.take());
-        let warnings = std::mem::take(&mut resolved.warnings);
-        let spawn = commit(self.clock(), &call, &request, parent, resolved, input)?;
+        contents.extend(resolved.content.clone());
+        let warnings = resolved.warnings.clone();
+        let spawn = commit(self.clock(), &call, &request, parent, &resolved, input)?;
         let need = Need::of_spawn(&state, parent, &spawn)?;
         self.directory.context().runners.check_enforceable(&need)?;
         let command = Command::Spawn(Box::new(spawn));
@@ -140,7 +133,7 @@ impl SupervisorService {
         warnings.extend(
             thread
                 .effective
-                .no_tools_warning(tool_policy::CANONICAL_TOOLS, &thread.spawned.agent_type),
+                .no_tools_warning(tool_policy::CANONICAL_TOOLS, &thread.spawned.role.agent_type),
         );
         let shown = self.directory.context().show(&done.session, thread, View::default());
         let thread_token = return_token.then(|| self.token_for(call, thread, handle)).flatten();
@@ -159,15 +152,11 @@ pub(super) async fn resolve(
     call: &Call,
     question: ResolveSpawnRequest,
 ) -> Result<Resolved, Unspawnable> {
-    let answer =
-        registry
-            .resolve(question, call.deadline, &call.trace)
-            .await
-            .map_err(|unresolved| match unresolved {
-                Unresolved::Verdict(status) => Unspawnable::Verdict(status),
-                Unresolved::Away(status) => Unspawnable::Unknown(status),
-            })?;
-    Resolved::new(answer).map_err(Unspawnable::Unknown)
+    let answer = registry.resolve(question, call.deadline, &call.trace).await;
+    answer.map(Resolved::new).map_err(|unresolved| match unresolved {
+        Unresolved::Verdict(status) => Unspawnable::Verdict(status),
+        Unresolved::Away(status) => Unspawnable::Unknown(status),
+    })
 }
 
 /// The agent type as the gate compares it: trimmed and lower-cased, `default` where none is named.
@@ -289,14 +278,15 @@ fn question(session: &Session, parent: &Thread, request: &pb::SpawnAgentRequest)
         reasoning_effort: given(&request.reasoning_effort),
         provider: request.provider.clone(),
         inherited: Some(InheritedSettings {
-            model: parent.spawned.model.clone(),
-            reasoning_effort: parent.spawned.reasoning_effort.clone(),
-            provider: parent.spawned.provider.clone(),
+            model: parent.spawned.role.model.clone(),
+            reasoning_effort: parent.spawned.role.reasoning_effort.clone(),
+            provider: parent.spawned.role.provider.clone(),
             sandbox: parent.sandbox.number(),
             ..InheritedSettings::default()
         }),
         mode: session.settings.mode.number(),
         expected_digest: given(&request.expected_digest),
+        known_etag: String::new(),
     }
 }
 
@@ -306,7 +296,7 @@ fn commit(
     call: &Call,
     request: &pb::SpawnAgentRequest,
     parent: &Thread,
-    resolved: Resolved,
+    resolved: &Resolved,
     input: ContentRef,
 ) -> Result<Spawn, Status> {
     let note = match &request.thread_note {
@@ -327,6 +317,14 @@ fn commit(
     };
     let spawned = Spawned {
         parent: Some(parent.id),
+        // These are decided when it is recorded.
+        depth: 0,
+        first_status: StatusKind::PendingInit,
+        effective: Policy::unrestricted(),
+        grant: Policy::unrestricted(),
+        client_owned: false,
+        role: Arc::clone(&resolved.role),
+        sandbox: resolved.sandbox,
         alias: request.alias.trim().to_owned(),
         label: request.label.trim().to_owned(),
         note,
@@ -336,15 +334,14 @@ fn commit(
         close_policy: check::choice("close_policy", request.close_policy)?,
         wake_policy: check::choice("wake_policy", request.wake_policy)?,
         input: Some(input),
-        ..resolved.fields
     };
     Ok(Spawn {
         caller: call.caller.clone(),
         id: clock.new_thread_id(),
         spawned,
         narrowing,
-        role_layers: resolved.role_layers,
-        grant_list: resolved.grant_list,
+        role_layers: Arc::clone(&resolved.role_layers),
+        grant_list: resolved.grant_list.clone(),
         on_limit: check::choice("on_limit", request.on_limit)?,
         approval: clock.new_approval_id(),
     })

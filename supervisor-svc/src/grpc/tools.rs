@@ -34,7 +34,7 @@ impl SupervisorService {
         let question = DescribeSpawnToolRequest {
             cwd: directory_of(&state, &thread),
             workspace_digest: state.settings.workspace_digest.clone(),
-            agent_types: thread.spawned.spawn_list.iter().take(MAX_ROLES).cloned().collect(),
+            agent_types: thread.spawned.role.spawn_list.iter().take(MAX_ROLES).cloned().collect(),
         };
         let described = self
             .registry_for(&state)

@@ -14,7 +14,7 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
         Event::Session(SessionEvent::Opened(settings)) => settings.workspace.iter().collect(),
         Event::Session(SessionEvent::Updated(_) | SessionEvent::Closed) => Vec::new(),
         Event::Thread(_, event) => match event {
-            ThreadEvent::Spawned(spawned) => spawned.resolved.iter().chain(&spawned.input).collect(),
+            ThreadEvent::Spawned(spawned) => spawned.role.resolved.iter().chain(&spawned.input).collect(),
             ThreadEvent::InputQueued { input, .. } => vec![input],
             ThreadEvent::TurnEnded { outcome, .. } => message(outcome).into_iter().collect(),
             ThreadEvent::Resumed(resumed) => message(&resumed.settled).into_iter().collect(),

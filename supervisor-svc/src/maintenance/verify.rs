@@ -18,7 +18,6 @@ use crate::{
         session::Session,
         settings::PromptLog,
     },
-    session::digest,
     store::{Head, LogReader, RawContent, RawRecord, ReadError, SessionLog, Side, Snapshot},
     wire::{DecodeError, decode_record, decode_snapshot},
 };
@@ -386,7 +385,7 @@ impl Check {
         let named = self.named.remove(&named_by);
         if !content.is_intact {
             self.problem(Problem::SideChanged(Side::Content(named_by)));
-        } else if digest(&content.bytes) != named_by {
+        } else if Digest::of(&content.bytes) != named_by {
             self.problem(Problem::WrongContent(named_by));
         } else if let Some(named) = named
             && named.size != found

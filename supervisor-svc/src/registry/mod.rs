@@ -6,6 +6,7 @@
 //! asked again, here and nowhere else ([`RegistryClient::with_workspace`]).
 
 mod circuit;
+mod resolutions;
 
 use std::{error::Error as _, future::Future, sync::Arc, time::Duration};
 
@@ -28,17 +29,20 @@ use tonic::{
 };
 use troupe_proto::{
     MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES,
-    common::v1::ResolvedSpawn,
     fault::{Fault, reason_of},
     reason::Reason,
     registry::v1::{
         Agent, DescribeSpawnToolRequest, GetWorkspaceRequest, ListAgentsRequest, PutWorkspaceRequest,
-        ResolveSpawnRequest, ToolDescription, WorkspaceFile, agent_registry_service_client::AgentRegistryServiceClient,
+        ResolveSpawnRequest, ResolveSpawnResponse, ToolDescription, WorkspaceFile,
+        agent_registry_service_client::AgentRegistryServiceClient,
     },
 };
 
-use self::circuit::Circuit;
-use crate::workspace::KeptWorkspace;
+use self::{
+    circuit::Circuit,
+    resolutions::{Known, Resolutions},
+};
+use crate::{wire::Resolution, workspace::KeptWorkspace};
 
 /// How long an answer may take, whatever the caller would wait.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -60,7 +64,9 @@ type Client = AgentRegistryServiceClient<Channel>;
 pub struct RegistryClient {
     client: Client,
     token: Option<SecretToken>,
-    url: String,
+    url: Arc<str>,
+    /// What it answered to spawns.
+    resolutions: Arc<Resolutions>,
     /// One bundle is on its way at a time: what they need of memory is bounded, and after a restart of the registry the
     /// questions of one session upload its bundle once.
     transfers: Arc<Mutex<()>>,
@@ -112,7 +118,8 @@ impl RegistryClient {
         Self {
             client,
             token,
-            url,
+            url: url.into(),
+            resolutions: Arc::default(),
             transfers: Arc::default(),
             kept: None,
             circuit: Circuit::default(),
@@ -156,18 +163,34 @@ impl RegistryClient {
     /// See [`Unresolved`].
     pub async fn resolve(
         &self,
-        request: ResolveSpawnRequest,
+        mut question: ResolveSpawnRequest,
         deadline: Option<Deadline>,
         trace: &TraceParent,
-    ) -> Result<ResolvedSpawn, Unresolved> {
-        let answer = self
-            .ask(&request, deadline, trace, |mut client, request| async move {
+    ) -> Result<Arc<Resolution>, Unresolved> {
+        let known = self.resolutions.get(&question);
+        question.known_etag = known.as_ref().map(|known| known.etag.clone()).unwrap_or_default();
+        let ResolveSpawnResponse { resolved, etag } = self
+            .ask(&question, deadline, trace, |mut client, request| async move {
                 client.resolve_spawn(request).await
             })
             .await?;
-        answer
-            .resolved
-            .ok_or_else(|| self.judge(Status::internal("the registry answered without a resolution")))
+        match (resolved, known) {
+            (None, Some(known)) if known.etag == etag => Ok(known.resolution),
+            (None, _) => Err(self.judge(Status::internal("the registry answered without a resolution"))),
+            (Some(resolved), _) => {
+                let resolution = Resolution::try_from(resolved).map(Arc::new).map_err(|error| {
+                    let text = format!("the registry's answer makes no sense ({error}); nothing was done, try again");
+                    Unresolved::Away(Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text).into())
+                })?;
+                question.known_etag.clear();
+                let known = Known {
+                    etag,
+                    resolution: Arc::clone(&resolution),
+                };
+                self.resolutions.keep(question, known);
+                Ok(resolution)
+            }
+        }
     }
 
     /// Every agent type that is fit to be listed, in order of name and in brief; broken ones are left out.
@@ -294,7 +317,7 @@ impl RegistryClient {
         let (expected, actual) = (kept.workspace_digest(), answer.workspace_digest);
         if actual.eq_ignore_ascii_case(expected) {
             tracing::info!(
-                url = self.url,
+                url = %self.url,
                 workspace = expected,
                 "a session's workspace was uploaded again"
             );
@@ -419,7 +442,7 @@ impl RegistryClient {
     }
 
     fn away(&self, status: &Status) -> Unresolved {
-        tracing::warn!(url = self.url, %status, "the registry did not answer");
+        tracing::warn!(url = %self.url, %status, "the registry did not answer");
         self.unanswered.add(1, &[]);
         let fault = self.unavailable(status.message());
         Unresolved::Away(fault.with("registry_code", status.code() as i32).into())

@@ -11,13 +11,12 @@ use crate::{
         command::Report,
         content::{ContentRef, MAX_EVENT_MESSAGE_BYTES, preview, truncate},
         event::{Artifact, PROMPT_ARTIFACT},
-        ids::{InputNumber, Turn},
+        ids::{Digest, InputNumber, Turn},
         orchestration,
         settings::PromptLog,
         status::Settled,
         thread::Product,
     },
-    session::digest,
     store::Content,
     wire::parts::usage_from_pb,
 };
@@ -124,7 +123,7 @@ fn prompt_artifact(prompt: &pb::PromptReport, log: PromptLog) -> Option<pb::Arti
         .map(|block| {
             json!({
                 "kind": block.kind().as_str_name(),
-                "sha256": digest(block.text.as_bytes()).to_string(),
+                "sha256": Digest::of(block.text.as_bytes()).to_string(),
                 "text": keeps_texts.then_some(&block.text),
             })
         })
@@ -185,14 +184,8 @@ fn message(text: String, contents: &mut Vec<Content>) -> (String, Option<Content
 }
 
 fn keep(bytes: Bytes, preview: String, contents: &mut Vec<Content>) -> ContentRef {
-    let reference = ContentRef {
-        digest: digest(&bytes),
-        size: bytes.len() as u64,
-        preview,
-    };
-    contents.push(Content {
-        digest: reference.digest,
-        bytes,
-    });
+    let content = Content::new(bytes);
+    let reference = content.reference(preview);
+    contents.push(content);
     reference
 }

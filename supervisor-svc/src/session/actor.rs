@@ -24,6 +24,7 @@ use super::{
     message::{Done, Message, Origin, Remember, Request},
     remembered::Requests,
     room::ContentRoom,
+    stored::StoredContents,
     upkeep::Upkeep,
 };
 use crate::{
@@ -49,6 +50,7 @@ pub(super) struct Actor {
     epoch: Epoch,
     requests: Requests,
     room: ContentRoom,
+    stored: StoredContents,
     upkeep: Upkeep,
     control: mpsc::Receiver<Message>,
     spawns: mpsc::Receiver<Message>,
@@ -111,6 +113,7 @@ impl Actor {
         };
         let mut actor = Self {
             room: ContentRoom::new(loaded.content_bytes, context.session_content_bytes),
+            stored: StoredContents::default(),
             upkeep: Upkeep::new(Arc::clone(&context.store), context.upkeep, loaded.snapshot),
             context,
             directory: directory.clone(),
@@ -205,7 +208,7 @@ impl Actor {
         self.count_content().await;
         let mut draft = Draft::new(&self.session, self.handle.now(), self.room);
         while let Some(command) = self.own.pop_front() {
-            draft.take(own_request(command), &self.requests);
+            draft.take(own_request(command), &self.requests, &self.stored);
             if draft.is_full() {
                 break;
             }
@@ -218,7 +221,7 @@ impl Actor {
                     Some(failure) => {
                         let _ = request.reply.send(Err(failure));
                     }
-                    None => draft.take(*request, &self.requests),
+                    None => draft.take(*request, &self.requests, &self.stored),
                 },
                 Message::Begin { remember, reply } => self.begin(remember, reply),
                 Message::Abandon(key) => self.end(&key),
@@ -316,6 +319,7 @@ impl Actor {
             .measures
             .happened(&before, &self.session, &pending.recorded);
         self.room = pending.room;
+        self.stored.add(std::mem::take(&mut pending.stored));
         self.published.send_replace(Arc::clone(&pending.session));
         for (remember, outcome) in std::mem::take(&mut pending.remembered) {
             self.requests

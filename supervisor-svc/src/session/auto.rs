@@ -1,29 +1,19 @@
 //! Giving orchestrators the turns that they are due by themselves: a thin reading of [`orchestration::due`] after each append
 //! and wherever the actor computes anew what is owed.
 
-use bytes::Bytes;
 use prost::Message as _;
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{actor::Actor, dispatch::digest};
+use super::actor::Actor;
 use crate::{
-    domain::{
-        command::Command,
-        content::{ContentRef, preview},
-        orchestration,
-    },
+    domain::{command::Command, content::preview, orchestration},
     store::Content,
 };
 
 impl Actor {
     pub(super) fn keep_orchestrating(&mut self) {
         for thread in orchestration::due(&self.session) {
-            let content = input();
-            let input = ContentRef {
-                digest: content.digest,
-                size: content.bytes.len() as u64,
-                preview: preview(orchestration::AUTO_TURN),
-            };
+            let input = input().reference(preview(orchestration::AUTO_TURN));
             self.own.push_back(Command::AutoTurn { thread, input });
         }
     }
@@ -47,9 +37,5 @@ fn input() -> Content {
         items: vec![text],
         ..pb::Input::default()
     };
-    let bytes = Bytes::from(input.encode_to_vec());
-    Content {
-        digest: digest(&bytes),
-        bytes,
-    }
+    Content::new(input.encode_to_vec().into())
 }

@@ -10,6 +10,7 @@ use super::{
     message::{Done, Outcome, Remember, Request},
     remembered::{self, Requests},
     room::ContentRoom,
+    stored::StoredContents,
 };
 use crate::{
     domain::{
@@ -17,7 +18,7 @@ use crate::{
         decide::{self, tick},
         event::{Event, Recorded, ThreadEvent},
         evolve, graph,
-        ids::{Epoch, Generation, ReportSequence, Sequence, ThreadId},
+        ids::{Digest, Epoch, Generation, ReportSequence, ThreadId},
         session::Session,
         time::UnixMillis,
         waiting::Waits,
@@ -58,7 +59,8 @@ struct Answer {
 /// A batch in the making.
 #[derive(Debug)]
 pub(super) struct Draft {
-    base: Sequence,
+    /// The session before the batch.
+    before: Arc<Session>,
     working: Session,
     now: UnixMillis,
     recorded: Vec<Recorded>,
@@ -82,14 +84,16 @@ pub(super) struct Pending {
     /// The runners' reports that it rests on.
     pub reports: Vec<(ThreadId, Generation, ReportSequence)>,
     pub room: ContentRoom,
+    /// The contents that it brings along.
+    pub stored: Vec<Digest>,
     answers: Vec<Answer>,
 }
 
 impl Draft {
-    pub fn new(session: &Session, now: UnixMillis, room: ContentRoom) -> Self {
+    pub fn new(session: &Arc<Session>, now: UnixMillis, room: ContentRoom) -> Self {
         Self {
-            base: session.sequence,
-            working: session.clone(),
+            before: Arc::clone(session),
+            working: Session::clone(session),
             // The log's time never goes back, whatever the clock does.
             now: now.max(session.updated),
             recorded: Vec::new(),
@@ -114,14 +118,15 @@ impl Draft {
     }
 
     /// Decides one request and folds what it does into the working copy.
-    pub fn take(&mut self, request: Request, requests: &Requests) {
+    pub fn take(&mut self, request: Request, requests: &Requests, stored: &StoredContents) {
         let Request {
             command,
             origin,
             remember,
-            contents,
+            mut contents,
             reply,
         } = request;
+        contents.retain(|content| !stored.has(content.digest));
         if let Command::Report {
             thread,
             generation,
@@ -181,26 +186,32 @@ impl Draft {
 
     /// Records events and what follows from them, or none of it.
     fn record_all(&mut self, mut events: Vec<Event>, origin: &super::Origin) -> Result<(), record::EncodeError> {
-        let undo = (
-            self.working.clone(),
-            self.recorded.len(),
-            self.new_threads.len(),
-            self.marks.len(),
-        );
+        let waits = self.working.waits.clone();
+        let (recorded, new_threads, marks) = (self.recorded.len(), self.new_threads.len(), self.marks.len());
         while !events.is_empty() {
             for event in events {
                 if let Err(error) = self.record(event, origin) {
-                    self.working = undo.0;
-                    self.recorded.truncate(undo.1);
-                    self.encoded.truncate(undo.1);
-                    self.new_threads.truncate(undo.2);
-                    self.marks.truncate(undo.3);
+                    self.recorded.truncate(recorded);
+                    self.encoded.truncate(recorded);
+                    self.new_threads.truncate(new_threads);
+                    self.marks.truncate(marks);
+                    self.fold_anew(waits);
                     return Err(error);
                 }
             }
             events = decide::follow_ups(&self.working);
         }
         Ok(())
+    }
+
+    /// Makes the working copy what the recorded events make of the state before. So rare that no copy is kept for it: one
+    /// that shares its nodes with the working copy would have every command copy what it changes.
+    fn fold_anew(&mut self, waits: Waits) {
+        self.working = Session::clone(&self.before);
+        for recorded in &self.recorded {
+            evolve::evolve(&mut self.working, recorded);
+        }
+        self.working.waits = waits;
     }
 
     /// The contents of a command, if the session has room for them. A client is refused; what the supervisor and runners bring
@@ -310,6 +321,7 @@ impl Draft {
             return None;
         }
         let due = due(&self.working);
+        let stored = self.contents.iter().map(|content| content.digest).collect();
         let requests = self
             .remembered
             .iter()
@@ -317,7 +329,7 @@ impl Draft {
             .collect();
         let batch = store::Batch {
             session: self.working.id,
-            expected: self.base,
+            expected: self.before.sequence,
             epoch,
             records: self.encoded,
             contents: self.contents,
@@ -328,6 +340,7 @@ impl Draft {
         };
         let pending = Pending {
             session: Arc::new(self.working),
+            stored,
             recorded: self.recorded,
             remembered: self.remembered,
             now: self.now,

@@ -4,7 +4,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use sha2::{Digest as _, Sha256};
 use svc_kit::identity::ThreadPrincipal;
 use troupe_proto::{common::v1 as common, supervisor::v1 as pb};
 
@@ -132,7 +131,7 @@ impl Job {
     }
 
     async fn prompt(&self) -> Result<Prompt, Failure> {
-        let mut resolved: common::ResolvedSpawn = match &self.thread.spawned.resolved {
+        let mut resolved: common::ResolvedSpawn = match &self.thread.spawned.role.resolved {
             Some(content) => self.read(content).await?,
             None => common::ResolvedSpawn::default(),
         };
@@ -187,7 +186,7 @@ impl Job {
             inputs,
         };
         for (kind, text) in texts {
-            let digest = digest(text.as_bytes());
+            let digest = Digest::of(text.as_bytes());
             if keeps_digests {
                 prompt.refs.push(BlockRef {
                     kind,
@@ -329,10 +328,5 @@ fn digest_of_whole(blocks: &[(BlockKind, String)]) -> Digest {
         .map(|(_, text)| text.as_str())
         .filter(|text| !text.trim().is_empty())
         .collect();
-    digest(texts.join("\n\n").as_bytes())
-}
-
-/// SHA-256 of some bytes.
-pub fn digest(bytes: &[u8]) -> Digest {
-    Digest::from_bytes(Sha256::digest(bytes).into())
+    Digest::of(texts.join("\n\n").as_bytes())
 }

@@ -9,9 +9,12 @@ use crate::{
         ids::{Epoch, Sequence, SessionId},
         session::Session,
     },
-    store::{EventStore, ReadError, WriteError, limits::MAX_PAGE},
+    store::{EventStore, ReadError, StoredRecord, WriteError, limits::MAX_PAGE},
     wire::{decode_snapshot, record},
 };
+
+/// How many records are folded in less time than another thread takes to begin.
+const FEW: usize = 64;
 
 /// A session as its log made it.
 pub(super) struct Loaded {
@@ -59,7 +62,8 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
     })
 }
 
-/// The session as of the end of its log, and as of when its snapshot was.
+/// The session as of the end of its log, and as of when its snapshot was. While one page of the log is folded, the next is
+/// read.
 async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, Sequence), Failure> {
     let (mut session, useless) = match base(store, id).await? {
         Base::Beginning => (None, None),
@@ -70,30 +74,47 @@ async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, S
         }
     };
     let snapshot = session.as_ref().map_or(Sequence::ZERO, |session| session.sequence);
-    let mut after = snapshot;
-    loop {
-        let page = match store.read(id, after, MAX_PAGE).await {
-            Ok(page) => page,
-            Err(ReadError::Compacted { oldest, .. }) => {
-                // What was compacted stands in the snapshot only.
-                let missing =
-                    || Failure::Corrupt(format!("session {id} is compacted up to {oldest} without a snapshot"));
-                return Err(useless.unwrap_or_else(missing));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let Some(last) = page.last() else { break };
-        after = last.sequence;
-        for stored in &page {
-            let recorded = record::decode_record(id, &stored.bytes)?;
-            match &mut session {
-                Some(session) => evolve::evolve(session, &recorded),
-                none => *none = evolve::open(id, &recorded),
-            }
+    let mut page = match store.read(id, snapshot, MAX_PAGE).await {
+        Err(ReadError::Compacted { oldest, .. }) => {
+            // What was compacted stands in the snapshot only.
+            let missing = || Failure::Corrupt(format!("session {id} is compacted up to {oldest} without a snapshot"));
+            return Err(useless.unwrap_or_else(missing));
         }
+        read => read?,
+    };
+    while let Some(last) = page.last() {
+        let after = last.sequence;
+        let (folded, next) = tokio::join!(fold_page(id, session, page), store.read(id, after, MAX_PAGE));
+        (session, page) = (folded?, next?);
     }
     let session = session.ok_or(Failure::SessionNotFound(id))?;
     Ok((session, snapshot))
+}
+
+/// The session after these records. Many are folded on a thread of their own, beside other sessions' work.
+async fn fold_page(
+    id: SessionId,
+    session: Option<Session>,
+    records: Vec<StoredRecord>,
+) -> Result<Option<Session>, Failure> {
+    if records.len() <= FEW {
+        return fold(id, session, &records);
+    }
+    let folding = spawn_blocking(move || fold(id, session, &records));
+    folding
+        .await
+        .map_err(|error| Failure::Corrupt(format!("the log of session {id}: {error}")))?
+}
+
+fn fold(id: SessionId, mut session: Option<Session>, records: &[StoredRecord]) -> Result<Option<Session>, Failure> {
+    for stored in records {
+        let recorded = record::decode_record(id, &stored.bytes)?;
+        match &mut session {
+            Some(session) => evolve::evolve(session, &recorded),
+            none => *none = evolve::open(id, &recorded),
+        }
+    }
+    Ok(session)
 }
 
 async fn base(store: &dyn EventStore, id: SessionId) -> Result<Base, Failure> {

@@ -24,6 +24,7 @@ mod remembered;
 mod room;
 mod silence;
 mod steer;
+mod stored;
 pub mod tool_calls;
 mod upkeep;
 mod waking;
@@ -32,7 +33,6 @@ pub use self::{
     deletions::Deletions,
     denials::Denials,
     directory::{Context, Directory, NewSession},
-    dispatch::digest,
     failure::Failure,
     handle::{Begun, Commit, Handle, InFlight, Waiting},
     message::{Done, Origin, Outcome, Remember},

@@ -7,12 +7,12 @@ use sha2::{Digest as _, Sha256};
 use svc_kit::logging::AUDIT;
 use uuid::Builder;
 
-use super::{denials::Denials, digest, failure::Failure, handle::Handle, message::Origin};
+use super::{denials::Denials, failure::Failure, handle::Handle, message::Origin};
 use crate::domain::{
     authorize::{self, ToolCall, ToolVerdict},
     command::Command,
     content::preview,
-    ids::{ApprovalId, ThreadId},
+    ids::{ApprovalId, Digest, ThreadId},
     session::Session,
     thread::Thread,
 };
@@ -171,7 +171,7 @@ fn allowed(
         turn = thread.turn.number().get(),
         tool = call.tool,
         runner_kind = call.runner_kind,
-        arguments_sha256 = %digest(call.arguments.as_bytes()),
+        arguments_sha256 = %Digest::of(call.arguments.as_bytes()),
         asked_by = %origin.actor,
         approval_id = approval.map(tracing::field::display),
         "tool call allowed"

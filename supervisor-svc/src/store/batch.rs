@@ -10,6 +10,7 @@ use super::{
     },
 };
 use crate::domain::{
+    content::ContentRef,
     ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
 };
@@ -33,6 +34,27 @@ pub struct Content {
     pub digest: Digest,
     /// The content.
     pub bytes: Bytes,
+}
+
+impl Content {
+    /// These bytes.
+    #[must_use]
+    pub fn new(bytes: Bytes) -> Self {
+        Self {
+            digest: Digest::of(&bytes),
+            bytes,
+        }
+    }
+
+    /// How an event refers to it. The preview is the beginning of a text, or empty.
+    #[must_use]
+    pub fn reference(&self, preview: String) -> ContentRef {
+        ContentRef {
+            digest: self.digest,
+            size: self.bytes.len() as u64,
+            preview,
+        }
+    }
 }
 
 /// Says of a record of the same batch what it is, so that it is found by that.

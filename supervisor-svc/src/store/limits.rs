@@ -54,7 +54,13 @@ pub(super) const MAX_QUEUE_BYTES: usize = 128 * 1024 * 1024;
 pub(super) const MAX_READERS: usize = 4;
 
 /// How many frames of the write-ahead log wait for a checkpoint: about 4 MiB of 4 KiB pages.
-pub(super) const CHECKPOINT_FRAMES: i64 = 1000;
+pub(super) const CHECKPOINT_FRAMES: i64 = 1_000;
+
+/// From how many frames on the log is to begin anew: about 16 MiB. It is done when little waits, or at twice as many.
+pub(super) const LONG_LOG_FRAMES: i64 = 4_000;
+
+/// How many frames the writer may wait for.
+pub(super) const FEW_FRAMES: i64 = 250;
 
 /// How long a connection waits for a foreign program's lock, such as an operator's shell or a backup.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);

@@ -14,6 +14,7 @@
 mod apply;
 mod backfill;
 mod batch;
+mod checkpointer;
 mod checksum;
 mod error;
 mod group;

@@ -152,6 +152,19 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, rusqlite::Error> {
     open(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
+/// Opens the file once more for its writer's checkpoints.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(super) fn open_checkpointer(path: &Path) -> Result<Connection, OpenError> {
+    let connection = open(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    make_durable(&connection)?;
+    Ok(connection)
+}
+
 /// Opens the file for reading beside whoever writes it.
 ///
 /// # Errors
@@ -247,7 +260,7 @@ fn make_durable(connection: &Connection) -> Result<(), OpenError> {
             wanted: "wal",
         });
     }
-    // The writer makes the checkpoints itself, to see their errors. Deleted content is overwritten: it may be secret.
+    // Checkpoints are made by the store itself, to see their errors. Deleted content is overwritten: it may be secret.
     connection.execute_batch(
         "PRAGMA synchronous = FULL;
          PRAGMA fullfsync = ON;

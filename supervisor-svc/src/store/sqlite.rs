@@ -13,6 +13,7 @@ use super::{
         Batch, Created, Creation, CreationKey, CursorKey, Due, Head, MarkKind, RequestKey, RequestRecord, SessionEntry,
         Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
+    checkpointer::Checkpointer,
     error::{AppendError, OpenError, ReadError, WriteError},
     query,
     readers::Readers,
@@ -50,10 +51,11 @@ impl SqliteStore {
         let path = path.into();
         tokio::task::spawn_blocking(move || -> Result<Self, OpenError> {
             let (connection, log_id) = schema::open_writer(&path)?;
+            let checkpointer = Checkpointer::start(schema::open_checkpointer(&path)?)?;
             let reserve = Arc::new(Reserve::beside(&path));
             Ok(Self {
                 readers: Arc::new(Readers::new(path)),
-                writer: Writer::start(connection, Arc::clone(&reserve))?,
+                writer: Writer::start(connection, checkpointer, Arc::clone(&reserve))?,
                 reserve,
                 log_id,
             })

@@ -10,13 +10,14 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
+    checkpointer::{Checkpointer, LogLength, checkpoint, is_fatal},
     error::{Refusal, WriteError},
     group::{self, Ending, Failure, Job, Task},
-    limits::{CHECKPOINT_FRAMES, MAX_GROUP_BYTES, MAX_GROUP_JOBS, MAX_QUEUE_BYTES, MAX_QUEUE_JOBS},
+    limits::{MAX_GROUP_BYTES, MAX_GROUP_JOBS, MAX_QUEUE_BYTES, MAX_QUEUE_JOBS},
     reserve::Reserve,
 };
 
@@ -35,15 +36,20 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread, which owns the connection from then on.
+    /// Starts the thread, which owns the connection and its checkpoints from then on.
     ///
     /// # Errors
     /// The operating system's, if it starts no thread.
-    pub(super) fn start(connection: Connection, reserve: Arc<Reserve>) -> std::io::Result<Self> {
+    pub(super) fn start(
+        connection: Connection,
+        checkpointer: Checkpointer,
+        reserve: Arc<Reserve>,
+    ) -> std::io::Result<Self> {
         let (messages, inbox) = mpsc::channel(MAX_QUEUE_JOBS);
         let closed = Arc::new(AtomicBool::new(false));
         let worker = Worker {
             connection,
+            checkpointer,
             inbox,
             closed: Arc::clone(&closed),
             reserve,
@@ -121,6 +127,7 @@ impl Drop for Writer {
 
 struct Worker {
     connection: Connection,
+    checkpointer: Checkpointer,
     inbox: mpsc::Receiver<Message>,
     /// Tells an orderly end from a stop after a failure.
     closed: Arc<AtomicBool>,
@@ -196,24 +203,15 @@ impl Worker {
         }
     }
 
-    /// Moves the write-ahead log into the database once it is long enough. The engine would do so by itself, but it
+    /// Has the write-ahead log moved into the database once it is long enough. The engine would do so by itself, but it
     /// hides a failed fsync, after which the log must not be reused.
     fn checkpoint_if_due(&self) -> Option<WriteError> {
-        match self.checkpoint("PRAGMA wal_checkpoint(NOOP)") {
-            Ok(frames) if frames < CHECKPOINT_FRAMES => return None,
-            Ok(_) => {}
-            Err(error) => return fatal(&error),
+        match LogLength::of(&self.connection) {
+            Ok(length) => self.checkpointer.perform(length.duty()),
+            Err(error) if is_fatal(&error) => return Some(WriteError::Unknown(error.to_string())),
+            Err(error) => tracing::warn!(%error, "the length of the log could not be read"),
         }
-        match self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)") {
-            Ok(_) => None,
-            Err(error) => fatal(&error),
-        }
-    }
-
-    /// Runs the statement and returns how many frames of the log are not in the database.
-    fn checkpoint(&self, sql: &str) -> Result<i64, rusqlite::Error> {
-        let mut statement = self.connection.prepare_cached(sql)?;
-        statement.query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
+        self.checkpointer.failure()
     }
 
     /// Takes nothing more and answers what is queued. Nothing of that has been worked on.
@@ -228,22 +226,10 @@ impl Worker {
     }
 
     /// Leaves a short log behind, so that the next start is quick. What was acknowledged doesn't depend on it.
-    fn finish(&self) {
-        if let Err(error) = self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)") {
+    fn finish(self) {
+        drop(self.checkpointer);
+        if let Err(error) = checkpoint(&self.connection, "PRAGMA wal_checkpoint(TRUNCATE)") {
             tracing::warn!(%error, "the last checkpoint failed");
-        }
-    }
-}
-
-/// An I/O error of a checkpoint leaves in doubt what of the database is on the disk. Anything else can be tried again.
-fn fatal(error: &rusqlite::Error) -> Option<WriteError> {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            Some(WriteError::Unknown(error.to_string()))
-        }
-        Some(_) | None => {
-            tracing::warn!(%error, "a checkpoint failed and is tried again");
-            None
         }
     }
 }

@@ -30,6 +30,7 @@ pub use self::{
     enums::WireEnum,
     error::{DecodeError, EncodeError, UnknownValue},
     event::{Sight, event_from_pb, event_to_pb},
+    parts::content_of,
     record::{decode_record, encode_record},
     resolved::Resolution,
     snapshot::{decode_snapshot, encode_snapshot},

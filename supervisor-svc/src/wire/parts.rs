@@ -2,6 +2,7 @@
 
 use std::{str::FromStr, time::Duration};
 
+use prost::Message;
 use prost_types::Timestamp;
 use troupe_proto::{common::v1 as common, store::v1::Private, supervisor::v1 as pb};
 
@@ -9,14 +10,17 @@ use super::{
     enums::WireEnum as _,
     error::{DecodeError, malformed, required},
 };
-use crate::domain::{
-    actor::Actor,
-    content::ContentRef,
-    event::{BlockKind, BlockRef, Dialect, Edge, EdgeKind, Expectation, Handoff, Scope, TemplateSource},
-    ids::Digest,
-    settings::{Budget, Limits, Usage},
-    status::{Settled, StatusKind},
-    time::UnixMillis,
+use crate::{
+    domain::{
+        actor::Actor,
+        content::ContentRef,
+        event::{BlockKind, BlockRef, Dialect, Edge, EdgeKind, Expectation, Handoff, Scope, TemplateSource},
+        ids::Digest,
+        settings::{Budget, Limits, Usage},
+        status::{Settled, StatusKind},
+        time::UnixMillis,
+    },
+    store::Content,
 };
 
 const MILLIS_PER_SECOND: u64 = 1_000;
@@ -396,4 +400,11 @@ pub(super) fn stored_settled(kind: StatusKind, status: pb::Status, private: &Pri
         | StatusKind::Running
         | StatusKind::Shutdown => Err(malformed(format!("{kind} is not a settled status"))),
     }
+}
+
+/// A message as content without a preview.
+#[must_use]
+pub fn content_of(message: &impl Message) -> (ContentRef, Content) {
+    let content = Content::new(message.encode_to_vec().into());
+    (content.reference(String::new()), content)
 }

@@ -36,7 +36,7 @@ pub fn layer_from_proto(layer: common::ToolPolicyLayer) -> Result<Layer, DecodeE
 #[must_use]
 pub fn to_proto(policy: &Policy) -> common::ToolPolicy {
     common::ToolPolicy {
-        layers: policy.layers().iter().map(layer_to_proto).collect(),
+        layers: policy.layers().map(layer_to_proto).collect(),
     }
 }
 

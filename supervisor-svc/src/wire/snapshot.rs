@@ -6,13 +6,14 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::Hash,
     sync::Arc,
 };
 
 use bytes::Bytes;
 use imbl::Vector;
 use prost::Message as _;
-use tool_policy::{Layer, Policy};
+use tool_policy::Policy;
 use troupe_proto::{
     common::v1 as common,
     store::v1::{self as store, Private, turn_state::Stage},
@@ -35,7 +36,7 @@ use super::{
 };
 use crate::domain::{
     approval::{Approval, Verdict},
-    event::{ApprovalDecision, ApprovalKind, ConditionKind},
+    event::{ApprovalDecision, ApprovalKind, ConditionKind, Role},
     ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn},
     mail::{Body, Letter},
     session::Session,
@@ -45,15 +46,15 @@ use crate::domain::{
 };
 
 /// The version of the format that this release writes, and the newest that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The snapshot of a session.
 #[must_use]
 pub fn encode_snapshot(session: &Session) -> Bytes {
-    let mut policies = PolicyTable::default();
+    let mut tables = Tables::default();
     let threads = session
         .in_spawn_order()
-        .map(|thread| thread_to_store(thread, &mut policies))
+        .map(|thread| thread_to_store(thread, &mut tables))
         .collect();
     let snapshot = store::Snapshot {
         version: VERSION,
@@ -67,7 +68,8 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
             ..settings_to_pb(&session.settings)
         }),
         private: told(settings_private(&session.settings)),
-        policies: policies.policies,
+        policies: tables.policies.rows,
+        roles: tables.roles.rows,
         threads,
         edges: session.edges.values().map(|edge| edge_to_pb(edge)).collect(),
         approvals: session
@@ -105,7 +107,8 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &[u8]) -> 
     let (paused, closed) = (kept.paused, kept.closed);
     let settings = stored_settings(kept, snapshot.private.unwrap_or_default())?;
     let policies: Vec<Policy> = all(snapshot.policies, policy::from_proto)?;
-    let threads: Vec<Thread> = all(snapshot.threads, |thread| stored_thread(thread, &policies))?;
+    let roles: Vec<Arc<Role>> = all(snapshot.roles, |mut role| spawned::stored_role(&mut role).map(Arc::new))?;
+    let threads: Vec<Thread> = all(snapshot.threads, |thread| stored_thread(thread, &policies, &roles))?;
     check_tree(&threads)?;
 
     let mut session = Session::restore(of, settings, created, threads);
@@ -150,41 +153,58 @@ fn check_tree(threads: &[Thread]) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Every policy once: threads of one role, or that inherit all, have equal ones.
+/// What many threads have in common, each once.
 #[derive(Default)]
-struct PolicyTable<'s> {
-    places: HashMap<&'s [Layer], u32>,
-    policies: Vec<common::ToolPolicy>,
+struct Tables<'s> {
+    policies: Table<'s, Policy, common::ToolPolicy>,
+    roles: Table<'s, Role, pb::ThreadSpawned>,
 }
 
-impl<'s> PolicyTable<'s> {
-    /// The place of a policy, counted from 1: a place that is missing must not be taken for one.
-    fn place(&mut self, policy: &'s Policy) -> u32 {
-        let Self { places, policies } = self;
-        *places.entry(policy.layers()).or_insert_with(|| {
-            policies.push(policy::to_proto(policy));
-            u32::try_from(policies.len()).unwrap_or(u32::MAX)
+/// Values, each with its place, and their messages in the order of their places.
+struct Table<'s, T, M> {
+    places: HashMap<&'s T, u32>,
+    rows: Vec<M>,
+}
+
+impl<T, M> Default for Table<'_, T, M> {
+    fn default() -> Self {
+        Self {
+            places: HashMap::new(),
+            rows: Vec::new(),
+        }
+    }
+}
+
+impl<'s, T: Eq + Hash, M> Table<'s, T, M> {
+    /// The place of a value, counted from 1: a place that is missing must not be taken for one.
+    fn place(&mut self, value: &'s T, to_message: impl FnOnce(&T) -> M) -> u32 {
+        let Self { places, rows } = self;
+        *places.entry(value).or_insert_with(|| {
+            rows.push(to_message(value));
+            u32::try_from(rows.len()).unwrap_or(u32::MAX)
         })
     }
 }
 
-/// The policy at a place. Clones share it, so threads that had it in common have it in common again.
-fn policy_at(policies: &[Policy], place: u32) -> Result<Policy, DecodeError> {
+/// The value at a place. Clones share it, so threads that had it in common have it in common again.
+fn at<T: Clone>(rows: &[T], place: u32, what: &str) -> Result<T, DecodeError> {
     usize::try_from(place)
         .ok()
-        .and_then(|place| policies.get(place.checked_sub(1)?))
+        .and_then(|place| rows.get(place.checked_sub(1)?))
         .cloned()
-        .ok_or_else(|| malformed(format!("policy {place} is not in the table of {}", policies.len())))
+        .ok_or_else(|| malformed(format!("{what} {place} is not in the table of {}", rows.len())))
 }
 
-fn thread_to_store<'s>(thread: &'s Thread, policies: &mut PolicyTable<'s>) -> store::ThreadState {
+fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::ThreadState {
     let spawned = &thread.spawned;
+    let mut policy = |policy| tables.policies.place(policy, policy::to_proto);
     store::ThreadState {
         thread: id_bytes(thread.id),
-        spawned: Some(spawned::without_policies(spawned)),
+        spawned: Some(spawned::own_to_pb(spawned)),
+        role: tables.roles.place(&*spawned.role, spawned::role_to_pb),
         spawned_private: told(zero_bounds(spawned.budget)),
-        spawned_policy: policies.place(&spawned.effective),
-        spawned_grant: policies.place(&spawned.grant),
+        spawned_policy: policy(&spawned.effective),
+        spawned_grant: policy(&spawned.grant),
         spawn_sequence: thread.spawn_sequence.get(),
         create_time: Some(time_to_pb(thread.created)),
         status: Some(status_to_store(&thread.status)),
@@ -192,8 +212,8 @@ fn thread_to_store<'s>(thread: &'s Thread, policies: &mut PolicyTable<'s>) -> st
         status_sequence: thread.status_sequence.get(),
         generation: thread.generation.get(),
         note: thread.note.clone(),
-        policy: policies.place(&thread.effective),
-        grant: policies.place(&thread.grant),
+        policy: policy(&thread.effective),
+        grant: policy(&thread.grant),
         sandbox: thread.sandbox.number(),
         budget: Some(budget_to_pb(thread.budget)),
         budget_private: told(zero_bounds(thread.budget)),
@@ -221,7 +241,7 @@ fn thread_to_store<'s>(thread: &'s Thread, policies: &mut PolicyTable<'s>) -> st
         usage: Some(usage_to_pb(thread.usage)),
         earlier_usage: Some(usage_to_pb(thread.earlier_usage)),
         subtree_usage: Some(usage_to_pb(thread.subtree_usage)),
-        mail: thread.mail.values().map(|letter| letter_to_store(letter)).collect(),
+        mail: thread.mail.letters().map(|letter| letter_to_store(letter)).collect(),
         mail_shown: thread.mail_shown.get(),
         repeated_output: thread.repeated.output.map(repetition_to_store),
         repeated_diff: thread.repeated.diff.map(repetition_to_store),
@@ -245,12 +265,21 @@ fn thread_to_store<'s>(thread: &'s Thread, policies: &mut PolicyTable<'s>) -> st
     }
 }
 
-fn stored_thread(state: store::ThreadState, policies: &[Policy]) -> Result<Thread, DecodeError> {
-    let spawned = spawned::with_policies(
-        required(state.spawned, "the spawn")?,
+fn stored_thread(state: store::ThreadState, policies: &[Policy], roles: &[Arc<Role>]) -> Result<Thread, DecodeError> {
+    let policy = |place| at(policies, place, "policy");
+    let mut spawned = required(state.spawned, "the spawn")?;
+    let role = match state.role {
+        // Only in version 1: a role has a name.
+        0 if spawned.agent_type.is_empty() => return Err(malformed("a thread without a role")),
+        0 => Arc::new(spawned::stored_role(&mut spawned)?),
+        place => at(roles, place, "role")?,
+    };
+    let spawned = spawned::stored_own(
+        spawned,
         &state.spawned_private.unwrap_or_default(),
-        policy_at(policies, state.spawned_policy)?,
-        policy_at(policies, state.spawned_grant)?,
+        role,
+        policy(state.spawned_policy)?,
+        policy(state.spawned_grant)?,
     )?;
     let conditions: Vec<_> = all(state.conditions, |condition| {
         let since = stored_time(condition.since, "since when a condition holds")?;
@@ -267,8 +296,8 @@ fn stored_thread(state: store::ThreadState, policies: &[Policy]) -> Result<Threa
         status_sequence: Sequence::new(state.status_sequence),
         generation: Generation::new(state.generation),
         note: state.note,
-        effective: policy_at(policies, state.policy)?,
-        grant: policy_at(policies, state.grant)?,
+        effective: policy(state.policy)?,
+        grant: policy(state.grant)?,
         sandbox: Sandbox::from_number(state.sandbox)?,
         budget: stored_budget(state.budget, &state.budget_private.unwrap_or_default())?,
         children: Vector::new(),
@@ -287,10 +316,7 @@ fn stored_thread(state: store::ThreadState, policies: &[Policy]) -> Result<Threa
         usage: stored_usage(state.usage)?,
         earlier_usage: stored_usage(state.earlier_usage)?,
         subtree_usage: stored_usage(state.subtree_usage)?,
-        mail: mail
-            .into_iter()
-            .map(|letter| (letter.sequence, Arc::new(letter)))
-            .collect(),
+        mail: mail.into_iter().collect(),
         mail_shown: Sequence::new(state.mail_shown),
         repeated: Repeated {
             output: state.repeated_output.map(stored_repetition).transpose()?,
@@ -354,12 +380,16 @@ fn stored_status(state: store::StatusState) -> Result<Status, DecodeError> {
         StatusKind::AwaitingApproval => Status::AwaitingApproval,
         StatusKind::PendingInit => Status::PendingInit,
         StatusKind::Running => Status::Running,
-        kind @ (StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted) => {
-            Status::Settled(stored_settled(kind, status, &state.private.unwrap_or_default())?)
-        }
+        kind @ (StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted) => Status::Settled(Arc::new(
+            stored_settled(kind, status, &state.private.unwrap_or_default())?,
+        )),
         StatusKind::Shutdown => Status::Shutdown {
             reason: status.reason,
-            before: state.before.map(|before| stored_before(*before)).transpose()?,
+            before: state
+                .before
+                .map(|before| stored_before(*before))
+                .transpose()?
+                .map(Arc::new),
         },
     })
 }
@@ -399,7 +429,7 @@ fn stored_turn(state: Option<store::TurnState>) -> Result<LatestTurn, DecodeErro
     }
 }
 
-fn inputs_to_store(inputs: &Vector<PendingInput>) -> Vec<store::PendingInput> {
+fn inputs_to_store(inputs: &Vector<Arc<PendingInput>>) -> Vec<store::PendingInput> {
     inputs
         .iter()
         .map(|input| store::PendingInput {
@@ -410,13 +440,13 @@ fn inputs_to_store(inputs: &Vector<PendingInput>) -> Vec<store::PendingInput> {
         .collect()
 }
 
-fn stored_inputs(inputs: Vec<store::PendingInput>) -> Result<Vector<PendingInput>, DecodeError> {
+fn stored_inputs(inputs: Vec<store::PendingInput>) -> Result<Vector<Arc<PendingInput>>, DecodeError> {
     all(inputs, |input| {
-        Ok(PendingInput {
+        Ok(Arc::new(PendingInput {
             number: InputNumber::new(input.number),
             content: stored_content(input.content, "an input's content")?,
             steers: input.steers,
-        })
+        }))
     })
 }
 

@@ -1,6 +1,6 @@
 //! What a spawn fixed about a thread.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem::take, sync::Arc};
 
 use tool_policy::Policy;
 use troupe_proto::{store::v1::Private, supervisor::v1 as pb};
@@ -15,7 +15,7 @@ use super::{
     policy,
 };
 use crate::domain::{
-    event::{Spawned, ValueOrigin},
+    event::{Role, Spawned, ValueOrigin},
     ids::Generation,
     settings::{ClosePolicy, EdgeManagement, Sandbox, WakePolicy},
     status::StatusKind,
@@ -25,57 +25,84 @@ use crate::domain::{
 const FIRST_GENERATION: Generation = Generation::new(1);
 
 pub(super) fn spawned_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
-    pb::ThreadSpawned {
-        tool_policy: Some(policy::to_proto(&spawned.effective)),
-        grant: Some(policy::to_proto(&spawned.grant)),
-        ..without_policies(spawned)
-    }
+    let mut message = own_to_pb(spawned);
+    add_role(&mut message, &spawned.role);
+    message.tool_policy = Some(policy::to_proto(&spawned.effective));
+    message.grant = Some(policy::to_proto(&spawned.grant));
+    message
 }
 
-/// Everything but the policies: a snapshot keeps each of them once for all threads.
-pub(super) fn without_policies(spawned: &Spawned) -> pb::ThreadSpawned {
+/// What one spawn fixed. The rest, which many have in common, a snapshot keeps once: the role and the policies.
+pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     pb::ThreadSpawned {
         parent_thread_id: text_or_empty(spawned.parent),
         depth: spawned.depth,
         generation: FIRST_GENERATION.get(),
         first_status: spawned.first_status.number(),
-        agent_type: spawned.agent_type.clone(),
-        agent_name: spawned.agent_name.clone(),
-        agent_description: spawned.agent_description.clone(),
         alias: spawned.alias.clone(),
         label: spawned.label.clone(),
         thread_note: spawned.note.clone(),
         working_directory: spawned.working_directory.clone(),
-        model: spawned.model.clone(),
-        reasoning_effort: spawned.reasoning_effort.clone(),
-        provider: spawned.provider.clone(),
-        origins: origins_to_pb(&spawned.origins),
         sandbox: spawned.sandbox.number(),
-        tool_policy: None,
-        grant: None,
-        spawn_list: spawned.spawn_list.clone(),
         edge_management: spawned.edge_management.number(),
-        source: spawned.source.as_ref().map(source_to_pb),
-        resolved: spawned.resolved.as_ref().map(content_to_pb),
         budget: Some(budget_to_pb(spawned.budget)),
         close_policy: spawned.close_policy.number(),
         wake_policy: spawned.wake_policy.number(),
         input: spawned.input.as_ref().map(content_to_pb),
         client_owned: spawned.client_owned,
+        ..pb::ThreadSpawned::default()
     }
+}
+
+/// What a role says, alone.
+pub(super) fn role_to_pb(role: &Role) -> pb::ThreadSpawned {
+    let mut message = pb::ThreadSpawned::default();
+    add_role(&mut message, role);
+    message
+}
+
+fn add_role(message: &mut pb::ThreadSpawned, role: &Role) {
+    message.agent_type.clone_from(&role.agent_type);
+    message.agent_name.clone_from(&role.agent_name);
+    message.agent_description.clone_from(&role.agent_description);
+    message.model.clone_from(&role.model);
+    message.reasoning_effort.clone_from(&role.reasoning_effort);
+    message.provider.clone_from(&role.provider);
+    message.origins = origins_to_pb(&role.origins);
+    message.spawn_list.clone_from(&role.spawn_list);
+    message.source = role.source.as_ref().map(source_to_pb);
+    message.resolved = role.resolved.as_ref().map(content_to_pb);
 }
 
 pub(super) fn stored_spawned(mut spawned: pb::ThreadSpawned, private: &Private) -> Result<Spawned, DecodeError> {
     // Without a policy everything would be allowed, so that one is missing is never taken for that.
     let effective = policy::from_proto(required(spawned.tool_policy.take(), "the tool policy")?)?;
     let grant = policy::from_proto(required(spawned.grant.take(), "the grant")?)?;
-    with_policies(spawned, private, effective, grant)
+    let role = Arc::new(stored_role(&mut spawned)?);
+    stored_own(spawned, private, role, effective, grant)
 }
 
-/// What [`without_policies`] took apart.
-pub(super) fn with_policies(
+/// Takes out what a role says.
+pub(super) fn stored_role(spawned: &mut pb::ThreadSpawned) -> Result<Role, DecodeError> {
+    Ok(Role {
+        agent_type: take(&mut spawned.agent_type),
+        agent_name: take(&mut spawned.agent_name),
+        agent_description: take(&mut spawned.agent_description),
+        model: take(&mut spawned.model),
+        reasoning_effort: take(&mut spawned.reasoning_effort),
+        provider: take(&mut spawned.provider),
+        origins: origins_from_pb(take(&mut spawned.origins))?,
+        spawn_list: take(&mut spawned.spawn_list),
+        source: spawned.source.take().map(source_from_pb).transpose()?,
+        resolved: spawned.resolved.take().map(content_from_pb).transpose()?,
+    })
+}
+
+/// What [`own_to_pb`] left, with what it left out.
+pub(super) fn stored_own(
     spawned: pb::ThreadSpawned,
     private: &Private,
+    role: Arc<Role>,
     effective: Policy,
     grant: Policy,
 ) -> Result<Spawned, DecodeError> {
@@ -84,24 +111,15 @@ pub(super) fn with_policies(
         depth: spawned.depth,
         first_status: StatusKind::from_number(spawned.first_status)?,
         client_owned: spawned.client_owned,
-        agent_type: spawned.agent_type,
-        agent_name: spawned.agent_name,
-        agent_description: spawned.agent_description,
+        role,
         alias: spawned.alias,
         label: spawned.label,
         note: spawned.thread_note,
         working_directory: spawned.working_directory,
-        model: spawned.model,
-        reasoning_effort: spawned.reasoning_effort,
-        provider: spawned.provider,
-        origins: origins_from_pb(spawned.origins)?,
         sandbox: Sandbox::from_number(spawned.sandbox)?,
         effective,
         grant,
-        spawn_list: spawned.spawn_list,
         edge_management: EdgeManagement::from_number(spawned.edge_management)?,
-        source: spawned.source.map(source_from_pb).transpose()?,
-        resolved: spawned.resolved.map(content_from_pb).transpose()?,
         budget: stored_budget(spawned.budget, private)?,
         close_policy: ClosePolicy::from_number(spawned.close_policy)?,
         wake_policy: WakePolicy::from_number(spawned.wake_policy)?,

@@ -19,7 +19,8 @@ use tool_policy::{Layer, MatchMode};
 use uuid::Uuid;
 
 use crate::world::{
-    World, client_root, close, decision, graph_template, interrupt, note, operator, resume, send, settings, settled,
+    World, client_root, close, decision, graph_template, interrupt, note, operator, resume, role_of, send, settings,
+    settled,
 };
 
 /// A session with so many slots, and in one of them a thread of a graph template.
@@ -46,8 +47,8 @@ impl Graph {
         };
         let mut world = World::open(Settings { limits, ..settings }, client_root());
         let mut lead = world.wanted(world.root());
-        lead.spawned.agent_type = String::from("lead");
-        lead.spawned.source = Some(graph_template(scope));
+        role_of(&mut lead).agent_type = String::from("lead");
+        role_of(&mut lead).source = Some(graph_template(scope));
         lead.spawned.edge_management = edges;
         let lead = world.spawn_as(lead);
         Self { world, lead }
@@ -136,7 +137,7 @@ fn operators_and_other_threads_do_not_ask() {
     let root = graph.world.root();
     let mut spawn = graph.world.wanted(root);
     spawn.caller = graph.world.caller(root);
-    spawn.spawned.source = Some(graph_template(Scope::Project));
+    role_of(&mut spawn).source = Some(graph_template(Scope::Project));
     let by_root = graph.world.spawn_as(spawn);
     assert_eq!(
         graph.world.status(by_root),
@@ -151,16 +152,17 @@ fn operators_and_other_threads_do_not_ask() {
 fn an_approver_sees_what_would_be_spawned() {
     let mut graph = Graph::asking(3);
     let mut spawn = graph.wanted();
-    spawn.spawned.agent_type = String::from("planner");
+    role_of(&mut spawn).agent_type = String::from("planner");
     // What a model wrote cannot pass for what the service says.
     spawn.spawned.label = String::from("Docs\n\tAgent");
-    spawn.spawned.source = Some(graph_template(Scope::System));
-    spawn.role_layers = vec![Layer {
+    role_of(&mut spawn).source = Some(graph_template(Scope::System));
+    spawn.role_layers = [Layer {
         origin: String::from("spawn"),
         mode: MatchMode::Glob,
         allow: ["read_*", "wait"].map(str::to_owned).into(),
         deny: vec![String::from("read_mcp_*")],
-    }];
+    }]
+    .into();
     let (id, asked) = (spawn.id, spawn.approval);
     graph.world.spawn_as(spawn);
 
@@ -490,7 +492,7 @@ fn handed_down(chain: &[Option<EdgeManagement>], by_operator: bool) -> EdgeManag
     for edges in chain {
         let mut spawn = graph.world.wanted(parent);
         if let Some(edges) = edges {
-            spawn.spawned.source = Some(graph_template(Scope::System));
+            role_of(&mut spawn).source = Some(graph_template(Scope::System));
             spawn.spawned.edge_management = *edges;
         }
         parent = graph.world.spawn_as(spawn);
@@ -499,7 +501,7 @@ fn handed_down(chain: &[Option<EdgeManagement>], by_operator: bool) -> EdgeManag
     if !by_operator {
         spawn.caller = graph.world.caller(parent);
     }
-    spawn.spawned.source = Some(graph_template(Scope::System));
+    role_of(&mut spawn).source = Some(graph_template(Scope::System));
     spawn.spawned.edge_management = EdgeManagement::All;
     let child = graph.world.spawn_as(spawn);
     graph.world.thread(child).spawned.edge_management
@@ -541,13 +543,13 @@ fn capabilities_say_which_edges_may_be_managed() {
 fn a_spawn_list_names_agent_types_and_no_graph_templates() {
     let mut world = World::with_slots(4);
     let mut lead = world.wanted(world.root());
-    lead.spawned.spawn_list = vec![String::from("reviewer")];
+    role_of(&mut lead).spawn_list = vec![String::from("reviewer")];
     let lead = world.spawn_as(lead);
     for is_graph in [false, true] {
         let mut spawn = world.wanted(lead);
         spawn.caller = world.caller(lead);
-        spawn.spawned.agent_type = String::from("reviewer");
-        spawn.spawned.source = is_graph.then(|| graph_template(Scope::System));
+        role_of(&mut spawn).agent_type = String::from("reviewer");
+        role_of(&mut spawn).source = is_graph.then(|| graph_template(Scope::System));
         let command = Command::Spawn(Box::new(spawn));
         if is_graph {
             assert_eq!(

@@ -319,7 +319,7 @@ fn a_closing_says_whether_it_was_forced_and_why() {
         };
         assert_eq!((*forced, reason.as_str()), (expected, "no longer needed"));
         let reason = String::from("no longer needed");
-        let before = Some(Settled::Interrupted { reason: reason.clone() });
+        let before = Some(Settled::Interrupted { reason: reason.clone() }.into());
         assert_eq!(world.thread(id).status, Status::Shutdown { reason, before });
         assert_eq!(world.thread(id).generation, Generation::new(2));
     }

@@ -86,7 +86,7 @@ fn a_thread_acts_on_itself_and_below() {
 fn a_thread_needs_the_tool_of_the_call() {
     let mut world = World::with_slots(4);
     let mut own = world.wanted(world.root());
-    own.role_layers = vec![deny("role \"worker\"", &["*"])];
+    own.role_layers = [deny("role \"worker\"", &["*"])].into();
     let own = world.spawn_as(own);
     let caller = world.caller(own);
     for (tool, command) in verbs(&mut world, &caller, own) {
@@ -590,6 +590,6 @@ fn a_listing_shows_its_scope_in_spawn_order() {
 fn a_settled_thread_says_how() {
     for kind in [Completed, Errored, Interrupted] {
         let (world, id) = World::with_thread_in(kind);
-        assert_eq!(world.thread(id).status, Status::Settled(settled(kind)));
+        assert_eq!(world.thread(id).status, Status::Settled(settled(kind).into()));
     }
 }

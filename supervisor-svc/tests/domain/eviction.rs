@@ -148,7 +148,7 @@ fn how_he_settled_has_been_read() {
     let spawn = one_more(&mut world);
     assert_eq!(world.refusal(&spawn), NO_ROOM, "its parent does not know yet");
 
-    let letter = *world.thread(lead).mail.keys().next().unwrap();
+    let letter = world.thread(lead).mail.oldest().unwrap();
     world.append(Event::Thread(lead, ThreadEvent::MailAcknowledged(letter)));
     assert_eq!(world.run(&spawn), ["CloseRequested", "ThreadSpawned"]);
     assert!(is_evicted(&world, helper));

@@ -21,7 +21,7 @@ use supervisor_svc::domain::{
 };
 use uuid::Uuid;
 
-use crate::world::{World, client_root, close, deny, operator, resume, settings, settled, text, thread_id};
+use crate::world::{World, client_root, close, deny, operator, resume, role_of, settings, settled, text, thread_id};
 
 const OUTSIDE: &str = "Not permitted to act on agents outside your subtree.";
 const NOTHING: [&str; 0] = [];
@@ -55,7 +55,7 @@ impl Family {
     fn graph(settings: Settings, scope: Scope, management: EdgeManagement) -> Self {
         Self::of(settings, |a| {
             a.spawned.edge_management = management;
-            a.spawned.source = Some(TemplateSource {
+            role_of(a).source = Some(TemplateSource {
                 scope,
                 dialect: Dialect::Graph,
                 path: String::from("docs/templates/lead.md"),
@@ -258,8 +258,7 @@ fn a_full_mailbox_takes_no_more() {
             "agent with id {a} has 1000 handoffs waiting (max 1000); wait until it has read them"
         ))
     );
-    let (oldest, _) = world.thread(a).mail.get_min().expect("there is mail");
-    let oldest = *oldest;
+    let oldest = world.thread(a).mail.oldest().expect("there is mail");
     world.append(Event::Thread(a, ThreadEvent::MailAcknowledged(oldest)));
     assert_eq!(try_handoff(&mut world, root, a), Ok(()));
 }
@@ -321,7 +320,7 @@ fn who_shall_be_answered_is_somebody_that_the_sender_may_name() {
 #[test]
 fn a_stale_token_and_a_missing_tool_are_told_first() {
     let mut family = Family::of(settings(), |a| {
-        a.role_layers = vec![deny("role \"worker\"", &["send_handoff", "create_edge"])];
+        a.role_layers = [deny("role \"worker\"", &["send_handoff", "create_edge"])].into();
     });
     let (a, c) = (family.a, family.c);
     let world = &mut family.world;
@@ -585,7 +584,7 @@ fn told(world: &World, id: ThreadId, texts: &BTreeMap<Sequence, HandoffText>) ->
 }
 
 fn listed(thread: &Thread) -> String {
-    let role = &thread.spawned.agent_type;
+    let role = &thread.spawned.role.agent_type;
     format!(
         "worker ({}) alias=- role={role} status={}",
         thread.id,
@@ -718,7 +717,7 @@ fn mail_without_room_waits_for_the_next_task() {
         let thread = world.thread(a);
         let shown = shown_mail(thread);
         let (number, last) = (shown.len(), shown.last().expect("one is always shown").sequence);
-        let oldest = thread.mail.values().take(number);
+        let oldest = thread.mail.letters().take(number);
         assert!(shown.iter().copied().eq(oldest), "the oldest first");
         let left = thread.mail.len() - number;
         let rest = format!("- ... and {left} more, which come with your next task");

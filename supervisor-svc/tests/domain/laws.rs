@@ -235,19 +235,19 @@ pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
         return;
     };
     let parent = spawned.parent.expect("a spawn has a parent");
-    for above in before.lineage(parent).filter(|above| above.spawned.is_graph()) {
+    for above in before.lineage(parent).filter(|above| above.spawned.role.is_graph()) {
         assert!(
             spawned.edge_management <= above.spawned.edge_management,
             "a thread spawned more edge management than {} has",
             above.id
         );
     }
-    if !caller.spawned.is_graph() {
+    if !caller.spawned.role.is_graph() {
         assert!(!asks, "no graph template binds {}", caller.id);
         return;
     }
     assert_ne!(caller.spawned.edge_management, EdgeManagement::None);
-    let scope = caller.spawned.source.as_ref().map(|source| source.scope);
+    let scope = caller.spawned.role.source.as_ref().map(|source| source.scope);
     let is_orchestrator = caller.spawned.edge_management == EdgeManagement::All && scope != Some(Scope::Project);
     let exempt = is_orchestrator && !before.settings.approve_orchestrators;
     assert_eq!(asks, !exempt, "{} spawned", caller.id);

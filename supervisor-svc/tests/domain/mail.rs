@@ -25,7 +25,12 @@ fn acknowledge(caller: Caller, target: ThreadId, up_to: u64) -> Command {
 
 /// The numbers of a thread's letters.
 fn letters(world: &World, id: ThreadId) -> Vec<u64> {
-    world.thread(id).mail.keys().map(|sequence| sequence.get()).collect()
+    world
+        .thread(id)
+        .mail
+        .letters()
+        .map(|letter| letter.sequence.get())
+        .collect()
 }
 
 /// A parent with that wake policy, at work on its first turn.
@@ -111,7 +116,7 @@ fn only_the_latest_word_of_a_child_waits() {
     let waiting: Vec<_> = world
         .thread(root)
         .mail
-        .values()
+        .letters()
         .map(|letter| letter.body.clone())
         .collect();
     let [Body::Settled { child: about, status }] = waiting.as_slice() else {
@@ -176,7 +181,7 @@ fn of_a_cascade_the_parent_of_its_top_gets_one_letter() {
     let top = world.spawn_running(root);
     world.spawn_running(top);
     world.close(top);
-    let mail: Vec<_> = world.thread(root).mail.values().cloned().collect();
+    let mail: Vec<_> = world.thread(root).mail.letters().cloned().collect();
     let [letter] = mail.as_slice() else {
         panic!("one letter, not {mail:?}")
     };
@@ -211,7 +216,7 @@ fn the_log_tells_which_mail_there_was() {
         for id in &threads {
             if then
                 .thread(*id)
-                .is_some_and(|thread| thread.mail.contains_key(&recorded.sequence))
+                .is_some_and(|thread| thread.mail.holds(recorded.sequence))
             {
                 delivered.insert((*id, recorded.sequence));
             }

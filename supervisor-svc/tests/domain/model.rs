@@ -22,8 +22,8 @@ use tool_policy::{Inheritance, Layer, MatchMode};
 use uuid::Uuid;
 
 use crate::world::{
-    World, client_root, close, decision, ended, graph_template, interrupt, name, note, operator, resume, run_root,
-    send_with, settings, settled, stopped, text, thread_id,
+    World, client_root, close, decision, ended, graph_template, interrupt, name, note, operator, resume, role_of,
+    run_root, send_with, settings, settled, stopped, text, thread_id,
 };
 
 // ---- what may happen ----
@@ -339,10 +339,7 @@ impl<'s> Play<'s> {
             run_root()
         };
         if let Some(ceiling) = &setup.ceiling {
-            root.effective = root
-                .effective
-                .and(ceiling.clone())
-                .expect("the generated patterns are good");
+            root.effective = root.effective.and(ceiling).expect("the generated patterns are good");
             root.grant = root.effective.clone();
         }
         let mut world = World::open(settings, root);
@@ -566,13 +563,13 @@ impl<'s> Play<'s> {
         spawn.caller = caller;
         spawn.on_limit = on_limit;
         spawn.narrowing.clone_from(&role.narrowing);
-        spawn.role_layers.clone_from(&role.layers);
+        spawn.role_layers = role.layers.clone().into();
         spawn.grant_list.clone_from(&role.grant_list);
-        spawn.spawned.spawn_list.clone_from(&role.spawn_list);
+        role_of(&mut spawn).spawn_list.clone_from(&role.spawn_list);
         spawn.spawned.sandbox = role.sandbox;
         spawn.spawned.close_policy = role.close_policy;
         if let Some((scope, edge_management)) = role.graph {
-            spawn.spawned.source = Some(graph_template(scope));
+            role_of(&mut spawn).source = Some(graph_template(scope));
             spawn.spawned.edge_management = edge_management;
         }
         if alias > 0 {

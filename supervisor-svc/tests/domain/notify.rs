@@ -20,7 +20,7 @@ use supervisor_svc::domain::{
 };
 use uuid::Uuid;
 
-use crate::world::{World, close, operator, resume, run_root, send, settings, settled};
+use crate::world::{World, close, operator, resume, role_of, run_root, send, settings, settled};
 
 /// What the newest event notifies of.
 fn newest(world: &World) -> Option<Notification> {
@@ -170,7 +170,7 @@ fn a_line_is_for_people() {
     let mut world = World::with_slots(1);
     let mut spawn = world.wanted(world.root());
     spawn.spawned.label = String::from("par\u{1b}[31m\nser");
-    spawn.spawned.agent_name = String::from("fast");
+    role_of(&mut spawn).agent_name = String::from("fast");
     let id = world.spawn_as(spawn);
     world.begin(id);
     world.end(

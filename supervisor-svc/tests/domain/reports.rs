@@ -171,7 +171,7 @@ fn a_program_that_ends_before_its_turn_fails_it() {
         assert_eq!(world.report(id, stopped()), ["TurnEnded"]);
         let message = String::from("the agent program ended before its turn did: exit status 0");
         let failed = Settled::Errored { message, content: None };
-        assert_eq!(world.thread(id).status, Status::Settled(failed));
+        assert_eq!(world.thread(id).status, Status::Settled(failed.into()));
     }
     for kind in [Queued, PendingInit, Completed, Errored, Interrupted, Shutdown] {
         let (mut world, id) = World::with_thread_in(kind);
@@ -235,7 +235,7 @@ fn a_running_turn_is_lost_with_its_runner_or_begun_anew() {
     assert_eq!(world.lose(id), ["TurnEnded"]);
     let message = String::from("runner r0 was lost");
     let failed = Settled::Errored { message, content: None };
-    assert_eq!(world.thread(id).status, Status::Settled(failed));
+    assert_eq!(world.thread(id).status, Status::Settled(failed.into()));
     assert_eq!(world.run(&late), NOTHING, "it was settled");
 
     let (mut world, id) = running_under(RestartPolicy::OnLost);

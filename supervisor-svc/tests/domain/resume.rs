@@ -28,7 +28,7 @@ fn a_thread_comes_back_as_it_had_settled() {
         assert_eq!(world.thread(id).generation, Generation::new(2));
         assert_eq!(world.run(&resume(operator(), id)), ["ThreadResumed"], "{kind}");
         let thread = world.thread(id);
-        assert_eq!(thread.status, Status::Settled(expected), "{kind}");
+        assert_eq!(thread.status, Status::Settled(expected.into()), "{kind}");
         assert_eq!(thread.generation, Generation::new(3));
         assert_eq!((&thread.runner, &thread.fence), (&None, &None));
         assert_eq!(world.run(&resume(operator(), id)), [] as [&str; 0], "it is open");
@@ -130,7 +130,7 @@ fn below(grant: &Policy, sandbox: Sandbox) -> (World, ThreadId) {
     let root = world.root();
     let lead = world.spawn(root);
     let mut helper = world.wanted(lead);
-    helper.role_layers = vec![deny("role \"worker\"", &["web_search"])];
+    helper.role_layers = [deny("role \"worker\"", &["web_search"])].into();
     helper.spawned.sandbox = Sandbox::WorkspaceWrite;
     let helper = world.spawn_as(helper);
     world.close(lead);

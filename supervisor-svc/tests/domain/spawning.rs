@@ -11,7 +11,7 @@ use supervisor_svc::domain::{
     status::StatusKind,
 };
 
-use crate::world::{World, client_root, close, deny, operator, run_root, settings, thread_id};
+use crate::world::{World, client_root, close, deny, operator, role_of, run_root, settings, thread_id};
 
 /// What can be wrong with a spawn, in the order in which it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +63,10 @@ fn faulty(faults: &[Fault]) -> (World, ThreadId, Spawn) {
     let mut lead = world.wanted(root);
     lead.spawned.alias = String::from("Fox");
     if has(Fault::NotInSpawnList) {
-        lead.spawned.spawn_list = vec![String::from("scout"), String::from("critic")];
+        role_of(&mut lead).spawn_list = vec![String::from("scout"), String::from("critic")];
     }
     if has(Fault::NoTool) {
-        lead.role_layers = vec![deny("role \"worker\"", &["spawn_*"])];
+        lead.role_layers = [deny("role \"worker\"", &["spawn_*"])].into();
     }
     let lead = world.spawn_as(lead);
     if has(Fault::Closing) {
@@ -81,12 +81,12 @@ fn faulty(faults: &[Fault]) -> (World, ThreadId, Spawn) {
         id: lead,
         generation: Generation::new(bound(Fault::StaleToken, 2, 1)),
     };
-    spawn.spawned.agent_type = String::from("helper");
+    role_of(&mut spawn).agent_type = String::from("helper");
     if has(Fault::AliasTaken) {
         spawn.spawned.alias = String::from("fOX");
     }
     if has(Fault::BadPattern) {
-        spawn.role_layers = vec![deny("role \"helper\"", &[""])];
+        spawn.role_layers = [deny("role \"helper\"", &[""])].into();
     }
     (world, lead, spawn)
 }
@@ -123,7 +123,7 @@ fn the_first_check_that_fails_answers() {
         let wanted = Wanted {
             caller: &spawn.caller,
             parent: spawn.spawned.parent.unwrap(),
-            role: WantedRole::AgentType(&spawn.spawned.agent_type),
+            role: WantedRole::AgentType(&spawn.spawned.role.agent_type),
             alias: &spawn.spawned.alias,
         };
         let admitted = admit(&world.session, &wanted).map(|parent| parent.id);
@@ -207,15 +207,15 @@ fn gated(spawn_list: &[&str]) -> (World, ThreadId) {
     };
     let mut world = World::open(Settings { limits, ..settings() }, client_root());
     let mut lead = world.wanted(world.root());
-    lead.spawned.agent_type = String::from("lead");
-    lead.spawned.spawn_list = spawn_list.iter().map(|name| (*name).to_owned()).collect();
+    role_of(&mut lead).agent_type = String::from("lead");
+    role_of(&mut lead).spawn_list = spawn_list.iter().map(|name| (*name).to_owned()).collect();
     let lead = world.spawn_as(lead);
     (world, lead)
 }
 
 fn by(caller: Caller, agent_type: &str, mut spawn: Spawn) -> Command {
     spawn.caller = caller;
-    spawn.spawned.agent_type = agent_type.to_owned();
+    role_of(&mut spawn).agent_type = agent_type.to_owned();
     Command::Spawn(Box::new(spawn))
 }
 
@@ -260,7 +260,7 @@ fn depth_status_and_rights_are_decided_at_the_commit() {
     let mut world = World::with_slots(2);
     let mut lead = world.wanted(world.root());
     lead.spawned.sandbox = Sandbox::WorkspaceWrite;
-    lead.role_layers = vec![deny("role \"lead\"", &["web_search"])];
+    lead.role_layers = [deny("role \"lead\"", &["web_search"])].into();
     let lead = world.spawn_as(lead);
 
     let mut helper = world.wanted(lead);
@@ -271,7 +271,7 @@ fn depth_status_and_rights_are_decided_at_the_commit() {
         sandbox: Sandbox::FullAccess,
         ..helper.spawned
     };
-    helper.role_layers = vec![deny("role \"helper\"", &["apply_patch"])];
+    helper.role_layers = [deny("role \"helper\"", &["apply_patch"])].into();
     let helper = world.spawn_as(helper);
     let thread = world.thread(helper);
     assert_eq!(

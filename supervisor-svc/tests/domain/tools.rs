@@ -28,7 +28,7 @@ fn world(mode: Mode, sandbox: Sandbox, approve_tools: &[&str]) -> (World, Thread
         sandbox,
         ..spawn.spawned
     };
-    spawn.role_layers = vec![deny("role", &["list_files"])];
+    spawn.role_layers = [deny("role", &["list_files"])].into();
     let id = world.spawn_as(spawn);
     world.begin(id);
     (world, id)

@@ -17,8 +17,8 @@ use supervisor_svc::{
         decide::{decide, follow_ups},
         effect::{Owed, owed},
         event::{
-            ApprovalKind, Circumstances, CloseCause, Dialect, Edge, Event, PromptExtent, Recorded, Scope, SessionEvent,
-            SettingsChange, Spawned, TemplateSource, ThreadEvent,
+            ApprovalKind, Circumstances, CloseCause, Dialect, Edge, Event, PromptExtent, Recorded, Role, Scope,
+            SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent,
         },
         evolve::{evolve, open},
         ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
@@ -321,7 +321,7 @@ impl World {
                 ..role("worker")
             },
             narrowing: None,
-            role_layers: Vec::new(),
+            role_layers: Arc::default(),
             grant_list: Vec::new(),
             on_limit: OnLimit::Refuse,
             approval: self.new_approval_id(),
@@ -377,7 +377,7 @@ impl World {
             blocks: Vec::new(),
             whole: None,
             extent: PromptExtent::Full,
-            mail_up_to: thread.mail.get_max().map_or(Sequence::ZERO, |(sequence, _)| *sequence),
+            mail_up_to: thread.mail.newest().unwrap_or(Sequence::ZERO),
         }
     }
 
@@ -638,29 +638,28 @@ pub fn role(agent_type: &str) -> Spawned {
         depth: 0,
         first_status: StatusKind::PendingInit,
         client_owned: false,
-        agent_type: agent_type.to_owned(),
-        agent_name: String::new(),
-        agent_description: String::new(),
+        role: Arc::new(Role {
+            agent_type: agent_type.to_owned(),
+            ..Role::default()
+        }),
         alias: String::new(),
         label: String::new(),
         note: String::new(),
         working_directory: String::new(),
-        model: String::new(),
-        reasoning_effort: String::new(),
-        provider: String::new(),
-        origins: BTreeMap::new(),
         sandbox: Sandbox::FullAccess,
         effective: Policy::unrestricted(),
         grant: Policy::unrestricted(),
-        spawn_list: Vec::new(),
         edge_management: EdgeManagement::None,
-        source: None,
-        resolved: None,
         budget: Budget::default(),
         close_policy: ClosePolicy::Terminate,
         wake_policy: WakePolicy::None,
         input: None,
     }
+}
+
+/// The role of a spawn, to be changed.
+pub fn role_of(spawn: &mut Spawn) -> &mut Role {
+    Arc::make_mut(&mut spawn.spawned.role)
 }
 
 /// A graph template of that scope.

@@ -127,5 +127,9 @@ pub async fn mail_of_service(tree: &Tree, mailbox: ThreadId) -> Vec<pb::Mail> {
 /// What ought to wait there by the log alone.
 pub fn mail_of_log(state: &Session, mailbox: ThreadId) -> Vec<pb::Mail> {
     let thread = state.thread(mailbox).unwrap();
-    thread.mail.values().map(|letter| letter_to_pb(letter, false)).collect()
+    thread
+        .mail
+        .letters()
+        .map(|letter| letter_to_pb(letter, false))
+        .collect()
 }

@@ -364,7 +364,7 @@ impl Play {
             }),
             Call::Acknowledge { target, letter } => {
                 let thread = self.mirror.nth(target);
-                let letters: Vec<u64> = thread.mail.keys().map(|sequence| sequence.get()).collect();
+                let letters: Vec<u64> = thread.mail.letters().map(|letter| letter.sequence.get()).collect();
                 Request::Acknowledge(AcknowledgeMailboxRequest {
                     request_id,
                     session_id,

@@ -47,6 +47,7 @@ impl AgentRegistryService for Registry {
                 sandbox: Sandbox::WorkspaceWrite.into(),
                 ..ResolvedSpawn::default()
             }),
+            ..ResolveSpawnResponse::default()
         }))
     }
 

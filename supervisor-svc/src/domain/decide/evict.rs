@@ -6,7 +6,6 @@ use crate::domain::{
     event::{CloseCause, Event},
     ids::ThreadId,
     limits,
-    mail::Body,
     refusal::Refusal,
     session::{CASCADE_DEADLINE, Session},
     settings::WakePolicy,
@@ -69,9 +68,5 @@ fn is_dispensable(session: &Session, thread: &Thread) -> bool {
 
 /// Whether the parent has acknowledged how the child settled. A client that executes its root itself reads the log.
 fn is_delivered(parent: &Thread, child: ThreadId) -> bool {
-    parent.spawned.client_owned
-        || !parent
-            .mail
-            .values()
-            .any(|letter| matches!(&letter.body, Body::Settled { child: of, .. } if *of == child))
+    parent.spawned.client_owned || !parent.mail.tells_of(child)
 }

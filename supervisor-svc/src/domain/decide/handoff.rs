@@ -7,7 +7,7 @@ use crate::domain::{
     authority,
     event::{Event, Handoff, ThreadEvent},
     graph,
-    mail::{Body, MAX_HANDOFFS},
+    mail::MAX_HANDOFFS,
     refusal::Refusal,
     session::Session,
     thread::Thread,
@@ -44,8 +44,7 @@ fn receiver<'s>(session: &'s Session, caller: &Caller, handoff: &Handoff) -> Res
 }
 
 fn has_room(receiver: &Thread) -> Result<(), Refusal> {
-    let letters = receiver.mail.values();
-    let waiting = letters.filter(|letter| matches!(letter.body, Body::Handoff(_))).count();
+    let waiting = receiver.mail.handoffs();
     if waiting < MAX_HANDOFFS {
         return Ok(());
     }

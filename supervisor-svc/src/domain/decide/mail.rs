@@ -42,6 +42,6 @@ pub(super) fn read_by_turn(session: &Session, thread: &Thread) -> Option<Event> 
 }
 
 fn acknowledged(thread: &Thread, up_to: Sequence) -> Option<Event> {
-    let (oldest, _) = thread.mail.get_min()?;
-    (*oldest <= up_to).then_some(Event::Thread(thread.id, ThreadEvent::MailAcknowledged(up_to)))
+    let oldest = thread.mail.oldest()?;
+    (oldest <= up_to).then_some(Event::Thread(thread.id, ThreadEvent::MailAcknowledged(up_to)))
 }

@@ -9,7 +9,7 @@ use crate::domain::{
     refusal::Refusal,
     session::Session,
     settings::SlotRelease,
-    status::Status,
+    status::{Settled, Status},
     time::UnixMillis,
 };
 
@@ -50,7 +50,7 @@ pub(super) fn resume(
         target,
         ThreadEvent::Resumed(Box::new(Resumed {
             generation: thread.generation.next(),
-            settled: settled.clone(),
+            settled: Settled::clone(settled),
             effective: thread.effective.intersect(source),
             grant: thread.grant.intersect(source),
             sandbox: thread.sandbox.min(parent.sandbox),

@@ -93,21 +93,21 @@ fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), R
         let is_listed = match wanted.role {
             WantedRole::AgentType(name) => lists(spawner, name),
             // The list names agent types; whoever has one may spawn these, and no graph template that is called the same.
-            WantedRole::RoleTemplate(_) => spawner.spawned.spawn_list.is_empty(),
+            WantedRole::RoleTemplate(_) => spawner.spawned.role.spawn_list.is_empty(),
         };
         if !is_listed {
             return Err(Refusal::SpawnNotAllowed {
-                caller: spawner.spawned.agent_type.clone(),
+                caller: spawner.spawned.role.agent_type.clone(),
                 wanted: wanted.role.name().to_owned(),
-                allowed: spawner.spawned.spawn_list.clone(),
+                allowed: spawner.spawned.role.spawn_list.clone(),
             });
         }
     }
-    if caller.spawned.is_graph() && caller.spawned.edge_management == EdgeManagement::None {
+    if caller.spawned.role.is_graph() && caller.spawned.edge_management == EdgeManagement::None {
         return Err(Refusal::NotPermitted(format!(
             "edgeManagement capability is disabled: role_template \"{}\" may not spawn; its template must declare \
              edge_management_all or edge_management_self, and its spawn must not take that away",
-            caller.spawned.agent_type
+            caller.spawned.role.agent_type
         )));
     }
     Ok(())
@@ -116,7 +116,7 @@ fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), R
 /// Whether a thread's role lets it spawn that agent type.
 #[must_use]
 pub fn lists(spawner: &Thread, agent_type: &str) -> bool {
-    let allowed = &spawner.spawned.spawn_list;
+    let allowed = &spawner.spawned.role.spawn_list;
     allowed.is_empty() || allowed.iter().any(|name| same_role(name, agent_type))
 }
 
@@ -144,11 +144,11 @@ pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Resul
     let Some(parent) = spawn.spawned.parent else {
         return Err(Refusal::ThreadNotFound(String::new()));
     };
-    let name = &spawn.spawned.agent_type;
+    let name = &spawn.spawned.role.agent_type;
     let wanted = Wanted {
         caller: &spawn.caller,
         parent,
-        role: if spawn.spawned.is_graph() {
+        role: if spawn.spawned.role.is_graph() {
             WantedRole::RoleTemplate(name)
         } else {
             WantedRole::AgentType(name)
@@ -203,7 +203,7 @@ fn child_edges(session: &Session, parent: &Thread, spawn: &Spawn) -> EdgeManagem
         Caller::Operator { .. } => declared,
         Caller::Thread { .. } => session
             .lineage(parent.id)
-            .filter(|above| above.spawned.is_graph())
+            .filter(|above| above.spawned.role.is_graph())
             .map(|above| above.spawned.edge_management)
             .fold(declared, EdgeManagement::min),
     }
@@ -224,7 +224,7 @@ pub fn child_rights(session: &Session, parent: &Thread, spawn: &Spawn) -> Result
         spawn.narrowing.as_ref(),
         &spawn.role_layers,
         &spawn.grant_list,
-        &spawn.spawned.agent_type,
+        &spawn.spawned.role.agent_type,
         inheritance,
     )?)
 }

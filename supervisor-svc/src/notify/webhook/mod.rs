@@ -29,13 +29,13 @@ use self::{
 use crate::{
     clock::Clock,
     domain::{
-        ids::Sequence,
+        ids::{Digest, Sequence},
         notify::{Attention, Notification},
         refusal::Refusal,
         session::Session,
         settings::Webhook,
     },
-    session::{Failure, Handle, digest},
+    session::{Failure, Handle},
     store::{AppendError, CursorKey, EventStore},
     watch::Tail,
 };
@@ -164,7 +164,7 @@ impl Receiver {
             attention: Attention::of_webhook(webhook),
             key: CursorKey {
                 session: Some(handle.id()),
-                name: format!("webhook:{}", digest(webhook.url.as_bytes())),
+                name: format!("webhook:{}", Digest::of(webhook.url.as_bytes())),
             },
             since,
         })

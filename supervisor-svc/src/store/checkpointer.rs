@@ -1,0 +1,182 @@
+//! Moves the write-ahead log into the database beside the writer, which would stand still meanwhile if it did so itself.
+//!
+//! One thread makes every checkpoint but the last. The engine reuses the log once all of it was moved and the database was
+//! flushed, and a flush that follows a failed one proves nothing: so after a failure there is no other one.
+
+use std::{
+    io,
+    sync::{
+        Arc, OnceLock,
+        mpsc::{self, Receiver, SyncSender},
+    },
+    thread::{self, JoinHandle},
+};
+
+use rusqlite::{Connection, ErrorCode};
+
+use super::{
+    error::WriteError,
+    limits::{CHECKPOINT_FRAMES, FEW_FRAMES, LONG_LOG_FRAMES},
+};
+
+/// How long the log is, in frames of a page each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogLength {
+    /// All that it holds.
+    pub total: i64,
+    /// What of it is not in the database yet.
+    pub unmoved: i64,
+}
+
+/// What is to be done about a log of some length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// Nothing.
+    None,
+    /// Move it beside the writer.
+    Move,
+    /// Move the rest while nothing is written, so that the log begins anew: it never does while it grows.
+    Finish,
+}
+
+impl LogLength {
+    /// Reads it, and moves nothing.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub(super) fn of(connection: &Connection) -> Result<Self, rusqlite::Error> {
+        checkpoint(connection, "PRAGMA wal_checkpoint(NOOP)")
+    }
+
+    /// What is due now.
+    pub(super) const fn duty(self) -> Duty {
+        let is_long = self.total >= LONG_LOG_FRAMES;
+        if (is_long && self.unmoved <= FEW_FRAMES) || self.total >= 2 * LONG_LOG_FRAMES {
+            Duty::Finish
+        } else if is_long || self.unmoved >= CHECKPOINT_FRAMES {
+            Duty::Move
+        } else {
+            Duty::None
+        }
+    }
+}
+
+/// Runs the statement and returns what it says of the log.
+pub(super) fn checkpoint(connection: &Connection, sql: &str) -> Result<LogLength, rusqlite::Error> {
+    connection.prepare_cached(sql)?.query_row([], |row| {
+        let (total, moved): (i64, i64) = (row.get(1)?, row.get(2)?);
+        Ok(LogLength {
+            total,
+            unmoved: total - moved,
+        })
+    })
+}
+
+/// Who waits for the end of a checkpoint; nobody where it is made beside the writer.
+type Waiter = Option<SyncSender<()>>;
+
+/// The way to the thread. Dropping it ends and joins the thread.
+pub(super) struct Checkpointer {
+    /// `None` only while it is dropped.
+    asks: Option<SyncSender<Waiter>>,
+    thread: Option<JoinHandle<()>>,
+    failed: Arc<OnceLock<WriteError>>,
+}
+
+impl Checkpointer {
+    /// Starts the thread, which owns the connection from then on.
+    ///
+    /// # Errors
+    /// The operating system's, if it starts no thread.
+    pub(super) fn start(connection: Connection) -> io::Result<Self> {
+        let (asks, inbox) = mpsc::sync_channel(1);
+        let failed = Arc::new(OnceLock::new());
+        let verdict = Arc::clone(&failed);
+        let thread = thread::Builder::new()
+            .name("store-log".to_owned())
+            .spawn(move || run(&connection, &inbox, &verdict))?;
+        Ok(Self {
+            asks: Some(asks),
+            thread: Some(thread),
+            failed,
+        })
+    }
+
+    /// Does what is due, and waits for it only where that is what is due.
+    pub(super) fn perform(&self, duty: Duty) {
+        let Some(asks) = &self.asks else { return };
+        match duty {
+            Duty::None => {}
+            // Without room for it one is asked for already.
+            Duty::Move => drop(asks.try_send(None)),
+            Duty::Finish => {
+                let (done, ended) = mpsc::sync_channel(1);
+                if asks.send(Some(done)).is_ok() {
+                    // An error means that it failed, which its verdict says.
+                    let _ = ended.recv();
+                }
+            }
+        }
+    }
+
+    /// Why there will be no further checkpoint, if there will be none: the writer must stop then.
+    pub(super) fn failure(&self) -> Option<WriteError> {
+        let has_ended = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let unknown = || WriteError::Unknown("the thread that makes checkpoints has ended".to_owned());
+        self.failed.get().cloned().or_else(|| has_ended().then(unknown))
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        drop(self.asks.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of it was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(connection: &Connection, inbox: &Receiver<Waiter>, verdict: &OnceLock<WriteError>) {
+    while let Ok(waiter) = inbox.recv() {
+        if let Err(error) = checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)") {
+            if is_fatal(&error) {
+                // It is the only one to say so.
+                let _ = verdict.set(WriteError::Unknown(error.to_string()));
+                return;
+            }
+            tracing::warn!(%error, "a checkpoint failed and is tried again");
+        }
+        if let Some(waiter) = waiter {
+            // It waits for this.
+            let _ = waiter.send(());
+        }
+    }
+}
+
+/// An I/O error of a checkpoint leaves in doubt what of the database is on the disk. Anything else can be tried again.
+pub(super) fn is_fatal(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_moved_beside_the_writer_and_begun_anew_when_that_takes_little() {
+        for (total, unmoved, expected) in [
+            (0, 0, Duty::None),
+            (CHECKPOINT_FRAMES, CHECKPOINT_FRAMES - 1, Duty::None),
+            (CHECKPOINT_FRAMES, CHECKPOINT_FRAMES, Duty::Move),
+            (LONG_LOG_FRAMES, FEW_FRAMES + 1, Duty::Move),
+            (LONG_LOG_FRAMES, FEW_FRAMES, Duty::Finish),
+            (2 * LONG_LOG_FRAMES, CHECKPOINT_FRAMES, Duty::Finish),
+        ] {
+            assert_eq!(LogLength { total, unmoved }.duty(), expected, "{unmoved} of {total}");
+        }
+    }
+}
