@@ -21,7 +21,7 @@ use std::{
 
 use bytes::Bytes;
 use supervisor_svc::{
-    domain::ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+    domain::ids::{Epoch, Sequence, SessionId, ThreadId},
     session::Failure,
     store::{
         AppendError, Batch, Content, Created, EventStore, NewRecord, OpenError, Refusal, SqliteStore, StoredRecord,
@@ -54,10 +54,7 @@ fn batch(session: SessionId, expected: u64, content_bytes: usize) -> Batch {
             sequence: Sequence::new(number),
             bytes: Bytes::from(format!("record {number}")),
         }],
-        contents: vec![Content {
-            digest: Digest::of(&bytes),
-            bytes,
-        }],
+        contents: vec![Content::new(bytes)],
         marks: Vec::new(),
         new_threads: Vec::new(),
         requests: Vec::new(),
@@ -203,6 +200,25 @@ fn take_all_space(path: &Path) {
 }
 
 const FULL: AppendError = AppendError::Refused(Refusal::DiskFull);
+
+#[test]
+fn a_log_that_is_written_all_the_time_stays_short() {
+    /// Of ten pages each: together twice what the write-ahead log may hold.
+    const APPENDS: u64 = 1_600;
+    const LONGEST: u64 = 34 * 1024 * 1024;
+    block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let length = || fs::metadata(directory.path().join("log.db-wal")).map_or(0, |file| file.len());
+        let store = open(directory.path()).await;
+        store.create(None, batch(session(1), 0, 8)).await.unwrap();
+        for head in 1..APPENDS {
+            store.append(batch(session(1), head, 40_000)).await.unwrap();
+            assert!(length() <= LONGEST, "{} bytes after {head} appends", length());
+        }
+        closed(store).await;
+        assert_eq!(length(), 0, "what is left for the next start");
+    });
+}
 
 #[test]
 fn a_full_disk_refuses_loses_nothing_and_leaves_room_for_closing() {

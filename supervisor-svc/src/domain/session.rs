@@ -2,9 +2,9 @@
 //! published state cost what differs between them.
 //!
 //! Invariant: the indices (`order`, `aliases`, `roles`, `counts`, and what a [`Place`] names) are functions of `threads`;
-//! `Session::put` and `Session::update` alone change either. `edges_at`
-//! is a function of `edges`; `Session::connect` and `Session::disconnect` alone change them. `pending` and `moot` are
-//! functions of `approvals` and `threads`, kept where approvals are folded. So a snapshot does not keep any of them.
+//! `Session::put` and `Session::update` alone change either. `edges_at` is a function of `edges`; `Session::connect` and
+//! `Session::disconnect` alone change them. `pending` and `moot` are functions of `approvals` and `threads`, kept where
+//! approvals are folded. So a snapshot does not keep any of them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

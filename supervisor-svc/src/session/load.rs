@@ -39,11 +39,13 @@ enum Base {
 
 /// Takes the session over, so that an earlier owner is fenced off, and brings it back.
 pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded, Failure> {
-    let epoch = store.claim(id).await.map_err(|error| match error {
+    // What an earlier owner still appends meanwhile is in the log, which is read after the claim.
+    let (epoch, base) = tokio::join!(store.claim(id), base(store, id));
+    let epoch = epoch.map_err(|error| match error {
         WriteError::NotFound { session } => Failure::SessionNotFound(session),
         other => crate::store::AppendError::from(other).into(),
     })?;
-    let (session, snapshot) = bring_back(store, id).await?;
+    let (session, snapshot) = bring_back(store, id, base?).await?;
     let head = store.head(id).await?.ok_or(Failure::SessionNotFound(id))?;
     let mut requests = Requests::default();
     let mut after = None;
@@ -64,8 +66,8 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
 
 /// The session as of the end of its log, and as of when its snapshot was. While one page of the log is folded, the next is
 /// read.
-async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, Sequence), Failure> {
-    let (mut session, useless) = match base(store, id).await? {
+async fn bring_back(store: &dyn EventStore, id: SessionId, base: Base) -> Result<(Session, Sequence), Failure> {
+    let (mut session, useless) = match base {
         Base::Beginning => (None, None),
         Base::Snapshot(session) => (Some(*session), None),
         Base::Useless(failure) => {

@@ -75,11 +75,10 @@ pub(super) fn checkpoint(connection: &Connection, sql: &str) -> Result<LogLength
 /// Who waits for the end of a checkpoint; nobody where it is made beside the writer.
 type Waiter = Option<SyncSender<()>>;
 
-/// The way to the thread. Dropping it ends and joins the thread.
+/// The way to the thread, which ends when this is dropped.
 pub(super) struct Checkpointer {
-    /// `None` only while it is dropped.
-    asks: Option<SyncSender<Waiter>>,
-    thread: Option<JoinHandle<()>>,
+    asks: SyncSender<Waiter>,
+    thread: JoinHandle<()>,
     failed: Arc<OnceLock<WriteError>>,
 }
 
@@ -95,23 +94,18 @@ impl Checkpointer {
         let thread = thread::Builder::new()
             .name("store-log".to_owned())
             .spawn(move || run(&connection, &inbox, &verdict))?;
-        Ok(Self {
-            asks: Some(asks),
-            thread: Some(thread),
-            failed,
-        })
+        Ok(Self { asks, thread, failed })
     }
 
     /// Does what is due, and waits for it only where that is what is due.
     pub(super) fn perform(&self, duty: Duty) {
-        let Some(asks) = &self.asks else { return };
         match duty {
             Duty::None => {}
             // Without room for it one is asked for already.
-            Duty::Move => drop(asks.try_send(None)),
+            Duty::Move => drop(self.asks.try_send(None)),
             Duty::Finish => {
                 let (done, ended) = mpsc::sync_channel(1);
-                if asks.send(Some(done)).is_ok() {
+                if self.asks.send(Some(done)).is_ok() {
                     // An error means that it failed, which its verdict says.
                     let _ = ended.recv();
                 }
@@ -121,20 +115,25 @@ impl Checkpointer {
 
     /// Why there will be no further checkpoint, if there will be none: the writer must stop then.
     pub(super) fn failure(&self) -> Option<WriteError> {
-        let has_ended = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let unknown = || WriteError::Unknown("the thread that makes checkpoints has ended".to_owned());
-        self.failed.get().cloned().or_else(|| has_ended().then(unknown))
+        let ended = || self.thread.is_finished().then(broken);
+        self.failed.get().cloned().or_else(ended)
+    }
+
+    /// Ends the thread, and waits for it.
+    ///
+    /// # Errors
+    /// See [`Self::failure`]: then there must be no other checkpoint.
+    pub(super) fn end(self) -> Result<(), WriteError> {
+        let Self { asks, thread, failed } = self;
+        drop(asks);
+        thread.join().map_err(|_| broken())?;
+        failed.get().cloned().map_or(Ok(()), Err)
     }
 }
 
-impl Drop for Checkpointer {
-    fn drop(&mut self) {
-        drop(self.asks.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic of it was reported where it happened.
-            let _ = thread.join();
-        }
-    }
+/// It panicked, which was reported where it happened.
+fn broken() -> WriteError {
+    WriteError::Unknown("the thread that makes checkpoints has ended".to_owned())
 }
 
 fn run(connection: &Connection, inbox: &Receiver<Waiter>, verdict: &OnceLock<WriteError>) {

@@ -227,9 +227,11 @@ impl Worker {
 
     /// Leaves a short log behind, so that the next start is quick. What was acknowledged doesn't depend on it.
     fn finish(self) {
-        drop(self.checkpointer);
-        if let Err(error) = checkpoint(&self.connection, "PRAGMA wal_checkpoint(TRUNCATE)") {
-            tracing::warn!(%error, "the last checkpoint failed");
+        let ended = self.checkpointer.end().map_err(|error| error.to_string());
+        let truncate =
+            |()| checkpoint(&self.connection, "PRAGMA wal_checkpoint(TRUNCATE)").map_err(|error| error.to_string());
+        if let Err(error) = ended.and_then(truncate) {
+            tracing::warn!(error, "the last checkpoint failed");
         }
     }
 }
