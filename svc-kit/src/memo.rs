@@ -68,7 +68,8 @@ impl<K: Eq + Hash, V> Memo<K, V> {
             return;
         }
         let mut kept = self.lock();
-        let gone = if kept.values.len() >= entries || kept.bytes + bytes > all {
+        let is_new = !kept.values.contains_key(&key);
+        let gone = if (is_new && kept.values.len() >= entries) || kept.bytes + bytes > all {
             mem::take(&mut *kept)
         } else {
             Kept::default()

@@ -6,6 +6,7 @@ use std::{
     convert::Infallible,
     future::pending,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use svc_kit::listen::url_of;
@@ -25,7 +26,7 @@ use troupe_proto::{
     registry::v1::{
         ResolveSpawnRequest, ResolveSpawnResponse, agent_registry_service_server::SERVICE_NAME as REGISTRY,
     },
-    supervisor::v1::CreateSessionRequest,
+    supervisor::v1::{CreateSessionRequest, SpawnAgentRequest},
 };
 use troupe_tests::{
     events::names,
@@ -50,6 +51,8 @@ struct Fake {
     answer: Arc<Mutex<Answer>>,
     /// How often it was asked.
     asked: watch::Sender<u32>,
+    /// How often it answered with the name of what was known already.
+    named: Arc<Mutex<u32>>,
 }
 
 impl Fake {
@@ -58,6 +61,7 @@ impl Fake {
         let fake = Self {
             answer: Arc::new(Mutex::new(answer)),
             asked: watch::Sender::new(0),
+            named: Arc::default(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = url_of(listener.local_addr().unwrap());
@@ -76,7 +80,8 @@ impl UnaryService<ResolveSpawnRequest> for Fake {
     type Response = ResolveSpawnResponse;
     type Future = BoxFuture<Response<ResolveSpawnResponse>, Status>;
 
-    fn call(&mut self, _: Request<ResolveSpawnRequest>) -> Self::Future {
+    fn call(&mut self, request: Request<ResolveSpawnRequest>) -> Self::Future {
+        let (known_etag, named) = (request.into_inner().known_etag, Arc::clone(&self.named));
         self.asked.send_modify(|times| *times += 1);
         let answer = self.answer.lock().unwrap().clone();
         Box::pin(async move {
@@ -86,10 +91,14 @@ impl UnaryService<ResolveSpawnRequest> for Fake {
                 Answer::Unresolved => None,
                 Answer::Resolved(resolved) => Some(*resolved),
             };
-            Ok(Response::new(ResolveSpawnResponse {
-                resolved,
-                ..ResolveSpawnResponse::default()
-            }))
+            let etag = resolved
+                .as_ref()
+                .map(|resolved| format!("{resolved:?}"))
+                .unwrap_or_default();
+            let is_known = !etag.is_empty() && etag == known_etag;
+            *named.lock().unwrap() += u32::from(is_known);
+            let resolved = resolved.filter(|_| !is_known);
+            Ok(Response::new(ResolveSpawnResponse { resolved, etag }))
         })
     }
 }
@@ -162,6 +171,51 @@ async fn a_registry_that_does_not_answer_is_asked_once_and_holds_up_nobody_else(
     assert_eq!(*fake.asked.borrow(), 1, "it is slow already");
     let since = tree.watch_after(head).await.up_to(tree.head().await).await;
     assert_eq!(names(&since), ["NoteSet"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_leaves_while_the_registry_is_asked_gives_the_request_id_back() {
+    let (fake, pair) = Fake::start(Answer::Nothing).await;
+    let tree = tree(&pair).await;
+    let request = SpawnAgentRequest {
+        request_id: String::from("again"),
+        ..tree.request("worker")
+    };
+    let (spawner, first) = (tree.clone(), request.clone());
+    let asking = tokio::spawn(async move { spawner.try_spawn(first).await });
+    let mut asked = fake.asked.subscribe();
+    within("a question", asked.wait_for(|times| *times > 0)).await.unwrap();
+    // It waits for the first, and leaves before that is over.
+    let mut late = Request::new(request.clone());
+    late.set_timeout(Duration::from_millis(50));
+    let code = tree.client().spawn_agent(late).await.unwrap_err().code();
+    assert!(
+        matches!(code, Code::DeadlineExceeded | Code::Cancelled),
+        "the service or the client says that time is over, not {code}"
+    );
+    asking.abort();
+
+    fake.says(Answer::Resolved(Box::new(worker())));
+    let spawned = Box::pin(within("a spawn", tree.try_spawn(request))).await.unwrap();
+    assert_eq!(Spawned::of(spawned).thread.agent_type, "worker");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_answered_before_is_known_by_its_name() {
+    let (fake, pair) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
+    let tree = tree(&pair).await;
+    for named in [0, 1, 2] {
+        assert_eq!(tree.spawn("worker").await.thread.agent_type, "worker");
+        assert_eq!(*fake.named.lock().unwrap(), named, "answers that were a name alone");
+    }
+    // No name of what is known, and nothing else either.
+    fake.says(Answer::Unresolved);
+    refused(
+        tree.try_spawn(tree.request("worker")).await,
+        Code::Unavailable,
+        Reason::RegistryUnavailable,
+        "nothing was done, try again",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,9 +10,6 @@ use crate::decision::DeniedBy;
 use crate::layer::{Layer, ListKind, MAX_PATTERNS, PolicyError};
 use crate::pattern::PatternSet;
 
-/// How many layers are looked through at least before those that nobody holds any more are forgotten.
-const FEW: usize = 64;
-
 /// A layer with its lists, ready to decide. An empty list is `None`.
 #[derive(Debug)]
 pub(crate) struct CompiledLayer {
@@ -29,12 +26,12 @@ impl CompiledLayer {
     ///
     /// If a list has a bad pattern or too many of them.
     pub(crate) fn of(layer: &Layer) -> Result<Arc<Self>, PolicyError> {
-        if let Some(alive) = ALIVE.lock().get(layer) {
+        if let Some(alive) = ALIVE.lock().get(layer).and_then(Weak::upgrade) {
             return Ok(alive);
         }
         // Beside the lock. Of two who compile the same at once, the later one's is kept.
         let compiled = Arc::new(Self::compile(layer.clone())?);
-        ALIVE.lock().put(&compiled);
+        ALIVE.lock().insert(layer.clone(), Arc::downgrade(&compiled));
         Ok(compiled)
     }
 
@@ -104,12 +101,8 @@ static ALIVE: LazyLock<Shared> = LazyLock::new(Shared::default);
 #[derive(Default)]
 struct Shared(Mutex<Alive>);
 
-#[derive(Default)]
-struct Alive {
-    layers: HashMap<Layer, Weak<CompiledLayer>>,
-    /// With so many, those that nobody holds are forgotten: twice those that were held the last time.
-    full: usize,
-}
+/// Each layer that somebody holds: an entry leaves with its last holder.
+type Alive = HashMap<Layer, Weak<CompiledLayer>>;
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Alive> {
@@ -118,17 +111,13 @@ impl Shared {
     }
 }
 
-impl Alive {
-    fn get(&self, layer: &Layer) -> Option<Arc<CompiledLayer>> {
-        self.layers.get(layer)?.upgrade()
-    }
-
-    fn put(&mut self, compiled: &Arc<CompiledLayer>) {
-        if self.layers.len() >= self.full {
-            self.layers.retain(|_, layer| layer.strong_count() > 0);
-            self.full = FEW.max(2 * self.layers.len());
+impl Drop for CompiledLayer {
+    fn drop(&mut self) {
+        let mut alive = ALIVE.lock();
+        // One that was compiled at the same time may have the place.
+        if alive.get(&self.layer).is_some_and(|layer| layer.strong_count() == 0) {
+            alive.remove(&self.layer);
         }
-        self.layers.insert(compiled.layer.clone(), Arc::downgrade(compiled));
     }
 }
 
@@ -160,13 +149,13 @@ mod tests {
 
     #[test]
     fn what_nobody_has_is_forgotten() {
-        let mut alive = Alive::default();
-        let kept = Arc::new(CompiledLayer::compile(named("kept")).unwrap());
-        alive.put(&kept);
-        for number in 0..10 * FEW {
-            alive.put(&Arc::new(CompiledLayer::compile(named(&number.to_string())).unwrap()));
-        }
-        assert!(alive.layers.len() <= 2 * FEW, "{}", alive.layers.len());
-        assert!(alive.get(kept.layer()).is_some());
+        let layer = named("forgotten");
+        drop(CompiledLayer::of(&layer).unwrap());
+        assert!(!ALIVE.lock().contains_key(&layer));
+        // Of two that were compiled at once the later has the place, and keeps it.
+        let earlier = Arc::new(CompiledLayer::compile(layer.clone()).unwrap());
+        let later = CompiledLayer::of(&layer).unwrap();
+        drop(earlier);
+        assert!(Arc::ptr_eq(&later, &CompiledLayer::of(&layer).unwrap()));
     }
 }

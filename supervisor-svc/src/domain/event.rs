@@ -310,7 +310,7 @@ pub struct Spawned {
     pub input: Option<ContentRef>,
 }
 
-/// What a resolved role says that neither a spawn nor a parent changes: the same for each of its threads, which share it.
+/// What the registry resolved a role to, as far as recording a spawn changes nothing of it. Threads with the same share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Role {
     /// Its name.

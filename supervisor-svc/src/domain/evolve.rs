@@ -228,6 +228,9 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
 }
 
 fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: &Recorded) {
+    if session.thread(id).is_some() {
+        return;
+    }
     let status = match spawned.first_status {
         StatusKind::Queued => Status::Queued,
         StatusKind::AwaitingApproval => Status::AwaitingApproval,

@@ -317,14 +317,14 @@ fn commit(
     };
     let spawned = Spawned {
         parent: Some(parent.id),
-        // These are decided when it is recorded.
-        depth: 0,
-        first_status: StatusKind::PendingInit,
-        effective: Policy::unrestricted(),
-        grant: Policy::unrestricted(),
         client_owned: false,
         role: Arc::clone(&resolved.role),
+        // Of these the decision makes what the parent lets the child have.
         sandbox: resolved.sandbox,
+        effective: Policy::unrestricted(),
+        grant: Policy::unrestricted(),
+        depth: 0,
+        first_status: StatusKind::PendingInit,
         alias: request.alias.trim().to_owned(),
         label: request.label.trim().to_owned(),
         note,
@@ -366,8 +366,11 @@ async fn record_verdict(
         message: truncate(verdict.message(), 4 * 1_024).to_owned(),
     };
     // Only successes are remembered: a retry of a refused spawn asks the registry again.
-    let failed = in_flight.execute_unremembered(command, call.origin(request_id)).await;
-    if let Err(failure) = failed {
-        tracing::warn!(%failure, "a refused spawn was not recorded");
+    let recording = in_flight.execute_unremembered(command, call.origin(request_id));
+    // In a task of its own: a client that leaves now does not take the record with it.
+    match tokio::spawn(recording).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(failure)) => tracing::warn!(%failure, "a refused spawn was not recorded"),
+        Err(error) => tracing::error!(%error, "the record of a refused spawn broke"),
     }
 }

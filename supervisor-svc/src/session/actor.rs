@@ -19,7 +19,7 @@ use super::{
     deletions,
     directory::{Context, Directory},
     failure::Failure,
-    handle::{Commit, FEED, Handle, MAILBOX},
+    handle::{Begun, Commit, FEED, Handle, InFlight, MAILBOX},
     load::Loaded,
     message::{Done, Message, Origin, Remember, Request},
     remembered::Requests,
@@ -340,7 +340,7 @@ impl Actor {
         self.stay_awake();
     }
 
-    fn begin(&mut self, remember: Remember, reply: oneshot::Sender<Result<Option<Done>, Failure>>) {
+    fn begin(&mut self, remember: Remember, reply: oneshot::Sender<Result<Begun, Failure>>) {
         match self.requests.recall(&remember, self.handle.now()) {
             Ok(Some(outcome)) => {
                 let done = Done {
@@ -348,14 +348,15 @@ impl Actor {
                     outcome,
                     recorded: false,
                 };
-                let _ = reply.send(Ok(Some(done)));
+                let _ = reply.send(Ok(Begun::Before(done)));
             }
             Err(refusal) => {
                 let _ = reply.send(Err(refusal.into()));
             }
             Ok(None) => {
-                if let Some((_, reply)) = self.requests.begin((remember, reply)) {
-                    let _ = reply.send(Ok(None));
+                if let Some((remember, reply)) = self.requests.begin((remember, reply)) {
+                    // Whoever asked may have left: then this is dropped, which gives the id back.
+                    let _ = reply.send(Ok(Begun::New(InFlight::new(&self.handle, Some(remember)))));
                 }
             }
         }

@@ -66,6 +66,8 @@ pub(super) struct Draft {
     recorded: Vec<Recorded>,
     encoded: Vec<store::NewRecord>,
     contents: Vec<store::Content>,
+    /// Contents that commands refer to and that are durable already.
+    stored: Vec<Digest>,
     room: ContentRoom,
     marks: Vec<store::Mark>,
     new_threads: Vec<ThreadId>,
@@ -84,7 +86,7 @@ pub(super) struct Pending {
     /// The runners' reports that it rests on.
     pub reports: Vec<(ThreadId, Generation, ReportSequence)>,
     pub room: ContentRoom,
-    /// The contents that it brings along.
+    /// The contents that it refers to, and that are durable with it.
     pub stored: Vec<Digest>,
     answers: Vec<Answer>,
 }
@@ -99,6 +101,7 @@ impl Draft {
             recorded: Vec::new(),
             encoded: Vec::new(),
             contents: Vec::new(),
+            stored: Vec::new(),
             room,
             marks: Vec::new(),
             new_threads: Vec::new(),
@@ -123,10 +126,11 @@ impl Draft {
             command,
             origin,
             remember,
-            mut contents,
+            contents,
             reply,
         } = request;
-        contents.retain(|content| !stored.has(content.digest));
+        let (known, contents): (Vec<_>, Vec<_>) = contents.into_iter().partition(|content| stored.has(content.digest));
+        self.stored.extend(known.into_iter().map(|content| content.digest));
         if let Command::Report {
             thread,
             generation,
@@ -191,11 +195,14 @@ impl Draft {
         while !events.is_empty() {
             for event in events {
                 if let Err(error) = self.record(event, origin) {
-                    self.recorded.truncate(recorded);
-                    self.encoded.truncate(recorded);
-                    self.new_threads.truncate(new_threads);
-                    self.marks.truncate(marks);
-                    self.fold_anew(waits);
+                    // Mostly it is the first event that cannot be recorded, and then nothing was folded.
+                    if self.recorded.len() > recorded {
+                        self.recorded.truncate(recorded);
+                        self.encoded.truncate(recorded);
+                        self.new_threads.truncate(new_threads);
+                        self.marks.truncate(marks);
+                        self.fold_anew(waits);
+                    }
                     return Err(error);
                 }
             }
@@ -321,7 +328,8 @@ impl Draft {
             return None;
         }
         let due = due(&self.working);
-        let stored = self.contents.iter().map(|content| content.digest).collect();
+        let mut stored = self.stored;
+        stored.extend(self.contents.iter().map(|content| content.digest));
         let requests = self
             .remembered
             .iter()

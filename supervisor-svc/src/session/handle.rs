@@ -236,20 +236,15 @@ impl Handle {
     /// # Errors
     /// [`Refusal::RequestIdReused`](crate::domain::refusal::Refusal::RequestIdReused) and [`Failure::Gone`].
     pub async fn begin(&self, remember: Option<Remember>) -> Result<Begun, Failure> {
-        if let Some(remember) = remember.clone() {
-            let (reply, answer) = oneshot::channel();
-            self.control
-                .send(Message::Begin { remember, reply })
-                .await
-                .map_err(|_| Failure::Gone)?;
-            if let Some(done) = answer.await.map_err(|_| Failure::Gone)?? {
-                return Ok(Begun::Before(done));
-            }
-        }
-        Ok(Begun::New(InFlight {
-            handle: self.clone(),
-            remember,
-        }))
+        let Some(remember) = remember else {
+            return Ok(Begun::New(InFlight::new(self, None)));
+        };
+        let (reply, answer) = oneshot::channel();
+        self.control
+            .send(Message::Begin { remember, reply })
+            .await
+            .map_err(|_| Failure::Gone)?;
+        answer.await.map_err(|_| Failure::Gone)?
     }
 
     /// A thread waits for others, under an id of its own: that lends its slot to those of them that are queued below it.
@@ -269,6 +264,13 @@ impl Handle {
 }
 
 impl InFlight {
+    pub(super) fn new(handle: &Handle, remember: Option<Remember>) -> Self {
+        Self {
+            handle: handle.clone(),
+            remember,
+        }
+    }
+
     /// Carries the request's command out.
     ///
     /// # Errors

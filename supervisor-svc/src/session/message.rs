@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::failure::Failure;
+use super::{failure::Failure, handle::Begun};
 use crate::{
     domain::{
         actor::Actor,
@@ -42,7 +42,7 @@ pub(super) enum Message {
     /// Has this request been made before? Answered when an earlier one in flight is over.
     Begin {
         remember: Remember,
-        reply: oneshot::Sender<Result<Option<Done>, Failure>>,
+        reply: oneshot::Sender<Result<Begun, Failure>>,
     },
     /// The request that began is over without a command.
     Abandon(RequestKey),

@@ -9,7 +9,8 @@ use troupe_proto::store::v1 as pb;
 
 use super::{
     failure::Failure,
-    message::{Done, Outcome, Remember},
+    handle::Begun,
+    message::{Outcome, Remember},
 };
 use crate::{
     domain::{ids::InputNumber, refusal::Refusal, status::StatusKind, time::UnixMillis},
@@ -19,7 +20,7 @@ use crate::{
 /// How long a request is remembered.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
-type Waiter = (Remember, oneshot::Sender<Result<Option<Done>, Failure>>);
+type Waiter = (Remember, oneshot::Sender<Result<Begun, Failure>>);
 
 /// The requests of one session.
 #[derive(Debug, Default)]

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 use crate::domain::ids::Digest;
 
-/// How many contents are remembered: more than the roles that are spawned by turns.
+/// How many contents are remembered: more than the roles that are spawned by turns, with an input for each.
 const REMEMBERED: usize = 64;
 
-/// The latest contents that are durable. Content lives as long as its session, so what is here is never wrong.
+/// The contents that were referred to last and are durable. Content lives as long as its session, so what is here is never wrong.
 #[derive(Debug, Default)]
 pub(super) struct StoredContents(VecDeque<Digest>);
 
@@ -18,13 +18,12 @@ impl StoredContents {
         self.0.contains(&digest)
     }
 
-    /// These were made durable.
+    /// These are durable.
     pub fn add(&mut self, digests: impl IntoIterator<Item = Digest>) {
         for digest in digests {
-            if self.has(digest) {
-                continue;
-            }
-            if self.0.len() == REMEMBERED {
+            if let Some(place) = self.0.iter().position(|known| *known == digest) {
+                self.0.remove(place);
+            } else if self.0.len() == REMEMBERED {
                 self.0.pop_front();
             }
             self.0.push_back(digest);
@@ -37,13 +36,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_are_remembered_each_once() {
+    fn what_was_used_last_is_remembered() {
         let digests: Vec<Digest> = (0..=REMEMBERED)
             .map(|number| Digest::of(&number.to_be_bytes()))
             .collect();
         let mut stored = StoredContents::default();
-        stored.add(digests.iter().copied().chain(digests[1..].iter().copied()));
+        stored.add(digests[..REMEMBERED].iter().copied());
+        stored.add([digests[0], digests[REMEMBERED]]);
         assert_eq!(stored.0.len(), REMEMBERED);
-        assert!(!stored.has(digests[0]) && stored.has(digests[1]) && stored.has(digests[REMEMBERED]));
+        assert!(stored.has(digests[0]) && !stored.has(digests[1]) && stored.has(digests[REMEMBERED]));
     }
 }

@@ -48,10 +48,12 @@ impl LogLength {
         checkpoint(connection, "PRAGMA wal_checkpoint(NOOP)")
     }
 
-    /// What is due now.
-    pub(super) const fn duty(self) -> Duty {
-        let is_long = self.total >= LONG_LOG_FRAMES;
-        if (is_long && self.unmoved <= FEW_FRAMES) || self.total >= 2 * LONG_LOG_FRAMES {
+    /// What is due now. `finished` is how long the log was when it was finished last: whoever reads keeps it from beginning
+    /// anew, and until it has grown by some there is no use in trying again.
+    pub(super) const fn duty(self, finished: i64) -> Duty {
+        let was_tried = finished <= self.total && self.total < finished + CHECKPOINT_FRAMES;
+        let is_long = self.total >= LONG_LOG_FRAMES && !was_tried;
+        if is_long && (self.unmoved <= FEW_FRAMES || self.total >= 2 * LONG_LOG_FRAMES) {
             Duty::Finish
         } else if is_long || self.unmoved >= CHECKPOINT_FRAMES {
             Duty::Move
@@ -167,15 +169,28 @@ mod tests {
 
     #[test]
     fn a_log_is_moved_beside_the_writer_and_begun_anew_when_that_takes_little() {
-        for (total, unmoved, expected) in [
-            (0, 0, Duty::None),
-            (CHECKPOINT_FRAMES, CHECKPOINT_FRAMES - 1, Duty::None),
-            (CHECKPOINT_FRAMES, CHECKPOINT_FRAMES, Duty::Move),
-            (LONG_LOG_FRAMES, FEW_FRAMES + 1, Duty::Move),
-            (LONG_LOG_FRAMES, FEW_FRAMES, Duty::Finish),
-            (2 * LONG_LOG_FRAMES, CHECKPOINT_FRAMES, Duty::Finish),
+        for (total, unmoved, finished, expected) in [
+            (0, 0, 0, Duty::None),
+            (CHECKPOINT_FRAMES, CHECKPOINT_FRAMES - 1, 0, Duty::None),
+            (CHECKPOINT_FRAMES, CHECKPOINT_FRAMES, 0, Duty::Move),
+            (LONG_LOG_FRAMES, FEW_FRAMES + 1, 0, Duty::Move),
+            (LONG_LOG_FRAMES, FEW_FRAMES, 0, Duty::Finish),
+            (2 * LONG_LOG_FRAMES, LONG_LOG_FRAMES, 0, Duty::Finish),
+            // It grows faster than it is moved.
+            (20 * LONG_LOG_FRAMES, 10 * LONG_LOG_FRAMES, 0, Duty::Finish),
+            // Somebody read it when it was finished.
+            (LONG_LOG_FRAMES + 1, 1, LONG_LOG_FRAMES, Duty::None),
+            (
+                LONG_LOG_FRAMES + CHECKPOINT_FRAMES,
+                FEW_FRAMES,
+                LONG_LOG_FRAMES,
+                Duty::Finish,
+            ),
+            // It has begun anew since then.
+            (LONG_LOG_FRAMES, FEW_FRAMES, 2 * LONG_LOG_FRAMES, Duty::Finish),
         ] {
-            assert_eq!(LogLength { total, unmoved }.duty(), expected, "{unmoved} of {total}");
+            let duty = LogLength { total, unmoved }.duty(finished);
+            assert_eq!(duty, expected, "{unmoved} of {total}, finished at {finished}");
         }
     }
 }

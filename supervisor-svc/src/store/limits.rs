@@ -53,14 +53,15 @@ pub(super) const MAX_QUEUE_BYTES: usize = 128 * 1024 * 1024;
 /// The most read-only connections, and so the most reads at once.
 pub(super) const MAX_READERS: usize = 4;
 
-/// How many frames of the write-ahead log wait for a checkpoint: about 4 MiB of 4 KiB pages.
-pub(super) const CHECKPOINT_FRAMES: i64 = 1_000;
+/// How many frames of the write-ahead log wait for a checkpoint, each a page of 4 KiB.
+pub(super) const CHECKPOINT_FRAMES: i64 = 250;
 
-/// From how many frames on the log is to begin anew: about 16 MiB. It is done when little waits, or at twice as many.
-pub(super) const LONG_LOG_FRAMES: i64 = 4_000;
+/// From how many frames on the log is to begin anew, if the writer waits for few. It must with twice as many, about 6 MiB:
+/// on a full disk the reserve has room for that in the database, and for closings beside it.
+pub(super) const LONG_LOG_FRAMES: i64 = 750;
 
-/// How many frames the writer may wait for.
-pub(super) const FEW_FRAMES: i64 = 250;
+/// How many frames the writer may wait for to be moved, and flushed with what was moved before.
+pub(super) const FEW_FRAMES: i64 = 100;
 
 /// How long a connection waits for a foreign program's lock, such as an operator's shell or a backup.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);

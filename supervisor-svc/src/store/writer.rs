@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
-    checkpointer::{Checkpointer, LogLength, checkpoint, is_fatal},
+    checkpointer::{Checkpointer, Duty, LogLength, checkpoint, is_fatal},
     error::{Refusal, WriteError},
     group::{self, Ending, Failure, Job, Task},
     limits::{MAX_GROUP_BYTES, MAX_GROUP_JOBS, MAX_QUEUE_BYTES, MAX_QUEUE_JOBS},
@@ -50,6 +50,7 @@ impl Writer {
         let worker = Worker {
             connection,
             checkpointer,
+            finished: 0,
             inbox,
             closed: Arc::clone(&closed),
             reserve,
@@ -128,6 +129,8 @@ impl Drop for Writer {
 struct Worker {
     connection: Connection,
     checkpointer: Checkpointer,
+    /// How long the log was when it was finished last; zero once it has begun anew.
+    finished: i64,
     inbox: mpsc::Receiver<Message>,
     /// Tells an orderly end from a stop after a failure.
     closed: Arc<AtomicBool>,
@@ -184,6 +187,12 @@ impl Worker {
         if jobs.is_empty() {
             return None;
         }
+        if let Some(error) = self.checkpointer.failure() {
+            for job in jobs.drain(..) {
+                job.answer(&Ending::Stop(WriteError::Stopped));
+            }
+            return Some(error);
+        }
         self.reserve.restore();
         let ending = group::commit(&self.connection, jobs);
         if ending == Ending::Refused(Refusal::DiskFull) {
@@ -205,9 +214,18 @@ impl Worker {
 
     /// Has the write-ahead log moved into the database once it is long enough. The engine would do so by itself, but it
     /// hides a failed fsync, after which the log must not be reused.
-    fn checkpoint_if_due(&self) -> Option<WriteError> {
+    fn checkpoint_if_due(&mut self) -> Option<WriteError> {
         match LogLength::of(&self.connection) {
-            Ok(length) => self.checkpointer.perform(length.duty()),
+            Ok(length) => {
+                if length.total < self.finished {
+                    self.finished = 0;
+                }
+                let duty = length.duty(self.finished);
+                self.checkpointer.perform(duty);
+                if duty == Duty::Finish {
+                    self.finished = length.total;
+                }
+            }
             Err(error) if is_fatal(&error) => return Some(WriteError::Unknown(error.to_string())),
             Err(error) => tracing::warn!(%error, "the length of the log could not be read"),
         }

@@ -286,6 +286,9 @@ fn stored_thread(state: store::ThreadState, policies: &[Policy], roles: &[Arc<Ro
         Ok((ConditionKind::from_number(condition.kind)?, (since, condition.reason)))
     })?;
     let mail: Vec<Letter> = all(state.mail, stored_letter)?;
+    if !mail.is_sorted_by(|earlier, later| earlier.sequence < later.sequence) {
+        return Err(malformed("mail that is out of the order of its numbers"));
+    }
     Ok(Thread {
         id: stored_id(&state.thread)?,
         spawned: Arc::new(spawned),

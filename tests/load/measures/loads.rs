@@ -6,8 +6,7 @@ use crate::{
     plan::Plan,
 };
 
-/// The rates of the open loops, in percent of the most that the service answers. Bars are for the first, where calls
-/// seldom wait for one another: in the others the service is nearer to its own most than its floor is.
+/// The rates of the open loops, in percent of the most that the service answers.
 pub(super) const LOADS: [u32; 3] = [25, 50, 75];
 
 /// Answers a second in closed loops: a figure for each number of callers, the last with the bar; and the most of them.
