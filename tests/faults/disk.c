@@ -3,7 +3,8 @@
  *
  * DISK_ROOT     the directory, absolute and without links; it has no directories in it
  * DISK_JOURNAL  the file that the journal is appended to
- * DISK_FAULT    the file that names the present fault, looked at with each call: `full`, `read-only` or `flush`
+ * DISK_FAULT    the file that names the present fault, looked at with each call: `full`, `read-only`, `flush`, or
+ *               `checkpoint`, with which only a write-ahead log can be flushed
  *
  * A deed and its record share a critical section, so the order of the records is that of the effects. The journal needs
  * no flushing: it is read after a SIGKILL, which the page cache survives. Flushes are recorded and not carried out.
@@ -27,7 +28,7 @@
 #include <unistd.h>
 
 enum deed { CREATE = 1, RESIZE, WRITE, FLUSH, FAILED_FLUSH, RENAME, REMOVE };
-enum fault { NONE, FULL, READ_ONLY, NO_FLUSH };
+enum fault { NONE, FULL, READ_ONLY, NO_FLUSH, NO_CHECKPOINT };
 
 /* Followed by the name of the file, empty for the directory itself, and by `length` bytes where there are any. */
 struct record {
@@ -65,7 +66,8 @@ static void tell(enum deed deed, const char *name, uint64_t offset, const void *
 }
 
 static enum fault fault(void) {
-    static const char *const words[] = {[FULL] = "full", [READ_ONLY] = "read-only", [NO_FLUSH] = "flush"};
+    static const char *const words[] = {
+        [FULL] = "full", [READ_ONLY] = "read-only", [NO_FLUSH] = "flush", [NO_CHECKPOINT] = "checkpoint"};
     char word[16] = "";
     int file = (int)syscall(SYS_openat, AT_FDCWD, fault_file, O_RDONLY | O_CLOEXEC);
     if (file < 0)
@@ -73,7 +75,7 @@ static enum fault fault(void) {
     if (syscall(SYS_read, file, word, sizeof word - 1) < 0)
         abort();
     close(file);
-    for (enum fault each = FULL; each <= NO_FLUSH; each++)
+    for (enum fault each = FULL; each <= NO_CHECKPOINT; each++)
         if (strcmp(word, words[each]) == 0)
             return each;
     return NONE;
@@ -127,12 +129,24 @@ static int refusal(int file, uint64_t end) {
     }
 }
 
+static int fails_to_flush(const char *name) {
+    const char *ending = strrchr(name, '-');
+    switch (fault()) {
+    case NO_FLUSH:
+        return 1;
+    case NO_CHECKPOINT:
+        return ending == NULL || strcmp(ending, "-wal") != 0;
+    default:
+        return 0;
+    }
+}
+
 static int flush(int file, long call) {
     char path[PATH_MAX];
     const char *name = name_of(file, path);
     if (name == NULL)
         return (int)syscall(call, file);
-    int fails = fault() == NO_FLUSH;
+    int fails = fails_to_flush(name);
     pthread_mutex_lock(&lock);
     tell(fails ? FAILED_FLUSH : FLUSH, name, 0, NULL, 0);
     pthread_mutex_unlock(&lock);

@@ -152,7 +152,7 @@ pub(super) async fn resolve(
     call: &Call,
     question: ResolveSpawnRequest,
 ) -> Result<Resolved, Unspawnable> {
-    let answer = registry.resolve(question, call.deadline, &call.trace).await;
+    let answer = registry.resolve(&question, call.deadline, &call.trace).await;
     answer.map(Resolved::new).map_err(|unresolved| match unresolved {
         Unresolved::Verdict(status) => Unspawnable::Verdict(status),
         Unresolved::Away(status) => Unspawnable::Unknown(status),

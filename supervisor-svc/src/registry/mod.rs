@@ -7,6 +7,7 @@
 
 mod circuit;
 mod resolutions;
+mod rounds;
 
 use std::{error::Error as _, future::Future, sync::Arc, time::Duration};
 
@@ -41,6 +42,7 @@ use troupe_proto::{
 use self::{
     circuit::Circuit,
     resolutions::{Known, Resolutions},
+    rounds::Rounds,
 };
 use crate::{wire::Resolution, workspace::KeptWorkspace};
 
@@ -67,6 +69,8 @@ pub struct RegistryClient {
     url: Arc<str>,
     /// What it answered to spawns.
     resolutions: Arc<Resolutions>,
+    /// What spawns are asking it.
+    rounds: Arc<Rounds>,
     /// One bundle is on its way at a time: what they need of memory is bounded, and after a restart of the registry the
     /// questions of one session upload its bundle once.
     transfers: Arc<Mutex<()>>,
@@ -77,7 +81,7 @@ pub struct RegistryClient {
 }
 
 /// Why there is no answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Unresolved {
     /// The registry answered: this question is wrong. The status is passed on.
     Verdict(Status),
@@ -120,6 +124,7 @@ impl RegistryClient {
             token,
             url: url.into(),
             resolutions: Arc::default(),
+            rounds: Arc::default(),
             transfers: Arc::default(),
             kept: None,
             circuit: Circuit::default(),
@@ -157,11 +162,22 @@ impl RegistryClient {
         answer.map(|answer| answer.files).map_err(|status| self.judge(status))
     }
 
-    /// What a spawn would get.
+    /// What a spawn would get, as the registry answers a question that is put from now on. Under load spawns that ask the
+    /// same share one, in the trace of the spawn that put it.
     ///
     /// # Errors
     /// See [`Unresolved`].
     pub async fn resolve(
+        &self,
+        question: &ResolveSpawnRequest,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Arc<Resolution>, Unresolved> {
+        let ask = || self.resolve_alone(question.clone(), deadline, trace);
+        self.rounds.ask(question, deadline, ask).await
+    }
+
+    async fn resolve_alone(
         &self,
         mut question: ResolveSpawnRequest,
         deadline: Option<Deadline>,
