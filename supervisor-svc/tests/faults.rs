@@ -206,7 +206,7 @@ fn a_log_that_is_written_all_the_time_stays_short() {
     /// Of ten pages each: together several times what the write-ahead log may hold.
     const APPENDS: u64 = 1_600;
     /// What the reserve has room for.
-    const LONGEST: u64 = 8 * 1024 * 1024;
+    const LONGEST: u64 = 16 * 1024 * 1024;
     block_on(async {
         let directory = tempfile::tempdir().unwrap();
         let length = || fs::metadata(directory.path().join("log.db-wal")).map_or(0, |file| file.len());
@@ -225,7 +225,7 @@ fn a_log_that_is_written_all_the_time_stays_short() {
 fn a_full_disk_refuses_loses_nothing_and_leaves_room_for_closing() {
     const CONTENT: usize = 16 * 1024;
     let Some(disk) = place() else {
-        return on_a_small_disk("a_full_disk_refuses_loses_nothing_and_leaves_room_for_closing", 64);
+        return on_a_small_disk("a_full_disk_refuses_loses_nothing_and_leaves_room_for_closing", 96);
     };
     block_on(async {
         let store = open(&disk).await;
@@ -273,7 +273,7 @@ fn a_full_disk_refuses_loses_nothing_and_leaves_room_for_closing() {
 #[test]
 fn a_store_on_a_full_disk_opens_and_lets_threads_be_closed() {
     let Some(disk) = place() else {
-        return on_a_small_disk("a_store_on_a_full_disk_opens_and_lets_threads_be_closed", 32);
+        return on_a_small_disk("a_store_on_a_full_disk_opens_and_lets_threads_be_closed", 64);
     };
     block_on(async {
         let store = open(&disk).await;
@@ -292,7 +292,7 @@ fn a_store_on_a_full_disk_opens_and_lets_threads_be_closed() {
 #[test]
 fn a_read_only_disk_is_refused_at_the_start_and_keeps_what_it_has() {
     let Some(disk) = place() else {
-        return on_a_small_disk("a_read_only_disk_is_refused_at_the_start_and_keeps_what_it_has", 32);
+        return on_a_small_disk("a_read_only_disk_is_refused_at_the_start_and_keeps_what_it_has", 64);
     };
     let remount = |how: &str| {
         let remounted = Command::new("mount").args(["-o", how]).arg(&disk).status();

@@ -4,7 +4,7 @@
  * DISK_ROOT     the directory, absolute and without links; it has no directories in it
  * DISK_JOURNAL  the file that the journal is appended to
  * DISK_FAULT    the file that names the present fault, looked at with each call: `full`, `read-only`, `flush`, or
- *               `checkpoint`, with which only a write-ahead log can be flushed
+ *               `checkpoint`, with which a database cannot be flushed and its write-ahead log can
  *
  * A deed and its record share a critical section, so the order of the records is that of the effects. The journal needs
  * no flushing: it is read after a SIGKILL, which the page cache survives. Flushes are recorded and not carried out.
@@ -130,12 +130,12 @@ static int refusal(int file, uint64_t end) {
 }
 
 static int fails_to_flush(const char *name) {
-    const char *ending = strrchr(name, '-');
+    const char *ending = strrchr(name, '.');
     switch (fault()) {
     case NO_FLUSH:
         return 1;
     case NO_CHECKPOINT:
-        return ending == NULL || strcmp(ending, "-wal") != 0;
+        return ending != NULL && strcmp(ending, ".db") == 0;
     default:
         return 0;
     }

@@ -137,6 +137,8 @@ impl<'j> Disk<'j> {
             Deed::Flush if name.is_empty() => self.flushed = self.names.clone(),
             Deed::Flush if synchronous == Synchronous::Normal && name.ends_with(WAL) => {}
             Deed::Flush => self.file(name).settle(|| true),
+            // A name is there or not, whatever was tried.
+            Deed::FailedFlush if name.is_empty() => {}
             // The operating system takes what it could not write for written.
             Deed::FailedFlush => self.file(name).settle(survives),
             Deed::Rename(new_name) => {

@@ -1,4 +1,4 @@
-//! The supervisor's way to the registry, asked on every spawn and for what may be spawned. All of these are pure reads,
+//! The supervisor's way to the registry, asked for every spawn and for what may be spawned. All of these are pure reads,
 //! or can be repeated like one, so they are retried where the connection, not the registry, failed.
 //!
 //! A registry forgets the bundles that clients upload: when it restarts, or when others need their room. A session

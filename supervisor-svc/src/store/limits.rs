@@ -54,11 +54,11 @@ pub(super) const MAX_QUEUE_BYTES: usize = 128 * 1024 * 1024;
 pub(super) const MAX_READERS: usize = 4;
 
 /// How many frames of the write-ahead log wait for a checkpoint, each a page of 4 KiB.
-pub(super) const CHECKPOINT_FRAMES: i64 = 250;
+pub(super) const CHECKPOINT_FRAMES: i64 = 1_000;
 
-/// From how many frames on the log is to begin anew, if the writer waits for few. It must with twice as many, about 6 MiB:
+/// From how many frames on the log is to begin anew, if the writer waits for few. It must with twice as many, about 12 MiB:
 /// on a full disk the reserve has room for that in the database, and for closings beside it.
-pub(super) const LONG_LOG_FRAMES: i64 = 750;
+pub(super) const LONG_LOG_FRAMES: i64 = 1_500;
 
 /// How many frames the writer may wait for to be moved, and flushed with what was moved before.
 pub(super) const FEW_FRAMES: i64 = 100;

@@ -26,9 +26,9 @@ const FILE: &str = "reserve";
 const BLOCK: usize = 256 * 1024;
 
 /// How many blocks it has.
-const BLOCKS: u64 = 32;
+const BLOCKS: u64 = 64;
 
-/// How much it keeps, 8 MiB: several hundred closings, each with the pages of its commit.
+/// How much it keeps, 16 MiB: several hundred closings, each with the pages of its commit.
 const BYTES: u64 = BLOCKS * BLOCK as u64;
 
 /// The room that must be free before it is kept again: as much stays free beside it, so that it isn't spent at once.
