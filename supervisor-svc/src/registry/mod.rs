@@ -6,6 +6,7 @@
 //! asked again, here and nowhere else ([`RegistryClient::with_workspace`]).
 
 mod circuit;
+mod pool;
 mod resolutions;
 mod rounds;
 
@@ -29,7 +30,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 use troupe_proto::{
-    MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES,
+    MAX_WORKSPACE_MESSAGE_BYTES,
     fault::{Fault, reason_of},
     reason::Reason,
     registry::v1::{
@@ -41,6 +42,7 @@ use troupe_proto::{
 
 use self::{
     circuit::Circuit,
+    pool::Pool,
     resolutions::{Known, Resolutions},
     rounds::Rounds,
 };
@@ -64,7 +66,7 @@ type Client = AgentRegistryServiceClient<Channel>;
 /// The registry, as the supervisor sees it.
 #[derive(Clone, Debug)]
 pub struct RegistryClient {
-    client: Client,
+    pool: Pool,
     token: Option<SecretToken>,
     url: Arc<str>,
     /// What it answered to spawns.
@@ -101,7 +103,7 @@ impl Unresolved {
 }
 
 impl RegistryClient {
-    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when the
+    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when a
     /// connection is lost.
     ///
     /// # Errors
@@ -110,17 +112,14 @@ impl RegistryClient {
         let endpoint = Endpoint::from_shared(url.to_owned())?
             .connect_timeout(CONNECT_WITHIN)
             .tcp_nodelay(true);
-        Ok(Self::over(tls::channel(&endpoint, tls), url.to_owned(), token))
+        Ok(Self::over(|| tls::channel(&endpoint, tls), url.to_owned(), token))
     }
 
-    /// A client over a channel of the caller's making; `url` only names the registry in logs and errors.
+    /// A client over channels of the caller's making; `url` only names the registry in logs and errors.
     #[must_use]
-    pub fn over(channel: Channel, url: String, token: Option<SecretToken>) -> Self {
-        let client = AgentRegistryServiceClient::new(channel)
-            .max_decoding_message_size(MAX_MESSAGE_BYTES)
-            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    pub fn over(channel: impl Fn() -> Channel, url: String, token: Option<SecretToken>) -> Self {
         Self {
-            client,
+            pool: Pool::of(channel),
             token,
             url: url.into(),
             resolutions: Arc::default(),
@@ -386,7 +385,7 @@ impl RegistryClient {
         answer
     }
 
-    /// Asks once, and once more where the connection was lost.
+    /// Asks once, and once more, over another connection, where one was lost.
     async fn attempt<Q, A, F, R>(
         &self,
         question: &Q,
@@ -402,7 +401,7 @@ impl RegistryClient {
     {
         let attempt = || {
             call(
-                self.client.clone(),
+                self.pool.client(),
                 self.request(question.clone(), within, deadline, trace),
             )
         };
