@@ -17,6 +17,7 @@ use crate::{
     domain::{
         event::{Event, Recorded, ThreadEvent},
         ids::ThreadId,
+        limits,
         session::Session,
         status::StatusKind,
         time::UnixMillis,
@@ -43,6 +44,7 @@ pub struct Measures {
     denials: Counter<u64>,
     watchers: UpDownCounter<i64>,
     lags: Counter<u64>,
+    delay: Histogram<f64>,
     /// When the cascades began that are under way. After a restart those of before are not timed.
     cascades: Mutex<HashMap<ThreadId, UnixMillis>>,
 }
@@ -86,6 +88,10 @@ impl Measures {
                 "troupe.watchers.lagged",
                 "Times that a watcher fell behind and read on in the log",
             ),
+            delay: time(
+                "troupe.watchers.delay.duration",
+                "How long what was appended waits for each watcher that follows",
+            ),
             cascades: Mutex::default(),
         }
     }
@@ -123,6 +129,11 @@ impl Measures {
     /// A watcher fell behind.
     pub fn lagged(&self) {
         self.lags.add(1, &[]);
+    }
+
+    /// A watcher takes what was published that long ago.
+    pub fn followed(&self, delay: Duration) {
+        self.delay.record(delay.as_secs_f64(), &[]);
     }
 
     /// Counts a watcher as long as it lives.
@@ -202,8 +213,8 @@ impl Drop for Watching {
     }
 }
 
-/// Has what is there at the moment looked at whenever the metrics are read: sessions in memory, their threads and the
-/// runners. It costs a look at each of those sessions.
+/// Has what is there at the moment looked at whenever the metrics are read: sessions in memory, their threads and slots, and
+/// the runners. It costs a look at each of those sessions.
 pub fn observe(directory: &Directory) {
     let meter = meter();
     let loaded = directory.clone();
@@ -227,6 +238,29 @@ pub fn observe(directory: &Directory) {
                 gauge.observe(count, &[KeyValue::new(STATUS, kind.as_str())]);
             }
         })
+        .build();
+    let counted = directory.clone();
+    meter
+        .u64_observable_gauge("troupe.slots")
+        .with_description("Slots of sessions in memory, by whether a thread has them")
+        .with_callback(move |gauge| {
+            let (mut taken, mut all) = (0_u64, 0_u64);
+            for session in counted.states() {
+                let active = limits::active(&session);
+                taken += u64::from(active);
+                // A limit that was lowered takes no slot away from who has it.
+                all += u64::from(session.settings.limits.max_threads.max(active));
+            }
+            for (state, count) in [("taken", taken), ("free", all - taken)] {
+                gauge.observe(count, &[KeyValue::new("state", state)]);
+            }
+        })
+        .build();
+    let away = directory.context().runners.clone();
+    meter
+        .u64_observable_gauge("troupe.runners.away")
+        .with_description("Runners that are not attached, and whose lease runs")
+        .with_callback(move |gauge| gauge.observe(away.away() as u64, &[]))
         .build();
     let runners = directory.context().runners.clone();
     meter

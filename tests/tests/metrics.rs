@@ -116,6 +116,8 @@ async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
     settled(&tree, &second).await;
     let mut watch = tree.watch().await;
     watch.snapshot().await;
+    tree.note(&tree.root, "to be watched").await;
+    watch.event().await;
 
     let answer = get(&admin, "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -130,7 +132,11 @@ async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
         "troupe_threads{status=\"COMPLETED\"} 1",
         "troupe_threads{status=\"SHUTDOWN\"} 1",
         "troupe_spawns_refused_total{reason=\"TEMPLATE_NOT_FOUND\"} 1",
+        "troupe_slots{state=\"taken\"} 0",
+        "troupe_slots{state=\"free\"} 1",
         "troupe_runners 1",
+        "troupe_runners_away 0",
+        "troupe_watchers_delay_duration_seconds_count 1",
         "troupe_watchers 1",
     ] {
         assert!(has(line), "{line}\n{answer}");

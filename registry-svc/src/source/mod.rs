@@ -13,6 +13,7 @@ pub(crate) mod follow;
 mod footer;
 pub(crate) mod gather;
 pub(crate) mod limits;
+mod measures;
 mod places;
 mod pledged;
 mod read;
@@ -43,6 +44,7 @@ use crate::{
     source::{
         directory::{Directories, Place, TemplateDirectory},
         footer::Footers,
+        measures::Measures,
         places::Whereabouts,
         pledged::PledgedCache,
         seed::SeedReport,
@@ -93,6 +95,7 @@ pub(crate) struct Sources {
     /// By working directory, as calls name it.
     views: PledgedCache<Option<String>, View>,
     witness: Witness,
+    measures: Measures,
 }
 
 /// A catalogue and the levels that it was built from.
@@ -137,6 +140,7 @@ impl Sources {
             catalogs: ArcSwap::default(),
             views: PledgedCache::default(),
             witness: Witness::default(),
+            measures: Measures::default(),
         })
     }
 
@@ -225,6 +229,8 @@ impl Sources {
             catalogs.insert(key.clone(), Arc::clone(&snapshot));
             catalogs
         });
+        let kept = self.catalogs.load();
+        self.measures.loaded(kept.values().map(|snapshot| &*snapshot.catalog));
         catalog
     }
 }

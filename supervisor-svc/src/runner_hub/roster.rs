@@ -112,6 +112,16 @@ impl RunnerHub {
             .count()
     }
 
+    /// How many are not, but have a lease that runs: what they execute is theirs until it is over.
+    #[must_use]
+    pub fn away(&self) -> usize {
+        let is_away = |runner: &&Runner| match runner.link {
+            Link::Attached { .. } => false,
+            Link::Away { since } => since.elapsed() < self.lease,
+        };
+        self.lock().runners.values().filter(is_away).count()
+    }
+
     /// Changes whenever somebody's standing may have changed, or there may be room where there was none.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::{
+    sync::{broadcast, mpsc, oneshot, watch},
+    time::Instant,
+};
 
 use super::{
     failure::Failure,
@@ -35,6 +38,8 @@ pub(super) const FEED: usize = 256;
 pub struct Commit {
     /// The events.
     pub events: Vec<Recorded>,
+    /// When they could be known.
+    pub published: Instant,
     encoded: EncodedEvents,
 }
 
@@ -42,6 +47,7 @@ impl Commit {
     pub(super) fn new(events: Vec<Recorded>) -> Self {
         Self {
             events,
+            published: Instant::now(),
             encoded: EncodedEvents::default(),
         }
     }

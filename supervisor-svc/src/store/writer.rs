@@ -8,9 +8,12 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
+    time::Instant,
 };
 
+use opentelemetry::metrics::Histogram;
 use rusqlite::Connection;
+use svc_kit::metrics::meter;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
@@ -54,6 +57,11 @@ impl Writer {
             inbox,
             closed: Arc::clone(&closed),
             reserve,
+            commits: meter()
+                .f64_histogram("troupe.log.commit.duration")
+                .with_unit("s")
+                .with_description("How long commits of the log take, their flush included")
+                .build(),
         };
         let thread = thread::Builder::new()
             .name("store-writer".to_owned())
@@ -135,6 +143,8 @@ struct Worker {
     /// Tells an orderly end from a stop after a failure.
     closed: Arc<AtomicBool>,
     reserve: Arc<Reserve>,
+    /// How long the commits take.
+    commits: Histogram<f64>,
 }
 
 impl Worker {
@@ -194,7 +204,9 @@ impl Worker {
             return Some(error);
         }
         self.reserve.restore();
+        let begun = Instant::now();
         let ending = group::commit(&self.connection, jobs);
+        self.commits.record(begun.elapsed().as_secs_f64(), &[]);
         if ending == Ending::Refused(Refusal::DiskFull) {
             // Before the answers: who tries again finds the room.
             self.reserve.release();

@@ -176,6 +176,7 @@ impl ThreadWatch {
                 commit = feed.recv() => {
                     match commit {
                         Ok(commit) => {
+                            self.directory.context().measures.followed(commit.published.elapsed());
                             let messages = commit.messages(self.handle.id(), self.scope.sight);
                             let before = told;
                             self.send_events(outbox, commit.events.iter().zip(messages.iter().cloned()), position, &mut told)

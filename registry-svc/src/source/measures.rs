@@ -1,0 +1,39 @@
+//! What is measured of catalogues, for those who look after the service: `docs/operating.md` has the list.
+
+use opentelemetry::metrics::{Counter, Gauge};
+use svc_kit::metrics::{counter, meter};
+
+use crate::domain::catalog::Catalog;
+
+/// The instruments of a registry.
+#[derive(Debug)]
+pub(super) struct Measures {
+    loads: Counter<u64>,
+    templates: Gauge<u64>,
+}
+
+impl Default for Measures {
+    fn default() -> Self {
+        Self {
+            loads: counter(
+                "troupe.catalogue.loads",
+                "Times that a catalogue was put together, at first or because a template changed",
+            ),
+            templates: meter()
+                .u64_gauge("troupe.catalogue.templates")
+                .with_description("Templates of the catalogues in memory")
+                .build(),
+        }
+    }
+}
+
+impl Measures {
+    /// One was put together, after which these are in memory.
+    pub fn loaded<'c>(&self, kept: impl Iterator<Item = &'c Catalog>) {
+        self.loads.add(1, &[]);
+        let templates: usize = kept
+            .map(|catalog| catalog.agent_types().count() + catalog.role_templates().count())
+            .sum();
+        self.templates.record(templates as u64, &[]);
+    }
+}
