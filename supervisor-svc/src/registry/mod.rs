@@ -385,7 +385,7 @@ impl RegistryClient {
         answer
     }
 
-    /// Asks once, and once more, over another connection, where one was lost.
+    /// Asks once, and once more where the connection was lost.
     async fn attempt<Q, A, F, R>(
         &self,
         question: &Q,
@@ -399,12 +399,8 @@ impl RegistryClient {
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let attempt = || {
-            call(
-                self.pool.client(),
-                self.request(question.clone(), within, deadline, trace),
-            )
-        };
+        let client = self.pool.client();
+        let attempt = || call(client.clone(), self.request(question.clone(), within, deadline, trace));
         let answer = match attempt().await {
             Err(status) if lost_in_transport(&status) => attempt().await,
             other => other,

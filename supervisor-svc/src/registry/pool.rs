@@ -1,5 +1,5 @@
-//! Connections to the registry, taken in turns. What balances connections and not calls, as a Service of Kubernetes does,
-//! spreads them over the registries behind it; and a question whose connection is lost is put again over another one.
+//! Connections to the registry, taken in turns: what balances connections and not calls, as a Service of Kubernetes does,
+//! spreads them over the registries behind it.
 
 use std::{
     array,
@@ -38,7 +38,8 @@ impl Pool {
         }
     }
 
-    /// The one whose turn it is.
+    /// The one whose turn it is. What is asked again is asked over the same one, which connects anew: the next one may have
+    /// been lost at the same time.
     pub fn client(&self) -> Client {
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
         self.clients[turn % CONNECTIONS].clone()
