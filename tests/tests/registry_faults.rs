@@ -5,14 +5,10 @@
 use std::{
     convert::Infallible,
     future::pending,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use futures::StreamExt as _;
 use svc_kit::listen::url_of;
 use tokio::{io::AsyncWriteExt as _, net::TcpListener, sync::watch};
 use tonic::{
@@ -55,8 +51,6 @@ struct Fake {
     answer: Arc<Mutex<Answer>>,
     /// How often it was asked.
     asked: watch::Sender<u32>,
-    /// Over how many connections.
-    connections: Arc<AtomicU32>,
     /// How often it answered with the name of what was known already.
     named: Arc<Mutex<u32>>,
 }
@@ -67,17 +61,12 @@ impl Fake {
         let fake = Self {
             answer: Arc::new(Mutex::new(answer)),
             asked: watch::Sender::new(0),
-            connections: Arc::default(),
             named: Arc::default(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = url_of(listener.local_addr().unwrap());
         let server = Server::builder().add_service(fake.clone());
-        let connections = Arc::clone(&fake.connections);
-        let incoming = TcpIncoming::from(listener).inspect(move |_| {
-            connections.fetch_add(1, Ordering::Relaxed);
-        });
-        tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
+        tokio::spawn(async move { server.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap() });
         let pair = Pair::with(move |config| config.registry_url.clone_from(&url)).await;
         (fake, pair)
     }
@@ -182,18 +171,6 @@ async fn a_registry_that_does_not_answer_is_asked_once_and_holds_up_nobody_else(
     assert_eq!(*fake.asked.borrow(), 1, "it is slow already");
     let since = tree.watch_after(head).await.up_to(tree.head().await).await;
     assert_eq!(names(&since), ["NoteSet"]);
-}
-
-/// So that what balances connections, and not calls, spreads them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn questions_take_turns_over_a_few_connections() {
-    let (fake, pair) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
-    let tree = tree(&pair).await;
-    for _ in 0..12 {
-        tree.spawn("worker").await;
-    }
-    assert_eq!(*fake.asked.borrow(), 12, "one after the other, each asks");
-    assert_eq!(fake.connections.load(Ordering::Relaxed), 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

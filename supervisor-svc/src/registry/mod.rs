@@ -6,7 +6,6 @@
 //! asked again, here and nowhere else ([`RegistryClient::with_workspace`]).
 
 mod circuit;
-mod pool;
 mod resolutions;
 mod rounds;
 
@@ -30,7 +29,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 use troupe_proto::{
-    MAX_WORKSPACE_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES,
     fault::{Fault, reason_of},
     reason::Reason,
     registry::v1::{
@@ -42,7 +41,6 @@ use troupe_proto::{
 
 use self::{
     circuit::Circuit,
-    pool::Pool,
     resolutions::{Known, Resolutions},
     rounds::Rounds,
 };
@@ -66,7 +64,7 @@ type Client = AgentRegistryServiceClient<Channel>;
 /// The registry, as the supervisor sees it.
 #[derive(Clone, Debug)]
 pub struct RegistryClient {
-    pool: Pool,
+    client: Client,
     token: Option<SecretToken>,
     url: Arc<str>,
     /// What it answered to spawns.
@@ -103,7 +101,7 @@ impl Unresolved {
 }
 
 impl RegistryClient {
-    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when a
+    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when the
     /// connection is lost.
     ///
     /// # Errors
@@ -112,14 +110,17 @@ impl RegistryClient {
         let endpoint = Endpoint::from_shared(url.to_owned())?
             .connect_timeout(CONNECT_WITHIN)
             .tcp_nodelay(true);
-        Ok(Self::over(|| tls::channel(&endpoint, tls), url.to_owned(), token))
+        Ok(Self::over(tls::channel(&endpoint, tls), url.to_owned(), token))
     }
 
-    /// A client over channels of the caller's making; `url` only names the registry in logs and errors.
+    /// A client over a channel of the caller's making; `url` only names the registry in logs and errors.
     #[must_use]
-    pub fn over(channel: impl Fn() -> Channel, url: String, token: Option<SecretToken>) -> Self {
+    pub fn over(channel: Channel, url: String, token: Option<SecretToken>) -> Self {
+        let client = AgentRegistryServiceClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
         Self {
-            pool: Pool::of(channel),
+            client,
             token,
             url: url.into(),
             resolutions: Arc::default(),
@@ -399,8 +400,12 @@ impl RegistryClient {
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let client = self.pool.client();
-        let attempt = || call(client.clone(), self.request(question.clone(), within, deadline, trace));
+        let attempt = || {
+            call(
+                self.client.clone(),
+                self.request(question.clone(), within, deadline, trace),
+            )
+        };
         let answer = match attempt().await {
             Err(status) if lost_in_transport(&status) => attempt().await,
             other => other,
