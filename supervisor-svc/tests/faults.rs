@@ -290,6 +290,22 @@ fn a_store_on_a_full_disk_opens_and_lets_threads_be_closed() {
 }
 
 #[test]
+fn a_reserve_of_another_size_gives_its_room_up_where_there_is_none_for_a_new_one() {
+    let Some(disk) = place() else {
+        let test = "a_reserve_of_another_size_gives_its_room_up_where_there_is_none_for_a_new_one";
+        return on_a_small_disk(test, 24);
+    };
+    block_on(async {
+        let reserve = disk.join("reserve");
+        fs::write(&reserve, vec![1; 8 * 1024 * 1024]).unwrap();
+        let store = open(&disk).await;
+        assert!(!reserve.exists());
+        // As on a disk that is nearly full: what begins something has to wait.
+        assert_eq!(store.create(None, batch(session(1), 0, 8)).await, Err(FULL));
+    });
+}
+
+#[test]
 fn a_read_only_disk_is_refused_at_the_start_and_keeps_what_it_has() {
     let Some(disk) = place() else {
         return on_a_small_disk("a_read_only_disk_is_refused_at_the_start_and_keeps_what_it_has", 64);

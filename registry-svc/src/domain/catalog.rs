@@ -103,6 +103,12 @@ impl Catalog {
         self.role_templates.values()
     }
 
+    /// How many templates there are of both.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.agent_types.len() + self.role_templates.len()
+    }
+
     /// What was found in all files that apply, hidden ones included, sorted by path.
     #[must_use]
     pub fn diagnostics(&self) -> &[Diagnostic] {

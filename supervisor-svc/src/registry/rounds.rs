@@ -23,7 +23,7 @@ use crate::wire::Resolution;
 /// never wait.
 const ON_THEIR_WAY: usize = 2;
 
-/// How long they do: many times what a registry takes that is well. Of one that hangs nobody waits for the others.
+/// How long they wait at most: many times what a healthy registry takes. Where it hangs nobody waits for the others.
 const TOGETHER_WITHIN: Duration = Duration::from_millis(100);
 
 type Answer = Result<Arc<Resolution>, Unresolved>;
@@ -92,6 +92,7 @@ impl Rounds {
             let place = self.join(question);
             let mut own = None;
             let turn = async {
+                // Whether or not it came.
                 let _turn = timeout(TOGETHER_WITHIN, place.line.on_their_way.acquire()).await;
                 place.line.close(&place.round);
                 // The futures around it have a copy of it each.

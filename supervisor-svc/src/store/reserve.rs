@@ -45,6 +45,10 @@ impl Reserve {
     pub(super) fn beside(database: &Path) -> Self {
         let path = database.with_file_name(FILE);
         let is_kept = fs::metadata(&path).is_ok_and(|found| found.len() == BYTES);
+        if !is_kept {
+            // Cut short, or that of another release: of no use, and it takes room. Mostly there is none.
+            let _ = fs::remove_file(&path);
+        }
         let reserve = Self {
             path,
             spent: AtomicBool::new(!is_kept),
