@@ -162,7 +162,7 @@ fn supervisor() -> Supervisor {
     });
     let surroundings = Surroundings {
         store: Arc::new(MemoryStore::new()),
-        registry: RegistryClient::over(to_registry, String::from("registry"), None),
+        registry: RegistryClient::over(|| to_registry.clone(), String::from("registry"), None),
         clock: Clock::new(Counted::new()),
     };
     let config = Config::new(keys::directory(), String::new());

@@ -15,7 +15,7 @@ use crate::{
     },
     grpc,
     notify::{self, WebhookLimits},
-    registry::{ANSWER_WITHIN, TRANSFER_WITHIN},
+    registry::{ANSWER_WITHIN, CONNECTIONS, PING_ANSWER, PING_EVERY, TRANSFER_WITHIN},
     runner_hub,
     service::Config,
     session::UpkeepLimits,
@@ -118,6 +118,9 @@ fn asking() -> Vec<Limit> {
     vec![
         Limit::time(ASKING, "an answer of the registry", ANSWER_WITHIN),
         Limit::time(ASKING, "the transfer of a workspace", TRANSFER_WITHIN),
+        Limit::count(ASKING, "connections to the registry", CONNECTIONS),
+        Limit::time(ASKING, "a connection to the registry until it is pinged", PING_EVERY),
+        Limit::time(ASKING, "the registry's answer to a ping", PING_ANSWER),
     ]
 }
 

@@ -20,6 +20,7 @@ pub mod pair;
 pub mod process;
 pub mod receiver;
 pub mod refusal;
+pub mod relay;
 pub mod runner;
 pub mod service;
 pub mod tls_front;

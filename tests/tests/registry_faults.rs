@@ -5,6 +5,7 @@
 use std::{
     convert::Infallible,
     future::pending,
+    net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -32,6 +33,7 @@ use troupe_tests::{
     events::names,
     pair::Pair,
     refusal::refused,
+    relay::Relay,
     tree::{Spawned, Tree},
     within,
 };
@@ -56,19 +58,24 @@ struct Fake {
 }
 
 impl Fake {
-    /// A registry on a free port, as long as the test runs, and a pair whose supervisor asks it and not the pair's own.
+    /// A registry as long as the test runs, and a pair whose supervisor asks it.
     async fn start(answer: Answer) -> (Self, Pair) {
+        let (fake, address) = Self::serve(answer).await;
+        (fake, asking(address).await)
+    }
+
+    /// A registry on a free port, as long as the test runs, and where that is.
+    async fn serve(answer: Answer) -> (Self, SocketAddr) {
         let fake = Self {
             answer: Arc::new(Mutex::new(answer)),
             asked: watch::Sender::new(0),
             named: Arc::default(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = url_of(listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
         let server = Server::builder().add_service(fake.clone());
         tokio::spawn(async move { server.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap() });
-        let pair = Pair::with(move |config| config.registry_url.clone_from(&url)).await;
-        (fake, pair)
+        (fake, address)
     }
 
     fn says(&self, answer: Answer) {
@@ -140,6 +147,12 @@ fn described(bytes: usize) -> ResolvedSpawn {
         agent_description: "x".repeat(bytes),
         ..worker()
     }
+}
+
+/// A pair whose supervisor asks that registry and not the pair's own.
+async fn asking(registry: SocketAddr) -> Pair {
+    let url = url_of(registry);
+    Pair::with(move |config| config.registry_url.clone_from(&url)).await
 }
 
 async fn tree(pair: &Pair) -> Tree {
@@ -250,7 +263,30 @@ async fn what_no_registry_would_say_is_no_verdict() {
 
     // Who did not answer so often is left alone for a second.
     fake.says(Answer::Resolved(Box::new(worker())));
-    let answers_again = async {
+    spawns_again(&tree).await;
+}
+
+/// As where the registry's machine has vanished. TCP alone would send again for a quarter of an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_fell_silent_is_given_up() {
+    let (_fake, address) = Fake::serve(Answer::Resolved(Box::new(worker()))).await;
+    let mut relay = Relay::to(address).await;
+    let pair = asking(relay.address()).await;
+    let tree = tree(&pair).await;
+    tree.spawn("worker").await;
+    relay.silence().await;
+    refused(
+        tree.try_spawn(tree.request("worker")).await,
+        Code::Unavailable,
+        Reason::RegistryUnavailable,
+        "nothing was done, try again",
+    );
+    spawns_again(&tree).await;
+}
+
+/// Asks until there is an answer.
+async fn spawns_again(tree: &Tree) {
+    let answered = async {
         loop {
             match tree.try_spawn(tree.request("worker")).await {
                 Ok(answer) => return Spawned::of(answer),
@@ -258,7 +294,7 @@ async fn what_no_registry_would_say_is_no_verdict() {
             }
         }
     };
-    let spawned = Box::pin(within("a spawn", answers_again)).await;
+    let spawned = Box::pin(within("a spawn", answered)).await;
     assert_eq!(spawned.thread.agent_type, "worker");
 }
 
@@ -298,7 +334,7 @@ async fn an_answer_gives_no_thread_more_than_its_parent_has() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_speaks_no_grpc_is_no_registry() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = url_of(listener.local_addr().unwrap());
+    let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -306,7 +342,7 @@ async fn what_speaks_no_grpc_is_no_registry() {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
         }
     });
-    let pair = Pair::with(move |config| config.registry_url.clone_from(&url)).await;
+    let pair = asking(address).await;
     let tree = tree(&pair).await;
     let head = tree.head().await;
     refused(

@@ -11,17 +11,10 @@ use std::{
     net::SocketAddr,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use svc_kit::tls::{self, ClientFiles};
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
-    process::Child,
-    sync::watch,
-    task::{JoinHandle, JoinSet},
-};
+use tokio::{process::Child, sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint, Error};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -33,6 +26,7 @@ use troupe_tests::{
     authority::Authority,
     client,
     process::{Home, service},
+    relay::Relay,
     tree::Tree,
     within,
 };
@@ -163,46 +157,6 @@ impl Mount {
     }
 }
 
-/// What lies between the supervisor and the registry, so that their connection can be cut. They have one at a time.
-struct Relay {
-    address: SocketAddr,
-    registry: SocketAddr,
-    listener: Arc<TcpListener>,
-    carrying: JoinHandle<()>,
-}
-
-impl Relay {
-    async fn to(registry: SocketAddr) -> Self {
-        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
-        Self {
-            address: listener.local_addr().unwrap(),
-            registry,
-            carrying: tokio::spawn(carry(Arc::clone(&listener), registry)),
-            listener,
-        }
-    }
-
-    /// Cuts the connection. When this returns it is gone, and the next one may come.
-    async fn cut(&mut self) {
-        self.carrying.abort();
-        let ended = (&mut self.carrying).await.unwrap_err();
-        assert!(ended.is_cancelled(), "{ended}");
-        self.carrying = tokio::spawn(carry(Arc::clone(&self.listener), self.registry));
-    }
-}
-
-async fn carry(listener: Arc<TcpListener>, registry: SocketAddr) {
-    loop {
-        let (mut near, _) = listener.accept().await.unwrap();
-        let mut far = TcpStream::connect(registry).await.unwrap();
-        for stream in [&near, &far] {
-            stream.set_nodelay(true).unwrap();
-        }
-        // However it ends, the supervisor may connect again.
-        let _ = copy_bidirectional(&mut near, &mut far).await;
-    }
-}
-
 /// How a caller comes by its connections.
 enum Connection {
     /// It keeps the one that it has.
@@ -308,6 +262,7 @@ struct Stage {
     present: Version,
     mount: Mount,
     callers: Callers,
+    /// Between the supervisor and the registry.
     relay: Relay,
     registry: String,
     supervisor: String,
@@ -325,7 +280,7 @@ impl Stage {
 
         let (registry_process, registry) = serve(&home, "registry", &[]).await;
         let relay = Relay::to(registry).await;
-        let url = format!("https://{}", relay.address);
+        let url = format!("https://{}", relay.address());
         let to_registry = ["--registry-url", &url, "--registry-ca", "mount/ca.crt"];
         let as_service = [
             "--registry-cert",
@@ -456,7 +411,7 @@ async fn no_call_fails(way: Way) {
     let expected = &log[usize::try_from(begin).unwrap()..];
     assert!(seen == expected, "the watch missed something");
 
-    // The supervisor kept its connection to the registry. A spawn needs a new one now, where each believes the new
+    // The supervisor kept its connections to the registry. A spawn needs a new one now, where each believes the new
     // authority alone.
     stage.relay.cut().await;
     tree.spawn("worker").await;

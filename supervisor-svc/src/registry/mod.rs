@@ -6,6 +6,7 @@
 //! asked again, here and nowhere else ([`RegistryClient::with_workspace`]).
 
 mod circuit;
+mod pool;
 mod resolutions;
 mod rounds;
 
@@ -29,7 +30,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 use troupe_proto::{
-    MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES,
+    MAX_WORKSPACE_MESSAGE_BYTES,
     fault::{Fault, reason_of},
     reason::Reason,
     registry::v1::{
@@ -39,8 +40,10 @@ use troupe_proto::{
     },
 };
 
+pub(crate) use self::pool::CONNECTIONS;
 use self::{
     circuit::Circuit,
+    pool::{Lease, Pool},
     resolutions::{Known, Resolutions},
     rounds::Rounds,
 };
@@ -55,6 +58,11 @@ pub(crate) const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 /// How long connecting may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
+/// A connection is pinged so often, and given up where the answer takes longer: one whose other end vanished without a
+/// word, with its machine or behind a cut network, would otherwise swallow questions for as long as TCP sends again.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const PING_ANSWER: Duration = Duration::from_secs(5);
+
 /// How many agents a page of a listing has, and how many pages are read: more than a catalogue may hold.
 const PAGE_SIZE: i32 = 2_000;
 const MAX_PAGES: usize = 64;
@@ -64,7 +72,7 @@ type Client = AgentRegistryServiceClient<Channel>;
 /// The registry, as the supervisor sees it.
 #[derive(Clone, Debug)]
 pub struct RegistryClient {
-    client: Client,
+    pool: Pool,
     token: Option<SecretToken>,
     url: Arc<str>,
     /// What it answered to spawns.
@@ -101,7 +109,7 @@ impl Unresolved {
 }
 
 impl RegistryClient {
-    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when the
+    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when a
     /// connection is lost.
     ///
     /// # Errors
@@ -109,18 +117,18 @@ impl RegistryClient {
     pub fn new(url: &str, token: Option<SecretToken>, tls: &ClientFiles) -> Result<Self, tonic::transport::Error> {
         let endpoint = Endpoint::from_shared(url.to_owned())?
             .connect_timeout(CONNECT_WITHIN)
-            .tcp_nodelay(true);
-        Ok(Self::over(tls::channel(&endpoint, tls), url.to_owned(), token))
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_ANSWER)
+            .keep_alive_while_idle(true);
+        Ok(Self::over(tls::channels(&endpoint, tls), url.to_owned(), token))
     }
 
-    /// A client over a channel of the caller's making; `url` only names the registry in logs and errors.
+    /// A client over channels of the caller's making; `url` only names the registry in logs and errors.
     #[must_use]
-    pub fn over(channel: Channel, url: String, token: Option<SecretToken>) -> Self {
-        let client = AgentRegistryServiceClient::new(channel)
-            .max_decoding_message_size(MAX_MESSAGE_BYTES)
-            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    pub fn over(channel: impl Fn() -> Channel, url: String, token: Option<SecretToken>) -> Self {
         Self {
-            client,
+            pool: Pool::of(channel),
             token,
             url: url.into(),
             resolutions: Arc::default(),
@@ -158,7 +166,10 @@ impl RegistryClient {
             let mut client = client.max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
             client.get_workspace(request).await
         };
-        let answer = self.attempt(&question, TRANSFER_WITHIN, deadline, trace, &get).await;
+        let place = self.pool.lease(None);
+        let answer = self
+            .attempt(&place, &question, TRANSFER_WITHIN, deadline, trace, &get)
+            .await;
         answer.map(|answer| answer.files).map_err(|status| self.judge(status))
     }
 
@@ -273,11 +284,12 @@ impl RegistryClient {
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let answer = self.question(question, deadline, trace, &call).await;
+        let place = self.pool.lease(None);
+        let answer = self.question(&place, question, deadline, trace, &call).await;
         match (answer, &self.kept) {
             (Err(status), Some(kept)) if is_unknown_workspace(&status) => {
-                // Rare, and large.
-                Box::pin(self.bring_back_and_ask(kept, question, deadline, trace, &call)).await
+                // Over the same connection, behind which is the same registry. Boxed since it is rare, and large.
+                Box::pin(self.bring_back_and_ask(kept, &place, question, deadline, trace, &call)).await
             }
             (answer, _) => answer.map_err(|status| self.judge(status)),
         }
@@ -286,6 +298,7 @@ impl RegistryClient {
     async fn bring_back_and_ask<Q, A, F, R>(
         &self,
         kept: &KeptWorkspace,
+        place: &Lease<'_>,
         question: &Q,
         deadline: Option<Deadline>,
         trace: &TraceParent,
@@ -298,12 +311,12 @@ impl RegistryClient {
     {
         let _turn = self.turn(deadline).await?;
         // Whoever had the turn before may have brought the same bundle back.
-        match self.question(question, deadline, trace, call).await {
+        match self.question(place, question, deadline, trace, call).await {
             Err(status) if is_unknown_workspace(&status) => {}
             answer => return answer.map_err(|status| self.judge(status)),
         }
-        self.bring_back(kept, deadline, trace).await?;
-        let answer = self.question(question, deadline, trace, call).await;
+        self.bring_back(kept, place, deadline, trace).await?;
+        let answer = self.question(place, question, deadline, trace, call).await;
         answer.map_err(|status| {
             // Lost again already: the caller can do nothing about it but try again.
             if is_unknown_workspace(&status) {
@@ -317,6 +330,7 @@ impl RegistryClient {
     async fn bring_back(
         &self,
         kept: &KeptWorkspace,
+        place: &Lease<'_>,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<(), Unresolved> {
@@ -327,7 +341,7 @@ impl RegistryClient {
         };
         // Whatever the registry has against it, it is no verdict on the question.
         let answer = self
-            .attempt(&bundle, TRANSFER_WITHIN, deadline, trace, &put)
+            .attempt(place, &bundle, TRANSFER_WITHIN, deadline, trace, &put)
             .await
             .map_err(|status| self.away(&status))?;
         let (expected, actual) = (kept.workspace_digest(), answer.workspace_digest);
@@ -360,6 +374,7 @@ impl RegistryClient {
     /// Asks, where it makes sense.
     async fn question<Q, A, F, R>(
         &self,
+        place: &Lease<'_>,
         question: &Q,
         deadline: Option<Deadline>,
         trace: &TraceParent,
@@ -373,7 +388,9 @@ impl RegistryClient {
         let Some(passage) = self.circuit.enter() else {
             return Err(self.unavailable("it has not answered for a while").into());
         };
-        let answer = self.attempt(question, ANSWER_WITHIN, deadline, trace, call).await;
+        let answer = self
+            .attempt(place, question, ANSWER_WITHIN, deadline, trace, call)
+            .await;
         match &answer {
             Err(status) if reason_of(status).is_none() => {
                 // Of a caller who had no time it says nothing.
@@ -386,9 +403,10 @@ impl RegistryClient {
         answer
     }
 
-    /// Asks once, and once more where the connection was lost.
+    /// Asks once, and once more, over another connection, where this one was lost.
     async fn attempt<Q, A, F, R>(
         &self,
+        place: &Lease<'_>,
         question: &Q,
         within: Duration,
         deadline: Option<Deadline>,
@@ -400,14 +418,9 @@ impl RegistryClient {
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let attempt = || {
-            call(
-                self.client.clone(),
-                self.request(question.clone(), within, deadline, trace),
-            )
-        };
-        let answer = match attempt().await {
-            Err(status) if lost_in_transport(&status) => attempt().await,
+        let attempt = |place: &Lease<'_>| call(place.client(), self.request(question.clone(), within, deadline, trace));
+        let answer = match attempt(place).await {
+            Err(status) if lost_in_transport(&status) => attempt(&self.pool.lease(Some(place))).await,
             other => other,
         };
         answer.map(Response::into_inner)

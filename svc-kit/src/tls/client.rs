@@ -51,8 +51,14 @@ pub async fn connect(endpoint: Endpoint, files: &ClientFiles) -> Result<Channel,
 /// As [`connect`], but made when it is first needed.
 #[must_use]
 pub fn channel(endpoint: &Endpoint, files: &ClientFiles) -> Channel {
-    match Connector::to(endpoint, files) {
-        Some(connector) => endpoint.connect_with_connector_lazy(connector),
+    channels(endpoint, files)()
+}
+
+/// Makes any number of such channels. What the files said to one of them counts for all while they say nothing of use.
+pub fn channels(endpoint: &Endpoint, files: &ClientFiles) -> impl Fn() -> Channel + use<> {
+    let (endpoint, connector) = (endpoint.clone(), Connector::to(endpoint, files));
+    move || match &connector {
+        Some(connector) => endpoint.connect_with_connector_lazy(connector.clone()),
         None => endpoint.connect_lazy(),
     }
 }

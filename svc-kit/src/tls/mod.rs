@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{
 
 pub(crate) use self::{client::http_connection, server::shown};
 pub use self::{
-    client::{ClientFiles, channel, connect},
+    client::{ClientFiles, channel, channels, connect},
     options::TlsOptions,
     server::{ServerFiles, ServerTls},
 };
