@@ -4,7 +4,7 @@ use svc_kit::limits::Limit;
 
 use crate::{
     domain::{
-        approval::{APPROVAL_TIMEOUT, MAX_DECIDED},
+        approval::{APPROVAL_TIMEOUT, MAX_DECIDED, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
         content::{MAX_EVENT_MESSAGE_BYTES, PREVIEW_CHARS},
         graph::MAX_EDGES,
         limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS, MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW},
@@ -82,6 +82,16 @@ fn sessions() -> Vec<Limit> {
         ),
         Limit::count(SESSIONS, "handoffs that wait in one mailbox", MAX_HANDOFFS),
         Limit::count(SESSIONS, "edges that were created", MAX_EDGES),
+        Limit::count(
+            SESSIONS,
+            "tool calls of one thread that wait for an operator",
+            MAX_WAITING_CALLS,
+        ),
+        Limit::count(
+            SESSIONS,
+            "tool calls that wait for an operator",
+            MAX_WAITING_CALLS_OF_SESSION,
+        ),
         Limit::count(SESSIONS, "decided approvals that are listed", MAX_DECIDED),
         Limit::count(
             SESSIONS,

@@ -21,6 +21,7 @@ use svc_kit::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Notify,
+    time::interval,
 };
 use tokio_rustls::rustls;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,9 @@ use crate::{
     store::{DATABASE, EventStore, OpenError as StoreError, SqliteStore},
     watch::{OutputBoard, TelemetryBoard, WatchLimits, WatchMethod},
 };
+
+/// How often remembered requests that have expired are forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// What the supervisor is told at its start.
 #[derive(Clone, Debug)]
@@ -227,16 +231,26 @@ impl Supervisor {
         self.directory.loaded()
     }
 
-    /// Forgets what has expired, then keeps every session awake when it is due, until `ended`.
+    /// Keeps every session awake when it is due, and forgets what has expired, until `ended`.
     async fn keep_awake(&self, ended: CancellationToken) {
+        tokio::select! {
+            () = self.directory.keep_awake(ended) => {}
+            () = self.forget_requests() => {}
+        }
+    }
+
+    async fn forget_requests(&self) {
         let context = self.directory.context();
-        while context
-            .store
-            .forget_requests(context.clock.now())
-            .await
-            .is_ok_and(|forgotten| forgotten > 0)
-        {}
-        self.directory.keep_awake(ended).await;
+        let mut times = interval(FORGET_EVERY);
+        loop {
+            times.tick().await;
+            while context
+                .store
+                .forget_requests(context.clock.now())
+                .await
+                .is_ok_and(|forgotten| forgotten > 0)
+            {}
+        }
     }
 
     /// Serves until `shutdown` or until the outcome of a write is unknown, then ends the store. Sessions that have work to

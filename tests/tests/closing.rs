@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use tokio::task::JoinSet;
 use tonic::Code;
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        CloseAgentRequest, CloseSessionRequest, ConditionKind, Event, ListSessionsRequest, SendInputRequest, Session,
-        StatusKind, event::Kind,
+        CloseAgentRequest, ClosePolicy, CloseSessionRequest, ConditionKind, Event, ListSessionsRequest,
+        SendInputRequest, Session, StatusKind, event::Kind,
     },
 };
 use troupe_tests::{
@@ -17,6 +18,7 @@ use troupe_tests::{
     refusal::refused,
     runner::{Attempt, Runner},
     tree::{Tree, has, kind},
+    within,
 };
 
 fn close(thread: &str) -> CloseAgentRequest {
@@ -226,6 +228,59 @@ async fn a_silent_runner_is_not_waited_for_beyond_the_deadline() {
     let log = tree.log().await;
     assert_eq!(closed(&log), [&child, &parent]);
     assert!(forced(&log, &child) && forced(&log, &parent));
+    // The child took all of the time, and the parent's program is to end all the same.
+    loop {
+        let shutdown = runner.shutdown().await;
+        if shutdown.thread_id == parent {
+            assert_eq!(shutdown.close_policy(), ClosePolicy::Kill);
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_given_no_time_is_told_to_stop_too() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    runner.run(&worker).await;
+    let request = CloseAgentRequest {
+        deadline: Some(prost_types::Duration::default()),
+        ..close(&worker)
+    };
+    tree.client().close_agent(request).await.unwrap();
+    assert_eq!(runner.shutdown().await.thread_id, worker);
+}
+
+/// An agent that says something all the time holds up nobody's end, its own included.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steady_traffic_puts_no_deadline_off() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let (worker, other) = (tree.spawn("worker").await.id, tree.spawn("worker").await.id);
+    runner.run(&worker).await;
+    let mut traffic = JoinSet::new();
+    for number in 0..4 {
+        let (tree, other) = (tree.clone(), other.clone());
+        traffic.spawn(async move {
+            for note in 0_u64.. {
+                tree.note(&other, &format!("{number}: {note}")).await;
+            }
+        });
+    }
+    let request = CloseAgentRequest {
+        wait: true,
+        deadline: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        ..close(&worker)
+    };
+    let answer = within("the end of the cascade", tree.client().close_agent(request)).await;
+    assert_eq!(
+        kind(&answer.unwrap().into_inner().thread.unwrap()),
+        StatusKind::Shutdown
+    );
+    traffic.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,13 +10,15 @@ use troupe_proto::{
     fault::metadata_of,
     reason::Reason,
     supervisor::v1::{
-        CloseSessionRequest, CreateSessionRequest, Event, ListSessionsRequest, Session, StatusKind, event::Kind,
+        CloseSessionRequest, CreateSessionRequest, Event, ListSessionsRequest, Session, StatusKind, Webhook,
+        event::Kind,
     },
 };
 use troupe_tests::{
     client::Supervisor,
     events::assert_whole,
     pair::Pair,
+    receiver::Receiver,
     refusal::refused,
     runner::{Attempt, Runner},
     tree::Tree,
@@ -97,6 +99,40 @@ async fn a_session_at_work_stays() {
     runner.complete(&attempt, "done").await;
     pair.at_rest_but(0).await;
     assert_eq!(busy.status(&worker.id).await, StatusKind::Completed);
+}
+
+/// Until then it is awake, and what comes later is told too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_rests_when_its_webhooks_were_told_everything() {
+    let pair = Pair::with(|config| {
+        config.upkeep.idle = Duration::from_millis(20);
+        config.webhooks.allow_private = true;
+        config.webhooks.first_retry = Duration::from_millis(10);
+    })
+    .await;
+    let receiver = Receiver::start().await;
+    let webhook = Webhook {
+        url: receiver.url(),
+        kinds: Vec::new(),
+        secret: String::from("a secret of a webhook"),
+    };
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            webhooks: vec![webhook],
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    pair.at_rest_but(0).await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    for _ in 0..2 {
+        let worker = tree.spawn("worker").await.id;
+        let attempt = runner.run(&worker).await;
+        runner.complete(&attempt, "done").await;
+        for status in [500, 204] {
+            assert_eq!(receiver.next(status).await.json()["thread_id"], worker.as_str());
+        }
+        pair.at_rest_but(0).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

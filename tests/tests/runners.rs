@@ -10,7 +10,8 @@ use troupe_proto::{
         ConditionKind, CreateSessionRequest, Event, GetThreadRequest, InputDeliveredReport, InterruptAgentRequest,
         PromptExtent, RestartPolicy, RunnerHello, RunningInput, SendInputRequest, StartRefusal, StatusKind,
         ToolRequest, Turn, TurnOutcome, TurnStartedReport, attach_request::Message as ToSupervisor,
-        attach_response::Message as FromSupervisor, event::Kind, input_item::Item, runner_report::Kind as Report,
+        attach_response::Message as FromSupervisor, deliver_input::Delivery, event::Kind, input_item::Item,
+        runner_report::Kind as Report,
     },
 };
 use troupe_tests::{
@@ -223,6 +224,38 @@ async fn input_that_steers_is_given_to_the_running_turn() {
     ] {
         let refused = tree.client().send_input(both).await.unwrap_err();
         assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, message));
+    }
+}
+
+/// A last word is for a turn that begins, and what was sent after it must not be read before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_overtakes_a_last_word() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let input = |text: &str, steer| SendInputRequest {
+        thread_id: worker.clone(),
+        message: Some(text.to_owned()),
+        steer,
+        ..SendInputRequest::default()
+    };
+    let last_word = SendInputRequest {
+        r#override: String::from("be brief"),
+        ..input("one", false)
+    };
+    for request in [last_word, input("two", true), input("three", true)] {
+        tree.client().send_input(request).await.unwrap();
+    }
+    runner.complete(&attempt, "done").await;
+    let turn = runner.turn_of(&attempt).await;
+    let places: Vec<_> = ["one", "two", "three"].map(|text| task(&turn).find(text)).into();
+    assert!(places.is_sorted() && places[0].is_some(), "{places:?}");
+    for message in runner.ended().await {
+        if let FromSupervisor::DeliverInput(input) = message {
+            assert!(!matches!(input.delivery, Some(Delivery::Running(_))), "{input:?}");
+        }
     }
 }
 

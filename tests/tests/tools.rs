@@ -1,18 +1,21 @@
 //! Tool calls: what may run, what an operator must agree to, and what of it the log tells.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use tonic::Status;
+use tonic::{Code, Status};
 use troupe_proto::{
     common::v1::Mode,
+    reason::Reason,
     supervisor::v1::{
         ApprovalKind, AuthorizeToolRequest, AuthorizeToolResponse, ConditionKind, CreateSessionRequest,
-        ListApprovalsRequest, ResolveApprovalRequest, ToolDecision, ToolRequest, UpdateSessionRequest,
-        attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor, event::Kind,
+        ListApprovalsRequest, ResolveApprovalRequest, SpawnAgentRequest, ToolCeiling, ToolDecision, ToolRequest,
+        UpdateSessionRequest, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
+        event::Kind,
     },
 };
 use troupe_tests::{
     client::Supervisor,
     pair::Pair,
+    refusal::refused,
     runner::{Attempt, Runner},
     tree::{Spawned, Tree, has},
     within,
@@ -195,6 +198,51 @@ async fn a_change_of_mode_binds_the_next_call() {
         !stage.ask(call("apply_patch", "{}")).await.allowed,
         "where it writes is not known"
     );
+}
+
+/// Each would be a record more when the agent is closed, and nobody could decide them all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_many_calls_of_an_agent_wait_for_an_operator() {
+    let stage = Stage::set().await;
+    for number in 0..64 {
+        let asked = stage.ask(call("exec_command", &number.to_string())).await;
+        assert!(!asked.approval_id.is_empty(), "{asked:?}");
+    }
+    refused(
+        authorize(stage.agent(), call("exec_command", "64")).await,
+        Code::ResourceExhausted,
+        Reason::LimitExceeded,
+        "has 64 tool calls that wait for an operator; wait until some are decided",
+    );
+    stage.resolve(&stage.waiting().await[0], false).await;
+    assert!(!stage.ask(call("exec_command", "64")).await.approval_id.is_empty());
+}
+
+/// It names its tools as it likes, and must not fill the log with names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_kinds_of_refusals_are_told_as_one() {
+    let mut stage = Stage::set().await;
+    let request = SpawnAgentRequest {
+        permissions: Some(ToolCeiling {
+            deny_list: vec![String::from("denied_*")],
+            ..ToolCeiling::default()
+        }),
+        ..stage.tree.request("worker")
+    };
+    stage.worker = Spawned::of(stage.tree.try_spawn(request).await.unwrap());
+    stage.runner.run(&stage.worker.id).await;
+    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+    for number in 0..100 {
+        let call = call(&format!("denied_{number}"), "{}");
+        assert!(!stage.ask(call).await.allowed);
+    }
+    let mut tools = Vec::new();
+    while tools.last().is_none_or(|tool| tool != "other tools") {
+        if let Some(Kind::ToolDenied(denied)) = watch.event().await.kind {
+            tools.push(denied.tool);
+        }
+    }
+    assert_eq!(tools.len(), 33, "{tools:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,6 +18,12 @@ use super::{
 /// How long an approval waits for an operator; then it is denied by itself.
 pub const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
+/// How many tool calls of one thread, and of a session, wait for operators at most: each is a record more when the thread is
+/// closed.
+pub const MAX_WAITING_CALLS: usize = 64;
+/// See [`MAX_WAITING_CALLS`].
+pub const MAX_WAITING_CALLS_OF_SESSION: usize = 1_024;
+
 /// How many decided approvals a session remembers; older ones are found in the log only.
 pub const MAX_DECIDED: usize = 1_000;
 

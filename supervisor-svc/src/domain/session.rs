@@ -323,9 +323,8 @@ impl Session {
             .unwrap_or_default()
     }
 
-    /// Whether work is owed that no request brings about: the session must be awake, and is loaded at the service's start.
-    /// What its webhooks were sent is not known here, so one that has any is always loaded. A thread that is active has a
-    /// runner that may be lost, or waits for one; only a root that its client executes has not.
+    /// Whether work is owed that no request brings about: the session must be awake, and is loaded at the service's start. A
+    /// thread that is active has a runner that may be lost, or waits for one; only a root that its client executes has not.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         let active = self.count(StatusKind::PendingInit) + self.count(StatusKind::Running);
@@ -334,7 +333,6 @@ impl Session {
             || !self.queue.is_empty()
             || !self.fences.is_empty()
             || !self.pending.is_empty()
-            || !self.settings.webhooks.is_empty()
             || orchestrates
     }
 

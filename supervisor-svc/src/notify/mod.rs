@@ -9,5 +9,5 @@ mod webhook;
 pub use self::{
     clients::{Client, Clients, Kept},
     stream::{NotificationStream, OUTBOX},
-    webhook::{BadUrl, Target, WebhookLimits, Webhooks},
+    webhook::{BadUrl, Deliveries, Target, WebhookLimits, Webhooks},
 };

@@ -11,7 +11,6 @@ use tokio::{
     sync::{broadcast, mpsc, oneshot, watch},
     time::Instant,
 };
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     auto,
@@ -24,6 +23,7 @@ use super::{
     message::{Done, Message, Origin, Remember, Request},
     remembered::Requests,
     room::ContentRoom,
+    steer::Steered,
     stored::StoredContents,
     upkeep::Upkeep,
 };
@@ -32,10 +32,11 @@ use crate::{
     domain::{
         command::Command,
         decide::tick,
-        ids::{Epoch, Generation, InputNumber, ReportSequence, ThreadId, Turn, WaitId},
+        ids::{Epoch, Generation, ReportSequence, ThreadId, WaitId},
         session::Session,
         time::UnixMillis,
     },
+    notify::Deliveries,
     store::{self, AppendError},
     watch::snapshot::Snapshots,
 };
@@ -60,16 +61,20 @@ pub(super) struct Actor {
     pub(super) own: VecDeque<Command>,
     /// Threads whose dispatch is under way.
     pub(super) dispatching: HashSet<ThreadId>,
-    /// Up to which input running turns were sent what steers them.
-    pub(super) steered: HashMap<ThreadId, (Turn, InputNumber)>,
+    /// How far running turns were sent what steers them.
+    pub(super) steered: HashMap<ThreadId, Steered>,
     /// What came when the batch was full.
     backlog: VecDeque<Request>,
+    /// When it last looked at what the passing of time brings about.
+    looked: Instant,
     /// When to compute anew what is owed, because an append failed.
     look_again: Option<Instant>,
+    /// When to hand out anew what could not be handed out.
+    dispatch_again: Option<Instant>,
     /// The oldest report of each thread that a failed append took with it, until its runner sends it again.
     lost_reports: HashMap<ThreadId, (Generation, ReportSequence)>,
-    /// What tells the session's webhooks; ends with the actor.
-    pub(super) deliveries: Option<AbortOnDropHandle<()>>,
+    /// What tells the session's webhooks, unless there are none or everything is told; ends with the actor.
+    pub(super) deliveries: Option<Deliveries>,
     /// When to listen to the running threads; none while none runs.
     pub(super) listen_at: Option<Instant>,
     /// When to look whether anybody still needs the session in memory.
@@ -129,7 +134,9 @@ impl Actor {
             dispatching: HashSet::new(),
             steered: HashMap::new(),
             backlog: VecDeque::new(),
+            looked: Instant::now(),
             look_again: None,
+            dispatch_again: None,
             lost_reports: HashMap::new(),
             deliveries: None,
             listen_at: None,
@@ -151,13 +158,25 @@ impl Actor {
             if !self.deletions.is_empty() && self.delete().await {
                 return;
             }
+            let (wake_up, rest_at) = (self.wake_up(), self.rest_at);
+            // Before what waits outside: however much that is, it puts no deadline off. What is to be done already goes first.
+            if self.own.is_empty() && wake_up.is_some_and(|at| at <= Instant::now()) {
+                if self.has_expired() && self.delete().await {
+                    return;
+                }
+                self.look();
+                // With nothing to carry out too: a failed append may have held up who waits for a slot.
+                if !self.append(Vec::new()).await {
+                    return;
+                }
+                continue;
+            }
             if !self.own.is_empty() || !self.backlog.is_empty() {
                 if !self.append(Vec::new()).await {
                     return;
                 }
                 continue;
             }
-            let (deadline, rest_at) = (self.wake_up(), self.rest_at);
             let message = tokio::select! {
                 biased;
                 message = self.control.recv() => message,
@@ -169,20 +188,7 @@ impl Actor {
                     self.resume_work();
                     continue;
                 }
-                () = until(deadline) => {
-                    self.look_again = None;
-                    if self.has_expired() && self.delete().await {
-                        return;
-                    }
-                    self.meet_deadlines();
-                    self.resume_work();
-                    self.listen();
-                    // With nothing to carry out too: a failed append may have held up who waits for a slot.
-                    if !self.append(Vec::new()).await {
-                        return;
-                    }
-                    continue;
-                }
+                () = until(wake_up) => continue,
                 () = self.upkeep.ended() => {
                     if self.upkeep.is_prepared(&self.session) && self.may_rest() && self.leave() {
                         return;
@@ -229,6 +235,12 @@ impl Actor {
                     self.dispatching.remove(&thread);
                     self.perform(thread);
                 }
+                Message::Undispatched(thread) => {
+                    self.dispatching.remove(&thread);
+                    self.dispatch_again
+                        .get_or_insert_with(|| Instant::now() + PAUSE_AFTER_FAILURE);
+                }
+                Message::Steered(thread, reached) => self.steered_up_to(thread, reached),
                 Message::Waiting { id, wait } => {
                     // No event: it changes what the next decisions rest on, now and whether or not the append succeeds.
                     Arc::make_mut(&mut self.session).waits.begin(id, wait.clone());
@@ -289,12 +301,14 @@ impl Actor {
         }
     }
 
-    /// Why a command has to wait for a better time. After a failed append nothing is spawned for a while, so that closing
-    /// gets through where only a little room is left; and no report is taken before the one that was lost comes again, since
+    /// Why a command has to wait for a better time. After a failed append nothing is begun for a while, so that closing gets
+    /// through where only a little room is left; and no report is taken before the one that was lost comes again, since
     /// the number of the newer one would say that the older one is durable too.
     fn held_up(&mut self, command: &Command) -> Option<Failure> {
         let why = match command {
-            Command::Spawn(_) if self.look_again.is_some() => "the last write failed",
+            Command::Spawn(_) | Command::Dispatch(_) | Command::SendInput { .. } if self.look_again.is_some() => {
+                "the last write failed"
+            }
             Command::Report {
                 thread,
                 generation,
@@ -330,6 +344,9 @@ impl Actor {
         let commit = Arc::new(Commit::new(std::mem::take(&mut pending.recorded)));
         // Nobody may be watching.
         let _ = self.feed.send(Arc::clone(&commit));
+        if self.deliveries.is_none() {
+            self.deliver_notifications();
+        }
         self.context.news.tell(self.session.id);
         self.act_on(&commit.events);
         self.keep_orchestrating();
@@ -380,6 +397,16 @@ impl Actor {
         }
     }
 
+    /// Looks at all that may be due, whatever it is that is.
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        self.look_again = None;
+        self.dispatch_again = None;
+        self.meet_deadlines();
+        self.resume_work();
+        self.listen();
+    }
+
     /// Does what the passing of time brings about, if its time has come.
     fn meet_deadlines(&mut self) {
         if tick::next(&self.session).is_some_and(|deadline| deadline <= self.handle.now()) {
@@ -407,6 +434,16 @@ impl Actor {
     /// whether the actor ends.
     fn put_away(&mut self) -> bool {
         self.rest_at = Instant::now() + self.context.upkeep.idle.max(SOON);
+        // They follow the session like any watcher. The next append begins them anew.
+        let head = self.session.sequence;
+        if !self.session.is_at_work()
+            && self
+                .deliveries
+                .take_if(|deliveries| deliveries.have_told(head))
+                .is_some()
+        {
+            self.rest_at = Instant::now() + SOON;
+        }
         self.may_rest() && self.upkeep.prepare_rest(&self.session) && self.leave()
     }
 
@@ -425,6 +462,7 @@ impl Actor {
             .release(&mut self.handle, || control.is_empty() && spawns.is_empty());
         if has_left {
             self.context.telemetry.forget_session(self.session.id);
+            self.context.output.tidy(self.session.id);
             if batch::due(&self.session).is_some() {
                 self.context.due.notify_one();
             }
@@ -457,6 +495,7 @@ impl Actor {
         if deleted.is_ok() {
             self.directory.remove(&self.handle);
             self.context.telemetry.forget_session(id);
+            self.context.output.forget_session(id);
             self.context.news.tell(id);
             tracing::info!(session = %id, "a session was deleted");
         }
@@ -481,27 +520,26 @@ impl Actor {
 
     /// When the actor must look at its work without being told to: at the nearest deadline of a cascade or of anything else
     /// that passes by itself, when the session expires, when running threads may have been silent for too long, and a while
-    /// after an append failed.
+    /// after an append or a dispatch failed.
     fn wake_up(&self) -> Option<Instant> {
-        let now = self.handle.now();
         // One that could not be deleted waits for the next look.
         let expiry = self.session.expires().filter(|_| self.look_again.is_none());
-        let expiry = expiry.map(|expires| instant(expires, now));
         let cascade = self.session.fenced().map(|(_, fence)| fence.deadline).min();
-        cascade
+        let deadline = cascade.into_iter().chain(tick::next(&self.session)).chain(expiry).min();
+        deadline
+            .map(|deadline| self.instant(deadline))
             .into_iter()
-            .chain(tick::next(&self.session))
-            .map(|deadline| instant(deadline, now))
             .chain(self.look_again)
+            .chain(self.dispatch_again)
             .chain(self.listen_at)
-            .chain(expiry)
             .min()
     }
-}
 
-/// A deadline on the monotonic clock; see [`PAUSE_AT_DEADLINE`] for one that has passed.
-fn instant(deadline: UnixMillis, now: UnixMillis) -> Instant {
-    Instant::now() + deadline.since(now).max(PAUSE_AT_DEADLINE)
+    /// A deadline on the monotonic clock; see [`PAUSE_AT_DEADLINE`] for one that has passed.
+    fn instant(&self, deadline: UnixMillis) -> Instant {
+        let due = Instant::now() + deadline.since(self.handle.now());
+        due.max(self.looked + PAUSE_AT_DEADLINE)
+    }
 }
 
 async fn until(deadline: Option<Instant>) {

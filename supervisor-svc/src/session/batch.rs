@@ -32,9 +32,10 @@ type Reply = oneshot::Sender<Result<Done, Failure>>;
 /// When a session that is at work is due: always, whatever the clock says after a restart.
 pub(super) const DUE_AT_ONCE: UnixMillis = UnixMillis::new(0);
 
-/// When a session must be awake, or removed, without being asked for.
+/// When a session must be awake, or removed, without being asked for. What its webhooks were sent is not known here, so one
+/// that has any is always loaded at the service's start.
 pub(super) fn due(session: &Session) -> Option<UnixMillis> {
-    if session.is_at_work() {
+    if session.is_at_work() || !session.settings.webhooks.is_empty() {
         return Some(DUE_AT_ONCE);
     }
     tick::next(session).into_iter().chain(session.expires()).min()

@@ -12,60 +12,82 @@ use crate::domain::{command::Command, content::truncate, ids::ThreadId};
 
 /// How long repetitions are counted before they are written.
 const WINDOW: Duration = Duration::from_secs(30);
-/// How many kinds of refusals are counted at once; beyond that only those that are counted already are.
-const MAX_KINDS: usize = 4_096;
+/// How many kinds of refusals of one thread are counted at once. An agent names its tools as it likes, so what comes beyond
+/// that is one kind more.
+const MAX_KINDS: usize = 32;
+/// What that one is called.
+const OTHERS: (&str, &str) = ("other tools", "too many different refusals to name each");
 /// The most bytes of a tool's name, and of a reason, that are written down.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// What makes two refusals one kind.
-type Kind = (ThreadId, String, String);
+/// What makes two refusals of a thread one kind: the tool and the reason.
+type Kind = (String, String);
 
 /// The refusals that are being counted. Cheap to clone; every clone is the same.
 #[derive(Clone, Debug, Default)]
 pub struct Denials {
     // Held for one look-up or one change, never across an await.
-    counting: Arc<Mutex<HashMap<Kind, u32>>>,
+    counting: Arc<Mutex<HashMap<ThreadId, HashMap<Kind, u32>>>>,
 }
 
 impl Denials {
     /// Notes that a call of `tool` was refused.
     pub fn note(&self, session: &Handle, thread: ThreadId, tool: &str, reason: &str) {
-        let kind = (
-            thread,
-            truncate(tool, MAX_TEXT_BYTES).to_owned(),
-            truncate(reason, MAX_TEXT_BYTES).to_owned(),
-        );
-        {
-            let mut counting = self.lock();
-            if let Some(count) = counting.get_mut(&kind) {
-                *count = count.saturating_add(1);
-                return;
-            }
-            if counting.len() >= MAX_KINDS {
-                return;
-            }
-            counting.insert(kind.clone(), 0);
-        }
+        let Some(kind) = self.count(thread, tool, reason) else {
+            return;
+        };
         let (denials, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
-            write(&session, &kind, 1).await;
+            write(&session, thread, &kind, 1).await;
             tokio::time::sleep(WINDOW).await;
-            let repeated = denials.lock().remove(&kind).unwrap_or_default();
+            let repeated = denials.end(thread, &kind);
             if repeated > 0 {
-                write(&session, &kind, repeated).await;
+                write(&session, thread, &kind, repeated).await;
             }
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Kind, u32>> {
-        // Every change to the map is one call, so a panic elsewhere leaves it whole.
+    /// Answers the kind of refusal if it is new; otherwise it is counted.
+    fn count(&self, thread: ThreadId, tool: &str, reason: &str) -> Option<Kind> {
+        let mut counting = self.lock();
+        let kinds = counting.entry(thread).or_default();
+        let mut kind = (
+            truncate(tool, MAX_TEXT_BYTES).to_owned(),
+            truncate(reason, MAX_TEXT_BYTES).to_owned(),
+        );
+        if kinds.len() >= MAX_KINDS && !kinds.contains_key(&kind) {
+            kind = (OTHERS.0.to_owned(), OTHERS.1.to_owned());
+        }
+        if let Some(count) = kinds.get_mut(&kind) {
+            *count = count.saturating_add(1);
+            return None;
+        }
+        kinds.insert(kind.clone(), 0);
+        Some(kind)
+    }
+
+    /// Counts a kind no longer; answers how often it was repeated.
+    fn end(&self, thread: ThreadId, kind: &Kind) -> u32 {
+        let mut counting = self.lock();
+        let Some(kinds) = counting.get_mut(&thread) else {
+            return 0;
+        };
+        let repeated = kinds.remove(kind).unwrap_or_default();
+        if kinds.is_empty() {
+            counting.remove(&thread);
+        }
+        repeated
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ThreadId, HashMap<Kind, u32>>> {
+        // A panic in between leaves nothing worse than a count that is missing.
         self.counting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn write(session: &Handle, (thread, tool, reason): &Kind, count: u32) {
+async fn write(session: &Handle, thread: ThreadId, (tool, reason): &Kind, count: u32) {
     let command = Command::DenyTool {
-        thread: *thread,
+        thread,
         tool: tool.clone(),
         reason: reason.clone(),
         count,

@@ -99,7 +99,7 @@ impl Context {
     #[must_use]
     pub fn show(&self, session: &Session, thread: &Thread, view: View) -> pb::Thread {
         let mut shown = wire::thread::thread(session, thread, view);
-        wire::thread::add_telemetry(&mut shown, self.telemetry.of(thread.id).as_deref());
+        wire::thread::add_telemetry(&mut shown, self.telemetry.of(session.id, thread.id).as_deref());
         let waits_for_runner = thread.status.kind() == StatusKind::PendingInit && thread.turn.is_undispatched();
         if waits_for_runner && let Some(reason) = self.runners.lacks_one_for(&Need::of(session, thread)) {
             shown.conditions.push(pb::Condition {
@@ -213,6 +213,14 @@ impl Directory {
     /// # Errors
     /// [`Failure`]; REQUEST_ID_REUSED if the earlier request had another body.
     pub async fn create(&self, new: NewSession) -> Result<Handle, Failure> {
+        let directory = self.clone();
+        // A task of its own: a client that hangs up must leave neither the write half awaited nor the session without its
+        // actor, which nobody would look for before the next start.
+        let made = tokio::spawn(async move { directory.make(new).await });
+        made.await.unwrap_or(Err(Failure::OutcomeUnknown))
+    }
+
+    async fn make(&self, new: NewSession) -> Result<Handle, Failure> {
         let hash = new.key.as_ref().map(|key| (key.request_id.clone(), key.hash));
         let epoch = Epoch::new(1);
         ContentRoom::new(0, self.context.session_content_bytes).check(&new.contents)?;
@@ -223,12 +231,8 @@ impl Directory {
         // of loading the session and fencing the actor off.
         let cell = self.cell(id);
         let made = cell.get_or_try_init(|| async {
-            // A task of its own: a client that hangs up must not leave the write half awaited.
-            let created = tokio::spawn(async move { store.create(key, batch).await })
-                .await
-                .map_err(|_| NotMade::Failed(Failure::OutcomeUnknown))?
-                .map_err(|error| NotMade::Failed(error.into()))?;
-            match created {
+            let created = store.create(key, batch).await;
+            match created.map_err(|error| NotMade::Failed(error.into()))? {
                 Created::New => {
                     let loaded = Loaded {
                         session,

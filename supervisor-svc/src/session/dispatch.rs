@@ -88,11 +88,16 @@ impl Job {
     }
 
     pub async fn run(self) {
-        if let Err(failure) = self.dispatch().await {
-            tracing::warn!(thread = %self.thread.id, %failure, "a turn could not be dispatched");
-            self.let_go();
-        }
-        let _ = self.handle.control.send(Message::Dispatched(self.thread.id)).await;
+        let id = self.thread.id;
+        let ended = match self.dispatch().await {
+            Ok(()) => Message::Dispatched(id),
+            Err(failure) => {
+                tracing::warn!(thread = %id, %failure, "a turn could not be dispatched");
+                self.let_go();
+                Message::Undispatched(id)
+            }
+        };
+        let _ = self.handle.control.send(ended).await;
     }
 
     async fn dispatch(&self) -> Result<(), Failure> {

@@ -14,7 +14,11 @@ use crate::{
     runner_hub::Standing,
 };
 
-use super::{actor::Actor, dispatch, steer};
+use super::{
+    actor::Actor,
+    dispatch,
+    steer::{self, Steered},
+};
 
 impl Actor {
     /// What the events of an append owe the world outside.
@@ -39,8 +43,8 @@ impl Actor {
                     }
                 }
                 ThreadEvent::Closed { .. } => {
-                    self.context.telemetry.forget(*id);
-                    self.context.output.forget(*id);
+                    self.context.telemetry.forget(self.session.id, *id);
+                    self.context.output.forget(self.session.id, *id);
                     if let Some(parent) = cascade::next_ready(&self.session, *id) {
                         self.perform(parent);
                     }
@@ -90,7 +94,14 @@ impl Actor {
     /// Everything that is owed, computed from the state alone: at load, when runners come or go, at a cascade's deadline, and
     /// after a failed append.
     pub(super) fn resume_work(&mut self) {
-        self.steered.clear();
+        // To streams that are new it is sent anew, also what is under way now, once that has ended.
+        self.steered.retain(|_, steered| match steered {
+            Steered::UnderWay { anew } => {
+                *anew = true;
+                true
+            }
+            Steered::Sent { .. } | Steered::Over { .. } => false,
+        });
         let fenced: Vec<ThreadId> = self.session.fenced().map(|(id, _)| id).collect();
         for top in fenced {
             for ready in cascade::ready_leaves(&self.session, top) {
@@ -210,16 +221,19 @@ impl Actor {
 
     /// Once to each stream of the runner: when one comes or goes, all of it is looked at anew.
     fn steer(&mut self, id: ThreadId, runner: RunnerId, turn: Turn, up_to: InputNumber) {
-        let before = self.steered.insert(id, (turn, up_to));
-        let after = match before {
-            Some((earlier, number)) if earlier == turn => number,
-            Some(_) | None => InputNumber::ZERO,
+        let after = match self.steered.get(&id) {
+            // One after the other, so that inputs keep their order.
+            Some(Steered::UnderWay { .. }) => return,
+            Some(Steered::Over { turn: same }) if *same == turn => return,
+            Some(Steered::Sent { turn: same, up_to }) if *same == turn => *up_to,
+            Some(Steered::Sent { .. } | Steered::Over { .. }) | None => InputNumber::ZERO,
         };
         if after < up_to
             && let Some(thread) = self.session.thread(id)
         {
             let delivery = steer::Delivery {
                 context: Arc::clone(&self.context),
+                control: self.handle.control.clone(),
                 session: self.session.id,
                 thread: Arc::clone(thread),
                 runner,
@@ -227,25 +241,40 @@ impl Actor {
                 after,
                 up_to,
             };
+            self.steered.insert(id, Steered::UnderWay { anew: false });
             tokio::spawn(delivery.run());
         }
     }
 
+    /// A delivery has ended; what came meanwhile goes next.
+    pub(super) fn steered_up_to(&mut self, id: ThreadId, reached: Steered) {
+        if let Some(Steered::UnderWay { anew: true }) = self.steered.insert(id, reached) {
+            self.steered.remove(&id);
+        }
+        self.perform(id);
+    }
+
     /// Asks the runner to stop the program. Where there is no program to stop, or the cascade's time is over, the thread is
-    /// closed without its word.
+    /// closed without the runner's word.
     fn stop(&mut self, id: ThreadId, runner: &RunnerId, generation: Generation, policy: ClosePolicy) {
         let now = self.handle.now();
         let deadline = self.session.fences_over(id).map(|fence| fence.deadline).min();
         let overdue = deadline.is_some_and(|deadline| deadline <= now);
-        let forced = match self.context.runners.standing(runner, id, generation) {
-            Standing::Holds | Standing::Away | Standing::Unreachable | Standing::Lost if overdue => true,
+        let runners = &self.context.runners;
+        let forced = match runners.standing(runner, id, generation) {
+            Standing::Holds if overdue => {
+                // Nothing is owed for a thread that is closed, so this is the last word to its runner. It may be the first
+                // one too: where the thread's children took all of the time, or none was given.
+                runners.shut_down(runner, id, generation, ClosePolicy::Kill, Duration::ZERO);
+                true
+            }
             Standing::Holds => {
                 let left = deadline.map_or(Duration::ZERO, |deadline| deadline.since(now));
-                self.context.runners.shut_down(runner, id, generation, policy, left);
+                runners.shut_down(runner, id, generation, policy, left);
                 return;
             }
-            Standing::Away | Standing::Unreachable => return,
-            Standing::Lost => true,
+            Standing::Away | Standing::Unreachable if !overdue => return,
+            Standing::Away | Standing::Unreachable | Standing::Lost => true,
             Standing::Without => false,
         };
         self.own.push_back(Command::FinishClose { thread: id, forced });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{failure::Failure, handle::Begun};
+use super::{failure::Failure, handle::Begun, steer::Steered};
 use crate::{
     domain::{
         actor::Actor,
@@ -48,6 +48,10 @@ pub(super) enum Message {
     Abandon(RequestKey),
     /// A dispatch task has ended.
     Dispatched(ThreadId),
+    /// A dispatch task has ended in vain: trying again at once would meet the same.
+    Undispatched(ThreadId),
+    /// A delivery to a running turn has ended.
+    Steered(ThreadId, Steered),
     /// A thread waits for others from now on.
     Waiting { id: WaitId, wait: Wait },
     /// It waits no more.

@@ -22,10 +22,15 @@ pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
 type Waiter = (Remember, oneshot::Sender<Result<Begun, Failure>>);
 
+/// How many requests are remembered before it is worth while to look for those that have expired.
+const FEW: usize = 1_024;
+
 /// The requests of one session.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     done: HashMap<RequestKey, (RequestHash, Outcome, UnixMillis)>,
+    /// How many there were when those that had expired were forgotten last.
+    kept: usize,
     in_flight: HashMap<RequestKey, Vec<Waiter>>,
 }
 
@@ -63,6 +68,11 @@ impl Requests {
 
     /// What was just made durable.
     pub fn remember(&mut self, key: RequestKey, hash: RequestHash, outcome: Outcome, now: UnixMillis) {
+        // Each time that they have doubled: next to nothing for each, and at most as many are useless as are of use.
+        if self.done.len() >= FEW.max(2 * self.kept) {
+            self.done.retain(|_, (.., expires)| *expires > now);
+            self.kept = self.done.len();
+        }
         self.done.insert(key, (hash, outcome, now.plus(REMEMBERED)));
     }
 }

@@ -20,8 +20,9 @@ pub const MAX_CURSOR_BYTES: usize = 4 * 1024;
 /// The largest snapshot.
 pub const MAX_SNAPSHOT_BYTES: usize = 64 * 1024 * 1024;
 
-/// The most of one kind (records, contents, threads, requests) that a batch carries.
-pub const MAX_BATCH_ITEMS: usize = 1024;
+/// The most of one kind (records, contents, threads, requests) that a batch carries. An append is cut long before that, but
+/// never inside a command, and one may be about every thread of the largest session and all that waits for operators there.
+pub const MAX_BATCH_ITEMS: usize = 64 * 1024;
 
 /// The most bytes that a batch carries, all kinds together: the largest content beside a batch that is full without it.
 pub const MAX_BATCH_BYTES: usize = 40 * 1024 * 1024;

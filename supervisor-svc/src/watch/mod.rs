@@ -1,6 +1,7 @@
 //! Following sessions: a snapshot as of S, then every event after S in order; and beside it the latest telemetry
 //! and output. Or all sessions at once, as they are now and then.
 
+mod board;
 pub mod encoded;
 pub(crate) mod limits;
 mod output;

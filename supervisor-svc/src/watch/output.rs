@@ -1,13 +1,11 @@
 //! What running threads write, for those who look on: the newest 64 KiB of each, in memory, never in the log. Watchers take
 //! what came since they last looked; one that is slow misses the oldest pieces, and nobody gets a queue.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use tokio::sync::watch;
 
+use super::board::Board;
 use crate::domain::ids::{Generation, SessionId, ThreadId};
 
 /// How many bytes of a thread's output are kept.
@@ -32,28 +30,14 @@ pub struct Piece {
 }
 
 /// The newest output of every thread in this process.
-#[derive(Clone, Debug)]
-pub struct OutputBoard {
-    // Held for one look-up or one change, never across an await.
-    rings: Arc<Mutex<HashMap<ThreadId, Ring>>>,
-    version: Arc<watch::Sender<u64>>,
-}
+#[derive(Clone, Debug, Default)]
+pub struct OutputBoard(Board<Ring>);
 
 /// The newest output of one thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Ring {
-    session: SessionId,
     bytes: usize,
     pieces: VecDeque<Piece>,
-}
-
-impl Default for OutputBoard {
-    fn default() -> Self {
-        Self {
-            rings: Arc::default(),
-            version: Arc::new(watch::channel(0).0),
-        }
-    }
 }
 
 impl OutputBoard {
@@ -63,58 +47,55 @@ impl OutputBoard {
         if text.is_empty() {
             return;
         }
-        self.version.send_modify(|version| {
-            *version += 1;
-            let piece = Piece {
+        let text = Arc::from(text);
+        let count = self.0.change(session, |rings, version| {
+            rings.entry(thread).or_default().push(Piece {
                 thread,
                 generation,
-                text: Arc::from(text),
-                version: *version,
-            };
-            let mut rings = self.lock();
-            let ring = rings.entry(thread).or_insert_with(|| Ring {
-                session,
-                bytes: 0,
-                pieces: VecDeque::new(),
+                text,
+                version,
             });
-            ring.push(piece);
-            if rings.len() > MAX_THREADS {
-                forget_stalest(&mut rings);
-            }
         });
+        if count > MAX_THREADS {
+            self.0.forget_least(Ring::newest);
+        }
     }
 
     /// Forgets a thread that is closed.
-    pub fn forget(&self, thread: ThreadId) {
-        self.lock().remove(&thread);
+    pub fn forget(&self, session: SessionId, thread: ThreadId) {
+        self.0.forget(session, thread);
     }
 
-    /// Changes with every new piece.
+    /// Forgets a session.
+    pub fn forget_session(&self, session: SessionId) {
+        self.0.forget_session(session);
+    }
+
+    /// A session leaves memory; what its threads wrote last stays for whoever comes back to it.
+    pub fn tidy(&self, session: SessionId) {
+        self.0.tidy(session);
+    }
+
+    /// Changes with every new piece of a session.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.version.subscribe()
+    pub fn changes(&self, session: SessionId) -> watch::Receiver<()> {
+        self.0.changes(session)
     }
 
     /// The pieces of a session that are newer than `seen`, in the order in which they came, and the version up to which
     /// that is. Zero is before the first.
     #[must_use]
     pub fn since(&self, session: SessionId, seen: u64) -> (u64, Vec<Piece>) {
-        let rings = self.lock();
-        let mut pieces: Vec<Piece> = rings
-            .values()
-            .filter(|ring| ring.session == session)
-            .flat_map(|ring| ring.pieces.iter().rev().take_while(|piece| piece.version > seen))
-            .cloned()
-            .collect();
-        drop(rings);
+        let pieces = self.0.read(session, |rings| {
+            let newer = rings
+                .values()
+                .flat_map(|ring| ring.pieces.iter().rev().take_while(|piece| piece.version > seen));
+            newer.cloned().collect::<Vec<_>>()
+        });
+        let mut pieces = pieces.unwrap_or_default();
         pieces.sort_by_key(|piece| piece.version);
         let newest = pieces.last().map_or(seen, |piece| piece.version);
         (newest, pieces)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ThreadId, Ring>> {
-        // Every change to the map is whole, so a panic elsewhere leaves it usable.
-        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -130,16 +111,6 @@ impl Ring {
 
     fn newest(&self) -> u64 {
         self.pieces.back().map_or(0, |piece| piece.version)
-    }
-}
-
-fn forget_stalest(rings: &mut HashMap<ThreadId, Ring>) {
-    let stalest = rings
-        .iter()
-        .min_by_key(|(_, ring)| ring.newest())
-        .map(|(thread, _)| *thread);
-    if let Some(stalest) = stalest {
-        rings.remove(&stalest);
     }
 }
 
@@ -213,7 +184,7 @@ mod tests {
     fn closed_threads_and_those_that_were_silent_longest_are_forgotten() {
         let board = OutputBoard::default();
         board.put(session(1), thread(0), FIRST, "closed");
-        board.forget(thread(0));
+        board.forget(session(1), thread(0));
         assert_eq!(board.since(session(1), 0).1, []);
         for number in 1..=MAX_THREADS as u128 + 1 {
             board.put(session(1), thread(number), FIRST, "x");

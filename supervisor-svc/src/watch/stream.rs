@@ -156,11 +156,11 @@ impl ThreadWatch {
         let mut idle = interval(self.limits.bookmark_every);
         idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
         idle.reset();
-        let mut telemetry = self.directory.context().telemetry.changes();
+        let mut telemetry = self.directory.context().telemetry.changes(self.handle.id());
         telemetry.mark_changed();
         let mut telemetry_at = Instant::now();
         let mut output_seen = 0;
-        let mut output = self.directory.context().output.changes();
+        let mut output = self.directory.context().output.changes(self.handle.id());
         output.mark_changed();
         let mut output_at = Instant::now();
         let mut told = *position;
@@ -351,14 +351,15 @@ impl ThreadWatch {
 }
 
 /// Waits for news, and then until they may be told.
-async fn news_at(changes: &mut tokio::sync::watch::Receiver<u64>, at: Instant) {
-    if changes.has_changed().is_ok_and(|changed| !changed) {
-        if changes.changed().await.is_err() {
-            // The board is gone with the service; the stream ends by itself.
-            std::future::pending::<()>().await;
+async fn news_at(changes: &mut tokio::sync::watch::Receiver<()>, at: Instant) {
+    match changes.has_changed() {
+        Ok(true) => {}
+        Ok(false) if changes.changed().await.is_ok() => {
+            // This wait may be dropped for another event: the news stay news until they are told.
+            changes.mark_changed();
         }
-        // This wait may be dropped for another event: the news stay news until they are told.
-        changes.mark_changed();
+        // What was known of the session is gone with it; the stream ends by itself.
+        Ok(false) | Err(_) => std::future::pending().await,
     }
     sleep_until(at).await;
     changes.mark_unchanged();

@@ -1,14 +1,12 @@
 //! The latest values about running threads: in memory, by thread, never in the log. Watchers take what changed since they
 //! last looked, so that a slow one gets fewer values and nobody gets a queue.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 use troupe_proto::supervisor::v1::Telemetry;
 
+use super::board::Board;
 use crate::domain::ids::{SessionId, ThreadId};
 
 /// How many plan steps of a thread are kept.
@@ -24,27 +22,13 @@ pub(super) const MAX_DETAIL_CHARS: usize = 160;
 pub(super) const MAX_TEXT_BYTES: usize = 512;
 
 /// The latest values of every thread in this process.
-#[derive(Clone, Debug)]
-pub struct TelemetryBoard {
-    // Held for one look-up or one change, never across an await.
-    latest: Arc<Mutex<HashMap<ThreadId, Latest>>>,
-    version: Arc<watch::Sender<u64>>,
-}
+#[derive(Clone, Debug, Default)]
+pub struct TelemetryBoard(Board<Latest>);
 
 #[derive(Debug)]
 struct Latest {
-    session: SessionId,
     version: u64,
     values: Arc<Telemetry>,
-}
-
-impl Default for TelemetryBoard {
-    fn default() -> Self {
-        Self {
-            latest: Arc::default(),
-            version: Arc::new(watch::channel(0).0),
-        }
-    }
 }
 
 impl TelemetryBoard {
@@ -61,62 +45,55 @@ impl TelemetryBoard {
                 tool.detail.truncate(end);
             }
         }
-        self.version.send_modify(|version| {
-            *version += 1;
-            let latest = Latest {
-                session,
-                version: *version,
-                values: Arc::new(values),
-            };
-            self.lock().insert(thread, latest);
+        let values = Arc::new(values);
+        self.0.change(session, |threads, version| {
+            threads.insert(thread, Latest { version, values });
         });
     }
 
     /// Forgets a thread that is closed.
-    pub fn forget(&self, thread: ThreadId) {
-        self.lock().remove(&thread);
+    pub fn forget(&self, session: SessionId, thread: ThreadId) {
+        self.0.forget(session, thread);
     }
 
     /// Forgets the threads of a session that nobody needs in memory.
     pub fn forget_session(&self, session: SessionId) {
-        self.lock().retain(|_, latest| latest.session != session);
+        self.0.forget_session(session);
     }
 
     /// A thread's latest values.
     #[must_use]
-    pub fn of(&self, thread: ThreadId) -> Option<Arc<Telemetry>> {
-        self.lock().get(&thread).map(|latest| Arc::clone(&latest.values))
+    pub fn of(&self, session: SessionId, thread: ThreadId) -> Option<Arc<Telemetry>> {
+        self.0
+            .read(session, |threads| {
+                threads.get(&thread).map(|latest| Arc::clone(&latest.values))
+            })
+            .flatten()
     }
 
-    /// Changes with every new value.
+    /// Changes with every new value of a session.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.version.subscribe()
+    pub fn changes(&self, session: SessionId) -> watch::Receiver<()> {
+        self.0.changes(session)
     }
 
     /// The values of a session that are newer than `seen`, and the version up to which that is.
     #[must_use]
     pub fn since(&self, session: SessionId, seen: u64) -> (u64, Vec<(ThreadId, Arc<Telemetry>)>) {
-        let latest = self.lock();
-        let mut newest = seen;
-        let mut changed: Vec<(u64, ThreadId, Arc<Telemetry>)> = latest
-            .iter()
-            .filter(|(_, latest)| latest.session == session && latest.version > seen)
-            .map(|(thread, latest)| (latest.version, *thread, Arc::clone(&latest.values)))
-            .collect();
+        let changed = self.0.read(session, |threads| {
+            let newer = threads.iter().filter(|(_, latest)| latest.version > seen);
+            newer
+                .map(|(thread, latest)| (latest.version, *thread, Arc::clone(&latest.values)))
+                .collect::<Vec<_>>()
+        });
+        let mut changed = changed.unwrap_or_default();
         changed.sort_by_key(|(version, ..)| *version);
-        if let Some((version, ..)) = changed.last() {
-            newest = *version;
-        }
+        let newest = changed.last().map_or(seen, |(version, ..)| *version);
         let changed = changed
             .into_iter()
             .map(|(_, thread, values)| (thread, values))
             .collect();
         (newest, changed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ThreadId, Latest>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

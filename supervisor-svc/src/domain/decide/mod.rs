@@ -120,7 +120,7 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             thread,
             approval,
             subject,
-        } => Ok(tool::request_approval(session, *thread, *approval, subject, now)),
+        } => tool::request_approval(session, *thread, *approval, subject, now),
         Command::DenyTool {
             thread,
             tool,

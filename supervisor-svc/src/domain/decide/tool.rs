@@ -1,27 +1,32 @@
 //! What is recorded about tool calls: those that were refused, and those that wait for an operator. Allowed ones are not.
 
 use crate::domain::{
-    approval::APPROVAL_TIMEOUT,
+    approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
     event::{ApprovalKind, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, ThreadId},
+    refusal::Refusal,
     session::Session,
     time::UnixMillis,
 };
 
 /// Asks the operators. Nothing if they were asked for this very call before, or the thread is being closed.
+///
+/// # Errors
+/// [`Refusal::LimitExceeded`] where too many calls wait for them.
 pub(super) fn request_approval(
     session: &Session,
     id: ThreadId,
     approval: ApprovalId,
     subject: &str,
     now: UnixMillis,
-) -> Vec<Event> {
+) -> Result<Vec<Event>, Refusal> {
     let Some(thread) = session.thread(id) else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     if !thread.status.kind().is_active() || session.is_closing(id) || session.approvals.contains_key(&approval) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
+    check_room(session, id)?;
     let mut events = vec![Event::Thread(
         id,
         ThreadEvent::ApprovalRequested {
@@ -42,7 +47,27 @@ pub(super) fn request_approval(
             },
         ));
     }
-    events
+    Ok(events)
+}
+
+fn check_room(session: &Session, id: ThreadId) -> Result<(), Refusal> {
+    let calls = || {
+        session
+            .pending_approvals()
+            .filter(|approval| approval.kind == ApprovalKind::Tool)
+    };
+    let (of_thread, of_session) = (calls().filter(|call| call.thread == id).count(), calls().count());
+    let (whose, waiting) = if of_thread >= MAX_WAITING_CALLS {
+        (format!("agent with id {id}"), of_thread)
+    } else if of_session >= MAX_WAITING_CALLS_OF_SESSION {
+        (String::from("the session"), of_session)
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::LimitExceeded {
+        limit: "waiting tool calls",
+        message: format!("{whose} has {waiting} tool calls that wait for an operator; wait until some are decided"),
+    })
 }
 
 /// Writes refusals down, unless the thread is closed or being closed.

@@ -7,7 +7,14 @@ mod delivery;
 mod post;
 mod target;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -103,30 +110,44 @@ impl Webhooks {
         self.stopped.cancel();
     }
 
-    /// Sends a session's notifications to its receivers, from where each of them is, until the answer is dropped. `None`
-    /// if the session has no receivers.
+    /// Sends a session's notifications to its receivers, from where each of them is. `None` if the session has no receivers.
     #[must_use]
-    pub fn deliver(
-        &self,
-        store: &Arc<dyn EventStore>,
-        handle: &Handle,
-        session: &Session,
-    ) -> Option<AbortOnDropHandle<()>> {
-        let receivers: Vec<_> = session
+    pub fn deliver(&self, store: &Arc<dyn EventStore>, handle: &Handle, session: &Session) -> Option<Deliveries> {
+        let receivers: Vec<Receiver> = session
             .settings
             .webhooks
             .iter()
             .filter_map(|webhook| Receiver::of(webhook, self, store, handle, session.webhooks_since))
-            .map(Receiver::run)
             .collect();
         if receivers.is_empty() {
             return None;
         }
+        let told = receivers.iter().map(|receiver| Arc::clone(&receiver.told)).collect();
         let stopped = self.stopped.clone();
-        let deliveries = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
+            let receivers = receivers.into_iter().map(Receiver::run);
             stopped.run_until_cancelled(join_all(receivers)).await;
         });
-        Some(AbortOnDropHandle::new(deliveries))
+        Some(Deliveries {
+            told,
+            _task: AbortOnDropHandle::new(task),
+        })
+    }
+}
+
+/// The deliveries of a session under way, until this is dropped.
+#[derive(Debug)]
+pub struct Deliveries {
+    /// Up to which event each receiver was told everything.
+    told: Vec<Arc<AtomicU64>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Deliveries {
+    /// Whether every receiver has accepted what there was to tell up to that event.
+    #[must_use]
+    pub fn have_told(&self, head: Sequence) -> bool {
+        self.told.iter().all(|told| told.load(Ordering::Acquire) >= head.get())
     }
 }
 
@@ -144,6 +165,8 @@ struct Receiver {
     key: CursorKey,
     /// Where it begins if nothing was sent to it yet.
     since: Sequence,
+    /// Up to which event it was told everything.
+    told: Arc<AtomicU64>,
 }
 
 impl Receiver {
@@ -167,6 +190,7 @@ impl Receiver {
                 name: format!("webhook:{}", Digest::of(webhook.url.as_bytes())),
             },
             since,
+            told: Arc::default(),
         })
     }
 
@@ -210,6 +234,7 @@ impl Receiver {
         let position = self.position().await?;
         let mut tail = Tail::after(Arc::clone(&self.store), self.handle.clone(), position);
         let mut written = position;
+        self.told.store(position.get(), Ordering::Release);
         loop {
             let events = tail.next().await?;
             let session = self.handle.state();
@@ -223,13 +248,13 @@ impl Receiver {
                     written = recorded.sequence;
                 }
             }
+            let Some(last) = events.last() else { continue };
             // What is wanted may be rare, and compacting must not overtake the position of who misses nothing.
-            if let Some(last) = events.last()
-                && last.sequence.get().saturating_sub(written.get()) >= PASSED_OVER
-            {
+            if last.sequence.get().saturating_sub(written.get()) >= PASSED_OVER {
                 self.move_to(last.sequence).await?;
                 written = last.sequence;
             }
+            self.told.store(last.sequence.get(), Ordering::Release);
         }
     }
 

@@ -1,0 +1,141 @@
+//! What is known of threads beside the log, by session: in memory, for watchers, who take what changed since they last
+//! looked. A change in one session costs the watchers of another one nothing.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use crate::domain::ids::{SessionId, ThreadId};
+
+/// A value for each thread.
+#[derive(Debug)]
+pub(super) struct Board<V> {
+    // Held for one look-up or one change, never across an await.
+    sessions: Arc<Mutex<Sessions<V>>>,
+}
+
+/// All of them.
+#[derive(Debug)]
+struct Sessions<V> {
+    /// Grows with each change, whichever session it is in.
+    version: u64,
+    /// Of how many threads something is known.
+    count: usize,
+    all: HashMap<SessionId, Threads<V>>,
+}
+
+/// Those of one session.
+#[derive(Debug)]
+struct Threads<V> {
+    values: HashMap<ThreadId, V>,
+    changed: watch::Sender<()>,
+}
+
+impl<V> Clone for Board<V> {
+    fn clone(&self) -> Self {
+        Self {
+            sessions: Arc::clone(&self.sessions),
+        }
+    }
+}
+
+impl<V> Default for Board<V> {
+    fn default() -> Self {
+        let sessions = Sessions {
+            version: 0,
+            count: 0,
+            all: HashMap::new(),
+        };
+        Self {
+            sessions: Arc::new(Mutex::new(sessions)),
+        }
+    }
+}
+
+impl<V> Default for Threads<V> {
+    fn default() -> Self {
+        Self {
+            values: HashMap::new(),
+            changed: watch::channel(()).0,
+        }
+    }
+}
+
+impl<V> Sessions<V> {
+    fn remove(&mut self, session: SessionId, thread: ThreadId) {
+        let threads = self.all.get_mut(&session);
+        if threads.is_some_and(|threads| threads.values.remove(&thread).is_some()) {
+            self.count -= 1;
+        }
+    }
+}
+
+impl<V> Board<V> {
+    /// Changes what is known of a session's threads; `change` is told the number of this change. Answers of how many threads
+    /// something is known, in all sessions.
+    pub fn change(&self, session: SessionId, change: impl FnOnce(&mut HashMap<ThreadId, V>, u64)) -> usize {
+        let mut sessions = self.lock();
+        let Sessions { version, count, all } = &mut *sessions;
+        *version += 1;
+        let threads = all.entry(session).or_default();
+        let before = threads.values.len();
+        change(&mut threads.values, *version);
+        *count = *count + threads.values.len() - before;
+        threads.changed.send_replace(());
+        *count
+    }
+
+    /// Reads what is known of a session's threads.
+    pub fn read<R>(&self, session: SessionId, read: impl FnOnce(&HashMap<ThreadId, V>) -> R) -> Option<R> {
+        self.lock().all.get(&session).map(|threads| read(&threads.values))
+    }
+
+    /// Changes with every change in the session.
+    pub fn changes(&self, session: SessionId) -> watch::Receiver<()> {
+        self.lock().all.entry(session).or_default().changed.subscribe()
+    }
+
+    /// Forgets a thread that is closed.
+    pub fn forget(&self, session: SessionId, thread: ThreadId) {
+        self.lock().remove(session, thread);
+    }
+
+    /// Forgets a session.
+    pub fn forget_session(&self, session: SessionId) {
+        let mut sessions = self.lock();
+        let forgotten = sessions.all.remove(&session);
+        sessions.count -= forgotten.map_or(0, |threads| threads.values.len());
+    }
+
+    /// Forgets a session if nothing is known of its threads.
+    pub fn tidy(&self, session: SessionId) {
+        let mut sessions = self.lock();
+        if sessions
+            .all
+            .get(&session)
+            .is_some_and(|threads| threads.values.is_empty())
+        {
+            sessions.all.remove(&session);
+        }
+    }
+
+    /// Forgets the thread whose value has the least number.
+    pub fn forget_least(&self, number: impl Fn(&V) -> u64) {
+        let mut sessions = self.lock();
+        let numbers = sessions.all.iter().flat_map(|(session, threads)| {
+            let values = threads.values.iter();
+            values.map(|(thread, value)| (number(value), *session, *thread))
+        });
+        if let Some((_, session, thread)) = numbers.min() {
+            sessions.remove(session, thread);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sessions<V>> {
+        // What a panic elsewhere may leave half done is one thread's value, which the next one replaces.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
