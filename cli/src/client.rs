@@ -157,9 +157,10 @@ impl Target {
         } else {
             format!("http://{text}")
         };
+        let port = if what == "registry" { 50_051 } else { 50_052 };
         let expected = || {
             Error::usage(format!("invalid address of the {what}: {text:?}"))
-                .hint(format!("expected a URL like --{what} http://127.0.0.1:50052"))
+                .hint(format!("expected a URL like --{what} http://127.0.0.1:{port}"))
         };
         let uri: Uri = url.parse().map_err(|_| expected())?;
         match (uri.scheme_str(), uri.host()) {

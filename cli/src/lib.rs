@@ -26,6 +26,7 @@ mod sanitize;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod settings_page;
+mod stop;
 mod story;
 mod threads;
 mod time;

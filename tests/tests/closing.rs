@@ -281,6 +281,13 @@ async fn steady_traffic_puts_no_deadline_off() {
         StatusKind::Shutdown
     );
     traffic.shutdown().await;
+    let log = about(&tree.log().await, &worker);
+    let at = |name: &str| {
+        let place = names(&log).iter().position(|other| other == name).unwrap();
+        log[place].time.unwrap().seconds
+    };
+    // Traffic pauses by chance too, now and then.
+    assert!(at("ThreadClosed") - at("CloseRequested") <= 5, "{log:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

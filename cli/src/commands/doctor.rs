@@ -176,7 +176,7 @@ async fn git() -> Finding {
         Ok(_) | Err(_) => Finding::warning(
             NAME,
             "not found",
-            "install git; without it agents cannot show what they changed, and projects still need a .git",
+            "install git; without it agents get no worktrees of their own, and projects still need a .git",
         ),
     }
 }

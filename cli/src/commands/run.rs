@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     pair,
     programs::{self, WorktreeArgs},
-    time,
+    stop, time,
     token::Token,
 };
 
@@ -128,9 +128,13 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         ran = &mut runner => ran,
         signalled = Shutdown::new().on_signal() => {
             signalled?;
-            context.ui.note(format!("stopping; turns that are under way have {:?} to end", args.drain));
+            context.ui.note(format!(
+                "stopping; turns that are under way have {:?} to end, and none after another Ctrl-C",
+                args.drain
+            ));
             stop.cancel();
-            runner.await
+            let stopping = async { Ok(runner.await) };
+            stop::unless_asked_again(stopping).await?
         }
     };
     telemetry.end().await;

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// The parent [default: the root of the session]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, requires = "session", value_name = "ID")]
     parent: Option<String>,
     /// The persona
     #[arg(long, value_name = "NAME")]

@@ -289,7 +289,9 @@ impl Actor {
                 let goes_on = matches!(error, AppendError::Refused(_) | AppendError::Invalid(_));
                 self.stop_if_unknown(&error);
                 tracing::warn!(session = %self.handle.id, %error, "an append failed");
-                for (thread, generation, sequence) in &pending.reports {
+                // What the store never takes is void, and acknowledged as that.
+                let is_void = matches!(error, AppendError::Invalid(_));
+                for (thread, generation, sequence) in pending.reports.iter().filter(|_| !is_void) {
                     self.lost_reports.entry(*thread).or_insert((*generation, *sequence));
                 }
                 pending.fail(&Failure::from(error));

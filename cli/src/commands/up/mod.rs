@@ -16,7 +16,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     pair::{self, Pair, PairOptions, RunnerOptions},
-    programs, sanitize, token,
+    programs, sanitize, stop, token,
     ui::{Cell, Line, Table, columns, style},
 };
 
@@ -135,8 +135,8 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
         signalled = &mut signal => signalled.map_err(Error::from),
         error = pair.failed() => Err(error),
     };
-    context.ui.note("stopping");
-    let stopped = pair.stop().await;
+    context.ui.note("stopping; another Ctrl-C waits for nothing");
+    let stopped = stop::unless_asked_again(pair.stop()).await;
     ended.and(stopped)
 }
 
