@@ -100,17 +100,9 @@ impl Secrets {
         })
     }
 
-    fn trust(&self, insecure: bool) -> Trust {
-        match (&self.operator, insecure) {
-            (Some(_), _) => Trust::Nobody,
-            (None, true) => Trust::Everybody,
-            (None, false) => Trust::Loopback,
-        }
-    }
-
     fn authenticator(&self, insecure: bool) -> Authenticator {
         let base = Authenticator::new()
-            .trust(self.trust(insecure))
+            .trust(Trust::of(self.operator.is_some(), insecure))
             .runner("local", self.runner.clone())
             .service("supervisor", self.service.clone());
         match &self.operator {
@@ -138,7 +130,8 @@ impl Pair {
         let is_on_loopback = [registry, supervisor]
             .iter()
             .all(|address| listen::is_loopback(address.ip()));
-        let catalogue = options.catalogue.config(is_on_loopback).map_err(usage)?;
+        let mut catalogue = options.catalogue.config(is_on_loopback).map_err(usage)?;
+        catalogue.hidden.push(data_dir.path().to_owned());
         let telemetry = Telemetry::start("troupe", options.admin.admin_listen.is_some()).map_err(usage)?;
         let admin = Admin::open(&options.admin, &telemetry).await.map_err(failure)?;
 

@@ -48,6 +48,9 @@ pub struct Config {
     pub home: Option<PathBuf>,
     /// Working directories have to lie in one of these. None: every working directory is refused.
     pub workspace_roots: Vec<PathBuf>,
+    /// Directories that no template and no footer is read from, whatever links lead there: data directories, whose
+    /// tokens would end up in prompts.
+    pub hidden: Vec<PathBuf>,
     /// Whether to copy the embedded roles and the footer into the user scope, where they are missing.
     pub seed: bool,
     /// A file with the model catalogue. `None`: every model passes.
@@ -149,6 +152,7 @@ impl Registry {
             import: config.import,
             project_templates: config.project_templates,
             rules: Rules::new(&config.allowed_endpoints),
+            hidden: config.hidden,
         };
         let sources = Sources::open_with(config.home, &config.workspace_roots, choice)
             .map_err(|(path, error)| OpenError::WorkspaceRoot { path, error })?;

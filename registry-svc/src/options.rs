@@ -82,6 +82,7 @@ impl CatalogueOptions {
         Ok(Config {
             home: Some(home),
             workspace_roots,
+            hidden: paths::known_data_dirs(),
             seed: !self.no_seed,
             models: self.models,
             import: self.import,
@@ -116,6 +117,7 @@ mod tests {
         };
         let config = options.clone().config(true).unwrap();
         assert_eq!(config.workspace_roots, [PathBuf::from("/h")]);
+        assert_eq!(config.hidden, paths::known_data_dirs());
         assert_eq!(config.project_templates, ProjectTemplates::Trusted);
         let refused = options.config(false).unwrap_err().to_string();
         assert!(refused.contains("--workspace-root"), "{refused}");

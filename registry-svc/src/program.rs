@@ -1,6 +1,6 @@
 //! The registry as a program of its own.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -63,14 +63,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let knows_callers = token.is_some() || jwt.is_some() || service.tls.knows_clients();
     listen::refuse_open_bind(address, knows_callers, service.insecure)?;
     let listener = Listener::new(listener, service.tls.clone().load()?).tells(program.admin());
-    let authenticator = match (token, service.insecure) {
-        // One token serves people and the supervisor: to the registry both may read everything.
-        (Some(token), _) => Authenticator::new().operator("token", OperatorRole::Admin, token),
-        (None, true) => Authenticator::new().trust(Trust::Everybody),
-        (None, false) if knows_callers => Authenticator::new(),
-        (None, false) => Authenticator::new().trust(Trust::Loopback),
-    };
-    let authenticator = authenticator.jwt(jwt);
+    let authenticator = authenticator(token, jwt, Trust::of(knows_callers, service.insecure));
     let config = options.catalogue.config(listen::is_loopback(address.ip()))?;
     let registry = tokio::task::spawn_blocking(move || Registry::open(config)).await??;
     let shutdown = Shutdown::new();
@@ -80,4 +73,13 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let serving = registry.serve(listener, authenticator, ServeLimits::default(), shutdown);
     program.beside(Box::pin(serving)).await?;
     Ok(())
+}
+
+fn authenticator(token: Option<SecretToken>, jwt: Option<Arc<Jwt>>, trust: Trust) -> Authenticator {
+    let known = Authenticator::new().jwt(jwt).trust(trust);
+    match token {
+        // One token serves people and the supervisor: to the registry both may read everything.
+        Some(token) => known.operator("token", OperatorRole::Admin, token),
+        None => known,
+    }
 }

@@ -109,15 +109,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     listen::refuse_open_bind(address, true, service.insecure)?;
     let knows_clients = service.tls.knows_clients();
     let listener = Listener::new(listener, service.tls.clone().load()?).tells(program.admin());
-    let trust = match (options.require_token || knows_clients, service.insecure) {
-        (true, _) => Trust::Nobody,
-        (false, true) => Trust::Everybody,
-        (false, false) => Trust::Loopback,
-    };
+    let jwt = Jwt::load(service.jwt.clone())?;
+    let trust = trust(options.require_token || knows_clients, jwt.is_some(), service.insecure);
     let authenticator = Authenticator::new()
         .operator("local", OperatorRole::Admin, operator)
         .runner("local", runner)
-        .jwt(Jwt::load(service.jwt.clone())?)
+        .jwt(jwt)
         .trust(trust);
 
     let mut config = Config::new(data_dir.path().to_owned(), options.registry_url);
@@ -141,4 +138,23 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), shutdown);
     program.beside(Box::pin(serving)).await?;
     Ok(())
+}
+
+/// Whom the service trusts without a token. Where a provider knows the operators, `--insecure` opens nothing; calls
+/// from this machine are trusted as ever, unless a token is asked for.
+const fn trust(asks: bool, has_provider: bool, insecure: bool) -> Trust {
+    Trust::of(asks, insecure && !has_provider)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_of_identities_wins_over_insecure() {
+        assert_eq!(trust(false, false, true), Trust::Everybody);
+        assert_eq!(trust(false, true, true), Trust::Loopback);
+        assert_eq!(trust(true, true, true), Trust::Nobody);
+        assert_eq!(trust(true, false, true), Trust::Nobody);
+    }
 }

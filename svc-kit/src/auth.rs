@@ -64,8 +64,22 @@ pub enum Trust {
     Nobody,
     /// Callers from loopback: where no agent's programs run on this machine, or the user asked for it.
     Loopback,
-    /// Everybody: no authentication is configured and `--insecure` was spelled out.
+    /// Everybody, from anywhere: `--insecure` was spelled out, and nothing was configured by which people are known. A
+    /// token that a service makes by itself is not asked for.
     Everybody,
+}
+
+impl Trust {
+    /// Whom a service trusts that asks its callers who they are, or does not. What was configured wins over
+    /// `--insecure`, so that one which was left behind opens nothing.
+    #[must_use]
+    pub const fn of(asks: bool, insecure: bool) -> Self {
+        match (asks, insecure) {
+            (true, _) => Self::Nobody,
+            (false, true) => Self::Everybody,
+            (false, false) => Self::Loopback,
+        }
+    }
 }
 
 /// Finds the principal behind a call.
@@ -124,22 +138,6 @@ impl Authenticator {
     pub fn trust(mut self, trust: Trust) -> Self {
         self.trust = trust;
         self
-    }
-
-    /// [`Self::trust`] for loopback alone, as a switch.
-    #[must_use]
-    pub fn trust_loopback(self, trusted: bool) -> Self {
-        self.trust(if trusted { Trust::Loopback } else { Trust::Nobody })
-    }
-
-    /// Whether an operator's or a service's token is configured, which is what an address off loopback needs.
-    #[must_use]
-    pub fn is_configured(&self) -> bool {
-        self.jwt.is_some()
-            || self.secrets.iter().any(|(_, principal)| match principal {
-                Principal::Operator { .. } | Principal::Service { .. } => true,
-                Principal::Runner { .. } | Principal::Thread(_) => false,
-            })
     }
 
     /// The caller, from the headers of the call and its connection; `None` is UNAUTHENTICATED. A token that is there is
@@ -633,7 +631,7 @@ mod tests {
             address: Some(peer),
             principal: None,
         });
-        let authenticator = Authenticator::new().trust_loopback(true);
+        let authenticator = Authenticator::new().trust(Trust::Loopback);
         let principal = call(authenticator, request).await.unwrap().unwrap();
         assert_eq!(principal.scope_key(), "operator:loopback");
     }
@@ -685,16 +683,14 @@ mod tests {
     }
 
     #[test]
-    fn only_tokens_of_operators_and_services_count_as_authentication() {
-        let token = || SecretToken::generate().unwrap();
-        assert!(!Authenticator::new().is_configured());
-        assert!(!Authenticator::new().trust_loopback(true).is_configured());
-        assert!(!Authenticator::new().runner("box", token()).is_configured());
-        assert!(Authenticator::new().service("supervisor", token()).is_configured());
-        assert!(
-            Authenticator::new()
-                .operator("ann", OperatorRole::Viewer, token())
-                .is_configured()
-        );
+    fn what_is_configured_wins_over_insecure() {
+        for (asks, insecure, expected) in [
+            (true, true, Trust::Nobody),
+            (true, false, Trust::Nobody),
+            (false, true, Trust::Everybody),
+            (false, false, Trust::Loopback),
+        ] {
+            assert_eq!(Trust::of(asks, insecure), expected);
+        }
     }
 }

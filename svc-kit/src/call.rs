@@ -2,6 +2,8 @@
 //! line in the log; and its time is measured.
 //!
 //! A call counts as in flight until its response begins, so open streams are not counted; the services bound those.
+//! Health and reflection, which are open to all, are not counted either: whoever calls them takes no place of those who
+//! say who they are. A deadline of their own bounds them until their response begins.
 
 use std::{
     collections::BTreeSet,
@@ -33,6 +35,10 @@ use crate::{
 /// When a call that was shed may be tried again.
 const SHED_RETRY: Duration = Duration::from_secs(1);
 
+/// How long a method that is open to all may take to begin its response; they answer at once, or stream. Who does not
+/// send the request keeps it from that.
+const OPEN_WITHIN: Duration = Duration::from_secs(10);
+
 /// What a method is called in metrics that is none of ours: whoever calls may invent any number of names.
 const OTHER: &str = "_OTHER";
 
@@ -40,6 +46,7 @@ const OTHER: &str = "_OTHER";
 #[derive(Clone, Debug)]
 pub struct CallLayer {
     places: Arc<Semaphore>,
+    open_within: Duration,
     measure: Arc<Measure>,
 }
 
@@ -72,7 +79,7 @@ impl Measure {
 
 impl CallLayer {
     /// A layer that lets at most `max_in_flight` calls run at once and refuses the rest at once. Health and reflection
-    /// always have a place. `methods` are those that there are, by their full paths.
+    /// need no place. `methods` are those that there are, by their full paths.
     #[must_use]
     pub fn new(max_in_flight: usize, methods: impl IntoIterator<Item = &'static str>) -> Self {
         let duration = meter()
@@ -82,6 +89,7 @@ impl CallLayer {
             .build();
         Self {
             places: Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS))),
+            open_within: OPEN_WITHIN,
             measure: Arc::new(Measure {
                 methods: methods.into_iter().collect(),
                 duration,
@@ -98,6 +106,7 @@ impl<S> Layer<S> for CallLayer {
         Call {
             inner,
             places: Arc::clone(&self.places),
+            open_within: self.open_within,
             measure: Arc::clone(&self.measure),
         }
     }
@@ -108,6 +117,7 @@ impl<S> Layer<S> for CallLayer {
 pub struct Call<S> {
     inner: S,
     places: Arc<Semaphore>,
+    open_within: Duration,
     measure: Arc<Measure>,
 }
 
@@ -130,13 +140,14 @@ where
         let started = Instant::now();
         let method = quote(request.uri().path()).to_owned();
         let open = is_open(&method);
-        let place = match (open, Arc::clone(&self.places).try_acquire_owned()) {
-            (true, place) => place.ok(),
-            (false, Ok(place)) => Some(place),
-            (false, Err(_)) => {
+        let place = if open {
+            None
+        } else {
+            let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
                 self.measure.record(&method, Code::ResourceExhausted, Duration::ZERO);
                 return Box::pin(async { Ok(overloaded("too many calls are in flight").into_http()) });
-            }
+            };
+            Some(place)
         };
 
         let caller = TraceParent::from_headers(request.headers());
@@ -151,13 +162,17 @@ where
             request.extensions_mut().insert(deadline);
         }
 
+        // Only until the answer begins: what streams may go on.
+        let own = open.then(|| started + self.open_within);
+        let ends = deadline.map(|deadline| deadline.at).into_iter().chain(own).min();
+
         let measure = Arc::clone(&self.measure);
         let work = span.in_scope(|| self.inner.call(request));
         let run = async move {
             let _place = place;
-            let answer = match deadline {
+            let answer = match ends {
                 // tonic would answer CANCELLED; this is inside of it and comes first.
-                Some(deadline) => match timeout_at(deadline.at, work).await {
+                Some(ends) => match timeout_at(ends, work).await {
                     Ok(answer) => answer,
                     Err(_) => Ok(deadline_exceeded().into_http()),
                 },
@@ -202,6 +217,7 @@ fn deadline_exceeded() -> Status {
 mod tests {
     use std::{convert::Infallible, future::pending};
 
+    use futures::poll;
     use tower::{ServiceExt as _, service_fn};
     use troupe_proto::fault::{reason_of, retry_after};
 
@@ -223,6 +239,33 @@ mod tests {
 
         let health = service.oneshot(request("/grpc.health.v1.Health/Check")).await.unwrap();
         assert!(Status::from_header_map(health.headers()).is_none());
+    }
+
+    #[tokio::test]
+    async fn calls_that_are_open_to_all_take_no_place_and_end_by_themselves() {
+        let handler = service_fn(|request: Request<()>| async move {
+            if is_open(request.uri().path()) {
+                pending::<()>().await;
+            }
+            Ok::<_, Infallible>(Response::new(()))
+        });
+        let mut layer = CallLayer::new(1, []);
+        let mut begun = Box::pin(layer.layer(handler).oneshot(request("/grpc.health.v1.Health/Check")));
+        assert!(poll!(&mut begun).is_pending());
+        let read = layer
+            .layer(handler)
+            .oneshot(request("/test.v1.Thing/Read"))
+            .await
+            .unwrap();
+        assert!(Status::from_header_map(read.headers()).is_none());
+
+        layer.open_within = Duration::ZERO;
+        let ended = layer
+            .layer(handler)
+            .oneshot(request("/grpc.health.v1.Health/Check"))
+            .await;
+        let status = Status::from_header_map(ended.unwrap().headers()).unwrap();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
     }
 
     #[tokio::test]

@@ -2,10 +2,11 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
+
+use crate::stamp::Stamp;
 
 /// A value and the files that it is made of.
 #[derive(Debug)]
@@ -21,17 +22,6 @@ struct Present<T> {
     seen: Vec<Option<Stamp>>,
     /// As they were when it last could not be. It is tried again: the cause need not be the files.
     failed: Vec<Option<Stamp>>,
-}
-
-/// What changes with a file's content: Kubernetes swaps links, editors replace files, others write into them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    /// Who may read it, too.
-    changed: (i64, i64),
 }
 
 impl<T> Fresh<T> {
@@ -78,16 +68,6 @@ impl<T> Fresh<T> {
 }
 
 fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
-    files.iter().map(|path| stamp(path)).collect()
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let found = fs::metadata(path).ok()?;
-    Some(Stamp {
-        device: found.dev(),
-        inode: found.ino(),
-        size: found.size(),
-        modified: (found.mtime(), found.mtime_nsec()),
-        changed: (found.ctime(), found.ctime_nsec()),
-    })
+    let stamp = |path: &PathBuf| Some(Stamp::of(&fs::metadata(path).ok()?));
+    files.iter().map(stamp).collect()
 }

@@ -79,6 +79,19 @@ pub fn default_data_dir() -> Result<PathBuf, PathsError> {
     })
 }
 
+/// Where this user's data may lie, for those who have to keep out of it: `TROUPE_DATA_DIR`, and the default.
+#[must_use]
+pub fn known_data_dirs() -> Vec<PathBuf> {
+    let given = env::var_os("TROUPE_DATA_DIR");
+    data_dirs_from(given.as_deref(), default_data_dir().ok())
+}
+
+/// [`known_data_dirs`] of these values. A relative one counts from the working directory, as `--data-dir` does.
+fn data_dirs_from(given: Option<&OsStr>, default: Option<PathBuf>) -> Vec<PathBuf> {
+    let given = given.filter(|given| !given.is_empty()).map(PathBuf::from);
+    given.into_iter().chain(default).collect()
+}
+
 /// The home whose `.codex/` is the user scope: `TROUPE_HOME`, else the user's home.
 #[must_use]
 pub fn home_from(troupe_home: Option<&OsStr>, home: Option<&OsStr>) -> Option<PathBuf> {
@@ -213,6 +226,21 @@ mod tests {
         ] {
             let found = data_dir_from(data.map(OsStr::new), home.map(OsStr::new));
             assert_eq!(found.as_deref(), expected.map(Path::new), "{data:?} {home:?}");
+        }
+    }
+
+    #[test]
+    fn a_data_directory_that_is_named_is_known_beside_the_default() {
+        let default = || Some(PathBuf::from("/home/a/.local/share/troupe"));
+        for (given, default, expected) in [
+            (None, None, &[] as &[&str]),
+            (Some(""), default(), &["/home/a/.local/share/troupe"][..]),
+            (Some("/data"), default(), &["/data", "/home/a/.local/share/troupe"][..]),
+            (Some("data"), None, &["data"][..]),
+        ] {
+            let found = data_dirs_from(given.map(OsStr::new), default);
+            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(found, expected, "{given:?}");
         }
     }
 

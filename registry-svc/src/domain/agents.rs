@@ -105,6 +105,7 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::template::MAX_FINDINGS;
 
     const PROFILE: &str = "agent_type: reviewer\ndescription: d\nmodel: m\ncolor: red\n";
 
@@ -138,6 +139,15 @@ mod tests {
         ] {
             assert_eq!(agent(yaml).dialect, dialect, "{yaml}");
         }
+    }
+
+    #[test]
+    fn only_so_many_findings_of_a_file_are_kept() {
+        let tools: Vec<String> = (0..MAX_FINDINGS + 50).map(|number| format!("'t{number}*'")).collect();
+        let agent = agent(&format!("name: abc\ntools: [{}]\n", tools.join(", ")));
+        let findings = agent.parsed.findings;
+        assert_eq!(findings.len(), MAX_FINDINGS + 1);
+        assert_eq!(findings[MAX_FINDINGS].message, "50 more findings are not shown");
     }
 
     #[test]

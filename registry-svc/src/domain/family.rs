@@ -9,7 +9,7 @@ use crate::domain::{
     foreign::{self, ForeignFormat},
     graph,
     malformed::Malformed,
-    name::{AgentType, GraphName, TemplateName},
+    name::{AgentType, GraphName, MAX_BYTES, TemplateName},
     role,
     rules::Rules,
     template::{Dialect, Parsed, Scope, TemplateFile},
@@ -175,8 +175,9 @@ fn refused(why: &str) -> Malformed {
 
 fn role(file: FileText<'_>) -> Result<Claimed, Finding> {
     let name = AgentType::parse(file.stem).map_err(|error| {
-        Finding::warning(None, format!("not used: {error}"))
-            .suggest("rename the file: letters, digits, - and _, then .md")
+        Finding::warning(None, format!("not used: {error}")).suggest(format!(
+            "rename the file: at most {MAX_BYTES} letters, digits, - and _, then .md"
+        ))
     })?;
     let parsed = match file.text {
         Ok(text) => role::parse(&name, text),
@@ -205,8 +206,10 @@ fn foreign(format: ForeignFormat, file: FileText<'_>) -> Result<Claimed, Finding
 }
 
 fn graph(file: FileText<'_>) -> Result<Claimed, Finding> {
-    let name = GraphName::parse(file.stem)
-        .ok_or_else(|| Finding::warning(None, "not used: the file has no name before .md"))?;
+    let name = GraphName::parse(file.stem).ok_or_else(|| {
+        let why = format!("not used: the file has no name before .md, or one of over {MAX_BYTES} bytes");
+        Finding::warning(None, why)
+    })?;
     let parsed = match file.text {
         Ok(text) => graph::parse_named(&name, text),
         Err(why) => Parsed::new(Err(refused(why).into()), Vec::new()),
@@ -315,6 +318,24 @@ mod tests {
             assert_eq!(file.name.as_str(), "worker");
             assert_eq!(file.digest, None);
             assert_eq!(file.parsed.template.unwrap_err().to_string(), "too large");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_a_finding() {
+        let long = "x".repeat(MAX_BYTES + 1);
+        let file_name = format!("{long}.md");
+        for family in [Family::Roles, Family::Graph] {
+            let note = read(family, &file_name, Ok("x")).unwrap_err();
+            assert!(note.finding.message.starts_with("not used: "), "{note:?}");
+        }
+        let text = format!("---\nname: {long}\ndescription: d\n---\nx");
+        for family in [Family::Agents, Family::Foreign(ForeignFormat::ClaudeCode)] {
+            for (file_name, name) in [("a.md", "a"), (file_name.as_str(), &long[1..])] {
+                let file = read(family, file_name, Ok(&text)).unwrap();
+                assert_eq!(file.name.as_str(), name);
+                assert!(file.parsed.template.is_err());
+            }
         }
     }
 

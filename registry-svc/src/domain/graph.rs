@@ -144,7 +144,9 @@ impl<'a> Preamble<'a> {
         template: &mut Template,
         findings: &mut Vec<Finding>,
     ) -> Result<(), Located> {
-        for (key, value) in self.parse()? {
+        let entries = self.parse()?;
+        keys::bound(entries.keys().filter(|key| !KNOWN.contains(&key.as_str())).count())?;
+        for (key, value) in entries {
             let line = self.line_of(&key);
             let string = || match &value {
                 Value::String(text) => Ok(text.clone()),
@@ -216,6 +218,20 @@ fn describe(prompt: &str) -> String {
 mod tests {
     use super::*;
     use crate::domain::template::EdgeManagement;
+
+    #[test]
+    fn a_preamble_of_unknown_keys_is_none() {
+        let preamble = |count: usize| {
+            let keys: String = (0..count).map(|number| format!("word{number} = 1\n")).collect();
+            parse(&format!("[template]\n{keys}\nPlan."))
+        };
+        let few = preamble(keys::MAX_UNKNOWN);
+        assert!(few.template.is_ok());
+        assert_eq!(few.findings.len(), keys::MAX_UNKNOWN);
+        let many = preamble(keys::MAX_UNKNOWN + 1);
+        assert_eq!(many.template.unwrap_err().to_string(), "more than 50 unknown keys");
+        assert_eq!(many.findings.len(), 1);
+    }
 
     const SEED: &str = "[template]
 name = \"orchestrator\"

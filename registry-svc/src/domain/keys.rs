@@ -7,6 +7,10 @@ use crate::domain::{
     yaml::Shape,
 };
 
+/// How many unknown keys of one file are named. A file that has more is something else than a template, and what is
+/// said about it would be many times as large as itself.
+pub const MAX_UNKNOWN: usize = 50;
+
 /// The keys of one mapping of a dialect.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySet {
@@ -31,7 +35,7 @@ pub struct Restrictions {
 
 /// What a key restricts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
+enum Restricts {
     ReadOnly,
     Allow,
     Deny,
@@ -40,46 +44,47 @@ enum Effect {
 }
 
 impl Restrictions {
-    /// The key of this dialect with that effect.
-    const fn key(&self, effect: Effect) -> Option<&'static str> {
-        match effect {
-            Effect::ReadOnly => self.read_only,
-            Effect::Allow => self.allow,
-            Effect::Deny => self.deny,
-            Effect::Spawn => Some("spawn_list"),
-            Effect::Grant => Some("grant_list"),
+    /// The key of this dialect that restricts so.
+    const fn key(&self, restricts: Restricts) -> Option<&'static str> {
+        match restricts {
+            Restricts::ReadOnly => self.read_only,
+            Restricts::Allow => self.allow,
+            Restricts::Deny => self.deny,
+            Restricts::Spawn => Some("spawn_list"),
+            Restricts::Grant => Some("grant_list"),
         }
     }
 }
 
 /// The keys that restrict, in any dialect that we read or that authors may have in mind.
-const RESTRICTING: &[(&str, Effect)] = &[
-    ("read_only", Effect::ReadOnly),
-    ("allow_list", Effect::Allow),
-    ("deny_list", Effect::Deny),
-    ("spawn_list", Effect::Spawn),
-    ("grant_list", Effect::Grant),
-    ("tools", Effect::Allow),
-    ("tool_denylist", Effect::Deny),
-    ("allowed_tools", Effect::Allow),
-    ("disallowed_tools", Effect::Deny),
-    ("permission", Effect::Deny),
-    ("permissions", Effect::Deny),
-    ("permission_mode", Effect::ReadOnly),
-    ("sandbox_mode", Effect::ReadOnly),
+const RESTRICTING: &[(&str, Restricts)] = &[
+    ("read_only", Restricts::ReadOnly),
+    ("allow_list", Restricts::Allow),
+    ("deny_list", Restricts::Deny),
+    ("spawn_list", Restricts::Spawn),
+    ("grant_list", Restricts::Grant),
+    ("tools", Restricts::Allow),
+    ("tool_denylist", Restricts::Deny),
+    ("allowed_tools", Restricts::Allow),
+    ("disallowed_tools", Restricts::Deny),
+    ("permission", Restricts::Deny),
+    ("permissions", Restricts::Deny),
+    ("permission_mode", Restricts::ReadOnly),
+    ("sandbox_mode", Restricts::ReadOnly),
 ];
 
-/// Warns of keys that are ignored.
+/// Warns of keys that are ignored. `findings` has nothing but what this function put there about other mappings of the
+/// file.
 ///
 /// # Errors
 ///
-/// A key that restricts elsewhere, or nearly has the name of one that restricts: a typo must not open a template.
-pub fn check(shape: &Shape, keys: KeySet, document: &Document) -> Result<Vec<Finding>, Located> {
-    let mut findings = Vec::new();
-    for (key, _) in shape.entries() {
-        if keys.known.contains(&key.as_str()) {
-            continue;
-        }
+/// A key that restricts elsewhere, or nearly has the name of one that restricts: a typo must not open a template. More
+/// unknown keys than are named.
+pub fn check(shape: &Shape, keys: KeySet, document: &Document, findings: &mut Vec<Finding>) -> Result<(), Located> {
+    let all = shape.entries().iter().map(|(key, _)| key.as_str());
+    let unknown: Vec<&str> = all.filter(|key| !keys.known.contains(key)).collect();
+    bound(findings.len() + unknown.len())?;
+    for key in unknown {
         let line = document.line_of(key);
         if let Some(why) = restriction(key, keys.restrictions) {
             return Err(why.at(line));
@@ -90,7 +95,23 @@ pub fn check(shape: &Shape, keys: KeySet, document: &Document) -> Result<Vec<Fin
             None => finding,
         });
     }
-    Ok(findings)
+    Ok(())
+}
+
+/// Whether so many unknown keys of one file can be named. To be asked before their lines are looked for, which takes a
+/// reading of the file for each.
+///
+/// # Errors
+///
+/// If they are too many.
+pub fn bound(unknown: usize) -> Result<(), Malformed> {
+    if unknown > MAX_UNKNOWN {
+        return Err(Malformed::TooManyKeys {
+            what: "unknown keys",
+            max: MAX_UNKNOWN,
+        });
+    }
+    Ok(())
 }
 
 /// What an unknown key would have restricted, if its author meant that.
@@ -98,10 +119,10 @@ pub fn check(shape: &Shape, keys: KeySet, document: &Document) -> Result<Vec<Fin
 pub fn restriction(key: &str, restrictions: Restrictions) -> Option<Malformed> {
     let squashed = squash(key);
     let exact = RESTRICTING.iter().find(|(name, _)| squash(name) == squashed);
-    if let Some((name, effect)) = exact
+    if let Some((name, restricts)) = exact
         && *name == key
     {
-        return Some(match restrictions.key(*effect) {
+        return Some(match restrictions.key(*restricts) {
             Some(meant) => Malformed::MisplacedRestriction {
                 key: key.to_owned(),
                 meant: meant.to_owned(),
@@ -110,11 +131,11 @@ pub fn restriction(key: &str, restrictions: Restrictions) -> Option<Malformed> {
         });
     }
     let is_near = |name: &str| {
-        let typed = strsim::levenshtein(name, key);
-        typed.min(strsim::levenshtein(&squash(name), &squashed)) <= reach(name)
+        let typed = strsim::osa_distance(name, key);
+        typed.min(strsim::osa_distance(&squash(name), &squashed)) <= reach(name, &squashed)
     };
     let near = exact.or_else(|| RESTRICTING.iter().find(|(name, _)| is_near(name)));
-    near.map(|(_, effect)| match restrictions.key(*effect) {
+    near.map(|(_, restricts)| match restrictions.key(*restricts) {
         Some(meant) => Malformed::MisspeltRestriction {
             key: key.to_owned(),
             meant: meant.to_owned(),
@@ -123,9 +144,11 @@ pub fn restriction(key: &str, restrictions: Restrictions) -> Option<Malformed> {
     })
 }
 
-/// How many edits make a typo of a name. Two edits away from a word as short as `tools` lie words of their own.
-const fn reach(name: &str) -> usize {
-    if name.len() < 8 { 1 } else { 2 }
+/// How many edits make a typo of a name; two letters that changed places are one. Two edits away from a word as short
+/// as `tools` lie words of their own, like `goals`; what begins as it does is taken for a typo all the same.
+fn reach(name: &str, squashed: &str) -> usize {
+    let begins_alike = name.chars().next().is_some_and(|first| squashed.starts_with(first));
+    if name.len() < 8 && !begins_alike { 1 } else { 2 }
 }
 
 /// `readOnly`, `read-only` and `READ_ONLY` are one key to whoever types them.
@@ -139,7 +162,7 @@ fn squash(key: &str) -> String {
 /// The known key that an unknown one may be a typo of.
 #[must_use]
 pub fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
-    let candidates = known.iter().map(|name| (strsim::levenshtein(name, key), *name));
+    let candidates = known.iter().map(|name| (strsim::osa_distance(name, key), *name));
     candidates
         .filter(|(distance, _)| *distance <= 2)
         .min()
@@ -173,7 +196,24 @@ mod tests {
             ("description".to_owned(), Shape::Scalar),
             (key.to_owned(), Shape::Scalar),
         ]);
-        check(&shape, KEYS, &document)
+        let mut findings = Vec::new();
+        check(&shape, KEYS, &document, &mut findings).map(|()| findings)
+    }
+
+    #[test]
+    fn only_so_many_unknown_keys_of_a_file_are_named() {
+        let named = |earlier: usize, count: usize| {
+            let keys: Vec<String> = (0..count).map(|number| format!("word{number}")).collect();
+            let document = Document::split(&format!("---\n{}: x\n---\n", keys.join(": x\n"))).unwrap();
+            let shape = Shape::Map(keys.into_iter().map(|key| (key, Shape::Scalar)).collect());
+            let mut findings = vec![Finding::warning(None, "of another mapping"); earlier];
+            check(&shape, KEYS, &document, &mut findings).map(|()| findings.len())
+        };
+        assert_eq!(named(0, MAX_UNKNOWN), Ok(MAX_UNKNOWN));
+        for (earlier, count) in [(0, MAX_UNKNOWN + 1), (MAX_UNKNOWN, 1), (0, 10_000)] {
+            let error = named(earlier, count).unwrap_err();
+            assert_eq!(error.why.to_string(), "more than 50 unknown keys");
+        }
     }
 
     #[test]
@@ -232,6 +272,10 @@ mod tests {
             ("Deny_List", "deny_list"),
             ("disallowedTools", "deny_list"),
             ("tool", "allow_list"),
+            ("toosl", "allow_list"),
+            ("otols", "allow_list"),
+            ("tol", "allow_list"),
+            ("raed_olny", "read_only"),
             ("permissionMode", "read_only"),
         ] {
             let error = run(key).unwrap_err();

@@ -2,16 +2,15 @@
 
 use std::{borrow::Cow, path::Path};
 
+pub use crate::domain::encoding::MAX_BYTES;
 use crate::domain::{
     diagnostic::Diagnostic,
+    encoding,
     family::{Family, FileText},
     foreign::ForeignFormat,
     rules::Rules,
     template::Scope,
 };
-
-/// The largest template that the registry reads, in bytes.
-pub const MAX_BYTES: usize = 1024 * 1024;
 
 /// What a text is to be read as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +68,7 @@ pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> Vec<Diagnostic> {
         .stem(below)
         .or_else(|| Some(Cow::Borrowed(Path::new(below).file_stem()?.to_str()?)))
         .unwrap_or(Cow::Borrowed(below));
-    let text = decode(text);
+    let text = encoding::decode(text).map_err(|why| why.to_string());
     let file = FileText {
         path,
         stem: &stem,
@@ -83,20 +82,6 @@ pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> Vec<Diagnostic> {
     };
     diagnostics.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
     diagnostics
-}
-
-/// The bounds that the registry has for every file.
-fn decode(bytes: &[u8]) -> Result<String, String> {
-    if bytes.len() > MAX_BYTES {
-        return Err(format!("the file is larger than {MAX_BYTES} bytes"));
-    }
-    if let Some(position) = bytes.iter().position(|byte| *byte == 0) {
-        return Err(format!("has a NUL byte (byte {position})"));
-    }
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Ok(text.to_owned()),
-        Err(error) => Err(format!("not valid UTF-8 (byte {})", error.valid_up_to())),
-    }
 }
 
 #[cfg(test)]

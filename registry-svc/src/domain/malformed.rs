@@ -33,6 +33,14 @@ pub enum Malformed {
         /// The key as written.
         key: String,
     },
+    /// It has more keys than are looked at.
+    #[error("more than {max} {what}")]
+    TooManyKeys {
+        /// Which of them.
+        what: &'static str,
+        /// The bound.
+        max: usize,
+    },
     /// The file has to say who it is, and has no frontmatter.
     #[error("missing YAML frontmatter delimited by ---")]
     NoFrontmatter,
@@ -177,6 +185,7 @@ impl Malformed {
             Self::MisplacedRestriction { meant, .. } => return Some(format!("use {meant}")),
             Self::UnterminatedFrontmatter => "close the frontmatter with a line ---",
             Self::UselessRestriction { .. } => "write the agent as a role in .codex/.agents",
+            Self::TooManyKeys { .. } => "remove the keys that no template has",
             Self::NoFrontmatter => {
                 "start the file with frontmatter that has a name; files that are no agents belong elsewhere"
             }

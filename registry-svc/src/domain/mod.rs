@@ -11,6 +11,7 @@ pub mod describe;
 pub mod diagnostic;
 pub mod digest;
 pub mod effort;
+pub mod encoding;
 pub mod error;
 pub mod extension;
 pub mod family;

@@ -4,7 +4,11 @@ use std::{fmt, sync::Arc};
 
 use crate::domain::error::RegistryError;
 
-/// The name of a role, profile or subagent: lower-case letters, digits, `-` and `_`.
+/// The longest name of a template, in bytes. No request could ask for a longer one.
+pub const MAX_BYTES: usize = 128;
+
+/// The name of a role, profile or subagent: lower-case letters, digits, `-` and `_`; not empty, and not longer than
+/// [`MAX_BYTES`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentType(Arc<str>);
 
@@ -12,21 +16,28 @@ impl AgentType {
     /// The name that stands for "no template".
     pub const DEFAULT: &str = "default";
 
-    /// Trims and lower-cases a name and checks its letters.
+    /// Trims and lower-cases a name and checks its letters and length.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::InvalidAgentType`] with the normalised name.
+    /// [`RegistryError::InvalidAgentType`] with the normalised name, or the beginning of one that is too long.
     pub fn parse(text: &str) -> Result<Self, RegistryError> {
         let name = text.trim().to_ascii_lowercase();
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        if name.len() > MAX_BYTES {
+            let beginning: String = name.chars().take(MAX_BYTES).collect();
+            return Err(RegistryError::InvalidAgentType {
+                given: format!("{beginning}..."),
+            });
+        }
         if name.is_empty() || !name.bytes().all(legal) {
             return Err(RegistryError::InvalidAgentType { given: name });
         }
         Ok(Self(name.into()))
     }
 
-    /// A legal name out of any text, for a file that cannot say its own: what is not legal becomes `-`.
+    /// A legal name out of any text, for a file that cannot say its own: what is not legal becomes `-`, and what is too
+    /// much is left out.
     #[must_use]
     pub fn salvage(text: &str) -> Self {
         let name: String = text
@@ -36,6 +47,7 @@ impl AgentType {
                 letter if letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_' => letter,
                 _ => '-',
             })
+            .take(MAX_BYTES)
             .collect();
         Self(if name.is_empty() { "unnamed".into() } else { name.into() })
     }
@@ -66,16 +78,16 @@ impl fmt::Display for AgentType {
     }
 }
 
-/// The name of a graph template: a file's stem, case-sensitive.
+/// The name of a graph template: a file's stem, case-sensitive; not blank, and not longer than [`MAX_BYTES`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GraphName(Arc<str>);
 
 impl GraphName {
-    /// The template of that stem; `None` for a blank one. Surrounding space does not count.
+    /// The template of that stem; `None` for a blank one and one that is too long. Surrounding space does not count.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.trim();
-        (!name.is_empty()).then(|| Self(name.into()))
+        (1..=MAX_BYTES).contains(&name.len()).then(|| Self(name.into()))
     }
 
     /// The name.
@@ -173,6 +185,19 @@ mod tests {
                      \"my_custom_role\", or \"my-custom-role\""
                 )
             );
+        }
+    }
+
+    #[test]
+    fn names_have_a_longest() {
+        let longest = "x".repeat(MAX_BYTES);
+        assert_eq!(AgentType::parse(&longest).unwrap().as_str(), longest);
+        assert_eq!(GraphName::parse(&longest).unwrap().as_str(), longest);
+        for longer in [format!("{longest}x"), "é".repeat(MAX_BYTES), "x".repeat(1_000_000)] {
+            let refusal = AgentType::parse(&longer).unwrap_err().to_string();
+            assert!(refusal.len() < 4 * MAX_BYTES, "{refusal}");
+            assert_eq!(GraphName::parse(&longer), None);
+            assert_eq!(AgentType::salvage(&longer).as_str().len(), MAX_BYTES);
         }
     }
 

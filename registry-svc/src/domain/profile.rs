@@ -93,12 +93,12 @@ struct Person {
 
 /// The two spellings of the same keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
+enum Spelling {
     Current,
     Legacy,
 }
 
-impl Family {
+impl Spelling {
     /// # Errors
     ///
     /// If keys of both are there.
@@ -164,20 +164,20 @@ pub fn read(text: &str, findings: &mut Vec<Finding>) -> Result<(AgentType, Templ
     let yaml = document.yaml.as_deref().ok_or(Malformed::NoFrontmatter)?;
     let (frontmatter, shape) =
         yaml::parse::<Frontmatter>(yaml).map_err(|error| Malformed::InvalidYaml(error.message).at(error.line))?;
-    findings.extend(keys::check(&shape, KEYS, &document)?);
-    let family = Family::of(&shape).map_err(|why| why.at(document.line_of("name")))?;
-    check_person_keys(&shape, family, &document, findings)?;
+    keys::check(&shape, KEYS, &document, findings)?;
+    let spelling = Spelling::of(&shape).map_err(|why| why.at(document.line_of("name")))?;
+    check_person_keys(&shape, spelling, &document, findings)?;
 
     let located = |key: &str| {
         let line = document.line_of(key);
         move |why: Malformed| why.at(line)
     };
-    let written = match family {
-        Family::Current => frontmatter.agent_type,
-        Family::Legacy => frontmatter.name,
+    let written = match spelling {
+        Spelling::Current => frontmatter.agent_type,
+        Spelling::Legacy => frontmatter.name,
     };
-    let name = required(family.name_key(), written)?;
-    let name = check_name(&name).map_err(located(family.name_key()))?;
+    let name = required(spelling.name_key(), written)?;
+    let name = check_name(&name).map_err(located(spelling.name_key()))?;
     let description = required("description", frontmatter.description)?;
     if description.len() > MAX_DESCRIPTION_BYTES {
         let why = invalid(
@@ -209,14 +209,14 @@ pub fn read(text: &str, findings: &mut Vec<Finding>) -> Result<(AgentType, Templ
     let extensions = extension::read(raw, (&document, &shape), findings)?;
     extension::check_patterns(name.as_str(), &tools, &extensions.grant_list)?;
 
-    let persons = match family {
-        Family::Current => frontmatter.agent_persons,
-        Family::Legacy => frontmatter.agent_names,
+    let persons = match spelling {
+        Spelling::Current => frontmatter.agent_persons,
+        Spelling::Legacy => frontmatter.agent_names,
     };
     let blocks = Blocks::split(&document.body, document.body_line, Markers::Tolerant);
-    let personas = personas(persons.unwrap_or_default(), &blocks.named, family)
-        .map_err(|error| error.or_persona_line(&document, family.person_name_key()))
-        .map_err(|error| in_words_of(family, error, blocks.named.is_empty()))?;
+    let personas = personas(persons.unwrap_or_default(), &blocks.named, spelling)
+        .map_err(|error| error.or_persona_line(&document, spelling.person_name_key()))
+        .map_err(|error| in_words_of(spelling, error, blocks.named.is_empty()))?;
     let default_prompt = non_blank(Some(blocks.default));
     if default_prompt.is_none() && personas.is_empty() {
         return Err(invalid("body", "agent instructions are empty".to_owned()).at(Some(document.body_line)));
@@ -247,13 +247,13 @@ fn required(key: &'static str, value: Option<String>) -> Result<String, Malforme
 
 fn check_person_keys(
     shape: &Shape,
-    family: Family,
+    spelling: Spelling,
     document: &Document,
     findings: &mut Vec<Finding>,
 ) -> Result<(), Located> {
-    let persons = shape.entries().iter().find(|(key, _)| key == family.persons_key());
+    let persons = shape.entries().iter().find(|(key, _)| key == spelling.persons_key());
     for person in persons.map_or(&[][..], |(_, list)| list.items()) {
-        findings.extend(keys::check(person, family.person_keys(), document)?);
+        keys::check(person, spelling.person_keys(), document, findings)?;
     }
     Ok(())
 }
@@ -319,19 +319,19 @@ fn distinct(names: &[String]) -> Vec<String> {
     kept
 }
 
-fn personas(persons: Vec<Person>, blocks: &[Block], family: Family) -> Result<Vec<Persona>, Located> {
+fn personas(persons: Vec<Person>, blocks: &[Block], spelling: Spelling) -> Result<Vec<Persona>, Located> {
     if let Some(block) = blocks.iter().find(|block| block.name.is_empty()) {
         let why = invalid("agent_name", "marker is missing a name".to_owned());
         return Err(why.at(Some(block.line)));
     }
     let mut named = Vec::with_capacity(persons.len());
     for mut person in persons {
-        let written = match family {
-            Family::Current => person.agent_name.take(),
-            Family::Legacy => person.name.take(),
+        let written = match spelling {
+            Spelling::Current => person.agent_name.take(),
+            Spelling::Legacy => person.name.take(),
         };
-        let name = PersonaName::normalise(&required(family.person_name_key(), written)?);
-        check_pair(&name, &person, family)?;
+        let name = PersonaName::normalise(&required(spelling.person_name_key(), written)?);
+        check_pair(&name, &person, spelling)?;
         named.push((name, person));
     }
     let pairs = persona::pair(named, blocks, |(name, _)| name)?;
@@ -350,7 +350,7 @@ fn personas(persons: Vec<Person>, blocks: &[Block], family: Family) -> Result<Ve
 }
 
 /// A person's model and effort come together.
-fn check_pair(name: &PersonaName, person: &Person, family: Family) -> Result<(), Malformed> {
+fn check_pair(name: &PersonaName, person: &Person, spelling: Spelling) -> Result<(), Malformed> {
     let has_model = person.model.as_ref().is_some_and(|model| !model.trim().is_empty());
     let (missing, given) = match (has_model, person.reasoning_effort) {
         (true, None) => ("reasoning_effort", "model"),
@@ -358,12 +358,12 @@ fn check_pair(name: &PersonaName, person: &Person, family: Family) -> Result<(),
         (true, Some(_)) | (false, None) => return Ok(()),
     };
     let why = format!("{missing} is required when {given} is set for agent_name \"{name}\"");
-    Err(invalid(family.persons_key(), why))
+    Err(invalid(spelling.persons_key(), why))
 }
 
 /// The texts of this dialect for what is wrong between persons and blocks.
-fn in_words_of(family: Family, error: Located, no_blocks: bool) -> Located {
-    let key = family.persons_key();
+fn in_words_of(spelling: Spelling, error: Located, no_blocks: bool) -> Located {
+    let key = spelling.persons_key();
     let (what, why) = match error.why {
         Malformed::BlocksWithoutPersonas => (key, format!("agent_name blocks require {key} metadata")),
         Malformed::MissingBlock(_) if no_blocks => (key, format!("{key} metadata requires agent_name blocks")),

@@ -123,10 +123,10 @@ fn read(name: &AgentType, text: &str, findings: &mut Vec<Finding>) -> Result<Tem
 }
 
 fn check_keys(document: &Document, shape: &Shape, findings: &mut Vec<Finding>) -> Result<(), Located> {
-    findings.extend(keys::check(shape, KEYS, document)?);
+    keys::check(shape, KEYS, document, findings)?;
     let declarations = shape.entries().iter().find(|(key, _)| key == "agent_names");
     for declaration in declarations.map_or(&[][..], |(_, list)| list.items()) {
-        findings.extend(keys::check(declaration, PERSONA_KEYS, document)?);
+        keys::check(declaration, PERSONA_KEYS, document, findings)?;
     }
     Ok(())
 }
@@ -162,6 +162,15 @@ mod tests {
 
     fn template(text: &str) -> Template {
         Template::clone(&run(text).template.unwrap())
+    }
+
+    #[test]
+    fn the_unknown_keys_of_all_personas_count_together() {
+        let persona = |number: usize| format!("  - {{name: p{number}, description: d, one: 1, two: 2}}\n");
+        let personas: String = (0..keys::MAX_UNKNOWN).map(persona).collect();
+        let parsed = run(&format!("---\ndescription: d\nagent_names:\n{personas}---\nx"));
+        assert_eq!(parsed.template.unwrap_err().to_string(), "more than 50 unknown keys");
+        assert_eq!(parsed.findings.len(), keys::MAX_UNKNOWN + 1);
     }
 
     /// The example of the seed document, whole.

@@ -78,9 +78,9 @@ pub fn read(text: &str, findings: &mut Vec<Finding>) -> Result<(AgentType, Templ
     let yaml = document.yaml.as_deref().ok_or(Malformed::NoFrontmatter)?;
     let (frontmatter, shape) =
         yaml::parse::<Frontmatter>(yaml).map_err(|error| Malformed::InvalidYaml(error.message).at(error.line))?;
-    findings.extend(keys::check(&shape, KEYS, &document)?);
+    keys::check(&shape, KEYS, &document, findings)?;
     if let Some(config) = shape.get("model_config") {
-        findings.extend(keys::check(config, MODEL_CONFIG_KEYS, &document)?);
+        keys::check(config, MODEL_CONFIG_KEYS, &document, findings)?;
     }
 
     let at = |key: &str| document.line_of(key);

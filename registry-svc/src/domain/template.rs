@@ -219,6 +219,9 @@ impl Template {
     }
 }
 
+/// How many findings of one file are kept: what is said about a file is not to be many times as large as the file.
+pub const MAX_FINDINGS: usize = 100;
+
 /// What a dialect made of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
@@ -232,6 +235,12 @@ impl Parsed {
     /// The outcome of a parser, with the warnings that it collected on the way.
     #[must_use]
     pub fn new(outcome: Result<Template, Located>, mut findings: Vec<Finding>) -> Self {
+        if findings.len() > MAX_FINDINGS {
+            let more = findings.len() - MAX_FINDINGS;
+            findings.truncate(MAX_FINDINGS);
+            findings.push(Finding::warning(None, format!("{more} more findings are not shown")));
+            findings.shrink_to_fit();
+        }
         match outcome {
             Ok(template) => {
                 if let Err(incomplete) = template.complete() {

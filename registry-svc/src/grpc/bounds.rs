@@ -3,14 +3,14 @@
 use troupe_proto::common::v1 as common;
 
 use crate::{
-    domain::{digest::Digest, error::RegistryError, prompt::Mode, sandbox::Sandbox, template::Scope},
+    domain::{digest::Digest, error::RegistryError, name, prompt::Mode, sandbox::Sandbox, template::Scope},
     source::bundle::Workspace,
 };
 
 /// A path.
 pub(super) const PATH_BYTES: usize = 4096;
 /// A name of a template, a persona or a provider.
-pub(super) const NAME_BYTES: usize = 128;
+pub(super) const NAME_BYTES: usize = name::MAX_BYTES;
 /// A model.
 pub(super) const MODEL_BYTES: usize = 256;
 /// A text to be routed.

@@ -125,6 +125,13 @@ mod tests {
     }
 
     #[test]
+    fn the_token_after_the_longest_name_is_taken_back() {
+        let longest = "x".repeat(bounds::NAME_BYTES);
+        let token = page(0, "", PAGE_BYTES).unwrap().token(&longest);
+        assert_eq!(page(0, &token, PAGE_BYTES).unwrap().after, Some(longest));
+    }
+
+    #[test]
     fn bytes_bound_a_page_but_never_to_nothing() {
         let (first, token) = take(&page(0, "", 1).unwrap());
         assert_eq!(first, ["a"]);

@@ -1,5 +1,6 @@
 //! The service as it is served. Messages have one bound for all methods but those that carry a bundle, which have one
-//! of their own; as a bundle is in memory before anybody can look at it, only a few are taken or read at once.
+//! of their own; as a bundle is in memory before anybody can look at it, and until it was sent, only a few are taken or
+//! read at once.
 
 use std::{
     convert::Infallible,
@@ -8,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use svc_kit::encoded::TakenOver;
+use svc_kit::{encoded::TakenOver, held};
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -34,9 +35,9 @@ const OF_BUNDLES: &[&str] = &[
     "/troupe.registry.v1.AgentRegistryService/PutWorkspace",
     "/troupe.registry.v1.AgentRegistryService/GetWorkspace",
 ];
-/// How many of their calls are taken at once.
+/// How many of their calls are taken at once. One lasts until its answer was read or is given up.
 const MAX_TRANSFERS: usize = 4;
-/// How long one may take.
+/// How long one may take until its answer begins.
 const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 
 /// The service, ready to be added to a server. Made by [`crate::Registry::service`].
@@ -87,11 +88,11 @@ impl Service<http::Request<Body>> for RegistryServer {
         };
         let transfer = self.bundles.call(request);
         Box::pin(async move {
-            let _room = room;
-            match timeout(TRANSFER_WITHIN, transfer).await {
+            let answer = match timeout(TRANSFER_WITHIN, transfer).await {
                 Ok(answer) => answer,
                 Err(_) => Ok(slow().into_http()),
-            }
+            };
+            answer.map(|answer| held::hold(answer, room))
         })
     }
 }
@@ -108,4 +109,55 @@ fn busy() -> Status {
 fn slow() -> Status {
     let text = format!("the transfer took more than {} s", TRANSFER_WITHIN.as_secs());
     Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, text).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use prost::Message as _;
+    use troupe_proto::registry::v1::GetWorkspaceRequest;
+
+    use super::*;
+    use crate::{Config, Registry, Upload, domain::template::Scope};
+
+    /// The call that reads a bundle back.
+    fn get(digest: &str) -> http::Request<Body> {
+        let request = GetWorkspaceRequest {
+            workspace_digest: digest.to_owned(),
+        };
+        let length = u32::try_from(request.encoded_len()).unwrap();
+        let mut message = vec![0];
+        message.extend(length.to_be_bytes());
+        message.extend(request.encode_to_vec());
+        http::Request::post("/troupe.registry.v1.AgentRegistryService/GetWorkspace")
+            .header("content-type", "application/grpc")
+            .body(Body::new(String::from_utf8(message).unwrap()))
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_transfer_lasts_until_its_answer_was_read_or_is_given_up() {
+        let registry = Registry::open(Config::default()).unwrap();
+        let upload = Upload {
+            scope: Scope::User,
+            path: ".codex/.agents/a.md".to_owned(),
+            content: "x".into(),
+        };
+        let (bundles, sources) = (&registry.parts.bundles, &registry.parts.sources);
+        let digest = bundles.put(vec![upload], None, sources, Instant::now()).unwrap();
+        let mut server = registry.service();
+        let mut unread = Vec::new();
+        for _ in 0..MAX_TRANSFERS {
+            let answer = server.call(get(digest.as_str())).await.unwrap();
+            assert!(Status::from_header_map(answer.headers()).is_none());
+            unread.push(answer);
+        }
+        let refused = server.call(get(digest.as_str())).await.unwrap();
+        let status = Status::from_header_map(refused.headers()).unwrap();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        unread.pop();
+        let answer = server.call(get(digest.as_str())).await.unwrap();
+        assert!(Status::from_header_map(answer.headers()).is_none());
+    }
 }

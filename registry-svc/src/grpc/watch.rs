@@ -141,7 +141,7 @@ impl AgentWatch {
         loop {
             let is_news = told.as_ref().is_none_or(|told| !changes::same(told, &catalog));
             if is_news || Instant::now() >= bookmark_at {
-                self.tell(outbox, told.as_deref(), &catalog).await?;
+                self.tell(outbox, told.as_deref(), &catalog, ends).await?;
                 told = Some(Arc::clone(&catalog));
                 bookmark_at = Instant::now() + bounds.bookmark_every;
             }
@@ -166,11 +166,14 @@ impl AgentWatch {
         })
     }
 
-    async fn tell(&self, outbox: &Outbox, before: Option<&Catalog>, after: &Catalog) -> Result<(), End> {
+    /// Waits for a watcher that does not read, but for no longer than its time.
+    async fn tell(&self, outbox: &Outbox, before: Option<&Catalog>, after: &Catalog, ends: Instant) -> Result<(), End> {
         for message in messages(before, after).map_err(End::Failed)? {
             tokio::select! {
-                sent = outbox.send(Ok(message)) => sent.map_err(|_| End::Gone)?,
+                biased;
                 () = self.draining.cancelled() => return Err(End::Failed(RegistryError::Draining)),
+                sent = outbox.send(Ok(message)) => sent.map_err(|_| End::Gone)?,
+                () = sleep_until(ends) => return Err(End::Planned),
             }
         }
         Ok(())
@@ -237,7 +240,33 @@ fn jittered(lifetime: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::catalog::tests::catalog;
+    use crate::{Config, Registry, domain::catalog::tests::catalog};
+
+    #[tokio::test]
+    async fn a_watcher_that_does_not_read_ends_with_its_time() {
+        let watch = WatchBounds {
+            lifetime: Duration::ZERO,
+            ..WatchBounds::default()
+        };
+        let config = Config {
+            watch,
+            ..Config::default()
+        };
+        let parts = Registry::open(config).unwrap().parts;
+        let watch = AgentWatch {
+            _permit: Arc::clone(&parts.watchers).try_acquire_owned().unwrap(),
+            workspace: Workspace::Disk(None),
+            draining: CancellationToken::new(),
+            parts,
+        };
+        let (outbox, _unread) = mpsc::channel(1);
+        outbox.try_send(Ok(WatchAgentsResponse::default())).unwrap();
+        let follower = Follower::new(&watch.parts.bell);
+        let following = watch.follow(&outbox, follower, Arc::new(catalog(&[("a", "x")])));
+        // The guard ends a test that fails.
+        let ended = timeout(Duration::from_secs(30), following).await.unwrap();
+        assert!(matches!(ended, Err(End::Planned)));
+    }
 
     #[test]
     fn a_large_state_comes_in_parts_of_which_the_last_has_the_revision() {

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use prost::bytes::Bytes;
 use troupe_proto::registry::v1::{
     GetWorkspaceRequest, GetWorkspaceResponse, PutWorkspaceRequest, PutWorkspaceResponse, WorkspaceFile,
 };
@@ -40,7 +41,8 @@ fn upload(file: WorkspaceFile) -> Result<Upload, RegistryError> {
     Ok(Upload {
         scope: bounds::scope(file.scope)?,
         path: file.path,
-        content: file.content.into(),
+        // As it came it is a part of the whole message, all of which it would keep in memory.
+        content: Bytes::copy_from_slice(&file.content),
     })
 }
 
@@ -49,7 +51,7 @@ impl From<Upload> for WorkspaceFile {
         Self {
             scope: convert::scope(file.scope).into(),
             path: file.path,
-            content: file.content.into(),
+            content: file.content,
         }
     }
 }

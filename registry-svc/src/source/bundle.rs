@@ -15,11 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use prost::bytes::Bytes;
+
 use crate::{
     domain::{
         catalog::{Catalog, Level},
         diagnostic::Diagnostic,
         digest::{Digest, DigestBuilder},
+        encoding,
         error::RegistryError,
         family::Family,
         foreign::ForeignFormat,
@@ -30,6 +33,7 @@ use crate::{
         Sources, View,
         directory::{Place, TemplateDirectory},
         families, footer, read,
+        wall::Wall,
     },
 };
 
@@ -83,8 +87,8 @@ pub struct Upload {
     pub scope: Scope,
     /// Its path, relative to the project's root or to the home.
     pub path: String,
-    /// Its bytes.
-    pub content: Vec<u8>,
+    /// Its bytes. Who reads a bundle back shares them.
+    pub content: Bytes,
 }
 
 /// The bundles that are held.
@@ -390,7 +394,7 @@ impl Bundle {
             let mut places: BTreeMap<&str, Vec<(&str, &[u8])>> = BTreeMap::new();
             for (located, file) in self.located(scope).filter(|(located, _)| located.base == base) {
                 let files = places.entry(located.place).or_default();
-                files.push((located.below, file.content.as_slice()));
+                files.push((located.below, &file.content[..]));
             }
             for family in families(&sources.import).into_iter().chain([Family::Graph]) {
                 for place in family.places(scope) {
@@ -422,8 +426,8 @@ fn take_footer(path: &Path, content: &[u8], footer: &mut Option<Arc<str>>, notes
     if footer.is_some() {
         return;
     }
-    match read::decode(content.to_vec()) {
-        Ok(text) => *footer = Some(footer::clean(&text)),
+    match encoding::decode(content) {
+        Ok(text) => *footer = Some(footer::clean(text)),
         Err(refused) => notes.push(footer::note(path, &refused.to_string())),
     }
 }
@@ -434,7 +438,7 @@ fn place_of(scope: Scope, base: &str, place: &str, family: Family) -> Place {
         path: at.clone(),
         scope,
         // There is nothing that a link could leave.
-        wall: PathBuf::new(),
+        wall: Wall::default(),
     };
     Place { at, directory, family }
 }
@@ -526,7 +530,7 @@ mod tests {
         Upload {
             scope,
             path: path.to_owned(),
-            content: text.as_bytes().to_vec(),
+            content: Bytes::copy_from_slice(text.as_bytes()),
         }
     }
 

@@ -2,20 +2,21 @@
 
 use std::{
     collections::HashMap,
-    path::{Path, PathBuf},
+    hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
-use crate::source::stamp::Stamp;
+use svc_kit::stamp::Stamp;
 
-/// How many paths a cache holds. A full one starts anew: the cost is one more reading.
+/// How many values a cache holds. A full one starts anew: the cost is one more reading.
 const MAX_ENTRIES: usize = 16_384;
 
-/// Values by path, each good for one stamp of the file.
+/// Values, each good for one stamp of the file that it was made of. The key is that file and all else that the value
+/// depends on.
 #[derive(Debug)]
-pub(crate) struct StampedCache<T> {
-    entries: Mutex<HashMap<PathBuf, Cached<T>>>,
+pub(crate) struct StampedCache<K, T> {
+    entries: Mutex<HashMap<K, Cached<T>>>,
 }
 
 #[derive(Debug)]
@@ -25,7 +26,7 @@ struct Cached<T> {
     value: Arc<T>,
 }
 
-impl<T> Default for StampedCache<T> {
+impl<K, T> Default for StampedCache<K, T> {
     fn default() -> Self {
         Self {
             entries: Mutex::default(),
@@ -33,19 +34,19 @@ impl<T> Default for StampedCache<T> {
     }
 }
 
-impl<T: PartialEq> StampedCache<T> {
-    /// The value of a file that now has that stamp. As long as the value stays equal, the same `Arc` is answered.
+impl<K: Eq + Hash, T: PartialEq> StampedCache<K, T> {
+    /// The value of a key whose file now has that stamp. As long as the value stays equal, the same `Arc` is answered.
     ///
     /// `load` runs without the lock, so two callers may load at once; both get a good value.
-    pub(crate) fn get(&self, path: &Path, stamp: Stamp, load: impl FnOnce() -> T) -> Arc<T> {
-        let known = match self.lock().get(path) {
+    pub(crate) fn get(&self, key: K, stamp: Stamp, load: impl FnOnce(&K) -> T) -> Arc<T> {
+        let known = match self.lock().get(&key) {
             Some(cached) if cached.settled && cached.stamp == stamp => return Arc::clone(&cached.value),
             Some(cached) => Some(Arc::clone(&cached.value)),
             None => None,
         };
         // Before the reading, so that a write during it counts as later.
         let settled = stamp.is_settled(SystemTime::now());
-        let loaded = load();
+        let loaded = load(&key);
         let value = known
             .filter(|known| **known == loaded)
             .unwrap_or_else(|| Arc::new(loaded));
@@ -58,12 +59,12 @@ impl<T: PartialEq> StampedCache<T> {
             settled,
             value: Arc::clone(&value),
         };
-        entries.insert(path.to_owned(), cached);
+        entries.insert(key, cached);
         value
     }
 
     /// A panic while the lock was held cannot leave an entry half written.
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Cached<T>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Cached<T>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,6 +73,7 @@ impl<T: PartialEq> StampedCache<T> {
 mod tests {
     use std::{
         fs::{self, File},
+        path::Path,
         time::Duration,
     };
 
@@ -82,10 +84,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let stamp = Stamp::of(&fs::metadata(directory.path()).unwrap());
         let cache = StampedCache::default();
-        let one = cache.get(directory.path(), stamp, || 1);
+        let one = cache.get(directory.path(), stamp, |_| 1);
         // The stamp is fresh, so it is loaded again, and only the equal value is recognised.
-        assert!(Arc::ptr_eq(&one, &cache.get(directory.path(), stamp, || 1)));
-        assert_eq!(*cache.get(directory.path(), stamp, || 2), 2);
+        assert!(Arc::ptr_eq(&one, &cache.get(directory.path(), stamp, |_| 1)));
+        assert_eq!(*cache.get(directory.path(), stamp, |_| 2), 2);
     }
 
     #[test]
@@ -98,7 +100,7 @@ mod tests {
             return;
         }
         let cache = StampedCache::default();
-        cache.get(file, stamp, || 1);
-        assert_eq!(*cache.get(file, stamp, || 2), 1);
+        cache.get(file, stamp, |_| 1);
+        assert_eq!(*cache.get(file, stamp, |_| 2), 1);
     }
 }

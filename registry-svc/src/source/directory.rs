@@ -2,16 +2,20 @@
 
 use std::{
     ffi::OsString,
-    fs, io,
+    fs::{self, Metadata},
+    io,
     ops::Deref,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use svc_kit::stamp::Stamp;
+
 use crate::{
     domain::{
         catalog::Level,
         diagnostic::{Diagnostic, Finding},
+        encoding,
         family::{Family, FileText},
         graph,
         name::TemplateName,
@@ -20,10 +24,11 @@ use crate::{
         template::{Dialect, Parsed, Scope, TemplateFile},
     },
     source::{
+        bundle,
         cache::StampedCache,
         pledged::PledgedCache,
-        read::{self, Refused},
-        stamp::Stamp,
+        read::{self, MAX_FILE_BYTES, Refused},
+        wall::Wall,
         witness::Look,
     },
 };
@@ -35,15 +40,18 @@ pub(super) const MAX_ENTRIES: usize = 2_000;
 /// How many folders a place may have. One that has more is not read at all.
 pub(super) const MAX_FOLDERS: usize = 256;
 
+/// How many bytes the files of a place may have together, as those of a bundle. One that has more is not read at all.
+const MAX_BYTES: u64 = bundle::MAX_BYTES as u64;
+
 /// A directory that may hold templates.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TemplateDirectory {
     /// Where it is. Canonical.
     pub(crate) path: PathBuf,
     /// The scope that it belongs to.
     pub(crate) scope: Scope,
-    /// What neither it nor a file in it may leave by a link. Canonical.
-    pub(crate) wall: PathBuf,
+    /// What neither it nor a file in it may leave by a link.
+    pub(crate) wall: Wall,
 }
 
 /// A directory, and what it is read as. One directory may be several places: Codex keeps its own roles beside profiles.
@@ -60,13 +68,15 @@ pub(crate) struct Place {
 /// What a file claims: the name of a template, or none, with a word for its author.
 type Claim = Result<Arc<TemplateFile>, Diagnostic>;
 
-/// Reads directories, and remembers.
+/// Reads directories, and remembers. What is remembered of templates is kept by all that it depends on beside their
+/// bytes and the rules, which are the same for all: directory, scope, wall, family.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
     rules: Rules,
-    levels: PledgedCache<(PathBuf, Family), Level>,
-    listings: StampedCache<Result<Listing, String>>,
-    files: StampedCache<Claim>,
+    levels: PledgedCache<(TemplateDirectory, Family), Level>,
+    listings: StampedCache<PathBuf, Result<Listing, String>>,
+    /// By the path below the directory, too.
+    files: StampedCache<(TemplateDirectory, Family, PathBuf), Claim>,
 }
 
 /// What a directory has, sorted by name.
@@ -84,6 +94,15 @@ pub(super) struct Candidate {
     /// Its path below the place.
     pub(super) below: PathBuf,
     is_link: bool,
+}
+
+/// A file of a place, as it is now.
+#[derive(Debug)]
+struct Found<'a> {
+    below: &'a Path,
+    path: PathBuf,
+    stem: String,
+    metadata: io::Result<Metadata>,
 }
 
 /// A file in a listing.
@@ -106,7 +125,7 @@ impl Directories {
     /// What a directory contributes now; `None` if it is not there. Where nothing changed nothing is looked at.
     #[must_use]
     pub(crate) fn level(&self, place: &Place, look: &mut Look<'_>) -> Option<Level> {
-        let key = (place.directory.path.clone(), place.family);
+        let key = (place.directory.clone(), place.family);
         if let Some(kept) = self.levels.get(&key)
             && look.relies_on(&kept.pledge)
         {
@@ -129,7 +148,7 @@ impl Directories {
         look.directory(&directory.path);
         fs::metadata(&directory.path).ok().filter(fs::Metadata::is_dir)?;
         let mut level = Level::default();
-        if !directory.path.starts_with(&directory.wall) {
+        if !directory.wall.holds(&directory.path) {
             level.notes.push(note(
                 &directory.path,
                 None,
@@ -140,17 +159,14 @@ impl Directories {
         let found = candidates(place, |folder| {
             look.directory(folder);
             let metadata = fs::metadata(folder).ok()?;
-            Some(self.listings.get(folder, Stamp::of(&metadata), || list(folder)))
+            let stamp = Stamp::of(&metadata);
+            Some(self.listings.get(folder.to_owned(), stamp, |folder| list(folder)))
         });
-        match found {
-            Ok(files) => {
-                for file in &files {
-                    self.add(place, file, look, &mut level);
-                }
-                in_order(&mut level);
-            }
-            Err((path, why)) => level.notes.push(note(&path, None, Finding::error(None, why))),
+        let found = found.and_then(|files| self.add(place, &files, look, &mut level));
+        if let Err((path, why)) = found {
+            level.notes.push(note(&path, None, Finding::error(None, why)));
         }
+        in_order(&mut level);
         Some(level)
     }
 
@@ -164,7 +180,7 @@ impl Directories {
                 continue;
             };
             let path = place.directory.path.join(below);
-            let text = read::decode(bytes.to_vec());
+            let text = encoding::decode(bytes).map(str::to_owned).map_err(Refused::from);
             let claim = load(place.family, &place.directory, &stem, &path, text, &self.rules);
             take(&claim, &mut level);
         }
@@ -172,24 +188,69 @@ impl Directories {
         level
     }
 
-    fn add(&self, place: &Place, file: &Candidate, look: &mut Look<'_>, level: &mut Level) {
-        let below = file.below.to_string_lossy();
-        let Some(stem) = place.family.stem(&below) else {
-            return;
-        };
-        let path = place.directory.path.join(&file.below);
+    /// Adds the files of a place.
+    ///
+    /// # Errors
+    ///
+    /// The directory, none of whose files is used, and why, in words for its owner.
+    fn add(
+        &self,
+        place: &Place,
+        files: &[Candidate],
+        look: &mut Look<'_>,
+        level: &mut Level,
+    ) -> Result<(), (PathBuf, String)> {
+        let found = files.iter().filter_map(|file| Found::look(place, file, look));
+        let found: Vec<Found<'_>> = found.collect();
+        if found.iter().map(Found::bytes).sum::<u64>() > MAX_BYTES {
+            let why = format!("the files of the directory have over {MAX_BYTES} bytes; none of them is used");
+            return Err((place.directory.path.clone(), why));
+        }
+        for file in &found {
+            self.add_file(place, file, level);
+        }
+        Ok(())
+    }
+
+    fn add_file(&self, place: &Place, file: &Found<'_>, level: &mut Level) {
+        let directory = &place.directory;
         let load = || {
-            let text = read::text(&path, &place.directory.wall);
-            load(place.family, &place.directory, &stem, &path, text, &self.rules)
+            let text = read::text(&file.path, &directory.wall);
+            load(place.family, directory, &file.stem, &file.path, text, &self.rules)
         };
-        match read::metadata(&path, file.is_link, look) {
+        match &file.metadata {
             // Never meant as a template.
             Ok(metadata) if metadata.is_dir() => {}
-            Ok(metadata) => take(&self.files.get(&path, Stamp::of(&metadata), load), level),
+            Ok(metadata) => {
+                let key = (directory.clone(), place.family, file.below.to_owned());
+                take(&self.files.get(key, Stamp::of(metadata), |_| load()), level);
+            }
             // Gone since the directory was read.
-            Err(_) if fs::symlink_metadata(&path).is_err() => {}
+            Err(_) if fs::symlink_metadata(&file.path).is_err() => {}
             // A link to nothing, or to where we may not look.
             Err(_) => take(&load(), level),
+        }
+    }
+}
+
+impl<'a> Found<'a> {
+    /// Looks at a file; `None` if one of that name is no template.
+    fn look(place: &Place, file: &'a Candidate, look: &mut Look<'_>) -> Option<Self> {
+        let stem = place.family.stem(&file.below.to_string_lossy())?.into_owned();
+        let path = place.directory.path.join(&file.below);
+        Some(Self {
+            below: &file.below,
+            stem,
+            metadata: read::metadata(&path, file.is_link, look),
+            path,
+        })
+    }
+
+    /// How much of it would be read: nothing of what is refused.
+    fn bytes(&self) -> u64 {
+        match &self.metadata {
+            Ok(metadata) if metadata.is_file() && metadata.len() <= MAX_FILE_BYTES => metadata.len(),
+            Ok(_) | Err(_) => 0,
         }
     }
 }
@@ -324,21 +385,83 @@ pub(super) fn note(path: &Path, dialect: Option<Dialect>, finding: Finding) -> D
 
 #[cfg(test)]
 mod tests {
+    use std::{fs::File, os::unix::fs::symlink};
+
     use super::*;
-    use crate::{domain::foreign::ForeignFormat, source::witness::Witness};
+    use crate::{
+        domain::foreign::ForeignFormat,
+        source::{wall::Hidden, witness::Witness},
+    };
 
     const PROFILE: &str = "---\nagent_type: both\ndescription: d\nmodel: m\ncolor: red\n---\nx";
 
-    fn level(base: &Path, family: Family) -> Level {
+    /// A directory as a place, behind the wall around another.
+    fn place(path: &Path, scope: Scope, around: &Path, family: Family) -> Place {
         let directory = TemplateDirectory {
-            path: base.to_owned(),
-            scope: Scope::Project,
-            wall: base.to_owned(),
+            path: path.to_owned(),
+            scope,
+            wall: Wall::around(around, &Hidden::default()),
         };
+        let at = path.to_owned();
+        Place { at, directory, family }
+    }
+
+    fn level(base: &Path, family: Family) -> Level {
         let witness = Witness::default();
-        let at = base.to_owned();
-        let place = Place { at, directory, family };
+        let place = place(base, Scope::Project, base, family);
         Directories::default().level(&place, &mut witness.look()).unwrap()
+    }
+
+    #[test]
+    fn what_was_read_as_one_place_is_not_taken_for_another() {
+        let guard = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(guard.path()).unwrap();
+        let agents = base.join("project/agents");
+        fs::create_dir_all(&agents).unwrap();
+        fs::write(base.join("a.md"), PROFILE).unwrap();
+        symlink(base.join("a.md"), agents.join("a.md")).unwrap();
+        let (directories, witness) = (Directories::default(), Witness::default());
+        let read = |place: &Place| directories.level(place, &mut witness.look()).unwrap();
+        // What was read under a pledge is kept for the next who asks, who may have another wall and scope.
+        let wide = read(&place(&agents, Scope::User, &base, Family::Agents));
+        assert_eq!(wide.files[0].scope, Scope::User);
+        assert!(wide.files[0].parsed.template.is_ok());
+        let same = read(&place(&agents, Scope::Project, &base, Family::Agents));
+        assert_eq!(same.files[0].scope, Scope::Project);
+        let narrow = read(&place(&agents, Scope::User, &agents, Family::Agents));
+        assert!(narrow.files[0].parsed.template.is_err());
+        let outside = read(&place(&agents, Scope::User, &agents.join("deeper"), Family::Agents));
+        assert!(outside.files.is_empty() && outside.notes.len() == 1);
+        let other = read(&place(
+            &agents,
+            Scope::User,
+            &base,
+            Family::Foreign(ForeignFormat::ClaudeCode),
+        ));
+        assert_eq!(other.files[0].dialect, Dialect::Foreign);
+    }
+
+    #[test]
+    fn files_that_are_too_much_together_are_not_read() {
+        let guard = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(guard.path()).unwrap();
+        // As large as a file may be, so that nobody has to write it.
+        let file = |name: String, bytes: u64| File::create(base.join(name)).unwrap().set_len(bytes).unwrap();
+        for number in 0..MAX_BYTES / MAX_FILE_BYTES {
+            file(format!("{number}.md"), MAX_FILE_BYTES);
+        }
+        // Neither of these would be read.
+        file("large.md".to_owned(), MAX_FILE_BYTES + 1);
+        file("notes.txt".to_owned(), 1);
+        let before = level(&base, Family::Roles);
+        assert_eq!(before.files.len() as u64, MAX_BYTES / MAX_FILE_BYTES + 1);
+        file("more.md".to_owned(), 1);
+        let after = level(&base, Family::Roles);
+        assert!(after.files.is_empty());
+        assert_eq!(
+            after.notes[0].finding.message,
+            "the files of the directory have over 16777216 bytes; none of them is used"
+        );
     }
 
     #[test]
@@ -368,15 +491,7 @@ mod tests {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         fs::write(base.join("a.md"), PROFILE).unwrap();
-        let place = Place {
-            at: base.clone(),
-            directory: TemplateDirectory {
-                path: base.clone(),
-                scope: Scope::Project,
-                wall: base,
-            },
-            family: Family::Agents,
-        };
+        let place = place(&base, Scope::Project, &base, Family::Agents);
         let (directories, witness) = (Directories::default(), Witness::default());
         let read = || {
             let level = directories.level(&place, &mut witness.look());

@@ -1,10 +1,22 @@
 //! Finds the system footer: project, nearest first, then user; the embedded one is the caller's last resort.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use svc_kit::stamp::Stamp;
 
 use crate::{
     domain::diagnostic::{Diagnostic, Finding},
-    source::{cache::StampedCache, read, stamp::Stamp, walk::Project, witness::Look},
+    source::{
+        cache::StampedCache,
+        read,
+        walk::Project,
+        wall::{Hidden, Wall},
+        witness::Look,
+    },
 };
 
 /// Where footers lie in a project and in a home.
@@ -15,10 +27,21 @@ pub(crate) const FILE: &str = "codex_system_footer.md";
 /// Reads footers, and remembers.
 #[derive(Debug, Default)]
 pub(crate) struct Footers {
-    files: StampedCache<Result<Arc<str>, String>>,
+    hidden: Hidden,
+    /// By the wall too: whether a link is followed depends on it.
+    files: StampedCache<(PathBuf, Wall), Result<Arc<str>, String>>,
 }
 
 impl Footers {
+    /// Footers none of which was read, from nothing that is hidden.
+    #[must_use]
+    pub(crate) fn new(hidden: Hidden) -> Self {
+        Self {
+            hidden,
+            ..Self::default()
+        }
+    }
+
     /// The first footer that can be read, and findings about those before it that cannot. A blank one counts: it means
     /// that there is to be none.
     #[must_use]
@@ -29,16 +52,13 @@ impl Footers {
         look: &mut Look<'_>,
     ) -> (Option<Arc<str>>, Vec<Diagnostic>) {
         let of_project = project.into_iter().flat_map(|project| {
-            let wall = project.wall.as_path();
-            project
-                .directories
-                .iter()
-                .map(move |directory| (directory.as_path(), wall))
+            let directories = project.directories.iter().map(PathBuf::as_path);
+            directories.map(move |directory| (directory, project.bounds(directory)))
         });
         let mut notes = Vec::new();
-        for (base, wall) in of_project.chain(home.map(|home| (home, home))) {
+        for (base, bounds) in of_project.chain(home.map(|home| (home, home))) {
             let path = base.join(DIRECTORY).join(FILE);
-            match self.read(&path, wall, look) {
+            match self.read(&path, Wall::around(bounds, &self.hidden), look) {
                 Some(Ok(text)) => return (Some(text), notes),
                 Some(Err(why)) => notes.push(note(&path, &why)),
                 None => {}
@@ -47,10 +67,11 @@ impl Footers {
         (None, notes)
     }
 
-    fn read(&self, path: &Path, wall: &Path, look: &mut Look<'_>) -> Option<Result<Arc<str>, String>> {
+    fn read(&self, path: &Path, wall: Wall, look: &mut Look<'_>) -> Option<Result<Arc<str>, String>> {
         let is_link = fs::symlink_metadata(path).ok()?.is_symlink();
         let metadata = read::metadata(path, is_link, look).ok()?;
-        let footer = self.files.get(path, Stamp::of(&metadata), || {
+        let key = (path.to_owned(), wall);
+        let footer = self.files.get(key, Stamp::of(&metadata), |(path, wall)| {
             read::text(path, wall)
                 .map(|text| clean(&text))
                 .map_err(|refused| refused.to_string())
@@ -79,7 +100,7 @@ pub(crate) fn note(path: &Path, why: &str) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::witness::Witness;
+    use crate::source::{walk::Top, witness::Witness};
 
     fn write(base: &Path, text: &[u8]) {
         fs::create_dir_all(base.join(DIRECTORY)).unwrap();
@@ -96,7 +117,7 @@ mod tests {
         }
         let project = Project {
             directories: vec![near.clone(), root.clone()],
-            wall: root.clone(),
+            top: Top::Repository(root.clone()),
         };
         let (footers, witness) = (Footers::default(), Witness::default());
         let find = || {

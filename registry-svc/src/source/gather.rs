@@ -8,6 +8,8 @@ use std::{
     slice,
 };
 
+use svc_kit::paths;
+
 use crate::{
     domain::{
         diagnostic::{Diagnostic, Finding},
@@ -24,6 +26,7 @@ use crate::{
         places::Nobody,
         read,
         walk::{self, Project},
+        wall::{Hidden, Wall},
     },
 };
 
@@ -43,8 +46,8 @@ pub struct Gathered {
 }
 
 /// Gathers the templates and footers that apply to `cwd`: those of the project between it and `root`, and those of
-/// `home`. What of other programs' agents the registry imports only it knows, so all of them come along. Blocks on the
-/// disk.
+/// `home`. What of other programs' agents the registry imports only it knows, so all of them come along; of the data
+/// directory nothing does. Blocks on the disk.
 ///
 /// # Errors
 ///
@@ -53,11 +56,12 @@ pub fn gather(cwd: &str, root: &Path, home: Option<&Path>) -> Result<Gathered, R
     let root = fs::canonicalize(root).map_err(|_| RegistryError::CwdNotFound { cwd: cwd.to_owned() })?;
     let project = walk::project(cwd, &[root], &mut Nobody)?;
     let home = home.and_then(|home| fs::canonicalize(home).ok());
+    let hidden = Hidden::new(paths::known_data_dirs());
     let mut draft = Draft::default();
     // Each format as if it were the only one that is imported: a link may make one directory of two, of which the first
     // one counts that the registry asks for.
     for format in ForeignFormat::ALL {
-        for place in places(Some(&project), home.as_deref(), slice::from_ref(format)) {
+        for place in places(Some(&project), home.as_deref(), slice::from_ref(format), &hidden) {
             let base = match place.directory.scope {
                 Scope::Project => Some(project.repository()),
                 Scope::User | Scope::System => home.as_deref(),
@@ -67,7 +71,7 @@ pub fn gather(cwd: &str, root: &Path, home: Option<&Path>) -> Result<Gathered, R
             }
         }
     }
-    draft.footers(&project, home.as_deref());
+    draft.footers(&project, home.as_deref(), &hidden);
     draft.finish()
 }
 
@@ -86,7 +90,7 @@ impl Draft {
         if !path.is_dir() || !self.seen.insert((place.at.clone(), place.family)) {
             return;
         }
-        if !path.starts_with(wall) {
+        if !wall.holds(path) {
             return self.note(path, &read::Refused::OutsideWall.to_string());
         }
         match directory::candidates(place, |folder| Some(Box::new(directory::list(folder)))) {
@@ -123,22 +127,22 @@ impl Draft {
     }
 
     /// Takes every footer that can be read. The nearest one wins, and one that cannot be read hides none.
-    fn footers(&mut self, project: &Project, home: Option<&Path>) {
+    fn footers(&mut self, project: &Project, home: Option<&Path>, hidden: &Hidden) {
         let of_project = project.directories.iter().map(|base| {
             (
                 Scope::Project,
                 base.as_path(),
                 project.repository(),
-                project.wall.as_path(),
+                project.bounds(base),
             )
         });
-        for (scope, base, top, wall) in of_project.chain(home.map(|home| (Scope::User, home, home, home))) {
+        for (scope, base, top, bounds) in of_project.chain(home.map(|home| (Scope::User, home, home, home))) {
             let path = base.join(footer::DIRECTORY).join(footer::FILE);
             let Ok(within) = path.strip_prefix(top) else { continue };
             if fs::metadata(&path).is_err() {
                 continue;
             }
-            match read::bytes(&path, wall) {
+            match read::bytes(&path, &Wall::around(bounds, hidden)) {
                 Ok(content) => {
                     self.files.insert((scope, uploaded(within)), content);
                 }
@@ -156,7 +160,11 @@ impl Draft {
     }
 
     fn finish(self) -> Result<Gathered, RegistryError> {
-        let upload = |((scope, path), content)| Upload { scope, path, content };
+        let upload = |((scope, path), content): ((Scope, String), Vec<u8>)| Upload {
+            scope,
+            path,
+            content: content.into(),
+        };
         let (digest, files) = bundle::named(self.files.into_iter().map(upload).collect())?;
         Ok(Gathered {
             files,

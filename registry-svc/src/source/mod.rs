@@ -18,8 +18,8 @@ mod places;
 mod pledged;
 mod read;
 pub(crate) mod seed;
-mod stamp;
 mod walk;
+mod wall;
 mod witness;
 
 use std::{
@@ -49,6 +49,7 @@ use crate::{
         pledged::PledgedCache,
         seed::SeedReport,
         walk::Project,
+        wall::{Hidden, Wall},
         witness::{Look, Witness},
     },
 };
@@ -76,6 +77,8 @@ pub(crate) struct Choice {
     pub(crate) project_templates: ProjectTemplates,
     /// What their templates may say.
     pub(crate) rules: Rules,
+    /// Directories that nothing is read from, whatever leads there.
+    pub(crate) hidden: Vec<PathBuf>,
 }
 
 /// Every source, with what was read from it.
@@ -89,6 +92,7 @@ pub(crate) struct Sources {
     embedded: [Level; 2],
     import: Vec<ForeignFormat>,
     project_templates: ProjectTemplates,
+    hidden: Hidden,
     directories: Directories,
     footers: Footers,
     catalogs: ArcSwap<HashMap<Vec<PathBuf>, Arc<Snapshot>>>,
@@ -127,6 +131,7 @@ impl Sources {
             Ok(_) => Err((root.clone(), io::ErrorKind::NotADirectory.into())),
             Err(error) => Err((root.clone(), error)),
         };
+        let hidden = Hidden::new(choice.hidden);
         Ok(Self {
             home,
             roots: roots.iter().map(canonical).collect::<Result<_, _>>()?,
@@ -136,7 +141,8 @@ impl Sources {
             import: distinct(choice.import),
             project_templates: choice.project_templates,
             directories: Directories::new(choice.rules),
-            footers: Footers::default(),
+            footers: Footers::new(hidden.clone()),
+            hidden,
             catalogs: ArcSwap::default(),
             views: PledgedCache::default(),
             witness: Witness::default(),
@@ -190,7 +196,7 @@ impl Sources {
         let Whereabouts { project, home } = self.whereabouts(cwd, look)?;
         let mut key = Vec::new();
         let mut levels = Vec::new();
-        for place in places(project.as_ref(), home.as_deref(), &self.import) {
+        for place in places(project.as_ref(), home.as_deref(), &self.import, &self.hidden) {
             if let Some(level) = self.directories.level(&place, look) {
                 key.push(place.directory.path);
                 levels.push(level);
@@ -254,19 +260,20 @@ fn families(import: &[ForeignFormat]) -> Vec<Family> {
 
 /// The places that apply, in order of precedence: each directory of the project, then the user's; within one of these
 /// roles, profiles with subagents, foreign agents. The user scope's directories are never also the project's.
-fn places(project: Option<&Project>, home: Option<&Path>, import: &[ForeignFormat]) -> Vec<Place> {
+fn places(project: Option<&Project>, home: Option<&Path>, import: &[ForeignFormat], hidden: &Hidden) -> Vec<Place> {
     let families = families(import);
-    let user: Vec<Place> = home
-        .into_iter()
-        .flat_map(|home| {
-            families
-                .iter()
-                .flat_map(move |family| at(home, home, Scope::User, *family))
-        })
-        .collect();
+    let of_home = |home: &Path| {
+        let wall = Wall::around(home, hidden);
+        let found = families.iter().flat_map(|family| at(home, &wall, Scope::User, *family));
+        found.collect::<Vec<_>>()
+    };
+    let user = home.map_or_else(Vec::new, of_home);
     let mut places = Vec::new();
     if let Some(project) = project {
-        let of_project = |base: &Path, family| at(base, &project.wall, Scope::Project, family);
+        let of_project = |base: &Path, family| {
+            let wall = Wall::around(project.bounds(base), hidden);
+            at(base, &wall, Scope::Project, family)
+        };
         let is_user = |place: &Place| user.iter().any(|user| user.directory.path == place.directory.path);
         for base in &project.directories {
             let found = families.iter().flat_map(|family| of_project(base, *family));
@@ -293,11 +300,11 @@ fn once(places: Vec<Place>) -> Vec<Place> {
 }
 
 /// The places of a family below a directory that exist.
-fn at(base: &Path, wall: &Path, scope: Scope, family: Family) -> Vec<Place> {
+fn at(base: &Path, wall: &Wall, scope: Scope, family: Family) -> Vec<Place> {
     let place = |place: &&str| {
         let at = base.join(place);
         let path = fs::canonicalize(&at).ok()?;
-        let wall = wall.to_owned();
+        let wall = wall.clone();
         let directory = TemplateDirectory { path, scope, wall };
         Some(Place { at, directory, family })
     };

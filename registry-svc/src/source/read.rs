@@ -7,29 +7,40 @@ use std::{
     path::Path,
 };
 
-use crate::source::witness::Look;
+use rustix::fs::{Mode, OFlags};
+#[cfg(target_os = "linux")]
+use rustix::{
+    fs::{CWD, ResolveFlags, openat2},
+    io::Errno,
+};
 
-/// The largest template or footer, in bytes.
-pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;
+use crate::{
+    domain::encoding::{self, NotText},
+    source::{wall::Wall, witness::Look},
+};
+
+/// The largest template or footer, in bytes, as the system counts.
+pub(crate) const MAX_FILE_BYTES: u64 = encoding::MAX_BYTES as u64;
+
+/// How a file is opened: a pipe makes nobody wait, and a link in its place is not followed.
+const FILE: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
 
 /// Why a file is not read, in words for its owner.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    /// It is too large.
-    #[error("the file is larger than {MAX_FILE_BYTES} bytes")]
-    TooLarge,
+    /// It is not text, or too much of it.
+    #[error(transparent)]
+    NotText(#[from] NotText),
     /// It is a device, a pipe, a socket or a directory.
     #[error("not a regular file")]
     NotAFile,
-    /// It is not text.
-    #[error("not valid UTF-8 (byte {0})")]
-    NotUtf8(usize),
-    /// It has a NUL byte.
-    #[error("has a NUL byte (byte {0})")]
-    Nul(usize),
     /// It is a link, or lies behind one, to a place outside its scope. Where that is it does not say: threads are told
     /// why a template is refused, and are not to learn what lies where.
-    #[error("leads outside the workspace root, or the home, by a link")]
+    #[error("leads outside its project, or the home, by a link")]
     OutsideWall,
     /// The system does not let us.
     #[error("cannot be read: {0}")]
@@ -49,20 +60,20 @@ pub(crate) fn metadata(path: &Path, is_link: bool, look: &mut Look<'_>) -> io::R
     Ok(metadata)
 }
 
-/// Reads a text file that, once links are followed, lies under `wall`, which is canonical.
-pub(crate) fn text(path: &Path, wall: &Path) -> Result<String, Refused> {
-    decode(bytes(path, wall)?)
+/// Reads a text file that, once links are followed, lies behind the wall.
+pub(crate) fn text(path: &Path, wall: &Wall) -> Result<String, Refused> {
+    Ok(encoding::decode(&bytes(path, wall)?)?.to_owned())
 }
 
 /// As [`text`], whatever is in the file.
-pub(crate) fn bytes(path: &Path, wall: &Path) -> Result<Vec<u8>, Refused> {
+pub(crate) fn bytes(path: &Path, wall: &Wall) -> Result<Vec<u8>, Refused> {
     let path = fs::canonicalize(path)?;
-    if !path.starts_with(wall) {
+    if !wall.holds(&path) {
         return Err(Refused::OutsideWall);
     }
-    // Before it is opened: opening a pipe waits for its writer.
+    // Before it is opened: opening a device may do something. And after: it may be another by then.
     check(&fs::metadata(&path)?)?;
-    let file = File::open(&path)?;
+    let file = open(&path)?;
     check(&file.metadata()?)?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
@@ -71,13 +82,32 @@ pub(crate) fn bytes(path: &Path, wall: &Path) -> Result<Vec<u8>, Refused> {
     Ok(bytes)
 }
 
-/// The text that these bytes are.
-pub(crate) fn decode(bytes: Vec<u8>) -> Result<String, Refused> {
-    check_size(bytes.len() as u64)?;
-    if let Some(position) = bytes.iter().position(|byte| *byte == 0) {
-        return Err(Refused::Nul(position));
+/// Opens what lies at a canonical path and nothing else: a link that somebody puts on the way meanwhile leads nowhere.
+#[cfg(target_os = "linux")]
+fn open(path: &Path) -> io::Result<File> {
+    match openat2(CWD, path, FILE, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // An old kernel, or a sandbox that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => open_and_compare(path),
+        opened => Ok(opened?.into()),
     }
-    String::from_utf8(bytes).map_err(|error| Refused::NotUtf8(error.utf8_error().valid_up_to()))
+}
+
+/// As on Linux, as far as the system can.
+#[cfg(not(target_os = "linux"))]
+fn open(path: &Path) -> io::Result<File> {
+    open_and_compare(path)
+}
+
+/// The next best: once the file is open the path has to be without links still, and to lead to it.
+fn open_and_compare(path: &Path) -> io::Result<File> {
+    let file = File::from(rustix::fs::open(path, FILE, Mode::empty())?);
+    let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
+    let is_there = identity(&file.metadata()?) == identity(&fs::metadata(path)?);
+    if is_there && fs::canonicalize(path)? == path {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it was replaced meanwhile"))
+    }
 }
 
 fn check(metadata: &Metadata) -> Result<(), Refused> {
@@ -89,7 +119,7 @@ fn check(metadata: &Metadata) -> Result<(), Refused> {
 
 fn check_size(bytes: u64) -> Result<(), Refused> {
     if bytes > MAX_FILE_BYTES {
-        return Err(Refused::TooLarge);
+        return Err(NotText::TooLarge.into());
     }
     Ok(())
 }
@@ -99,13 +129,19 @@ mod tests {
     use std::os::unix::{fs::symlink, net::UnixListener};
 
     use super::*;
+    use crate::source::wall::Hidden;
+
+    fn wall(around: &Path) -> Wall {
+        Wall::around(around, &Hidden::default())
+    }
 
     #[test]
     fn bounds_hold() {
         let directory = tempfile::tempdir().unwrap();
-        let wall = fs::canonicalize(directory.path()).unwrap();
+        let base = fs::canonicalize(directory.path()).unwrap();
+        let wall = wall(&base);
         let write = |name: &str, bytes: &[u8]| {
-            let path = wall.join(name);
+            let path = base.join(name);
             fs::write(&path, bytes).unwrap();
             path
         };
@@ -114,7 +150,7 @@ mod tests {
             text(&write("a", largest.as_bytes()), &wall).unwrap().len(),
             largest.len()
         );
-        let _socket = UnixListener::bind(wall.join("socket")).unwrap();
+        let _socket = UnixListener::bind(base.join("socket")).unwrap();
         for (path, reason) in [
             (
                 write("large", format!("{largest}x").as_bytes()),
@@ -122,25 +158,51 @@ mod tests {
             ),
             (write("binary", b"ab\xff"), "not valid UTF-8 (byte 2)"),
             (write("nul", b"a\0"), "has a NUL byte (byte 1)"),
-            (wall.join("socket"), "not a regular file"),
-            (wall.clone(), "not a regular file"),
+            (base.join("socket"), "not a regular file"),
+            (base.clone(), "not a regular file"),
         ] {
             assert_eq!(text(&path, &wall).unwrap_err().to_string(), reason);
         }
-        assert!(matches!(text(&wall.join("none"), &wall), Err(Refused::Io(_))));
+        assert!(matches!(text(&base.join("none"), &wall), Err(Refused::Io(_))));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_lies_at_a_path_is_opened_and_nothing_else() {
+        use rustix::fs::{FileType, mknodat};
+
+        let directory = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(directory.path()).unwrap();
+        fs::create_dir(base.join("within")).unwrap();
+        fs::write(base.join("within/file"), "x").unwrap();
+        symlink("within/file", base.join("link")).unwrap();
+        symlink("within", base.join("way")).unwrap();
+        mknodat(CWD, base.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let ways: [fn(&Path) -> io::Result<File>; 2] = [open, open_and_compare];
+        for open in ways {
+            assert!(open(&base.join("within/file")).is_ok());
+            for link in ["link", "way/file"] {
+                assert!(open(&base.join(link)).is_err(), "{link}");
+            }
+            // Nobody will ever write into it.
+            let pipe = open(&base.join("pipe")).unwrap();
+            assert!(!pipe.metadata().unwrap().is_file());
+        }
+        assert!(matches!(text(&base.join("pipe"), &wall(&base)), Err(Refused::NotAFile)));
     }
 
     #[test]
     fn links_may_not_leave_the_wall() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
-        let wall = base.join("wall");
-        fs::create_dir(&wall).unwrap();
+        let within = base.join("within");
+        let wall = wall(&within);
+        fs::create_dir(&within).unwrap();
         fs::write(base.join("secret"), "s").unwrap();
-        fs::write(wall.join("open"), "o").unwrap();
-        symlink(base.join("secret"), wall.join("leaves")).unwrap();
-        symlink(wall.join("open"), wall.join("stays")).unwrap();
-        assert_eq!(text(&wall.join("stays"), &wall).unwrap(), "o");
-        assert!(matches!(text(&wall.join("leaves"), &wall), Err(Refused::OutsideWall)));
+        fs::write(within.join("open"), "o").unwrap();
+        symlink(base.join("secret"), within.join("leaves")).unwrap();
+        symlink(within.join("open"), within.join("stays")).unwrap();
+        assert_eq!(text(&within.join("stays"), &wall).unwrap(), "o");
+        assert!(matches!(text(&within.join("leaves"), &wall), Err(Refused::OutsideWall)));
     }
 }

@@ -178,6 +178,71 @@ fn a_projects_links_stay_inside_and_a_users_in_the_home() {
 }
 
 #[test]
+fn a_projects_links_lead_to_nothing_else_below_the_workspace_root() {
+    let tree = Tree::new();
+    let at = |path: &str| tree.base.join("root").join(path);
+    tree.write("home/operator.token", "secret");
+    tree.write("home/private/other.md", ROLE);
+    // One is a repository; the other is none, and the next directory on its way is the home.
+    for (project, cwd) in [("repo", "repo/a"), ("home/plain", "home/plain")] {
+        tree.write(&format!("{project}/shared.md"), "---\ndescription: d\n---\nshared");
+        for (link, target) in [
+            (".codex/collab/codex_system_footer.md", at("home/operator.token")),
+            (".codex/.agents/who.md", at("home/operator.token")),
+            (".codex/.agents/own.md", at(project).join("shared.md")),
+            (".codex/agents", at("home/private")),
+        ] {
+            let link = at(project).join(link);
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            symlink(target, link).unwrap();
+        }
+        let view = tree.view(Choice::default(), cwd);
+        assert!(!view.footer.contains("secret"), "{project}");
+        let entry = |name: &str| view.catalog.agent_type(&AgentType::parse(name).unwrap());
+        let leak = entry("who").unwrap();
+        assert!(leak.template().is_err(), "{project}");
+        assert_eq!(leak.file.digest, None);
+        assert!(entry("own").unwrap().template().is_ok(), "{project}");
+        assert!(entry("other").is_err(), "{project}");
+    }
+}
+
+#[test]
+fn nothing_is_read_from_what_is_hidden() {
+    let tree = Tree::new();
+    let at = |path: &str| tree.base.join("root").join(path);
+    tree.write("home/data/operator.token", "secret");
+    tree.write("home/data/other.md", ROLE);
+    // A home that is a repository is the bounds of every project in it.
+    for directory in ["home/.git", "home/.codex/collab", "home/project/.codex/.agents"] {
+        fs::create_dir_all(at(directory)).unwrap();
+    }
+    let footer = "home/.codex/collab/codex_system_footer.md";
+    for link in [footer, "home/project/.codex/.agents/who.md"] {
+        symlink(at("home/data/operator.token"), at(link)).unwrap();
+    }
+    symlink(at("home/data"), at("home/.codex/.agents")).unwrap();
+    let shown = |hidden: Vec<PathBuf>| {
+        let choice = Choice {
+            hidden,
+            ..Choice::default()
+        };
+        let view = tree.view(choice, "home/project");
+        let role = |name: &str| {
+            let entry = view.catalog.agent_type(&AgentType::parse(name).unwrap());
+            entry.is_ok_and(|entry| entry.template().is_ok())
+        };
+        (view.footer.contains("secret"), role("who"), role("other"))
+    };
+    assert_eq!(
+        shown(Vec::new()),
+        (true, true, true),
+        "links of a home lead anywhere in it"
+    );
+    assert_eq!(shown(vec![at("home/data")]), (false, false, false));
+}
+
+#[test]
 fn a_directory_that_is_linked_into_another_is_read_once() {
     let tree = Tree::new();
     tree.write("repo/.codex/agents/a.md", SUBAGENT);

@@ -10,20 +10,41 @@ use crate::{domain::error::RegistryError, source::places::Lookout};
 /// What marks the root of a repository.
 const REPOSITORY: &str = ".git";
 
-/// The directories of a project. Not empty.
+/// The directories of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Project {
-    /// From the working directory to the repository's root, nearest first. Canonical.
+    /// From the working directory to the top, nearest first. Canonical, and not empty.
     pub(crate) directories: Vec<PathBuf>,
-    /// The workspace root, which no link of the project may leave.
-    pub(crate) wall: PathBuf,
+    /// The last of them.
+    pub(crate) top: Top,
+}
+
+/// Where the walk of a project ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Top {
+    /// At the root of a repository, which is one project.
+    Repository(PathBuf),
+    /// At the workspace root. Nothing says which of the directories on the way belong together.
+    WorkspaceRoot(PathBuf),
 }
 
 impl Project {
     /// The repository's root; without a repository, the workspace root.
     #[must_use]
     pub(crate) fn repository(&self) -> &Path {
-        self.directories.last().unwrap_or(&self.wall)
+        match &self.top {
+            Top::Repository(root) | Top::WorkspaceRoot(root) => root,
+        }
+    }
+
+    /// What no link in one of the directories may leave: the repository. Without one it is the directory itself: the
+    /// workspace root may be the home, and whoever wrote the directory need not be its owner.
+    #[must_use]
+    pub(crate) fn bounds<'a>(&'a self, directory: &'a Path) -> &'a Path {
+        match &self.top {
+            Top::Repository(root) => root,
+            Top::WorkspaceRoot(_) => directory,
+        }
     }
 }
 
@@ -43,7 +64,7 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) 
     let Some(start) = start else {
         return Err(missing(cwd, roots));
     };
-    // Of nested roots the outermost: the wall is around all of them.
+    // Of nested roots the outermost: the walk ends where the last of them does.
     let root = roots
         .iter()
         .filter(|root| start.starts_with(root))
@@ -55,15 +76,16 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) 
     for directory in start.ancestors() {
         directories.push(directory.to_owned());
         lookout.name(directory, REPOSITORY);
-        let is_repository = fs::symlink_metadata(directory.join(REPOSITORY)).is_ok();
-        if is_repository || directory == root {
+        if fs::symlink_metadata(directory.join(REPOSITORY)).is_ok() {
+            let top = Top::Repository(directory.to_owned());
+            return Ok(Project { directories, top });
+        }
+        if directory == root {
             break;
         }
     }
-    Ok(Project {
-        directories,
-        wall: root.clone(),
-    })
+    let top = Top::WorkspaceRoot(root.clone());
+    Ok(Project { directories, top })
 }
 
 /// The error about a directory that does not exist. Outside the roots nobody learns what does.
@@ -130,6 +152,20 @@ mod tests {
         let tree = Tree::new();
         assert_eq!(tree.walk("root/repo").unwrap(), ["root/repo", "root"]);
         assert_eq!(tree.walk("root").unwrap(), ["root"]);
+    }
+
+    #[test]
+    fn a_repository_is_one_project_and_other_directories_are_each_their_own() {
+        let tree = Tree::new();
+        let bounds = || {
+            let cwd = tree.base.join("root/repo/a");
+            let roots = [tree.base.join("root")];
+            let project = project(cwd.to_str().unwrap(), &roots, &mut Places::default()).unwrap();
+            project.bounds(&cwd).strip_prefix(&tree.base).unwrap().to_owned()
+        };
+        assert_eq!(bounds(), Path::new("root/repo/a"));
+        fs::create_dir(tree.base.join("root/repo/.git")).unwrap();
+        assert_eq!(bounds(), Path::new("root/repo"));
     }
 
     #[test]

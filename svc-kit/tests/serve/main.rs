@@ -9,7 +9,7 @@ mod tls;
 use std::time::Duration;
 
 use futures::stream;
-use svc_kit::serve::ServeLimits;
+use svc_kit::{auth::Trust, serve::ServeLimits};
 use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
@@ -43,7 +43,7 @@ async fn the_table_decides_and_the_handler_knows_its_caller() {
 
 #[tokio::test]
 async fn loopback_is_trusted_only_without_a_token() {
-    let running = Running::start(operators().trust_loopback(true), ServeLimits::default()).await;
+    let running = Running::start(operators().trust(Trust::Loopback), ServeLimits::default()).await;
     let channel = running.channel().await;
     let trusted = call(&channel, WRITE, None).await;
     assert_eq!(

@@ -9,7 +9,7 @@ use crate::domain::{
     extension,
     foreign::{
         ForeignFormat,
-        fields::Field,
+        fields::{Field, PROMPT},
         tools::{self, Allowed, SPAWNING},
     },
     keys::{self, Restrictions},
@@ -111,7 +111,7 @@ impl Draft {
                 self.template.description = non_blank(Some(field.text()?.to_owned()));
                 None
             }
-            (Codex, "developer_instructions") => {
+            (Codex, PROMPT) => {
                 self.template.default_prompt = non_blank(Some(field.text()?.to_owned()));
                 None
             }

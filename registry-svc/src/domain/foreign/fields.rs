@@ -9,6 +9,12 @@ use crate::domain::{
     toml, yaml,
 };
 
+/// How many keys a file may have; no program knows half as many. The line of each is looked for.
+pub(super) const MAX_KEYS: usize = 100;
+
+/// The key of Codex that has the prompt.
+pub(super) const PROMPT: &str = "developer_instructions";
+
 /// One key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Field {
@@ -87,6 +93,7 @@ impl Fields {
         let yaml = document.yaml.as_deref().ok_or(Malformed::NoFrontmatter)?;
         let (mut values, shape) = yaml::parse::<Map<String, Value>>(yaml)
             .map_err(|error| Malformed::InvalidYaml(error.message).at(error.line))?;
+        bound(shape.entries().len())?;
         let fields = shape.entries().iter().filter_map(|(key, shape)| {
             Some(Field {
                 key: key.clone(),
@@ -105,6 +112,14 @@ impl Fields {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let values = toml::parse::<Map<String, Value>>(text)
             .map_err(|error| Malformed::InvalidToml(error.message).at(error.line))?;
+        bound(values.len())?;
+        // The prompt is what stands behind the frontmatter in other formats.
+        let prompt = values.get(PROMPT).and_then(Value::as_str).unwrap_or_default();
+        let rest = text.len().saturating_sub(prompt.len());
+        if rest > yaml::MAX_BYTES {
+            let why = format!("{rest} bytes beside {PROMPT}; at most {} are allowed", yaml::MAX_BYTES);
+            return Err(Malformed::InvalidToml(why).into());
+        }
         let fields = values.into_iter().map(|(key, value)| Field {
             line: line_of(text, &key),
             order: value
@@ -118,6 +133,16 @@ impl Fields {
             body: String::new(),
         })
     }
+}
+
+fn bound(keys: usize) -> Result<(), Malformed> {
+    if keys > MAX_KEYS {
+        return Err(Malformed::TooManyKeys {
+            what: "keys",
+            max: MAX_KEYS,
+        });
+    }
+    Ok(())
 }
 
 /// The line on which a key or a table of TOML starts.

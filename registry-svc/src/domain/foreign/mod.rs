@@ -10,7 +10,7 @@ use std::fmt;
 use crate::domain::{
     diagnostic::Finding,
     malformed::{Located, Malformed},
-    name::AgentType,
+    name::{AgentType, MAX_BYTES},
     template::{Parsed, Scope, Template},
 };
 
@@ -174,7 +174,7 @@ fn name(format: ForeignFormat, stem: &str, fields: &Fields) -> Result<AgentType,
     AgentType::parse(written).map_err(|_| {
         Malformed::Invalid {
             what: "name",
-            why: format!("\"{written}\" is no agent_type; use letters, digits, - and _"),
+            why: format!("\"{written}\" is no agent_type; use at most {MAX_BYTES} letters, digits, - and _"),
         }
         .at(line)
     })

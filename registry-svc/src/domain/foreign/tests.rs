@@ -1,5 +1,5 @@
-use super::*;
-use crate::domain::{diagnostic::Severity, effort::Effort};
+use super::{fields::PROMPT, *};
+use crate::domain::{diagnostic::Severity, effort::Effort, yaml};
 
 fn run(format: ForeignFormat, text: &str) -> (AgentType, Parsed) {
     read(format, "stem", text).unwrap()
@@ -28,6 +28,43 @@ fn every_format_reads_what_it_writes() {
         );
     }
     assert_eq!(ForeignFormat::parse("cursor"), None);
+}
+
+#[test]
+fn a_file_of_more_keys_than_any_program_knows_is_no_agent() {
+    let words = |count: usize, between: &str| -> String {
+        (0..count).map(|number| format!("word{number}{between}1\n")).collect()
+    };
+    let markdown = |count: usize| format!("---\nname: abc\ndescription: d\n{}---\nx", words(count, ": "));
+    let toml = |count: usize| format!("description = 'd'\n{PROMPT} = 'x'\n{}", words(count, " = "));
+    let most = fields::MAX_KEYS - 2;
+    for (format, few, many) in [
+        (ForeignFormat::ClaudeCode, markdown(most), markdown(most + 1)),
+        (ForeignFormat::Codex, toml(most), toml(most + 1)),
+    ] {
+        let (_, parsed) = run(format, &few);
+        assert!(parsed.template.is_ok(), "{format}");
+        assert_eq!(reported(&parsed.findings).len(), most);
+        let (name, parsed) = run(format, &many);
+        assert_eq!(name.as_str(), "stem");
+        assert_eq!(parsed.template.unwrap_err().to_string(), "more than 100 keys");
+        assert_eq!(parsed.findings.len(), 1);
+    }
+}
+
+#[test]
+fn toml_has_the_bound_of_yaml_beside_its_prompt() {
+    let large = "x".repeat(yaml::MAX_BYTES);
+    let agent = |prompt: &str, memory: &str| {
+        let text = format!("description = 'd'\n{PROMPT} = '{prompt}'\nmemory = '{memory}'\n");
+        run(ForeignFormat::Codex, &text).1.template
+    };
+    assert!(agent(&large, "x").is_ok());
+    let why = agent("x", &large).unwrap_err().to_string();
+    assert!(
+        why.ends_with(" bytes beside developer_instructions; at most 65536 are allowed"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -306,7 +343,7 @@ fn malformed_agents_say_why_and_where() {
         (
             ForeignFormat::Gemini,
             "---\nname: not a name\n---\nx",
-            "invalid name: \"not a name\" is no agent_type; use letters, digits, - and _",
+            "invalid name: \"not a name\" is no agent_type; use at most 128 letters, digits, - and _",
             Some(2),
         ),
         (

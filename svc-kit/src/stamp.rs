@@ -10,10 +10,11 @@ use std::{
 /// ticks.
 const TICK: Duration = Duration::from_secs(2);
 
-/// Identity, size and times of a file or directory. If they differ, the content may; if they do not, it does not, once
+/// Identity, size and times of a file or directory; that of change tells of who may read it, too. If they differ, the
+/// content may: programs replace files or write into them, Kubernetes swaps links. If they do not, it does not, once
 /// the stamp [is settled](Self::is_settled).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
@@ -24,7 +25,7 @@ pub(crate) struct Stamp {
 impl Stamp {
     /// The stamp in this metadata.
     #[must_use]
-    pub(crate) fn of(metadata: &Metadata) -> Self {
+    pub fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -37,7 +38,7 @@ impl Stamp {
     /// Whether a change after `read_at` would change the stamp. Otherwise a second write within one tick of the clock
     /// goes unseen, so what was read then must be read again. The time of change decides, as programs cannot set it.
     #[must_use]
-    pub(crate) fn is_settled(&self, read_at: SystemTime) -> bool {
+    pub fn is_settled(&self, read_at: SystemTime) -> bool {
         let Ok(seconds) = u64::try_from(self.changed.0) else {
             return true;
         };
