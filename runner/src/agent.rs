@@ -19,10 +19,14 @@ use crate::{
     outbox::Attempt,
     programs::ModelChoice,
     prompt::GivenTurn,
+    text::cut,
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure},
     usage::Tokens,
 };
+
+/// The longest text of a failure, in bytes: what a program says of it may have any length.
+const MAX_FAILURE_BYTES: usize = 16 * 1024;
 
 /// A future that a trait object answers.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -151,7 +155,7 @@ impl StartFailure {
     pub(crate) fn no_program(message: impl Into<String>) -> Self {
         Self {
             refusal: StartRefusal::NoProgram,
-            message: message.into(),
+            message: cut(message.into(), MAX_FAILURE_BYTES),
         }
     }
 
@@ -159,7 +163,7 @@ impl StartFailure {
     pub(crate) fn not_enforceable(message: impl Into<String>) -> Self {
         Self {
             refusal: StartRefusal::PolicyNotEnforceable,
-            message: message.into(),
+            message: cut(message.into(), MAX_FAILURE_BYTES),
         }
     }
 }

@@ -4,23 +4,27 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
-    process::Stdio,
     time::Duration,
 };
 
-use tokio::{process::Command, sync::OnceCell, time::timeout};
+use tokio::sync::OnceCell;
 use tracing::warn;
 use troupe_proto::common::v1::Sandbox;
 
 use crate::{
     agent::{Casting, StartFailure},
     child::Launch,
+    env::plain,
+    errand::{self, Limits},
 };
 
 /// The program that confines.
 const BUBBLEWRAP: &str = "bwrap";
-/// How long a trial of it may take.
-const TRIAL_LIMIT: Duration = Duration::from_secs(5);
+/// What a trial of it may take.
+const TRIAL: Limits = Limits {
+    time: Duration::from_secs(5),
+    output: 4 * 1024,
+};
 
 /// Whether bubblewrap works here; tried once.
 static WORKS: OnceCell<bool> = OnceCell::const_new();
@@ -36,19 +40,17 @@ pub(crate) fn is_known() -> bool {
 }
 
 async fn try_out() -> bool {
-    let mut trial = Command::new(BUBBLEWRAP);
-    trial
-        .args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
-        .args(["--unshare-pid", "--die-with-parent", "--", "true"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    let why = match timeout(TRIAL_LIMIT, trial.output()).await {
-        Ok(Ok(output)) if output.status.success() => return true,
-        Ok(Ok(output)) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("a trial took over {TRIAL_LIMIT:?}"),
+    let view = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
+    let rest = ["--unshare-pid", "--die-with-parent", "--", "true"];
+    let trial = Launch {
+        command: BUBBLEWRAP.into(),
+        args: view.into_iter().chain(rest).map(OsString::from).collect(),
+        directory: "/".into(),
+        environment: plain(|name| std::env::var_os(name)),
+        starts: Vec::new(),
+    };
+    let Err(why) = errand::output_of("a trial of it", trial, TRIAL).await else {
+        return true;
     };
     warn!(
         why,

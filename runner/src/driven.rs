@@ -15,11 +15,17 @@ use crate::{
     tools::{ToolAnswer, ToolFailure},
 };
 
-/// How many orders wait for a driver, and how many of its events for the thread.
+/// How many orders wait for a driver.
 const WAITING: usize = 256;
+/// How many of a driver's events wait for the thread: few, since each may be as long as a line.
+const UNHEARD_EVENTS: usize = 32;
 
-/// How much that a program says is kept while its answer is waited for.
+/// How much that a program says is kept while its answer is waited for: so many things, of so many bytes together.
 const MAX_KEPT: usize = 4096;
+const MAX_KEPT_BYTES: usize = 8 * 1024 * 1024;
+/// The longest line that is read of a program, in bytes: its protocol has no bound, and a question may hold a whole
+/// file.
+pub(crate) const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 /// How long a program may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
@@ -66,7 +72,7 @@ impl Driven {
     /// Has a driver speak with the child from now on.
     pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(child: Child, drive: impl FnOnce(Desk) -> F) -> Self {
         let (orders, to_obey) = mpsc::channel(WAITING);
-        let (tell, events) = mpsc::channel(WAITING);
+        let (tell, events) = mpsc::channel(UNHEARD_EVENTS);
         let driver = tokio::spawn(drive(Desk {
             orders: to_obey,
             events: tell,
@@ -142,9 +148,12 @@ impl Agent for Driven {
 pub(crate) struct Program {
     input: ChildInput,
     output: ChildOutput,
-    /// What it said while something else was waited for.
-    kept: VecDeque<Value>,
+    /// What it said while something else was waited for, as text: read, a value takes many times its length.
+    kept: VecDeque<String>,
+    kept_bytes: usize,
     last_id: u64,
+    /// Why it is listened to no longer, though it runs. Its end for everybody: what was lost may have been a question.
+    given_up: Option<String>,
 }
 
 /// What came of a question: the answer, or the error that it is answered with; in words for people, that there was no
@@ -157,7 +166,9 @@ impl Program {
             input: child.input().clone(),
             output,
             kept: VecDeque::new(),
+            kept_bytes: 0,
             last_id: 0,
+            given_up: None,
         }
     }
 
@@ -171,15 +182,37 @@ impl Program {
     /// What it says next, with what was kept first; the error is how it ended. Nothing is lost when the future is
     /// dropped.
     pub(crate) async fn hear(&mut self) -> Result<Value, String> {
-        match self.kept.pop_front() {
-            Some(said) => Ok(said),
-            None => self.hear_news().await,
+        while let Some(kept) = self.kept.pop_front() {
+            self.kept_bytes -= kept.len();
+            // It was a value before, so it is one.
+            if let Ok(said) = serde_json::from_str(&kept) {
+                return Ok(said);
+            }
         }
+        self.hear_news().await
     }
 
     /// Keeps what it said for later.
-    pub(crate) fn keep(&mut self, said: Value) {
-        self.kept.push_back(said);
+    ///
+    /// # Errors
+    ///
+    /// It said too much by now: its end, as [`Self::hear`] tells it from now on.
+    pub(crate) fn keep(&mut self, said: &Value) -> Result<(), String> {
+        let text = said.to_string();
+        if self.kept.len() >= MAX_KEPT || self.kept_bytes + text.len() > MAX_KEPT_BYTES {
+            return Err(self.give_up(format!(
+                "it said over {MAX_KEPT} other things, or {MAX_KEPT_BYTES} bytes of them, instead of answering"
+            )));
+        }
+        self.kept_bytes += text.len();
+        self.kept.push_back(text);
+        Ok(())
+    }
+
+    fn give_up(&mut self, why: String) -> String {
+        self.kept.clear();
+        self.kept_bytes = 0;
+        self.given_up.insert(why).clone()
     }
 
     /// Calls a method by JSON-RPC and does not wait. Answers the id of the call.
@@ -197,12 +230,9 @@ impl Program {
             loop {
                 let said = self.hear_news().await?;
                 if said["id"].as_u64() == Some(id) && said.get("method").is_none() {
-                    return Ok(said);
+                    return Ok::<_, String>(said);
                 }
-                if self.kept.len() >= MAX_KEPT {
-                    return Err(format!("it said {MAX_KEPT} other things instead of answering {method}"));
-                }
-                self.keep(said);
+                self.keep(&said)?;
             }
         };
         match timeout(ANSWER_LIMIT, answer).await {
@@ -215,15 +245,22 @@ impl Program {
         }
     }
 
-    /// What it says next. Lines that are no JSON are passed over.
+    /// What it says next. Lines that are no JSON are passed over; one that is too long may have been a question that
+    /// the program waits for, so nothing is heard after it.
     pub(crate) async fn hear_news(&mut self) -> Result<Value, String> {
+        if let Some(why) = &self.given_up {
+            return Err(why.clone());
+        }
         loop {
             match self.output.next_event().await {
                 ChildEvent::Line(Line::Text(line)) => match serde_json::from_str(&line) {
                     Ok(value) => return Ok(value),
                     Err(error) => debug!(%error, "a line of the program is no JSON"),
                 },
-                ChildEvent::Line(Line::TooLong { bytes }) => debug!(bytes, "a line of the program was dropped"),
+                ChildEvent::Line(Line::TooLong { bytes }) => {
+                    let why = format!("it wrote a line of {bytes} bytes; at most {MAX_LINE_BYTES} are read");
+                    return Err(self.give_up(why));
+                }
                 ChildEvent::Exited(exit) => return Err(exit.complaint()),
             }
         }
@@ -233,4 +270,46 @@ impl Program {
 /// The answer; that there is none, whatever the reason, is an error.
 pub(crate) fn flat(answered: Answered) -> Result<Value, String> {
     answered.and_then(|answer| answer)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::child::Launch;
+
+    fn started(script: &str) -> (Child, Program) {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let launch = Launch {
+            command: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            directory: "/".into(),
+            environment: vec![("PATH".to_owned(), path)],
+            starts: Vec::new(),
+        };
+        let (child, output) = Child::start(launch, MAX_LINE_BYTES).unwrap();
+        let program = Program::new(&child, output);
+        (child, program)
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_its_end() {
+        let script = "echo 1; head -c 5000000 /dev/zero | tr '\\0' x; echo; echo 2; read -r end";
+        let (_child, mut program) = started(script);
+        assert_eq!(program.hear().await.unwrap(), json!(1));
+        for _ in 0..2 {
+            let why = program.hear().await.unwrap_err();
+            assert_eq!(why, "it wrote a line of 5000000 bytes; at most 4194304 are read");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_while_an_answer_is_waited_for_has_a_bound() {
+        let line = "printf '\"'; head -c 2000000 /dev/zero | tr '\\0' x; echo '\"'";
+        let (_child, mut program) = started(&format!("for n in 1 2 3 4 5; do {line}; done; read -r end"));
+        let answered = program.call("m", &json!({}), |_| String::new()).await;
+        let why = answered.unwrap_err();
+        assert!(why.contains("instead of answering"), "{why}");
+        assert_eq!(program.hear().await.unwrap_err(), why);
+    }
 }

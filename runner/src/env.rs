@@ -20,19 +20,26 @@ const INHERITED: &[&str] = &[
 
 /// The worktree of a thread, below its state.
 pub(crate) const WORKTREE: &str = "worktree";
+/// What the name of a file beside it ends with while it is made.
+pub(crate) const UNFINISHED: &str = "making";
 /// How long what a thread keeps stays without an attempt of it.
 const UNNEEDED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The variables of a program.
 pub(crate) type Environment = Vec<(String, OsString)>;
 
+/// What every program inherits, and with it what the runner starts for itself.
+pub(crate) fn plain(inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
+    let known = INHERITED.iter();
+    known
+        .filter_map(|&name| Some((name.to_owned(), inherited(name)?)))
+        .collect()
+}
+
 /// The whole environment of a thread's program, beside what its kind adds. The thread's token is not in it: tools go
 /// through the runner, which knows whom it started, or through a server that is given the token alone.
 pub(crate) fn environment(casting: &Casting, inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
-    let mut environment: Environment = INHERITED
-        .iter()
-        .filter_map(|&name| Some((name.to_owned(), inherited(name)?)))
-        .collect();
+    let mut environment = plain(inherited);
     environment.push(("TMPDIR".to_owned(), casting.scratch.clone().into_os_string()));
     let resolved = &casting.resolved;
     let facts = [
@@ -102,7 +109,9 @@ fn prune_now(root: &Path, unneeded: Duration) {
             .metadata()
             .and_then(|metadata| metadata.modified())
             .is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > unneeded));
-        let has_work = entry.path().join(WORKTREE).exists();
+        // One that was not finished is nobody's.
+        let worktree = entry.path().join(WORKTREE);
+        let has_work = worktree.exists() && !worktree.with_extension(UNFINISHED).exists();
         if is_old && !has_work {
             // What cannot be removed now is tried again at the next start.
             let _ = fs::remove_dir_all(entry.path());
@@ -171,15 +180,22 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("old")).unwrap();
         fs::create_dir_all(directory.path().join("working").join(WORKTREE)).unwrap();
+        fs::create_dir_all(directory.path().join("begun").join(WORKTREE)).unwrap();
+        fs::write(
+            directory.path().join("begun").join(WORKTREE).with_extension(UNFINISHED),
+            "",
+        )
+        .unwrap();
         prune_now(directory.path(), Duration::from_secs(3600));
         assert!(directory.path().join("old").exists());
         let before = std::time::SystemTime::now() - Duration::from_secs(7200);
-        for name in ["old", "working"] {
+        for name in ["old", "working", "begun"] {
             let opened = fs::File::open(directory.path().join(name)).unwrap();
             opened.set_modified(before).unwrap();
         }
         prune_now(directory.path(), Duration::from_secs(3600));
-        assert!(!directory.path().join("old").exists() && directory.path().join("working").exists());
+        let stays = |name: &str| directory.path().join(name).exists();
+        assert!(!stays("old") && stays("working") && !stays("begun"));
     }
 
     #[test]

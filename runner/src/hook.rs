@@ -8,6 +8,7 @@ use std::{
     os::unix::net::UnixStream as BlockingStream,
     path::Path,
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,15 +16,23 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{UnixListener, UnixStream},
-    sync::{mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot},
+    time::{sleep, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::debug;
 
 /// The largest question, in bytes.
 const MAX_QUESTION_BYTES: u64 = 1024 * 1024;
 /// How many questions of one program wait.
 const WAITING: usize = 32;
-/// How long a program's hook may take; the program lets the tool run after that, so the command gives up before.
+/// How many connections are served at once, and how long one may take to say its question and to hear the answer.
+const CONNECTIONS: usize = 64;
+const SAID_WITHIN: Duration = Duration::from_secs(10);
+/// How long no connection is taken after one could not be: there may be no descriptors left.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a program's hook may take; the program lets the tool run after that, so the command gives up before: it
+/// says its question in the time between the two.
 pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60 + 30);
 const GIVES_UP_AFTER: Duration = Duration::from_secs(15 * 60);
 /// The status with which a hook refuses.
@@ -54,11 +63,17 @@ fn ask_at(socket: &Path) -> io::Result<String> {
     if question.len() as u64 > MAX_QUESTION_BYTES {
         return Err(io::Error::other("the call is too large to be judged"));
     }
-    let mut stream = BlockingStream::connect(socket)?;
-    stream.set_read_timeout(Some(GIVES_UP_AFTER))?;
     // One line: whatever the program put between its fields.
     let question: Value = serde_json::from_str(&question)?;
-    writeln!(stream, "{question}")?;
+    put(socket, &format!("{question}\n"), SAID_WITHIN)
+}
+
+/// Puts a question to the runner and waits for the answer.
+fn put(socket: &Path, question: &str, said_within: Duration) -> io::Result<String> {
+    let mut stream = BlockingStream::connect(socket)?;
+    stream.set_write_timeout(Some(said_within))?;
+    stream.set_read_timeout(Some(GIVES_UP_AFTER))?;
+    stream.write_all(question.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     if answer.ends_with('\n') {
@@ -96,10 +111,15 @@ pub(crate) struct HookServer {
 impl HookServer {
     /// Listens at that path, which must not be there yet.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
+        Self::bind_with(path, CONNECTIONS, SAID_WITHIN)
+    }
+
+    fn bind_with(path: &Path, connections: usize, said_within: Duration) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
         let (ask, calls) = mpsc::channel(WAITING);
         let serving = CancellationToken::new();
-        tokio::spawn(serving.clone().run_until_cancelled_owned(serve(listener, ask)));
+        let serve = serve(listener, ask, connections, said_within);
+        tokio::spawn(serving.clone().run_until_cancelled_owned(serve));
         Ok(Self {
             calls,
             _serving: serving.drop_guard(),
@@ -115,21 +135,34 @@ impl HookServer {
     }
 }
 
-async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>) {
-    loop {
-        // A failure is that of one caller, or of too many at once: that one is refused by its own end.
-        if let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answer(stream, ask.clone()));
+/// Serves so many connections at once. Others wait for a place, which each has to give up again: to say nothing is no
+/// way to keep it.
+async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections: usize, said_within: Duration) {
+    let places = Arc::new(Semaphore::new(connections));
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let answered = answer(stream, ask.clone(), said_within);
+                tokio::spawn(async move {
+                    let _place = place;
+                    answered.await
+                });
+            }
+            // Of one caller, which is refused by its own end, or of too many at once.
+            Err(error) => {
+                debug!(%error, "a question of a hook is not heard");
+                sleep(PAUSE).await;
+            }
         }
     }
 }
 
 /// A connection that is dropped without an answer refuses.
-async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>) -> Option<()> {
+async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>, said_within: Duration) -> Option<()> {
     let (reader, mut writer) = stream.split();
     let mut line = String::new();
     let mut reader = BufReader::new(reader.take(MAX_QUESTION_BYTES + 2));
-    reader.read_line(&mut line).await.ok()?;
+    timeout(said_within, reader.read_line(&mut line)).await.ok()?.ok()?;
     let input = serde_json::from_str(&line).ok()?;
     let (answer, decided) = oneshot::channel();
     ask.send(HookCall { input, answer }).await.ok()?;
@@ -138,7 +171,7 @@ async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>) -> Option<(
         // A blank answer: programs take it for leave.
         None => "\n".to_owned(),
     };
-    writer.write_all(said.as_bytes()).await.ok()
+    timeout(said_within, writer.write_all(said.as_bytes())).await.ok()?.ok()
 }
 
 /// The command of a program's hook, which refuses where the runner cannot be asked. It is one text with all that it runs:
@@ -193,6 +226,47 @@ mod tests {
         drop(server.next().await);
         assert_eq!(question.await.unwrap(), "", "no answer is a refusal at the other end");
         assert_eq!(asked(path, "not json\n").await, "");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_asks_nothing_is_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let _server = HookServer::bind_with(&path, 1, Duration::from_millis(50)).unwrap();
+        for begun in ["", "{\"tool_name\":"] {
+            assert_eq!(asked(path.clone(), begun).await, "");
+        }
+    }
+
+    #[tokio::test]
+    async fn so_many_are_served_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let mut server = HookServer::bind_with(&path, 1, SAID_WITHIN).unwrap();
+        let first = tokio::spawn(asked(path.clone(), "{\"n\":1}\n"));
+        let call = server.next().await;
+        let second = tokio::spawn(asked(path.clone(), "{\"n\":2}\n"));
+        // Time enough for a second question to come, if one could.
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(server.calls.try_recv().is_err());
+        assert_eq!(call.input["n"], 1);
+        call.answer.send(None).unwrap();
+        assert_eq!(first.await.unwrap(), "\n");
+        let call = server.next().await;
+        assert_eq!(call.input["n"], 2);
+        call.answer.send(None).unwrap();
+        assert_eq!(second.await.unwrap(), "\n");
+    }
+
+    #[test]
+    fn a_question_that_nobody_hears_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let longer_than_any_buffer = "x".repeat(16 * 1024 * 1024);
+        assert!(put(&path, &longer_than_any_buffer, Duration::from_millis(50)).is_err());
     }
 
     #[test]

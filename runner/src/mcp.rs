@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
-        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
+        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
     },
     service::{QuitReason, RequestContext, ServerInitializeError},
     transport::async_rw::AsyncRwTransport,
@@ -26,7 +26,7 @@ use crate::{
     bearer::Bearer,
     text::one_line,
     tool_line::ToolCall,
-    tools::{ToolAnswer, ToolFailure, Toolbox},
+    tools::{ToolAnswer, ToolFailure, Toolbox, schema},
 };
 
 /// The server's name.
@@ -215,9 +215,7 @@ impl ServerHandler for ToolServer {
 }
 
 fn described(tool: ToolDescription) -> Tool {
-    let mut schema: JsonObject = serde_json::from_str(&tool.input_schema_json).unwrap_or_default();
-    // Clients pass over a tool whose arguments are no object.
-    schema.entry("type").or_insert_with(|| "object".into());
+    let schema = schema(&tool);
     Tool::new(tool.name, tool.description, Arc::new(schema))
 }
 

@@ -61,11 +61,6 @@ impl Meter {
         keep_end(&mut self.output, MAX_OUTPUT_BYTES);
     }
 
-    /// Takes the output alone: at the end of a turn it goes before the report.
-    pub(crate) fn take_output(&mut self) -> String {
-        std::mem::take(&mut self.output)
-    }
-
     /// When the next reading is to be taken; `None`: nothing changed.
     pub(crate) fn due(&self) -> Option<Instant> {
         (self.changed || !self.output.is_empty()).then_some(self.not_before)
@@ -76,7 +71,7 @@ impl Meter {
         self.not_before = now + INTERVAL;
         Reading {
             shown: std::mem::take(&mut self.changed).then(|| self.shown.clone()),
-            output: self.take_output(),
+            output: std::mem::take(&mut self.output),
         }
     }
 }

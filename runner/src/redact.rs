@@ -1,11 +1,17 @@
-//! What people are shown of a tool call: no secrets, and little of anything.
+//! What people are shown of a program's work: no secrets, and little of anything, however much the program says.
 
 use serde_json::{Map, Value};
+use troupe_proto::supervisor::v1::{PlanStep, ToolUse, plan_step::State};
 
-use crate::text::one_line;
+use crate::text::{cut, one_line};
 
-/// The longest detail of a tool call, in characters.
+/// The longest activity and the longest detail of a tool call, in characters.
 pub(crate) const MAX_DETAIL_CHARS: usize = 160;
+/// The longest name of a tool, in characters.
+const MAX_NAME_CHARS: usize = 128;
+/// The longest plan, in steps, and its longest step, in bytes.
+const MAX_STEPS: usize = 64;
+const MAX_STEP_BYTES: usize = 256;
 /// What stands for what is not shown.
 const REDACTED: &str = "<redacted>";
 /// A text that is longer may hold anything.
@@ -61,7 +67,25 @@ fn below(value: &Value, depth: usize) -> Value {
     }
 }
 
-/// A call in one line.
+/// A call of a tool.
+pub(crate) fn tool_use(name: &str, detail: &str) -> ToolUse {
+    ToolUse {
+        name: one_line(name, MAX_NAME_CHARS),
+        detail: self::detail(detail),
+    }
+}
+
+/// A plan, of the texts of its steps.
+pub(crate) fn plan<T: AsRef<str>>(steps: impl IntoIterator<Item = (T, State)>) -> Vec<PlanStep> {
+    let steps = steps.into_iter().take(MAX_STEPS);
+    let steps = steps.map(|(text, state)| PlanStep {
+        step: cut(one_line(text.as_ref(), MAX_STEP_BYTES), MAX_STEP_BYTES),
+        state: state.into(),
+    });
+    steps.collect()
+}
+
+/// A call, or an activity, in one line.
 pub(crate) fn detail(text: &str) -> String {
     one_line(text, MAX_DETAIL_CHARS)
 }
@@ -89,10 +113,21 @@ pub(crate) fn patch(added: usize, changed: usize, deleted: usize, files: &[Strin
     ))
 }
 
-/// A web address without what may be secret in it.
+/// A web address without what may be secret in it: what it asks for, and who asks (`user:password@`), in an address
+/// within its path as well.
 pub(crate) fn url(address: &str) -> String {
     let end = address.find(['?', '#']).unwrap_or(address.len());
-    detail(&format!("open: {}", &address[..end]))
+    let parts: Vec<&str> = address[..end].split("://").map(without_user).collect();
+    detail(&format!("open: {}", parts.join("://")))
+}
+
+/// What follows a scheme without the part of its authority that names a user.
+fn without_user(rest: &str) -> &str {
+    let authority = rest.find(['/', '\\']).unwrap_or(rest.len());
+    match rest[..authority].rfind('@') {
+        Some(at) => &rest[at + 1..],
+        None => rest,
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +159,28 @@ mod tests {
     fn a_patch_and_an_address_are_one_line() {
         let files = ["a", "b", "c", "d"].map(str::to_owned);
         assert_eq!(patch(1, 2, 1, &files), "A:1 M:2 D:1 (4 files): a, b, c (+1 more)");
-        assert_eq!(url("https://x/y?token=1#z"), "open: https://x/y");
+        for (address, shown) in [
+            ("https://x/y?token=1#z", "https://x/y"),
+            ("https://user:token@x:8080/y", "https://x:8080/y"),
+            ("https://user:to@ken@x", "https://x"),
+            ("https://token@x?y", "https://x"),
+            ("token@x/y", "x/y"),
+            ("https://x/https://user:token@y/z", "https://x/https://y/z"),
+            ("https://x/@scope/package", "https://x/@scope/package"),
+        ] {
+            assert_eq!(url(address), format!("open: {shown}"));
+        }
         assert_eq!(detail(&"x".repeat(500)).chars().count(), MAX_DETAIL_CHARS);
+    }
+
+    #[test]
+    fn what_people_see_is_bounded() {
+        let long = "é ".repeat(5_000);
+        let used = tool_use(&long, &long);
+        assert_eq!(used.name.chars().count(), MAX_NAME_CHARS);
+        assert_eq!(used.detail.chars().count(), MAX_DETAIL_CHARS);
+        let plan = plan((0..100).map(|_| (&long, State::Pending)));
+        assert_eq!(plan.len(), MAX_STEPS);
+        assert!(plan.iter().all(|step| step.step.len() <= MAX_STEP_BYTES));
     }
 }

@@ -5,20 +5,18 @@ use std::{
     ffi::OsStr,
     fmt, fs, io,
     path::{Path, PathBuf},
-    process::Stdio,
     str::FromStr,
-    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use tokio::{process::Command, time::timeout};
+use tracing::debug;
 
-use crate::home;
+use crate::{
+    env::UNFINISHED,
+    git::{Git, look},
+    home,
+};
 
-/// How long one command of git's may take.
-const LIMIT: Duration = Duration::from_secs(60);
-/// What of a repository's own settings would run something.
-const HARMLESS: &[&str] = &["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
 /// How the index tells a submodule.
 const SUBMODULE: &str = "160000 ";
 
@@ -70,6 +68,7 @@ pub(crate) struct Worktree {
     /// The way from the top to where the agent works.
     inside: PathBuf,
     origin: Origin,
+    git: Git,
 }
 
 /// What was so before an agent worked in a worktree.
@@ -92,19 +91,25 @@ pub(crate) enum Left {
 
 impl Worktree {
     /// The worktree at `top` for work in a directory, made if it is not there; `None`: the directory lies in no
-    /// repository. Beside `top` is written what a later attempt has to know.
+    /// repository. Beside `top` is written what a later attempt has to know. What is `hidden` is kept from programs
+    /// that the repository has git run.
     ///
     /// # Errors
     ///
-    /// Git's words, or why nothing can be written.
-    pub(crate) async fn open(directory: &Path, top: PathBuf) -> Result<Option<Self>, String> {
-        let Ok(repository) = git(directory, ["rev-parse", "--show-toplevel"]).await else {
+    /// Git's words, or why nothing can be read or written.
+    pub(crate) async fn open(directory: &Path, top: PathBuf, hidden: &[PathBuf]) -> Result<Option<Self>, String> {
+        let directory = fs::canonicalize(directory).map_err(|error| error.to_string())?;
+        if !is_in_repository(&directory)? {
             return Ok(None);
-        };
-        let repository = PathBuf::from(repository);
-        let inside = git(directory, ["rev-parse", "--show-prefix"]).await?;
+        }
+        let repository = PathBuf::from(look(&directory, ["rev-parse", "--show-toplevel"]).await?);
+        let inside = look(&directory, ["rev-parse", "--show-prefix"]).await?;
+        // It may be that of another worktree.
+        let common = directory.join(look(&directory, ["rev-parse", "--git-common-dir"]).await?);
+        let common = fs::canonicalize(&common).map_err(|error| format!("{}: {error}", common.display()))?;
+        let git = Git::new(vec![top.clone(), common], hidden.to_owned());
         let record = top.with_extension("json");
-        let making = top.with_extension("making");
+        let making = top.with_extension(UNFINISHED);
         let known = read(&record).map_err(|why| format!("cannot read {}: {why}", record.display()))?;
         let origin = match (known, top.is_dir() && !making.exists()) {
             (Some(origin), true) => origin,
@@ -113,7 +118,7 @@ impl Worktree {
             (_, false) => {
                 let made = fs::write(&making, "");
                 made.map_err(|error| format!("cannot write {}: {error}", making.display()))?;
-                let origin = Self::make(&repository, &top, &record).await?;
+                let origin = Self::make(&git, &repository, &top, &record).await?;
                 let done = fs::remove_file(&making);
                 done.map_err(|error| format!("cannot remove {}: {error}", making.display()))?;
                 origin
@@ -124,23 +129,24 @@ impl Worktree {
             repository,
             inside: inside.into(),
             origin,
+            git,
         }))
     }
 
     /// Makes one, and writes down what it is. One that was not finished was nobody's, and is made anew.
-    async fn make(repository: &Path, top: &Path, record: &Path) -> Result<Origin, String> {
+    async fn make(git: &Git, repository: &Path, top: &Path, record: &Path) -> Result<Origin, String> {
         if top.exists() {
             remove(top).await?;
         }
-        // One that somebody took away is not in the way; one whose making broke off is locked.
-        let unlock = ["worktree", "unlock"].map(OsStr::new);
-        let _ = git(repository, unlock.into_iter().chain([top.as_os_str()])).await;
-        git(repository, ["worktree", "prune"]).await?;
-        let add = ["worktree", "add", "--quiet", "--detach"].map(OsStr::new);
-        git(repository, add.into_iter().chain([top.as_os_str()])).await?;
+        // Before git does: only what is there can be shown to it.
+        fs::create_dir(top).map_err(|error| format!("cannot create {}: {error}", top.display()))?;
+        // Forced once, for git may still know one that somebody took away; and twice, for one whose making broke off is
+        // locked. To prune would be to forget those of other threads, which it cannot see.
+        let add = ["worktree", "add", "--force", "--force", "--quiet", "--detach"].map(OsStr::new);
+        git.run(repository, add.into_iter().chain([top.as_os_str()])).await?;
         let origin = Origin {
-            git_dir: git(top, ["rev-parse", "--absolute-git-dir"]).await?.into(),
-            base: git(top, ["rev-parse", "HEAD"]).await?,
+            git_dir: git.run(top, ["rev-parse", "--absolute-git-dir"]).await?.into(),
+            base: git.run(top, ["rev-parse", "HEAD"]).await?,
         };
         write(record, &origin).map_err(|error| format!("cannot write {}: {error}", record.display()))?;
         Ok(origin)
@@ -175,7 +181,11 @@ impl Worktree {
         }
         // Not by git, which would look for itself and run what it finds in submodules.
         remove(&self.top).await?;
-        git(&self.repository, ["worktree", "prune"]).await?;
+        let forget = ["worktree", "remove", "--force", "--force"].map(OsStr::new);
+        let forget = forget.into_iter().chain([self.top.as_os_str()]);
+        if let Err(why) = self.git.run(&self.repository, forget).await {
+            debug!(why, "git may still know a worktree that is gone");
+        }
         Ok(Left::Removed)
     }
 
@@ -186,8 +196,8 @@ impl Worktree {
             "--untracked-files=normal",
             "--ignore-submodules=all",
         ];
-        let is_as_checked_out = self.git(status).await?.is_empty();
-        let has_no_commits = self.git(["rev-parse", "HEAD"]).await? == self.origin.base;
+        let is_as_checked_out = self.ask(status).await?.is_empty();
+        let has_no_commits = self.ask(["rev-parse", "HEAD"]).await? == self.origin.base;
         Ok(is_as_checked_out && has_no_commits && self.is_linked() && !self.has_submodules().await?)
     }
 
@@ -199,7 +209,7 @@ impl Worktree {
 
     /// Whether a submodule was checked out: git cannot say what is new in it without running what it says.
     async fn has_submodules(&self) -> Result<bool, String> {
-        let tracked = self.git(["ls-files", "--stage", "-z"]).await?;
+        let tracked = self.ask(["ls-files", "--stage", "-z"]).await?;
         let mut submodules = tracked
             .split('\0')
             .filter(|entry| entry.starts_with(SUBMODULE))
@@ -215,14 +225,16 @@ impl Worktree {
         &self.top
     }
 
-    async fn git<const N: usize>(&self, args: [&str; N]) -> Result<String, String> {
+    async fn ask<const N: usize>(&self, args: [&str; N]) -> Result<String, String> {
         let place = [
             OsStr::new("--git-dir"),
             self.origin.git_dir.as_os_str(),
             OsStr::new("--work-tree"),
             self.top.as_os_str(),
         ];
-        git(&self.top, place.into_iter().chain(args.map(OsStr::new))).await
+        self.git
+            .run(&self.top, place.into_iter().chain(args.map(OsStr::new)))
+            .await
     }
 }
 
@@ -244,24 +256,18 @@ fn write(record: &Path, origin: &Origin) -> io::Result<()> {
     home::replace(record, &serde_json::to_string(origin)?)
 }
 
-async fn git<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>) -> Result<String, String> {
-    let mut command = Command::new("git");
-    command
-        .args(HARMLESS)
-        .arg("-C")
-        .arg(directory)
-        .args(args)
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    match timeout(LIMIT, command.output()).await {
-        Ok(Ok(output)) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout)
-            .trim_end_matches('\n')
-            .to_owned()),
-        Ok(Ok(output)) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-        Ok(Err(error)) => Err(format!("git cannot be run: {error}")),
-        Err(_) => Err(format!("git took over {LIMIT:?}")),
+/// Whether there is something that git takes for a repository. What it says against one is an error then: nobody is to
+/// work in the repository itself because git cannot make a worktree.
+fn is_in_repository(directory: &Path) -> Result<bool, String> {
+    for place in directory.ancestors() {
+        let mark = place.join(".git");
+        match fs::symlink_metadata(&mark) {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("cannot look at {}: {error}", mark.display())),
+        }
     }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -270,6 +276,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::confinement;
 
     async fn repository() -> (tempfile::TempDir, PathBuf) {
         let guard = tempfile::tempdir().unwrap();
@@ -277,8 +284,8 @@ mod tests {
         let repository = base.join("repo");
         fs::create_dir_all(repository.join("a")).unwrap();
         fs::write(repository.join("a/file"), "one\n").unwrap();
-        git(&repository, ["init", "--quiet"]).await.unwrap();
-        git(&repository, ["add", "."]).await.unwrap();
+        look(&repository, ["init", "--quiet"]).await.unwrap();
+        look(&repository, ["add", "."]).await.unwrap();
         commit(&repository).await;
         (guard, repository)
     }
@@ -286,14 +293,14 @@ mod tests {
     async fn commit(directory: &Path) {
         let identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"];
         let commit = ["commit", "--quiet", "--all", "--allow-empty", "--message", "m"];
-        git(directory, identity.into_iter().chain(commit)).await.unwrap();
+        look(directory, identity.into_iter().chain(commit)).await.unwrap();
     }
 
     #[tokio::test]
     async fn work_in_it_is_beside_the_repository_and_goes_when_nothing_is_new() {
         let (guard, repository) = repository().await;
         let top = guard.path().join("tree");
-        let tree = Worktree::open(&repository.join("a"), top.clone())
+        let tree = Worktree::open(&repository.join("a"), top.clone(), &[])
             .await
             .unwrap()
             .unwrap();
@@ -303,7 +310,7 @@ mod tests {
         assert_eq!(tree.in_repository("/elsewhere"), "/elsewhere");
         // A later attempt finds it.
         assert_eq!(
-            Worktree::open(&repository.join("a"), top.clone()).await.unwrap(),
+            Worktree::open(&repository.join("a"), top.clone(), &[]).await.unwrap(),
             Some(tree.clone())
         );
         assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
@@ -315,17 +322,17 @@ mod tests {
         let (guard, repository) = repository().await;
         for (name, is_committed) in [("changed", false), ("committed", true)] {
             let top = guard.path().join(name);
-            let tree = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+            let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
             fs::write(top.join("a/file"), "two\n").unwrap();
             if is_committed {
                 commit(&top).await;
             }
             if is_committed {
                 // Git's own note of where it was is nothing to go by.
-                git(&top, ["update-ref", "ORIG_HEAD", "HEAD"]).await.unwrap();
+                look(&top, ["update-ref", "ORIG_HEAD", "HEAD"]).await.unwrap();
             }
             assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
-            let again = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+            let again = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
             let left = again.close(WorktreeCleanup::Unchanged).await;
             assert_eq!(left, Ok(Left::Kept), "and by a later attempt");
         }
@@ -336,7 +343,7 @@ mod tests {
     async fn an_operator_says_what_goes() {
         let (guard, repository) = repository().await;
         let top = guard.path().join("tree");
-        let tree = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         assert_eq!(tree.close(WorktreeCleanup::Never).await, Ok(Left::Kept));
         assert!(top.exists());
         fs::write(top.join("a/file"), "two\n").unwrap();
@@ -352,21 +359,21 @@ mod tests {
     async fn one_that_was_not_finished_is_made_anew() {
         let (guard, repository) = repository().await;
         let top = guard.path().join("tree");
-        Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         fs::write(top.with_extension("making"), "").unwrap();
         fs::remove_file(top.join("a/file")).unwrap();
-        let tree = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         assert!(top.join("a/file").exists() && !top.with_extension("making").exists());
         assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
 
         // Of one without a record nobody knows what is in it.
-        Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         for broken in ["half a rec", ""] {
             fs::write(top.with_extension("json"), broken).unwrap();
-            assert!(Worktree::open(&repository, top.clone()).await.is_err());
+            assert!(Worktree::open(&repository, top.clone(), &[]).await.is_err());
         }
         fs::remove_file(top.with_extension("json")).unwrap();
-        assert!(Worktree::open(&repository, top.clone()).await.is_err());
+        assert!(Worktree::open(&repository, top.clone(), &[]).await.is_err());
         assert!(top.join("a/file").exists());
     }
 
@@ -374,33 +381,76 @@ mod tests {
     async fn an_agent_leads_git_nowhere() {
         let (guard, repository) = repository().await;
         let (top, ran) = (guard.path().join("tree"), guard.path().join("ran"));
-        let tree = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         // A repository of its own, whose settings have git run something.
         fs::remove_file(top.join(".git")).unwrap();
-        git(&top, ["init", "--quiet"]).await.unwrap();
+        look(&top, ["init", "--quiet"]).await.unwrap();
         let filter = format!("touch {}; cat", ran.display());
-        git(&top, ["config", "filter.planted.clean", &filter]).await.unwrap();
+        look(&top, ["config", "filter.planted.clean", &filter]).await.unwrap();
         fs::write(top.join(".gitattributes"), "* filter=planted\n").unwrap();
         fs::write(top.join("a/file"), "two\n").unwrap();
         assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
-        let again = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        let again = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         assert_eq!(again.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
         assert_eq!(again.close(WorktreeCleanup::Always).await, Ok(Left::Removed));
         assert!(!ran.exists() && !top.exists());
     }
 
     #[tokio::test]
+    async fn what_a_repository_has_git_run_is_confined_and_sees_no_secrets() {
+        let (guard, repository) = repository().await;
+        let (top, ran) = (guard.path().join("tree"), guard.path().join("ran"));
+        let filter = format!("touch {}; env", ran.display());
+        look(&repository, ["config", "filter.planted.smudge", &filter])
+            .await
+            .unwrap();
+        fs::create_dir_all(repository.join(".git/info")).unwrap();
+        fs::write(repository.join(".git/info/attributes"), "* filter=planted\n").unwrap();
+        Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
+        let environment = fs::read_to_string(top.join("a/file")).unwrap();
+        assert!(environment.contains("PATH="), "the filter ran: {environment}");
+        // Tests have them from cargo.
+        assert!(!environment.contains("CARGO_"), "{environment}");
+        assert!(
+            !ran.exists() || !confinement::is_possible().await,
+            "and wrote elsewhere"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_worktrees_of_others_stay() {
+        let (guard, repository) = repository().await;
+        let others = guard.path().join("others");
+        fs::create_dir(&others).unwrap();
+        let hidden = [others.clone()];
+        let open = async |top: &str| {
+            let tree = Worktree::open(&repository, others.join(top), &hidden).await;
+            tree.unwrap().unwrap()
+        };
+        let (one, two) = (open("one").await, open("two").await);
+        assert_eq!(one.close(WorktreeCleanup::Always).await, Ok(Left::Removed));
+        look(&two.top, ["rev-parse", "HEAD"]).await.unwrap();
+        assert_eq!(two.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
+        let known = look(&repository, ["worktree", "list", "--porcelain"]).await.unwrap();
+        assert_eq!(
+            known.matches("worktree ").count(),
+            1,
+            "git knows none any more: {known}"
+        );
+    }
+
+    #[tokio::test]
     async fn a_submodule_that_was_checked_out_is_kept() {
         let (guard, repository) = repository().await;
-        let head = git(&repository, ["rev-parse", "HEAD"]).await.unwrap();
+        let head = look(&repository, ["rev-parse", "HEAD"]).await.unwrap();
         let submodule = format!("160000,{head},module");
         let add = ["update-index", "--add", "--cacheinfo", &submodule];
-        git(&repository, add).await.unwrap();
+        look(&repository, add).await.unwrap();
         let identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"];
         let commit = ["commit", "--quiet", "--message", "m"];
-        git(&repository, identity.into_iter().chain(commit)).await.unwrap();
+        look(&repository, identity.into_iter().chain(commit)).await.unwrap();
         let top = guard.path().join("tree");
-        let tree = Worktree::open(&repository, top.clone()).await.unwrap().unwrap();
+        let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         fs::write(top.join("module/new"), "work").unwrap();
         assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
         fs::remove_file(top.join("module/new")).unwrap();
@@ -410,13 +460,21 @@ mod tests {
     #[tokio::test]
     async fn without_a_repository_there_is_none() {
         let guard = tempfile::tempdir().unwrap();
-        assert_eq!(Worktree::open(guard.path(), guard.path().join("t")).await, Ok(None));
+        assert_eq!(
+            Worktree::open(guard.path(), guard.path().join("t"), &[]).await,
+            Ok(None)
+        );
         let bare = guard.path().join("empty");
         fs::create_dir(&bare).unwrap();
-        git(&bare, ["init", "--quiet"]).await.unwrap();
+        look(&bare, ["init", "--quiet"]).await.unwrap();
         assert!(
-            Worktree::open(&bare, guard.path().join("u")).await.is_err(),
+            Worktree::open(&bare, guard.path().join("u"), &[]).await.is_err(),
             "no commit to make it of"
         );
+        let broken = guard.path().join("broken/inside");
+        fs::create_dir_all(&broken).unwrap();
+        fs::write(guard.path().join("broken/.git"), "gitdir: /nowhere\n").unwrap();
+        let why = Worktree::open(&broken, guard.path().join("v"), &[]).await.unwrap_err();
+        assert!(why.contains("/nowhere"), "git's words: {why}");
     }
 }

@@ -3,13 +3,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    future::pending,
     path::PathBuf,
     time::Duration,
 };
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::{events, settings::AGENT};
@@ -18,7 +17,8 @@ use crate::{
     driven::{Answered, Desk, Order, Program, flat},
     home, input,
     programs::Profile,
-    prompt,
+    prompt, redact,
+    timer::at,
     tools::ToolFailure,
     usage::Tokens,
 };
@@ -33,6 +33,14 @@ const MAX_REFUSALS: u32 = 16;
 /// How many calls of one turn are known, and how many names of tools that nobody offered.
 const MAX_CALLS: usize = 4096;
 const MAX_GAPS: usize = 16;
+/// The longest id of a call that is known, in bytes, and its longest arguments that are kept as they are, in bytes of
+/// JSON.
+const MAX_ID_BYTES: usize = 1024;
+const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
+/// How many questions of the program wait at once: more than the thread lets wait.
+const MAX_QUESTIONS: usize = 64;
+/// How many refusals the model is told of that ended one prompt.
+const MAX_TOLD: usize = 32;
 /// The longest message that is kept, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
@@ -336,7 +344,7 @@ impl Driver {
 
     /// A call that was asked about runs now. Gemini CLI says nothing of it before its end.
     fn begun(&mut self, id: String, tool: String, arguments: Value) {
-        if self.calls.len() < MAX_CALLS {
+        if self.calls.len() < MAX_CALLS && id.len() <= MAX_ID_BYTES {
             self.calls.entry(id).or_insert(Call {
                 tool,
                 arguments,
@@ -347,7 +355,9 @@ impl Driver {
     }
 
     fn refuse(&mut self, tool: &str, why: &str) {
-        self.refused.push(format!("The call of `{tool}` was refused: {why}"));
+        if self.refused.len() < MAX_TOLD {
+            self.refused.push(format!("The call of `{tool}` was refused: {why}"));
+        }
     }
 
     // === what the program says ===
@@ -414,7 +424,8 @@ impl Driver {
 
     async fn call_updated(&mut self, update: &Value, desk: &Desk) {
         let profile = self.opening.profile;
-        let Some(id) = update["toolCallId"].as_str() else {
+        let id = update["toolCallId"].as_str();
+        let Some(id) = id.filter(|id| id.len() <= MAX_ID_BYTES) else {
             return;
         };
         if !self.calls.contains_key(id) {
@@ -437,7 +448,7 @@ impl Driver {
         };
         let arguments = events::arguments(profile, update);
         if arguments.as_object().is_some_and(|fields| !fields.is_empty()) {
-            call.arguments = arguments;
+            call.arguments = kept(arguments);
         }
         let status = update["status"].as_str().unwrap_or("in_progress");
         call.is_done = matches!(status, "completed" | "failed");
@@ -476,23 +487,24 @@ impl Driver {
             // Its title is something else here, so nobody knows what it asks for.
             (None, Profile::OpenCode) => None,
         };
-        let (tool, may) = match tool {
-            Some(tool) if self.opening.ours.contains(&tool) => (tool, Some(true)),
-            Some(tool) if self.prompts.is_empty() || !self.opening.tools.contains(&tool) => (tool, Some(false)),
+        let not_offered = Err("it is not offered");
+        let (tool, verdict) = match tool {
+            Some(tool) if self.opening.ours.contains(&tool) => (tool, Some(Ok(()))),
+            Some(tool) if self.prompts.is_empty() || !self.opening.tools.contains(&tool) => (tool, Some(not_offered)),
+            Some(tool) if self.questions.len() >= MAX_QUESTIONS => (tool, Some(Err("too many questions at once"))),
             Some(tool) => (tool, None),
-            None => ("unknown".to_owned(), Some(false)),
+            None => ("unknown".to_owned(), Some(not_offered)),
         };
-        if let Some(may) = may {
-            self.answer(id, &events::outcome(&params["options"], may));
-            if may {
-                self.begun(call_id.to_owned(), tool, events::arguments(profile, asked));
-            } else {
-                self.refuse(&tool, "it is not offered");
+        if let Some(verdict) = verdict {
+            self.answer(id, &events::outcome(&params["options"], verdict.is_ok()));
+            match verdict {
+                Ok(()) => self.begun(call_id.to_owned(), tool, kept(events::arguments(profile, asked))),
+                Err(why) => self.refuse(&tool, why),
             }
             return;
         }
         let arguments = match events::arguments(profile, asked) {
-            told if told.as_object().is_some_and(|fields| !fields.is_empty()) => told,
+            told if told.as_object().is_some_and(|fields| !fields.is_empty()) => kept(told),
             _ => call.map_or_else(|| json!({}), |call| call.arguments.clone()),
         };
         self.last_question += 1;
@@ -582,17 +594,19 @@ impl Driver {
     }
 }
 
+/// Arguments as they are kept: long ones as they may be shown.
+fn kept(arguments: Value) -> Value {
+    if arguments.to_string().len() > MAX_ARGUMENTS_BYTES {
+        redact::arguments(&arguments)
+    } else {
+        arguments
+    }
+}
+
 /// One of the options of a session.
 fn option<'a>(opened: &'a Value, id: &str) -> Option<&'a Value> {
     let options = opened["configOptions"].as_array()?;
     options.iter().find(|option| option["id"] == id)
-}
-
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => pending().await,
-    }
 }
 
 #[cfg(test)]
@@ -608,7 +622,7 @@ mod tests {
     use crate::{
         agent::Agent as _,
         child::{Child, Launch},
-        driven::Driven,
+        driven::{self, Driven},
         prompt::GivenTurn,
     };
 
@@ -643,7 +657,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             environment: Vec::new(),
             starts: Vec::new(),
         };
-        let (child, output) = Child::start(launch).unwrap();
+        let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES).unwrap();
         let opening = Opening {
             profile: Profile::OpenCode,
             directory: "/".into(),
@@ -694,6 +708,18 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
         };
         assert_eq!((ending, message.as_str()), (Ending::Completed, "I see."));
         assert_eq!((spent.input, spent.output), (4, 6));
+    }
+
+    #[tokio::test]
+    async fn the_model_is_told_of_so_many_refusals() {
+        let (_child, mut driver) = started(AGENT, "");
+        for _ in 0..1_000 {
+            driver.refuse("bash", "not now");
+        }
+        assert_eq!(driver.refused.len(), MAX_TOLD);
+        assert_eq!(kept(json!({"path": "a"})), json!({"path": "a"}));
+        let long = json!({"path": "a", "content": "x".repeat(MAX_ARGUMENTS_BYTES)});
+        assert_eq!(kept(long), json!({"path": "a", "content": "<redacted>"}));
     }
 
     #[tokio::test]

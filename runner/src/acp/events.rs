@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use troupe_proto::supervisor::v1::{PlanStep, ToolUse, plan_step::State};
+use troupe_proto::supervisor::v1::{ToolUse, plan_step::State};
 
 use crate::{
     agent::{AgentEvent, Ending},
@@ -14,11 +14,8 @@ use crate::{
     usage::{Tokens, percentage_left, sum},
 };
 
-/// The longest step of a plan, in bytes, and how many a plan has.
-const MAX_STEP_BYTES: usize = 256;
-const MAX_STEPS: usize = 64;
-/// The longest text of an ending, in bytes.
-const MAX_TEXT_BYTES: usize = 1024 * 1024;
+/// The longest name of a tool, in bytes: what is cut off is the name of none that is offered.
+const MAX_NAME_BYTES: usize = 256;
 
 /// The name of the tool that a call is of, as the program has it. OpenCode says it as the title of the first word about a
 /// call, and later titles are something else; Gemini CLI says it within the id alone.
@@ -27,7 +24,7 @@ pub(super) fn tool(profile: Profile, call: &Value) -> Option<String> {
         Profile::OpenCode => call["title"].as_str()?,
         Profile::Gemini => call["toolCallId"].as_str()?.split_once("__")?.0,
     };
-    (!name.is_empty()).then(|| name.to_owned())
+    (!name.is_empty()).then(|| cut(name.to_owned(), MAX_NAME_BYTES))
 }
 
 /// The arguments of a call, as far as the program tells them.
@@ -67,11 +64,9 @@ pub(super) fn used(profile: Profile, tool: &str, arguments: &Value) -> ToolUse {
     let text = |key: &str| arguments[key].as_str();
     let ours = profile.ours(tool);
     let native = profile.native();
-    let name = ours
-        .unwrap_or_else(|| native.canonical(tool).unwrap_or(tool))
-        .to_owned();
+    let name = ours.unwrap_or_else(|| native.canonical(tool).unwrap_or(tool));
     let file = text("filePath").or_else(|| text("filepath"));
-    let detail = match (ours, name.as_str()) {
+    let detail = match (ours, name) {
         (None, "exec_command") => redact::detail(text("command").unwrap_or_default()),
         (None, "apply_patch" | "write_file") => match file.or_else(|| text("title")) {
             Some(file) => redact::patch(0, 1, 0, &[file.to_owned()]),
@@ -88,22 +83,21 @@ pub(super) fn used(profile: Profile, tool: &str, arguments: &Value) -> ToolUse {
         },
         _ => redact::arguments_in_line(arguments),
     };
-    ToolUse { name, detail }
+    redact::tool_use(name, &detail)
 }
 
 /// The plan, whole.
 pub(super) fn plan(update: &Value) -> AgentEvent {
     let entries = update["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let step = |entry: &Value| PlanStep {
-        step: cut(entry["content"].as_str().unwrap_or_default().to_owned(), MAX_STEP_BYTES),
-        state: match entry["status"].as_str() {
-            Some("completed") => State::Completed,
-            Some("in_progress") => State::InProgress,
-            _ => State::Pending,
-        }
-        .into(),
+    let state = |entry: &Value| match entry["status"].as_str() {
+        Some("completed") => State::Completed,
+        Some("in_progress") => State::InProgress,
+        _ => State::Pending,
     };
-    AgentEvent::Plan(entries.iter().take(MAX_STEPS).map(step).collect())
+    let steps = entries
+        .iter()
+        .map(|entry| (entry["content"].as_str().unwrap_or_default(), state(entry)));
+    AgentEvent::Plan(redact::plan(steps))
 }
 
 /// What a prompt spent, as far as the program tells: Gemini CLI all of it, OpenCode its last call of the model only, and
@@ -168,11 +162,10 @@ pub(super) fn failure(error: &Value) -> String {
         .as_ref()
         .and_then(|value| value["error"]["message"].as_str())
         .unwrap_or(message);
-    let text = match error["data"]["errorName"].as_str() {
+    match error["data"]["errorName"].as_str() {
         Some(name) => format!("{inner} ({name})"),
         None => inner.to_owned(),
-    };
-    cut(text, MAX_TEXT_BYTES)
+    }
 }
 
 /// The answer to a question for leave: this once, or not. What would hold for longer is never chosen.
@@ -202,6 +195,9 @@ mod tests {
         let call = json!({"toolCallId": "run_shell_command__run_shell_command_17_0", "title": "touch zz"});
         assert_eq!(tool(Profile::Gemini, &call).as_deref(), Some("run_shell_command"));
         assert_eq!(tool(Profile::Gemini, &json!({"toolCallId": "x"})), None);
+        let long = tool(Profile::OpenCode, &json!({"title": "x".repeat(5_000)})).unwrap_or_default();
+        assert_eq!(long.len(), MAX_NAME_BYTES);
+        assert!(used(Profile::OpenCode, &long, &json!({})).name.len() < 200);
     }
 
     #[test]

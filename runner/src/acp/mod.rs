@@ -33,7 +33,7 @@ use crate::{
     agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, StartFailure},
     child::{Child, Launch},
     confinement::{self, Hold},
-    driven::{Driven, Program},
+    driven::{self, Driven, Program},
     env::Environment,
     home::{self, unlinked},
     policy,
@@ -94,7 +94,7 @@ impl AcpKind {
                 launch
             }
         };
-        let (child, output) = Child::start(launch)?;
+        let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
         let opening = Opening {
             profile,
             directory: casting.directory().to_owned(),

@@ -22,7 +22,7 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use self::lines::BoundedLines;
 pub(crate) use self::lines::Line;
@@ -32,12 +32,10 @@ use crate::{
     group::{Group, describe},
 };
 
-/// The longest line that is read, in bytes.
-const MAX_LINE_BYTES: usize = 1024 * 1024;
 /// How many lines wait for the program to read them.
 const UNREAD_LINES: usize = 64;
-/// How many of its lines wait for the runner.
-const UNHEARD_LINES: usize = 256;
+/// How many of its lines wait for the runner: few, since each may have as many bytes as a line may have.
+const UNHEARD_LINES: usize = 32;
 /// How much of stderr is kept for messages.
 const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// How long a process may live on after it closed its output, and its output after the process has ended.
@@ -88,10 +86,22 @@ impl Exit {
 
 /// A running child. Dropping it kills it.
 pub(crate) struct Child {
-    group: Group,
+    leash: Leash,
     input: ChildInput,
     exit: watch::Receiver<Option<Exit>>,
-    dropped: DropGuard,
+}
+
+/// Kills the group when it is dropped, there and then: what comes next may count on it. The watcher sees to the rest.
+struct Leash {
+    group: Group,
+    dropped: CancellationToken,
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        self.group.signal(Signal::KILL);
+        self.dropped.cancel();
+    }
 }
 
 /// What a child reads. Its input ends when every one of these is dropped.
@@ -122,14 +132,14 @@ impl ChildOutput {
 }
 
 impl Child {
-    /// Starts a program.
-    pub(crate) fn start(launch: Launch) -> Result<(Self, ChildOutput), StartFailure> {
+    /// Starts a program, of which lines of at most so many bytes are read.
+    pub(crate) fn start(launch: Launch, longest_line: usize) -> Result<(Self, ChildOutput), StartFailure> {
         let command = launch.command.clone();
-        Self::spawn(launch)
+        Self::spawn(launch, longest_line)
             .map_err(|error| StartFailure::no_program(format!("cannot start {}: {error}", command.display())))
     }
 
-    fn spawn(launch: Launch) -> io::Result<(Self, ChildOutput)> {
+    fn spawn(launch: Launch, longest_line: usize) -> io::Result<(Self, ChildOutput)> {
         let mut child = Command::new(&launch.command)
             .args(&launch.args)
             .current_dir(&launch.directory)
@@ -156,7 +166,7 @@ impl Child {
         let dropped = CancellationToken::new();
         let tail = Arc::<Mutex<Vec<u8>>>::default();
         tokio::spawn(write_lines(stdin, to_write));
-        let reader = tokio::spawn(read_lines(stdout, to_hear));
+        let reader = tokio::spawn(read_lines(stdout, longest_line, to_hear));
         let complaints = tokio::spawn(keep_tail(stderr, Arc::clone(&tail)));
         let watcher = Watcher {
             child,
@@ -175,10 +185,9 @@ impl Child {
             exit: exit.clone(),
         };
         let child = Self {
-            group,
+            leash: Leash { group, dropped },
             input: ChildInput(input),
             exit,
-            dropped: dropped.drop_guard(),
         };
         Ok((child, output))
     }
@@ -190,23 +199,18 @@ impl Child {
 
     /// Sends SIGINT to the group.
     pub(crate) fn interrupt(&self) {
-        self.group.signal(Signal::INT);
+        self.leash.group.signal(Signal::INT);
     }
 
     /// Ends the child: first it may end by itself, as its input does; at half of its grace it gets TERM, at the end
     /// KILL. Its output is best dropped before, and is read by nobody else then; a full pipe keeps it from ending. What is left of its group is killed in any case.
     pub(crate) async fn stop(self, order: StopOrder) -> Stopped {
-        let Self {
-            group,
-            input,
-            mut exit,
-            dropped,
-        } = self;
+        let Self { leash, input, mut exit } = self;
         drop(input);
         let half = order.grace / 2;
         for stage in [None, Some(Signal::TERM)] {
             if let Some(signal) = stage {
-                group.signal(signal);
+                leash.group.signal(signal);
             }
             tokio::select! {
                 biased;
@@ -215,7 +219,7 @@ impl Child {
                 () = tokio::time::sleep(half) => {}
             }
         }
-        drop(dropped);
+        drop(leash);
         ended(&mut exit).await;
         Stopped {
             detail: "killed after its grace".to_owned(),
@@ -300,8 +304,8 @@ async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<String>) {
     }
 }
 
-async fn read_lines(stdout: ChildStdout, heard: mpsc::Sender<Line>) {
-    let mut lines = BoundedLines::new(BufReader::new(stdout), MAX_LINE_BYTES);
+async fn read_lines(stdout: ChildStdout, longest: usize, heard: mpsc::Sender<Line>) {
+    let mut lines = BoundedLines::new(BufReader::new(stdout), longest);
     while let Ok(Some(line)) = lines.next().await {
         // Nobody listens while the program is stopped; it is read all the same.
         let _ = heard.send(line).await;

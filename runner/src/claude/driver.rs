@@ -11,9 +11,9 @@ use super::{events, settings::SERVER};
 use crate::{
     agent::{AgentEvent, AskedTool},
     driven::{Desk, Order, Program},
-    hook, input, prompt,
+    hook, input, prompt, redact,
     tool_line::ToolCall,
-    tools::{ToolAnswer, ToolFailure},
+    tools::{ToolAnswer, ToolFailure, schema},
     usage::Tokens,
 };
 
@@ -75,7 +75,7 @@ impl Driver {
                 }
                 match protocol_answer(&said, &self.tools) {
                     Some(answer) => self.program.say(&answer),
-                    None => self.program.keep(said),
+                    None => self.program.keep(&said)?,
                 }
             }
         };
@@ -181,7 +181,8 @@ impl Driver {
             }
             "system" if said["subtype"] == "api_retry" => {
                 let why = said["error"].as_str().unwrap_or("the provider failed");
-                desk.tell(AgentEvent::Activity(format!("trying again: {why}"))).await;
+                let activity = redact::detail(&format!("trying again: {why}"));
+                desk.tell(AgentEvent::Activity(activity)).await;
             }
             "result" => self.result(said, desk).await,
             _ => {}
@@ -298,7 +299,7 @@ fn described(tool: &ToolDescription) -> Value {
     json!({
         "name": tool.name,
         "description": tool.description,
-        "inputSchema": serde_json::from_str(&tool.input_schema_json).unwrap_or_else(|_| json!({"type": "object"})),
+        "inputSchema": schema(tool),
     })
 }
 
@@ -320,6 +321,25 @@ fn control_response(request: &str, response: &Value) -> Value {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::{
+        child::{Child, Launch},
+        driven,
+    };
+
+    #[tokio::test]
+    async fn what_it_says_before_it_begins_has_a_bound() {
+        let launch = Launch {
+            command: "/bin/sh".into(),
+            args: vec!["-c".into(), "while :; do echo '{}'; done".into()],
+            directory: "/".into(),
+            environment: Vec::new(),
+            starts: Vec::new(),
+        };
+        let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES).unwrap();
+        let mut driver = Driver::new(Program::new(&child, output), Vec::new());
+        let why = driver.prepare().await.unwrap_err();
+        assert!(why.contains("instead of answering"), "{why}");
+    }
 
     fn asked(message: &Value) -> Option<Value> {
         let tool = ToolDescription {

@@ -22,7 +22,7 @@ pub(super) fn piece(piece: &Value) -> Option<AgentEvent> {
 /// What a call of one of its tools shows. The hook tells of it: what the model asks for may not be there.
 pub(super) fn used(tool: &str, input: &Value) -> ToolUse {
     let text = |key: &str| input[key].as_str().unwrap_or_default();
-    let name = NativeTools::CLAUDE.canonical(tool).unwrap_or(tool).to_owned();
+    let name = NativeTools::CLAUDE.canonical(tool).unwrap_or(tool);
     let one_file = |added, changed| redact::patch(added, changed, 0, &[text("file_path").to_owned()]);
     let detail = match tool {
         "Bash" => redact::detail(text("command")),
@@ -33,7 +33,7 @@ pub(super) fn used(tool: &str, input: &Value) -> ToolUse {
         "WebSearch" => redact::detail(&format!("search: {}", text("query"))),
         _ => redact::arguments_in_line(input),
     };
-    ToolUse { name, detail }
+    redact::tool_use(name, &detail)
 }
 
 /// The files that a call of one of its tools writes.
@@ -123,6 +123,7 @@ mod tests {
             let used = used(tool, &input);
             assert_eq!((used.name.as_str(), used.detail.as_str()), (name, detail));
         }
+        assert!(used(&"x".repeat(5_000), &json!({})).name.len() < 200);
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod events;
 mod settings;
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs::{self, OpenOptions},
     io::{self, Write as _},
     os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
@@ -26,7 +26,7 @@ use crate::{
     agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, StartFailure},
     child::{Child, Launch},
     confinement::{self, Hold},
-    driven::{Driven, Program},
+    driven::{self, Driven, Program},
     env::Environment,
     home, policy,
     programs::{AgentProgram, ModelChoice},
@@ -37,9 +37,14 @@ const KIND: &str = "claude";
 
 /// Where it looks for a login, in its home.
 const LOGIN: &str = ".credentials.json";
-/// The variable with its key, and the one that names the open file that has it instead.
-const KEY: &str = "ANTHROPIC_API_KEY";
-const KEY_DESCRIPTOR: &str = "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR";
+/// The variables with a credential, and for each the one that names the open file that has it instead. For
+/// `ANTHROPIC_AUTH_TOKEN` it has none, so that one stays where it is.
+const CREDENTIALS: [(&str, &str); 2] = [
+    ("ANTHROPIC_API_KEY", "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR"),
+    ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR"),
+];
+/// The first descriptor that is free.
+const FIRST_DESCRIPTOR: usize = 3;
 
 /// Starts Claude Code.
 pub(crate) struct ClaudeKind {
@@ -69,7 +74,7 @@ impl ClaudeKind {
         let tools = settings::tools(&policy, access);
         let effort = &casting.resolved.reasoning_effort;
         let mut environment = self.environment(casting, &home);
-        let key = take(&mut environment, KEY);
+        let credentials = take_credentials(&mut environment);
         let launch = Launch {
             command: self.program.command.clone(),
             args: settings::args(&tools, model.name(), effort, &casting.instructions, session),
@@ -84,12 +89,9 @@ impl ClaudeKind {
             }
             Hold::Gap(gap) => (launch, gap),
         };
-        let launch = match key {
-            Some(key) => with_key(launch, &key, &casting.scratch)
-                .map_err(|error| StartFailure::no_program(format!("the key cannot be handed over: {error}")))?,
-            None => launch,
-        };
-        let (child, output) = Child::start(launch)?;
+        let launch = with_credentials(launch, &credentials, &casting.scratch)
+            .map_err(|error| StartFailure::no_program(format!("its credentials cannot be handed over: {error}")))?;
+        let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
         let mut driver = Driver::new(Program::new(&child, output), casting.offered.clone());
         driver.prepare().await.map_err(StartFailure::no_program)?;
         Ok(Box::new(Driven::new(child, async move |desk| {
@@ -136,27 +138,46 @@ impl AgentKind for ClaudeKind {
     }
 }
 
-/// Takes a variable out.
-fn take(environment: &mut Environment, name: &str) -> Option<OsString> {
-    let value = environment.iter().rfind(|(known, _)| known == name)?.1.clone();
-    environment.retain(|(known, _)| known != name);
-    Some(value)
+/// A credential, and the variable that names the open file that has it.
+type Credential = (&'static str, OsString);
+
+/// Takes the credentials out that can be handed over otherwise.
+fn take_credentials(environment: &mut Environment) -> Vec<Credential> {
+    let mut taken = Vec::new();
+    for (variable, descriptor) in CREDENTIALS {
+        let value = environment.iter().rfind(|(known, _)| known == variable);
+        let value = value.map(|(_, value)| value.clone());
+        environment.retain(|(known, _)| known != variable);
+        // An empty one is none.
+        taken.extend(value.filter(|value| !value.is_empty()).map(|value| (descriptor, value)));
+    }
+    taken
 }
 
-/// The same program, which reads its key from an open file that has no name any more: a variable would be there for every
-/// command that it runs.
-fn with_key(launch: Launch, key: &OsStr, scratch: &Path) -> io::Result<Launch> {
-    let path = scratch.join("key");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)?;
-    file.write_all(key.as_bytes())?;
+/// The same program, which reads its credentials from open files that have no name any more: a variable would be there
+/// for every command that it runs.
+fn with_credentials(launch: Launch, credentials: &[Credential], scratch: &Path) -> io::Result<Launch> {
+    if credentials.is_empty() {
+        return Ok(launch);
+    }
     let mut environment = launch.environment;
-    environment.push((KEY_DESCRIPTOR.to_owned(), "3".into()));
-    let script = "exec 3<\"$1\"; rm -f \"$1\"; shift; exec \"$@\"";
-    let mut args: Vec<OsString> = vec!["-c".into(), script.into(), "sh".into(), path.into()];
+    let mut script = String::new();
+    let mut files: Vec<OsString> = Vec::new();
+    for (descriptor, (variable, credential)) in (FIRST_DESCRIPTOR..).zip(credentials) {
+        let path = scratch.join(format!("credential-{descriptor}"));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        file.write_all(credential.as_bytes())?;
+        environment.push(((*variable).to_owned(), descriptor.to_string().into()));
+        script += &format!("exec {descriptor}<\"$1\"; rm -f \"$1\"; shift; ");
+        files.push(path.into());
+    }
+    script += "exec \"$@\"";
+    let mut args: Vec<OsString> = vec!["-c".into(), script.into(), "sh".into()];
+    args.extend(files);
     args.push(launch.command.into());
     args.extend(launch.args);
     Ok(Launch {
@@ -175,4 +196,68 @@ fn has_session(home: &Path, id: &str) -> bool {
     };
     let file = format!("{id}.jsonl");
     projects.flatten().any(|project| project.path().join(&file).is_file())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::errand::{self, Limits};
+
+    #[tokio::test]
+    async fn credentials_are_in_open_files_and_not_in_the_environment() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut environment: Environment = [
+            ("ANTHROPIC_API_KEY", "first-key"),
+            ("ANTHROPIC_API_KEY", "key"),
+            ("CLAUDE_CODE_OAUTH_TOKEN", "token"),
+            ("ANTHROPIC_AUTH_TOKEN", "as it is"),
+        ]
+        .map(|(name, value)| (name.to_owned(), OsString::from(value)))
+        .into();
+        environment.extend(std::env::var_os("PATH").map(|path| ("PATH".to_owned(), path)));
+        let credentials = take_credentials(&mut environment);
+        let launch = Launch {
+            command: "/bin/sh".into(),
+            args: vec!["-c".into(), "cat <&3; echo; cat <&4; echo; env".into()],
+            directory: "/".into(),
+            environment,
+            starts: Vec::new(),
+        };
+        let launch = with_credentials(launch, &credentials, scratch.path()).unwrap();
+        let limits = Limits {
+            time: Duration::from_secs(20),
+            output: 64 * 1024,
+        };
+        let output = errand::output_of("it", launch, limits).await.unwrap();
+        let output = String::from_utf8(output).unwrap();
+        let mut lines = output.lines();
+        assert_eq!((lines.next(), lines.next()), (Some("key"), Some("token")));
+        let variables: Vec<&str> = lines.collect();
+        for variable in [
+            "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR=3",
+            "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR=4",
+            "ANTHROPIC_AUTH_TOKEN=as it is",
+        ] {
+            assert!(variables.contains(&variable), "{output}");
+        }
+        for (variable, _) in CREDENTIALS {
+            assert!(
+                !variables.iter().any(|line| line.starts_with(&format!("{variable}="))),
+                "{output}"
+            );
+        }
+        assert!(
+            fs::read_dir(scratch.path()).unwrap().next().is_none(),
+            "the files have no names"
+        );
+    }
+
+    #[test]
+    fn an_empty_credential_is_none() {
+        let mut environment: Environment = vec![("ANTHROPIC_API_KEY".to_owned(), OsString::new())];
+        assert!(take_credentials(&mut environment).is_empty() && environment.is_empty());
+    }
 }

@@ -19,6 +19,7 @@ use crate::{
     hook::{self, HookCall, HookServer},
     input,
     prompt::{self, GivenTurn},
+    redact,
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure},
     usage::Tokens,
@@ -331,7 +332,8 @@ impl Driver {
             }
             ("error", None) if params["willRetry"] == true => {
                 let why = events::failure(&params["error"]);
-                desk.tell(AgentEvent::Activity(format!("trying again: {why}"))).await;
+                let activity = redact::detail(&format!("trying again: {why}"));
+                desk.tell(AgentEvent::Activity(activity)).await;
             }
             ("turn/completed", None) => self.turn_over(&params["turn"], desk).await,
             _ => {}

@@ -1,17 +1,13 @@
 //! What Codex tells of a turn, as events of an agent.
 
 use serde_json::Value;
-use troupe_proto::supervisor::v1::{PlanStep, ToolUse, plan_step::State};
+use troupe_proto::supervisor::v1::plan_step::State;
 
 use crate::{
     agent::AgentEvent,
     redact,
-    text::cut,
     usage::{Tokens, percentage_left},
 };
-
-/// The longest step of a plan, in bytes.
-const MAX_STEP_BYTES: usize = 256;
 
 /// What an item that begins shows.
 pub(super) fn begun(item: &Value) -> Option<AgentEvent> {
@@ -31,7 +27,7 @@ pub(super) fn begun(item: &Value) -> Option<AgentEvent> {
         "reasoning" => return Some(AgentEvent::Activity("thinking".to_owned())),
         _ => return None,
     };
-    Some(AgentEvent::ToolUsed(ToolUse { name, detail }))
+    Some(AgentEvent::ToolUsed(redact::tool_use(&name, &detail)))
 }
 
 /// The command itself, without the shell that runs it.
@@ -55,16 +51,15 @@ fn patch(changes: &Value) -> String {
 /// The plan, whole.
 pub(super) fn plan(params: &Value) -> AgentEvent {
     let steps = params["plan"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let step = |step: &Value| PlanStep {
-        step: cut(step["step"].as_str().unwrap_or_default().to_owned(), MAX_STEP_BYTES),
-        state: match step["status"].as_str() {
-            Some("completed") => State::Completed,
-            Some("inProgress") => State::InProgress,
-            _ => State::Pending,
-        }
-        .into(),
+    let state = |step: &Value| match step["status"].as_str() {
+        Some("completed") => State::Completed,
+        Some("inProgress") => State::InProgress,
+        _ => State::Pending,
     };
-    AgentEvent::Plan(steps.iter().map(step).collect())
+    let steps = steps
+        .iter()
+        .map(|step| (step["step"].as_str().unwrap_or_default(), state(step)));
+    AgentEvent::Plan(redact::plan(steps))
 }
 
 /// What a count of Codex's says.
@@ -145,6 +140,13 @@ mod tests {
             assert_eq!(used(&item), (name.to_owned(), detail.to_owned()));
         }
         assert_eq!(begun(&json!({"type": "userMessage"})), None);
+        let (name, _) = used(&json!({"type": "dynamicToolCall", "tool": "x".repeat(5_000)}));
+        assert!(name.len() < 200, "{name}");
+        let steps = vec![json!({"step": "s", "status": "completed"}); 1_000];
+        let AgentEvent::Plan(plan) = plan(&json!({"plan": steps})) else {
+            panic!()
+        };
+        assert_eq!((plan.len(), plan[0].state()), (64, State::Completed));
     }
 
     #[test]

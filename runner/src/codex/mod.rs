@@ -13,12 +13,11 @@ use std::{
     ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
-    process::Stdio,
     time::Duration,
 };
 
 use serde_json::Value;
-use tokio::{process::Command, sync::OnceCell, time::timeout};
+use tokio::sync::OnceCell;
 use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
 
 use self::driver::{Driver, Opening};
@@ -26,8 +25,9 @@ use crate::{
     agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
     child::{Child, Launch},
     confinement,
-    driven::{Driven, Program},
+    driven::{self, Driven, Program},
     env::Environment,
+    errand::{self, Limits},
     home,
     hook::{self, HookServer},
     policy,
@@ -38,8 +38,11 @@ use crate::{
 const KIND: &str = "codex";
 /// Where it looks for a login, in its home.
 const LOGIN: &str = "auth.json";
-/// How long it may take to list its models.
-const CATALOG_LIMIT: Duration = Duration::from_secs(20);
+/// What it may take to list its models.
+const CATALOG: Limits = Limits {
+    time: Duration::from_secs(20),
+    output: 8 * 1024 * 1024,
+};
 
 /// Starts Codex.
 pub(crate) struct CodexKind {
@@ -93,7 +96,7 @@ impl CodexKind {
             true => confinement::confined(launch, Sandbox::FullAccess, &own, &casting.hidden),
             false => launch,
         };
-        let (child, output) = Child::start(launch)?;
+        let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
         let opening = Opening {
             config,
             model: model.name().map(str::to_owned),
@@ -143,7 +146,7 @@ impl CodexKind {
         environment: &Environment,
     ) -> Result<PathBuf, StartFailure> {
         let unkept = |why: String| StartFailure::not_enforceable(format!("patches cannot be kept from it: {why}"));
-        let catalog = self.catalog.get_or_try_init(|| self.read_catalog(environment));
+        let catalog = self.catalog.get_or_try_init(|| self.read_catalog(scratch, environment));
         let catalog = catalog.await.map_err(unkept)?;
         let path = scratch.join("models.json");
         let text = settings::without_patches(catalog.clone()).to_string();
@@ -151,22 +154,18 @@ impl CodexKind {
         Ok(path)
     }
 
-    async fn read_catalog(&self, environment: &Environment) -> Result<Value, String> {
-        let mut command = Command::new(&self.program.command);
-        command
-            .args(["debug", "models"])
-            .env_clear()
-            .envs(environment.iter().cloned())
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        match timeout(CATALOG_LIMIT, command.output()).await {
-            Ok(Ok(output)) if output.status.success() => {
-                serde_json::from_slice(&output.stdout).map_err(|error| format!("its catalogue of models: {error}"))
-            }
-            Ok(Ok(output)) => Err(format!("`debug models` ended with {}", output.status)),
-            Ok(Err(error)) => Err(format!("cannot start {}: {error}", self.program.command.display())),
-            Err(_) => Err(format!("`debug models` took over {CATALOG_LIMIT:?}")),
-        }
+    async fn read_catalog(&self, scratch: &Path, environment: &Environment) -> Result<Value, String> {
+        let command = self.program.command.clone();
+        let name = format!("`{} debug models`", command.display());
+        let launch = Launch {
+            command,
+            args: ["debug", "models"].map(OsString::from).into(),
+            directory: scratch.to_owned(),
+            environment: environment.clone(),
+            starts: Vec::new(),
+        };
+        let catalog = errand::output_of(&name, launch, CATALOG).await?;
+        serde_json::from_slice(&catalog).map_err(|error| format!("its catalogue of models: {error}"))
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use tool_policy::{NativeTools, Policy};
 use troupe_proto::{common::v1::Sandbox, supervisor::v1::ToolDescription};
 
-use crate::{hook, programs::AgentProgram};
+use crate::{hook, programs::AgentProgram, tools::schema};
 
 /// The name under which Codex has our tools.
 pub(super) const NAMESPACE: &str = "troupe";
@@ -107,7 +107,7 @@ pub(super) fn tools(offered: &[ToolDescription]) -> Value {
                 "type": "function",
                 "name": tool.name,
                 "description": tool.description,
-                "inputSchema": serde_json::from_str(&tool.input_schema_json).unwrap_or_else(|_| json!({"type": "object"})),
+                "inputSchema": schema(tool),
             })
         })
         .collect();

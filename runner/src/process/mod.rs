@@ -21,6 +21,8 @@ use crate::{
 
 /// The kind's name.
 const KIND: &str = "process";
+/// The longest line that is read, in bytes.
+const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// Starts the one program that the runner was configured with.
 pub(crate) struct ProcessKind {
@@ -58,7 +60,7 @@ impl ProcessKind {
             }
             _ => Blinders::of(casting).put_on(launch),
         };
-        let (child, output) = Child::start(launch)?;
+        let (child, output) = Child::start(launch, MAX_LINE_BYTES)?;
         Ok(Box::new(ProcessAgent { child, output }))
     }
 }

@@ -4,29 +4,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use troupe_proto::{
     common::v1::BlockKind,
-    supervisor::v1::{Input, PlanStep, PromptExtent, ToolUse, plan_step},
+    supervisor::v1::{Input, PromptExtent, plan_step::State},
 };
 
 use crate::{
     agent::{AgentEvent, Ending},
     input,
     prompt::{GivenTurn, join},
-    text::{cut, one_line},
-    tool_line,
+    redact, tool_line,
     tools::ToolAnswer,
     usage::Tokens,
 };
-
-/// The longest last message, in bytes.
-const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
-/// The longest activity and the longest detail of a tool, in characters.
-const MAX_DETAIL_CHARS: usize = 160;
-/// The longest name of a tool, in characters.
-const MAX_NAME_CHARS: usize = 128;
-/// The longest plan, in steps.
-const MAX_STEPS: usize = 64;
-/// The longest step of a plan, in bytes.
-const MAX_STEP_BYTES: usize = 256;
 
 /// A line for the program.
 #[derive(Debug)]
@@ -170,14 +158,11 @@ impl Spoken {
     fn into_event(self) -> AgentEvent {
         match self {
             Self::InputTaken { number } => AgentEvent::InputTaken(number),
-            Self::Status { activity } => AgentEvent::Activity(one_line(&activity, MAX_DETAIL_CHARS)),
-            Self::Tool { name, detail } => AgentEvent::ToolUsed(ToolUse {
-                name: one_line(&name, MAX_NAME_CHARS),
-                detail: one_line(&detail, MAX_DETAIL_CHARS),
-            }),
-            Self::Plan { steps } => {
-                AgentEvent::Plan(steps.into_iter().take(MAX_STEPS).map(SpokenStep::into_step).collect())
-            }
+            Self::Status { activity } => AgentEvent::Activity(redact::detail(&activity)),
+            Self::Tool { name, detail } => AgentEvent::ToolUsed(redact::tool_use(&name, &detail)),
+            Self::Plan { steps } => AgentEvent::Plan(redact::plan(
+                steps.into_iter().map(|step| (step.step, step.state.into_state())),
+            )),
             Self::Usage {
                 input_tokens,
                 cached_input_tokens,
@@ -198,22 +183,18 @@ impl Spoken {
                     SpokenOutcome::Errored => Ending::Errored,
                     SpokenOutcome::Interrupted => Ending::Interrupted,
                 },
-                message: cut(message, MAX_MESSAGE_BYTES),
+                message,
             },
         }
     }
 }
 
-impl SpokenStep {
-    fn into_step(self) -> PlanStep {
-        let state = match self.state {
-            SpokenState::Pending => plan_step::State::Pending,
-            SpokenState::InProgress => plan_step::State::InProgress,
-            SpokenState::Completed => plan_step::State::Completed,
-        };
-        PlanStep {
-            step: cut(one_line(&self.step, MAX_STEP_BYTES), MAX_STEP_BYTES),
-            state: state.into(),
+impl SpokenState {
+    const fn into_state(self) -> State {
+        match self {
+            Self::Pending => State::Pending,
+            Self::InProgress => State::InProgress,
+            Self::Completed => State::Completed,
         }
     }
 }
@@ -222,7 +203,10 @@ impl SpokenStep {
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use proptest::prelude::*;
-    use troupe_proto::{common::v1::PromptBlock, supervisor::v1::InputItem, supervisor::v1::input_item::Item};
+    use troupe_proto::{
+        common::v1::PromptBlock,
+        supervisor::v1::{InputItem, PlanStep, ToolUse, input_item::Item},
+    };
 
     use super::*;
     use crate::tools::ToolFailure;
@@ -311,11 +295,11 @@ mod tests {
                 AgentEvent::Plan(vec![
                     PlanStep {
                         step: "look".to_owned(),
-                        state: plan_step::State::Completed.into(),
+                        state: State::Completed.into(),
                     },
                     PlanStep {
                         step: "act".to_owned(),
-                        state: plan_step::State::Pending.into(),
+                        state: State::Pending.into(),
                     },
                 ]),
             ),
@@ -384,13 +368,7 @@ mod tests {
         let AgentEvent::Activity(activity) = parse(&json!({"type": "status", "activity": long}).to_string()) else {
             panic!("it is a status");
         };
-        assert_eq!(activity.chars().count(), MAX_DETAIL_CHARS);
-        let steps: Vec<_> = (0..100).map(|_| json!({"step": "é".repeat(300)})).collect();
-        let AgentEvent::Plan(plan) = parse(&json!({"type": "plan", "steps": steps}).to_string()) else {
-            panic!("it is a plan");
-        };
-        assert_eq!(plan.len(), MAX_STEPS);
-        assert!(plan.iter().all(|step| step.step.len() <= MAX_STEP_BYTES));
+        assert_eq!(activity.chars().count(), redact::MAX_DETAIL_CHARS);
     }
 
     proptest! {

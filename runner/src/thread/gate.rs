@@ -14,8 +14,15 @@ use uuid::Uuid;
 use super::{News, Voice};
 use crate::{questions::Question, tools::ToolFailure};
 
-/// The longest arguments that can be asked for, in bytes of JSON.
+/// The longest name of a tool that can be asked for, in bytes. The supervisor decides on nothing larger than these four
+/// say; and a question that is larger than any message would break the stream, again each time that it is opened anew.
+const MAX_TOOL_BYTES: usize = 256;
+/// The longest arguments, in bytes of JSON.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
+/// How many files a call may write.
+const MAX_PATHS: usize = 64;
+/// The longest path of one, in bytes.
+const MAX_PATH_BYTES: usize = 4096;
 /// How long a decision may take: longer than an operator may take to approve.
 const DECISION_LIMIT: Duration = Duration::from_secs(15 * 60);
 
@@ -29,11 +36,7 @@ impl Voice {
         written: Vec<String>,
     ) -> Result<(), ToolFailure> {
         let arguments_json = arguments.to_string();
-        if arguments_json.len() > MAX_ARGUMENTS_BYTES {
-            let text = format!(
-                "the arguments of {tool} have {} bytes; at most {MAX_ARGUMENTS_BYTES} are allowed",
-                arguments_json.len()
-            );
+        if let Some(text) = too_large(tool, &arguments_json, &written) {
             return Err(ToolFailure::new(Reason::LimitExceeded, text));
         }
         let (answer, decision) = oneshot::channel();
@@ -55,6 +58,74 @@ impl Voice {
                 let text = format!("the supervisor did not decide on {tool} within {DECISION_LIMIT:?}");
                 Err(ToolFailure::new(Reason::DeadlineExceeded, text))
             }
+        }
+    }
+}
+
+/// What of a call is too large to be asked about.
+fn too_large(tool: &str, arguments_json: &str, written: &[String]) -> Option<String> {
+    if tool.len() > MAX_TOOL_BYTES {
+        let bytes = tool.len();
+        return Some(format!(
+            "the name of the tool has {bytes} bytes; at most {MAX_TOOL_BYTES} are allowed"
+        ));
+    }
+    if arguments_json.len() > MAX_ARGUMENTS_BYTES {
+        let bytes = arguments_json.len();
+        return Some(format!(
+            "the arguments of {tool} have {bytes} bytes; at most {MAX_ARGUMENTS_BYTES} are allowed"
+        ));
+    }
+    if written.len() > MAX_PATHS {
+        let files = written.len();
+        return Some(format!(
+            "{tool} would write {files} files; at most {MAX_PATHS} are allowed at once"
+        ));
+    }
+    let bytes = written.iter().map(String::len).max().unwrap_or_default();
+    (bytes > MAX_PATH_BYTES).then(|| {
+        format!("the path of a file that {tool} would write has {bytes} bytes; at most {MAX_PATH_BYTES} are allowed")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_supervisor_can_be_asked_is_asked() {
+        let paths = |count: usize, bytes: usize| vec!["p".repeat(bytes); count];
+        let tool = "t".repeat(MAX_TOOL_BYTES);
+        let arguments = "a".repeat(MAX_ARGUMENTS_BYTES);
+        assert_eq!(too_large(&tool, &arguments, &paths(MAX_PATHS, MAX_PATH_BYTES)), None);
+        for (tool, arguments, written, words) in [
+            (
+                "t".repeat(MAX_TOOL_BYTES + 1),
+                String::new(),
+                Vec::new(),
+                "the name of the tool has 257 bytes",
+            ),
+            (
+                "t".to_owned(),
+                "a".repeat(MAX_ARGUMENTS_BYTES + 1),
+                Vec::new(),
+                "the arguments of t have 65537 bytes",
+            ),
+            (
+                "t".to_owned(),
+                String::new(),
+                paths(MAX_PATHS + 1, 1),
+                "t would write 65 files",
+            ),
+            (
+                "t".to_owned(),
+                String::new(),
+                paths(1, MAX_PATH_BYTES + 1),
+                "would write has 4097 bytes",
+            ),
+        ] {
+            let text = too_large(&tool, &arguments, &written).unwrap_or_default();
+            assert!(text.contains(words), "{text}");
         }
     }
 }

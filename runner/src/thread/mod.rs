@@ -24,7 +24,7 @@ use crate::{
     worktree::WorktreeCleanup,
 };
 
-/// How many commands wait for a thread. It takes them at once, but for the time that a program needs to start.
+/// How many commands wait for a thread, which takes them at once, and within it while a program is started.
 const COMMANDS: usize = 64;
 
 /// What a thread is to do. The stage has checked that it is meant for this attempt.

@@ -8,7 +8,7 @@ mod node;
 use std::{future::Future, time::Duration};
 
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use svc_kit::trace_context::{self, TraceParent};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Response, Status, transport::Channel};
@@ -114,6 +114,14 @@ impl From<Status> for ToolFailure {
             output: String::new(),
         }
     }
+}
+
+/// The schema of a tool's arguments. One that cannot be read takes any object: programs pass over a tool whose
+/// arguments are none.
+pub(crate) fn schema(tool: &ToolDescription) -> Map<String, Value> {
+    let mut schema: Map<String, Value> = serde_json::from_str(&tool.input_schema_json).unwrap_or_default();
+    schema.entry("type").or_insert_with(|| "object".into());
+    schema
 }
 
 /// The tools of one thread.

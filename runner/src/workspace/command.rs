@@ -1,28 +1,15 @@
-//! Commands: a shell in a process group of its own, with a limit for its time and for what is kept of its output. When
-//! it ends, or nobody waits for it any more, nothing of the group is left.
+//! Commands: a shell that is run to its end, with a limit for its time and for what is kept of its output.
 
-use std::{
-    io,
-    path::PathBuf,
-    process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use rustix::process::Signal;
 use serde_json::json;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _},
-    process::{Child, Command},
-    task::JoinSet,
-    time::timeout,
-};
 use troupe_proto::reason::Reason;
 
 use crate::{
     child::Launch,
     env::Environment,
-    group::{Group, describe},
+    errand::{self, Ending, Finished, Limits},
+    group::describe,
     text::one_line,
     tool_line::{CALL_IN_OUTPUT, holds_call},
     tools::{ToolAnswer, ToolFailure},
@@ -32,8 +19,6 @@ use crate::{
 const SHELL: &str = "/bin/sh";
 /// How much is kept of standard output, and as much of standard error, in bytes.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
-/// How long a command may take to end that was told to, and its output after it has ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How much of a command is repeated where it failed, in characters.
 const MAX_TITLE_CHARS: usize = 160;
 
@@ -51,29 +36,22 @@ pub(super) fn shell(cmd: &str, directory: PathBuf, environment: Environment) -> 
 /// Runs the shell of a command. Its output is what it wrote to standard output, and after that what it wrote to standard
 /// error.
 pub(super) async fn run(shell: Launch, cmd: &str, limit: Duration) -> ToolAnswer {
-    let directory = shell.directory;
-    let mut command = Command::new(shell.command);
-    command
-        .args(shell.args)
-        .current_dir(&directory)
-        .env_clear()
-        .envs(shell.environment)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
-    let mut running = Running::start(&mut command).map_err(|error| {
+    let directory = shell.directory.clone();
+    let limits = Limits {
+        time: limit,
+        output: MAX_OUTPUT_BYTES,
+    };
+    let finished = errand::run(shell, limits).await.map_err(|error| {
         let text = format!("cannot run {SHELL} in {}: {error}", directory.display());
         ToolFailure::local(text)
     })?;
-    let ending = running.end(limit).await;
-    answer(cmd, limit, &ending, running.output().await)
+    answer(cmd, limit, &finished)
 }
 
-fn answer(cmd: &str, limit: Duration, ending: &Ending, output: String) -> ToolAnswer {
+fn answer(cmd: &str, limit: Duration, finished: &Finished) -> ToolAnswer {
     let title = one_line(cmd, MAX_TITLE_CHARS);
-    let failure = match ending {
+    let output = finished.stdout.text() + &finished.stderr.text();
+    let failure = match &finished.ending {
         _ if holds_call(&output) => ToolFailure::bad_arguments(CALL_IN_OUTPUT),
         Ending::TimedOut => {
             let text = format!("Command timed out after {limit:?}: {title}");
@@ -83,116 +61,6 @@ fn answer(cmd: &str, limit: Duration, ending: &Ending, output: String) -> ToolAn
         Ending::Itself(status) => ToolFailure::local(format!("Command failed ({}): {title}", describe(status))),
     };
     Err(failure.with_output(output))
-}
-
-/// How a command ended.
-#[derive(Debug)]
-enum Ending {
-    Itself(io::Result<ExitStatus>),
-    TimedOut,
-}
-
-/// A running command. Dropping it kills its group.
-struct Running {
-    child: Child,
-    group: Group,
-    stdout: Arc<Mutex<Tail>>,
-    stderr: Arc<Mutex<Tail>>,
-    readers: JoinSet<()>,
-}
-
-impl Running {
-    fn start(command: &mut Command) -> io::Result<Self> {
-        let mut child = command.spawn()?;
-        let (Some(group), Some(stdout), Some(stderr)) = (Group::of(&child), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(io::Error::other("the process has no id or no pipes"));
-        };
-        let mut running = Self {
-            child,
-            group,
-            stdout: Arc::default(),
-            stderr: Arc::default(),
-            readers: JoinSet::new(),
-        };
-        running.readers.spawn(keep_tail(stdout, Arc::clone(&running.stdout)));
-        running.readers.spawn(keep_tail(stderr, Arc::clone(&running.stderr)));
-        Ok(running)
-    }
-
-    /// Waits for the end, and sees to it when the time is up.
-    async fn end(&mut self, limit: Duration) -> Ending {
-        let ending = match timeout(limit, self.child.wait()).await {
-            Ok(status) => Ending::Itself(status),
-            Err(_) => {
-                self.group.signal(Signal::TERM);
-                if timeout(LAST_WORDS, self.child.wait()).await.is_err() {
-                    self.group.signal(Signal::KILL);
-                    // Nobody survives it.
-                    let _ = self.child.wait().await;
-                }
-                Ending::TimedOut
-            }
-        };
-        self.group.leader_reaped();
-        ending
-    }
-
-    /// What it wrote. With the group gone the pipes end, unless somebody left the group and holds them.
-    async fn output(mut self) -> String {
-        let drained = async { while self.readers.join_next().await.is_some() {} };
-        let _ = timeout(LAST_WORDS, drained).await;
-        let [stdout, stderr] =
-            [&self.stdout, &self.stderr].map(|tail| tail.lock().unwrap_or_else(PoisonError::into_inner).text());
-        stdout + &stderr
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.group.signal(Signal::KILL);
-    }
-}
-
-/// The end of what a pipe carried, and how much came before it.
-#[derive(Debug, Default)]
-struct Tail {
-    bytes: Vec<u8>,
-    dropped: usize,
-}
-
-impl Tail {
-    fn push(&mut self, piece: &[u8]) {
-        self.bytes.extend_from_slice(piece);
-        // Not at once: moving the rest for every piece would cost more than keeping some.
-        if self.bytes.len() > 2 * MAX_OUTPUT_BYTES {
-            self.cut();
-        }
-    }
-
-    fn cut(&mut self) {
-        let surplus = self.bytes.len().saturating_sub(MAX_OUTPUT_BYTES);
-        self.bytes.drain(..surplus);
-        self.dropped += surplus;
-    }
-
-    fn text(&mut self) -> String {
-        self.cut();
-        let text = String::from_utf8_lossy(&self.bytes);
-        match self.dropped {
-            0 => text.into_owned(),
-            dropped => format!("[{dropped} bytes were dropped]\n{text}"),
-        }
-    }
-}
-
-async fn keep_tail(mut pipe: impl AsyncRead + Unpin, tail: Arc<Mutex<Tail>>) {
-    let mut buffer = vec![0; 8 * 1024];
-    while let Ok(length @ 1..) = pipe.read(&mut buffer).await {
-        tail.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(&buffer[..length]);
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The runner against a supervisor that the tests play themselves, over real gRPC, with `/bin/sh` scripts as agents.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod acp;
 mod draining;
 mod program;
 mod reattach;

@@ -1,4 +1,4 @@
-//! The supervisor's tools, as far as the tests need them: the generated trait has every method, this one has three.
+//! The supervisor's tools, as far as the tests need them: the generated trait has every method, this one has four.
 
 use std::convert::Infallible;
 
@@ -13,16 +13,16 @@ use troupe_proto::{
     fault::Fault,
     reason::Reason,
     supervisor::v1::{
-        CreateEdgeRequest, CreateEdgeResponse, Handoff, SendHandoffRequest, SendHandoffResponse, SpawnAgentRequest,
-        SpawnAgentResponse, Thread,
+        CreateEdgeRequest, CreateEdgeResponse, DescribeToolsRequest, DescribeToolsResponse, Handoff,
+        SendHandoffRequest, SendHandoffResponse, SpawnAgentRequest, SpawnAgentResponse, Thread,
     },
 };
 
 /// The id of every agent that is spawned.
 pub(crate) const SPAWNED: &str = "0190a5a4-1111-7000-8000-000000000001";
 
-/// For whoever has the thread's token: spawns explorers, takes handoffs to them, and has every edge wait for an
-/// operator. Refuses everything else.
+/// For whoever has the thread's token: describes no tools, spawns explorers, takes handoffs to them, and has every edge
+/// wait for an operator. Refuses everything else.
 #[derive(Clone)]
 pub(crate) struct Tools;
 
@@ -43,6 +43,10 @@ impl Service<http::Request<Body>> for Tools {
         Box::pin(async move {
             let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
             Ok(match method.as_str() {
+                "DescribeTools" => {
+                    let codec = ProstCodec::<DescribeToolsResponse, DescribeToolsRequest>::default();
+                    Grpc::new(codec).unary(Method(describe), request).await
+                }
                 "SpawnAgent" => {
                     let codec = ProstCodec::<SpawnAgentResponse, SpawnAgentRequest>::default();
                     Grpc::new(codec).unary(Method(spawn), request).await
@@ -85,6 +89,10 @@ where
             method(request.into_inner()).map(Response::new)
         })
     }
+}
+
+fn describe(_: DescribeToolsRequest) -> Result<DescribeToolsResponse, Status> {
+    Ok(DescribeToolsResponse::default())
 }
 
 fn spawn(wanted: SpawnAgentRequest) -> Result<SpawnAgentResponse, Status> {

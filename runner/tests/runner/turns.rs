@@ -164,7 +164,12 @@ async fn input_reaches_a_running_turn_once() {
         while IFS= read -r line; do
           case "$line" in
             *'"type":"turn"'*) echo '{"type":"output","text":"ready"}' ;;
-            *more*) echo '{"type":"input_taken","number":2}' ;;
+            *more*)
+              echo '{"type":"input_taken","number":0}'
+              echo '{"type":"input_taken","number":1}'
+              echo '{"type":"input_taken","number":2}'
+              echo '{"type":"input_taken","number":2}'
+              ;;
             *passed_over*) ;;
             *last*)
               echo '{"type":"input_taken","number":5}'
@@ -189,7 +194,11 @@ async fn input_reaches_a_running_turn_once() {
             other => panic!("input is delivered, not {other:?}"),
         }
     }
-    assert_eq!(delivered, [2, 5], "what it does not take is the next turn's");
+    assert_eq!(
+        delivered,
+        [2, 5],
+        "what it does not take is the next turn's, and what it was not offered or has taken already is nothing"
+    );
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
     stage.shut_down().await.unwrap();
 }

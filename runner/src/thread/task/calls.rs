@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tool_policy::NativeTools;
-use troupe_proto::{reason::Reason, supervisor::v1::ToolUse};
+use troupe_proto::reason::Reason;
 
 use super::ThreadTask;
 use crate::{
     agent::AskedTool,
     redact,
-    text::one_line,
     thread::Voice,
     tool_line::{ToolCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure, Toolbox},
@@ -18,10 +17,8 @@ use crate::{
     worktree::Worktree,
 };
 
-/// How many tool calls of one thread run at once.
+/// How many tool calls of one thread run at once, with the questions of its program for leave.
 const MAX_CALLS: usize = 32;
-/// How much of the name of a called tool is shown, in characters.
-const MAX_TOOL_NAME_CHARS: usize = 128;
 
 /// What executes the calls of a thread.
 #[derive(Clone, Debug)]
@@ -90,13 +87,13 @@ pub(super) enum Answered {
     },
 }
 
-/// The order of the calls that keep it: each waits for the one before it, whatever became of that.
+/// The calls that keep their order: each waits for the one before it, whatever became of that.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct CallQueue {
     last: Option<CancellationToken>,
 }
 
-impl Order {
+impl CallQueue {
     /// The end of the call before, and what marks the end of this one.
     fn take_place(&mut self) -> (Option<CancellationToken>, CancellationToken) {
         let done = CancellationToken::new();
@@ -113,26 +110,15 @@ impl ThreadTask {
             self.minted_ids += 1;
             call.id = format!("call-{}", self.minted_ids);
         }
-        let refusal = if self.turn.is_none() {
-            Some(ToolFailure::new(Reason::IllegalTransition, "no turn is running"))
-        } else if self.calls.len() >= MAX_CALLS {
-            let text = format!("too many tool calls at once (max {MAX_CALLS})");
-            Some(ToolFailure::new(Reason::LimitExceeded, text))
-        } else {
-            None
-        };
-        if let Some(refusal) = refusal {
+        if let Some(refusal) = self.refusal() {
             self.answer(&call.id, &Err(refusal));
             return;
         }
-        let used = ToolUse {
-            name: one_line(&call.name, MAX_TOOL_NAME_CHARS),
-            detail: String::new(),
-        };
+        let used = redact::tool_use(&call.name, "");
         self.meter.show(|shown| shown.last_tool = Some(used));
         let hands = self.hands.clone();
         if call.keeps_order() {
-            let (before, done) = self.order.take_place();
+            let (before, done) = self.queue.take_place();
             // Made here: it also fires if the call is dropped before it has begun.
             let done = done.drop_guard();
             self.calls.spawn(async move {
@@ -155,8 +141,7 @@ impl ThreadTask {
             arguments,
             written,
         } = asked;
-        if self.turn.is_none() {
-            let refusal = ToolFailure::new(Reason::IllegalTransition, "no turn is running");
+        if let Some(refusal) = self.refusal() {
             self.answered(Answered::Ask {
                 id,
                 verdict: Err(refusal),
@@ -176,6 +161,17 @@ impl ThreadTask {
             };
             Answered::Ask { id, verdict, before }
         });
+    }
+
+    /// Why no tool may run now, whatever it is; `None`: one more may.
+    fn refusal(&self) -> Option<ToolFailure> {
+        if self.turn.is_none() {
+            return Some(ToolFailure::new(Reason::IllegalTransition, "no turn is running"));
+        }
+        (self.calls.len() >= MAX_CALLS).then(|| {
+            let text = format!("too many tool calls at once (max {MAX_CALLS})");
+            ToolFailure::new(Reason::LimitExceeded, text)
+        })
     }
 
     pub(super) fn answered(&mut self, answered: Answered) {

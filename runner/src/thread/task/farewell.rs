@@ -7,10 +7,7 @@ use tracing::debug;
 use troupe_proto::supervisor::v1::{ClosePolicy, ThreadStoppedReport};
 
 use super::{Farewell, ThreadTask};
-use crate::{
-    agent::{Ending, StopOrder, Stopped},
-    thread::Command,
-};
+use crate::agent::{Ending, StopOrder, Stopped};
 
 impl ThreadTask {
     pub(super) fn program_gone(&mut self) {
@@ -64,11 +61,7 @@ impl ThreadTask {
         loop {
             tokio::select! {
                 stopped = &mut stopping => return stopped,
-                Some(command) = self.commands.recv() => {
-                    if matches!(command, Command::Shutdown(order) if order.policy == ClosePolicy::Kill) {
-                        kill.cancel();
-                    }
-                }
+                () = self.inbox.killed() => kill.cancel(),
             }
         }
     }

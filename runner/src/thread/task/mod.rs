@@ -3,25 +3,27 @@
 mod calls;
 mod events;
 mod farewell;
+mod inbox;
 mod memory;
 mod span;
 mod turns;
 
-use std::{future::pending, sync::Arc};
+use std::{collections::BTreeSet, future::pending, sync::Arc};
 
 use sha2::Sha256;
 use tokio::{
     sync::mpsc,
     task::{JoinError, JoinSet},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use troupe_proto::supervisor::v1::{Turn, runner_report::Kind};
 
 use self::{
-    calls::{Answered, Hands, Order},
+    calls::{Answered, CallQueue, Hands},
     farewell::remove_scratch,
+    inbox::Inbox,
     span::TurnSpan,
 };
 use super::{Command, News, Shutdown, ThreadStart, Voice};
@@ -32,6 +34,7 @@ use crate::{
     kinds::Role,
     meter::Meter,
     prompt::PromptMemory,
+    timer::at,
     usage::UsageMeter,
     workspace::{Changes, Workspace},
     worktree::{Left, Worktree, WorktreeCleanup},
@@ -40,9 +43,7 @@ use crate::{
 /// A thread and its program.
 pub(super) struct ThreadTask {
     voice: Voice,
-    commands: mpsc::Receiver<Command>,
-    /// Fires when nobody wants the thread any more.
-    abandoned: CancellationToken,
+    inbox: Inbox,
     role: Role,
     worktree: Option<WorktreeCleanup>,
     casting: Casting,
@@ -70,10 +71,10 @@ pub(super) struct ThreadTask {
     last_input: u32,
     /// Tool calls of the running turn, and questions of its program for leave.
     calls: JoinSet<Answered>,
-    order: Order,
+    queue: CallQueue,
     minted_ids: u64,
-    /// The thread is to stop when its turn has ended, or at that time.
-    finishing: Option<Finishing>,
+    /// The thread was told to end while a program was started for a turn.
+    over: Option<Farewell>,
 }
 
 struct RunningTurn {
@@ -81,6 +82,8 @@ struct RunningTurn {
     since: Instant,
     span: TurnSpan,
     output: Sha256,
+    /// Numbers of input that its program was offered and has not taken.
+    offered: BTreeSet<u32>,
     /// What the turn changes in its files, as far as that is known.
     changes: Changes,
     pressure: Option<Pressure>,
@@ -97,11 +100,6 @@ struct Pressure {
 enum Press {
     Signal,
     Kill,
-}
-
-struct Finishing {
-    order: Shutdown,
-    deadline: Instant,
 }
 
 /// What the task waits for.
@@ -121,6 +119,26 @@ enum Farewell {
     Abandoned,
 }
 
+/// Why there is no program.
+enum Unstarted {
+    /// It cannot be started.
+    Failed(StartFailure),
+    /// The thread was told to end before it had started.
+    Over(Farewell),
+}
+
+impl From<StartFailure> for Unstarted {
+    fn from(failure: StartFailure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Farewell> for Unstarted {
+    fn from(farewell: Farewell) -> Self {
+        Self::Over(farewell)
+    }
+}
+
 impl ThreadTask {
     pub(super) fn new(
         start: ThreadStart,
@@ -136,8 +154,7 @@ impl ThreadTask {
         };
         Self {
             voice,
-            commands,
-            abandoned,
+            inbox: Inbox::new(commands, abandoned),
             role: start.role,
             worktree: start.worktree,
             casting: start.casting,
@@ -156,9 +173,9 @@ impl ThreadTask {
             last_turn: 0,
             last_input: 0,
             calls: JoinSet::new(),
-            order: Order::default(),
+            queue: CallQueue::default(),
             minted_ids: 0,
-            finishing: None,
+            over: None,
         }
     }
 
@@ -166,36 +183,38 @@ impl ThreadTask {
         if let Some(predecessor) = self.predecessor.take() {
             predecessor.cancelled().await;
         }
-        if self.abandoned.is_cancelled() {
+        if self.inbox.is_abandoned() {
             return;
         }
-        match self.open().await {
+        let farewell = match self.open().await {
             Ok(()) => {
                 if let Some(turn) = self.first_turn.take() {
                     self.accept_turn(turn).await;
                 }
-                let farewell = self.play().await;
-                let is_closed = matches!(&farewell, Farewell::Shutdown(order) if !order.thread_goes_on);
-                let stopped = self.leave(farewell).await;
-                // Of a thread that was abandoned within its turn.
-                self.calls.shutdown().await;
-                if is_closed {
-                    self.close_worktree().await;
-                }
-                remove_scratch(&self.casting.scratch).await;
-                // The last word, when nothing is left to do: whoever hears it may take the thread's place.
-                if let Some(stopped) = stopped {
-                    self.voice.report(Kind::Stopped(stopped)).await;
-                }
+                self.play().await
             }
-            Err(failure) => {
+            Err(Unstarted::Over(farewell)) => farewell,
+            Err(Unstarted::Failed(failure)) => {
                 self.voice.tell(News::Refused(failure)).await;
                 remove_scratch(&self.casting.scratch).await;
+                return;
             }
+        };
+        let is_closed = matches!(&farewell, Farewell::Shutdown(order) if !order.thread_goes_on);
+        let stopped = self.leave(farewell).await;
+        // Of a thread that was abandoned within its turn.
+        self.calls.shutdown().await;
+        if is_closed {
+            self.close_worktree().await;
+        }
+        remove_scratch(&self.casting.scratch).await;
+        // The last word, when nothing is left to do: whoever hears it may take the thread's place.
+        if let Some(stopped) = stopped {
+            self.voice.report(Kind::Stopped(stopped)).await;
         }
     }
 
-    async fn open(&mut self) -> Result<(), StartFailure> {
+    async fn open(&mut self) -> Result<(), Unstarted> {
         let scratch = &self.casting.scratch;
         tokio::fs::create_dir_all(scratch)
             .await
@@ -208,7 +227,8 @@ impl ThreadTask {
         }
         if self.role.kind.offers_tools() {
             // A thread that cannot ask what it may use is not to begin with less than it may.
-            let offered = self.hands.toolbox.offered().await;
+            let offered = Box::pin(self.hands.toolbox.offered());
+            let offered = self.inbox.unless_over(offered).await?;
             self.casting.offered = offered.map_err(|failure| {
                 StartFailure::no_program(format!("the thread's tools cannot be had: {}", failure.text()))
             })?;
@@ -217,10 +237,14 @@ impl ThreadTask {
     }
 
     /// Has the thread work in a worktree of its own.
-    async fn open_worktree(&mut self) -> Result<(), StartFailure> {
+    async fn open_worktree(&mut self) -> Result<(), Unstarted> {
         let top = self.casting.state.join(WORKTREE);
         let opened = match tokio::fs::create_dir_all(&self.casting.state).await {
-            Ok(()) => Worktree::open(self.casting.directory(), top).await,
+            Ok(()) => {
+                let opening = Worktree::open(self.casting.directory(), top, &self.casting.hidden);
+                let opening = Box::pin(opening);
+                self.inbox.unless_over(opening).await?
+            }
             Err(error) => Err(error.to_string()),
         };
         let worktree = opened.map_err(|why| {
@@ -255,20 +279,21 @@ impl ThreadTask {
         }
     }
 
-    async fn start_program(&mut self) -> Result<(), StartFailure> {
+    async fn start_program(&mut self) -> Result<(), Unstarted> {
         let model = self.role.model.clone();
-        self.agent = Some(self.role.kind.start(&self.casting, model).await?);
+        let starting = self.role.kind.start(&self.casting, model);
+        self.agent = Some(self.inbox.unless_over(starting).await??);
         self.has_prompt = false;
         Ok(())
     }
 
     async fn play(&mut self) -> Farewell {
         loop {
-            let step = self.next_step().await;
-            if let Some(farewell) = self.take(step).await {
+            if let Some(farewell) = self.finished() {
                 return farewell;
             }
-            if let Some(farewell) = self.finished() {
+            let step = self.next_step().await;
+            if let Some(farewell) = self.take(step).await {
                 return farewell;
             }
         }
@@ -277,10 +302,9 @@ impl ThreadTask {
     async fn next_step(&mut self) -> Step {
         let press_at = self.turn.as_ref().and_then(|turn| Some(turn.pressure?.at));
         let show_at = self.meter.due();
-        let overdue_at = self.finishing.as_ref().map(|finishing| finishing.deadline);
+        let overdue_at = self.inbox.overdue_at();
         tokio::select! {
-            command = self.commands.recv() => command.map_or(Step::Abandoned, Step::Command),
-            () = self.abandoned.cancelled() => Step::Abandoned,
+            command = self.inbox.next() => command.map_or(Step::Abandoned, Step::Command),
             event = next_event(&mut self.agent) => Step::Event(event),
             Some(answered) = self.calls.join_next(), if !self.calls.is_empty() => Step::Answered(answered),
             () = at(press_at) => Step::Press,
@@ -303,29 +327,19 @@ impl ThreadTask {
         None
     }
 
-    /// A thread that was let finish its turn leaves when that has ended or its time is up; what is left of its grace
-    /// is for the program.
+    /// Whether the thread has nothing more to wait for.
     fn finished(&mut self) -> Option<Farewell> {
-        let finishing = self
-            .finishing
-            .take_if(|finishing| self.turn.is_none() || finishing.deadline <= Instant::now())?;
-        Some(Farewell::Shutdown(Shutdown {
-            grace: finishing.deadline.saturating_duration_since(Instant::now()),
-            ..finishing.order
-        }))
+        let over = self.over.take();
+        over.or_else(|| match &self.turn {
+            Some(_) => self.inbox.overdue(),
+            None => self.inbox.finished(),
+        })
     }
 }
 
 async fn next_event(agent: &mut Option<Box<dyn Agent>>) -> AgentEvent {
     match agent {
         Some(agent) => agent.next_event().await,
-        None => pending().await,
-    }
-}
-
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
         None => pending().await,
     }
 }

@@ -1,6 +1,6 @@
 //! Commands, and with them the course of a turn: it begins, takes input, is interrupted and ends.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
@@ -9,16 +9,19 @@ use troupe_proto::supervisor::v1::{
     TurnStartedReport, runner_report::Kind,
 };
 
-use super::{Farewell, Finishing, Press, Pressure, RunningTurn, ThreadTask, TurnSpan, memory};
+use super::{Farewell, Press, Pressure, RunningTurn, ThreadTask, TurnSpan, Unstarted, memory};
 use crate::{
     agent::{Deaf, Ending, Nudge},
     prompt::GivenTurn,
+    text::cut,
     thread::{Command, Voice},
     workspace::Changes,
 };
 
 /// How much of an artifact goes into a report.
 const ARTIFACT_PIECE_BYTES: usize = 2 * 1024 * 1024;
+/// The longest last message, in bytes: a report has to fit into a message.
+const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 impl ThreadTask {
     pub(super) async fn obey(&mut self, command: Command) -> Option<Farewell> {
@@ -30,10 +33,7 @@ impl ThreadTask {
                 if order.policy != ClosePolicy::FinishTurn || self.turn.is_none() {
                     return Some(Farewell::Shutdown(order));
                 }
-                self.finishing = Some(Finishing {
-                    deadline: Instant::now() + order.grace,
-                    order,
-                });
+                self.inbox.finish(order);
             }
         }
         None
@@ -55,11 +55,18 @@ impl ThreadTask {
     /// Gives the turn to the program; to another one if it has ended meanwhile or does not listen.
     async fn begin_turn(&mut self, turn: &Turn) {
         for _ in 0..2 {
-            if self.agent.is_none()
-                && let Err(failure) = self.start_program().await
-            {
-                self.cannot_begin(turn.turn, failure.message).await;
-                return;
+            if self.agent.is_none() {
+                match self.start_program().await {
+                    Ok(()) => {}
+                    Err(Unstarted::Failed(failure)) => {
+                        self.cannot_begin(turn.turn, failure.message).await;
+                        return;
+                    }
+                    Err(Unstarted::Over(farewell)) => {
+                        self.over = Some(farewell);
+                        return;
+                    }
+                }
             }
             let given = GivenTurn {
                 repeated: turn.turn == self.remembered_turn,
@@ -78,6 +85,7 @@ impl ThreadTask {
                     since: Instant::now(),
                     span,
                     output: Sha256::new(),
+                    offered: BTreeSet::new(),
                     changes: Changes::default(),
                     pressure: None,
                 });
@@ -107,11 +115,11 @@ impl ThreadTask {
     /// What the running turn does not take is not reported as delivered; the supervisor then gives it to the next one.
     fn add_input(&mut self, running: RunningInput) {
         let RunningInput { number, turn, input } = running;
-        let takes_more = self
-            .turn
-            .as_ref()
-            .is_some_and(|running| running.number == turn && running.pressure.is_none());
-        if number <= self.last_input || !takes_more {
+        let takes_more = |running: &&mut RunningTurn| running.number == turn && running.pressure.is_none();
+        let Some(running) = self.turn.as_mut().filter(takes_more) else {
+            return;
+        };
+        if number <= self.last_input {
             return;
         }
         let input = input.unwrap_or_default();
@@ -121,12 +129,15 @@ impl ThreadTask {
             .is_some_and(|agent| agent.give_input(number, &input).is_ok())
         {
             self.last_input = number;
+            running.offered.insert(number);
         }
     }
 
-    /// A program may say this of any number; what it was not offered still waits.
+    /// A program may say this of any number and at any time: only what its turn was offered is taken, and that once.
     pub(super) async fn input_taken(&mut self, number: u32) {
-        if let Some(running) = self.turn.as_ref().filter(|_| number <= self.last_input) {
+        if let Some(running) = &mut self.turn
+            && running.offered.remove(&number)
+        {
             let turn = running.number;
             let delivered = InputDeliveredReport { number, turn };
             self.voice.report(Kind::InputDelivered(delivered)).await;
@@ -187,6 +198,7 @@ impl ThreadTask {
             Ending::Errored => TurnOutcome::Errored,
             Ending::Interrupted => TurnOutcome::Interrupted,
         };
+        let message = cut(message, MAX_MESSAGE_BYTES);
         turn.output.update(&message);
         let diff = turn.changes.diff().await;
         let mut diff_sha256 = String::new();
@@ -203,7 +215,7 @@ impl ThreadTask {
             ..self.turn_over(turn.number, outcome, message)
         };
         self.voice.report(Kind::TurnEnded(report)).await;
-        if self.finishing.is_none()
+        if !self.inbox.is_finishing()
             && let Some(next) = self.next_turn.take()
         {
             self.begin_turn(&next).await;

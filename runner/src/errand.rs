@@ -1,0 +1,298 @@
+//! Programs that are run to their end: in a process group of their own, without input, with a limit for their time and
+//! for what is kept of their output. When one ends, or nobody waits for it any more, nothing of its group is left.
+
+use std::{
+    io,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    process::{Child, Command},
+    task::JoinSet,
+    time::timeout,
+};
+
+use crate::{
+    child::Launch,
+    group::{Group, describe},
+    text::keep_end,
+};
+
+/// How long a program may take to end that was told to, and its output after it has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How much of its words is repeated where a program failed, in bytes.
+const MAX_WORDS_BYTES: usize = 4 * 1024;
+
+/// How long a program may take, and how much is kept of standard output, and as much of standard error, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) time: Duration,
+    pub(crate) output: usize,
+}
+
+/// What came of a program.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) ending: Ending,
+    pub(crate) stdout: Tail,
+    pub(crate) stderr: Tail,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    Itself(io::Result<ExitStatus>),
+    TimedOut,
+}
+
+/// The end of what a pipe carried, and how much came before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Tail {
+    max: usize,
+    bytes: Vec<u8>,
+    dropped: usize,
+}
+
+/// Runs a program.
+///
+/// # Errors
+///
+/// It cannot be started.
+pub(crate) async fn run(launch: Launch, limits: Limits) -> io::Result<Finished> {
+    let mut command = Command::new(launch.command);
+    command
+        .args(launch.args)
+        .current_dir(launch.directory)
+        .env_clear()
+        .envs(launch.environment)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    let mut running = Running::start(&mut command, limits.output)?;
+    let ending = running.end(limits.time).await;
+    let [stdout, stderr] = running.output().await;
+    Ok(Finished { ending, stdout, stderr })
+}
+
+/// Runs a program whose output is of use as a whole only.
+///
+/// # Errors
+///
+/// What became of it instead, in its own words where it has any; `name` is what it is called otherwise.
+pub(crate) async fn output_of(name: &str, launch: Launch, limits: Limits) -> Result<Vec<u8>, String> {
+    let finished = run(launch, limits).await;
+    let Finished { ending, stdout, stderr } = finished.map_err(|error| format!("{name} cannot be run: {error}"))?;
+    match ending {
+        Ending::TimedOut => Err(format!("{name} took over {:?}", limits.time)),
+        Ending::Itself(Ok(status)) if status.success() => match stdout.dropped {
+            0 => Ok(stdout.bytes),
+            _ => Err(format!("{name} wrote over {} bytes", limits.output)),
+        },
+        Ending::Itself(status) => {
+            let mut words = stderr.text().trim().to_owned();
+            keep_end(&mut words, MAX_WORDS_BYTES);
+            if words.is_empty() {
+                words = format!("{name} ended ({})", describe(&status));
+            }
+            Err(words)
+        }
+    }
+}
+
+/// A running program. Dropping it kills its group.
+struct Running {
+    child: Child,
+    group: Group,
+    stdout: Arc<Mutex<Tail>>,
+    stderr: Arc<Mutex<Tail>>,
+    readers: JoinSet<()>,
+}
+
+impl Running {
+    fn start(command: &mut Command, kept: usize) -> io::Result<Self> {
+        let mut child = command.spawn()?;
+        let (Some(group), Some(stdout), Some(stderr)) = (Group::of(&child), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(io::Error::other("the process has no id or no pipes"));
+        };
+        let tail = || Arc::new(Mutex::new(Tail::of(kept)));
+        let mut running = Self {
+            child,
+            group,
+            stdout: tail(),
+            stderr: tail(),
+            readers: JoinSet::new(),
+        };
+        running.readers.spawn(keep_tail(stdout, Arc::clone(&running.stdout)));
+        running.readers.spawn(keep_tail(stderr, Arc::clone(&running.stderr)));
+        Ok(running)
+    }
+
+    /// Waits for the end, and sees to it when the time is up.
+    async fn end(&mut self, limit: Duration) -> Ending {
+        let ending = match timeout(limit, self.child.wait()).await {
+            Ok(status) => Ending::Itself(status),
+            Err(_) => {
+                self.group.signal(Signal::TERM);
+                if timeout(LAST_WORDS, self.child.wait()).await.is_err() {
+                    self.group.signal(Signal::KILL);
+                    // Nobody survives it.
+                    let _ = self.child.wait().await;
+                }
+                Ending::TimedOut
+            }
+        };
+        self.group.leader_reaped();
+        ending
+    }
+
+    /// What it wrote. With the group gone the pipes end, unless somebody left the group and holds them.
+    async fn output(mut self) -> [Tail; 2] {
+        let drained = async { while self.readers.join_next().await.is_some() {} };
+        let _ = timeout(LAST_WORDS, drained).await;
+        [&self.stdout, &self.stderr].map(|tail| {
+            let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+            tail.finish()
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.group.signal(Signal::KILL);
+    }
+}
+
+impl Tail {
+    const fn of(max: usize) -> Self {
+        Self {
+            max,
+            bytes: Vec::new(),
+            dropped: 0,
+        }
+    }
+
+    fn push(&mut self, piece: &[u8]) {
+        self.bytes.extend_from_slice(piece);
+        // Not at once: moving the rest for every piece would cost more than keeping some.
+        if self.bytes.len() > 2 * self.max {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        let surplus = self.bytes.len().saturating_sub(self.max);
+        self.bytes.drain(..surplus);
+        self.dropped += surplus;
+    }
+
+    /// What is there by now, of the length that is kept.
+    fn finish(&mut self) -> Self {
+        self.cut();
+        std::mem::replace(self, Self::of(self.max))
+    }
+
+    /// The text, with a word on what is not in it.
+    pub(crate) fn text(&self) -> String {
+        let text = String::from_utf8_lossy(&self.bytes);
+        match self.dropped {
+            0 => text.into_owned(),
+            dropped => format!("[{dropped} bytes were dropped]\n{text}"),
+        }
+    }
+}
+
+async fn keep_tail(mut pipe: impl AsyncRead + Unpin, tail: Arc<Mutex<Tail>>) {
+    let mut buffer = vec![0; 8 * 1024];
+    while let Ok(length @ 1..) = pipe.read(&mut buffer).await {
+        tail.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(&buffer[..length]);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        time: Duration::from_secs(3600),
+        output: 100,
+    };
+
+    fn shell(script: String) -> Launch {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        Launch {
+            command: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            directory: "/".into(),
+            environment: vec![("PATH".to_owned(), path)],
+            starts: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn its_output_is_had_whole_or_not_at_all() {
+        let short = Limits {
+            time: Duration::from_millis(100),
+            ..LIMITS
+        };
+        for (script, limits, expected) in [
+            ("echo said; echo aside >&2", LIMITS, Ok("said\n")),
+            ("echo said; echo why >&2; exit 3", LIMITS, Err("why")),
+            ("echo said; exit 3", LIMITS, Err("it ended (exit status 3)")),
+            ("head -c 1000000 /dev/zero", LIMITS, Err("it wrote over 100 bytes")),
+            ("sleep 1000", short, Err("it took over 100ms")),
+        ] {
+            let output = output_of("it", shell(script.to_owned()), limits).await;
+            let output = output.map(|bytes| String::from_utf8(bytes).unwrap());
+            assert_eq!(output.as_deref().map_err(String::as_str), expected, "{script}");
+        }
+        let nowhere = Launch {
+            command: "/nowhere/it".into(),
+            ..shell(String::new())
+        };
+        let why = output_of("it", nowhere, LIMITS).await.unwrap_err();
+        assert!(why.starts_with("it cannot be run: "), "{why}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_left_of_one_that_nobody_waits_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("child");
+        let script = format!(
+            "sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000' & wait",
+            file.display()
+        );
+        let running = tokio::spawn(run(shell(script), LIMITS));
+        let within = Duration::from_secs(20);
+        let begun = async {
+            while !file.exists() {
+                yield_now().await;
+            }
+        };
+        timeout(within, begun).await.unwrap();
+        let child = fs::read_to_string(&file).unwrap();
+        running.abort();
+        assert!(running.await.is_err());
+        let gone = async {
+            // What was killed may wait for its parent to see it.
+            let stat = Path::new("/proc").join(child.trim()).join("stat");
+            while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+                yield_now().await;
+            }
+        };
+        timeout(within, gone).await.unwrap();
+    }
+}

@@ -1,0 +1,95 @@
+//! Git, as it is run for worktrees.
+//!
+//! Agents may write to the repository, and its settings name programs that git then runs: filters of files, and
+//! whatever brings objects that are missing. There is no list of them, and some are needed. So what git does there is
+//! confined as the programs of agents are, where that is possible, and has nothing secret in its environment in any
+//! case.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use troupe_proto::common::v1::Sandbox;
+
+use crate::{
+    child::Launch,
+    confinement,
+    env::plain,
+    errand::{self, Limits},
+};
+
+/// What one command may take: time, and room for its output, which may name every file of a repository.
+const LIMITS: Limits = Limits {
+    time: Duration::from_secs(60),
+    output: 32 * 1024 * 1024,
+};
+/// What is never needed of that which the settings of a repository would have git run.
+const UNNEEDED: [&str; 4] = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
+/// The variable that says where a user's settings lie.
+const SETTINGS: &str = "XDG_CONFIG_HOME";
+
+/// Looks something up. Only for commands that run nothing, whatever the settings say: they are not confined.
+pub(crate) async fn look<A: AsRef<OsStr>>(
+    directory: &Path,
+    args: impl IntoIterator<Item = A>,
+) -> Result<String, String> {
+    run(launch(directory, args)).await
+}
+
+/// Works on one worktree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Git {
+    /// All that it may write to.
+    own: Vec<PathBuf>,
+    /// Directories that it is not to look into, but for what is its own.
+    hidden: Vec<PathBuf>,
+}
+
+impl Git {
+    pub(crate) const fn new(own: Vec<PathBuf>, hidden: Vec<PathBuf>) -> Self {
+        Self { own, hidden }
+    }
+
+    /// Runs a command, confined where that is possible.
+    pub(crate) async fn run<A: AsRef<OsStr>>(
+        &self,
+        directory: &Path,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<String, String> {
+        let launch = launch(directory, args);
+        if !confinement::is_possible().await {
+            return run(launch).await;
+        }
+        // What is not there cannot be shown.
+        let own: Vec<&Path> = self
+            .own
+            .iter()
+            .map(PathBuf::as_path)
+            .filter(|path| path.exists())
+            .collect();
+        run(confinement::confined(launch, Sandbox::ReadOnly, &own, &self.hidden)).await
+    }
+}
+
+fn launch<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>) -> Launch {
+    let mut environment = plain(|name| std::env::var_os(name));
+    environment.push(("GIT_TERMINAL_PROMPT".to_owned(), "0".into()));
+    environment.extend(std::env::var_os(SETTINGS).map(|place| (SETTINGS.to_owned(), place)));
+    let mut all: Vec<OsString> = UNNEEDED.map(OsString::from).into();
+    all.extend([OsString::from("-C"), directory.into()]);
+    all.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+    Launch {
+        command: "git".into(),
+        args: all,
+        directory: directory.to_owned(),
+        environment,
+        starts: Vec::new(),
+    }
+}
+
+async fn run(launch: Launch) -> Result<String, String> {
+    let output = errand::output_of("git", launch, LIMITS).await?;
+    Ok(String::from_utf8_lossy(&output).trim_end_matches('\n').to_owned())
+}

@@ -1,0 +1,160 @@
+//! Programs that speak the Agent Client Protocol, played by scripts: how long one may take to start, and how much it
+//! may ask for.
+
+use std::{fs, time::Duration};
+
+use tokio::{task::yield_now, time::timeout};
+use troupe_proto::{
+    common::v1::{ResolvedSpawn, Sandbox},
+    supervisor::v1::{ClosePolicy, StartThread, TurnOutcome},
+};
+use troupe_runner::{AcpProgram, AgentProgram, Profile, Program, ProgramKind};
+
+use crate::{
+    program::all_gone,
+    supervisor::{Stage, start, turn},
+};
+
+const SHORT: Duration = Duration::from_millis(200);
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Says nothing, not even at its start.
+const SILENT: &str = "touch $DIR/began; exec tail -f $DIR/began";
+
+/// Begins as OpenCode does, and has then read its first prompt.
+const BEGIN: &str = r#"
+read -r greeting
+echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+read -r opening
+echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","configOptions":[{"id":"mode","currentValue":"role"}]}}'
+read -r prompt
+"#;
+
+/// A runner whose programs are that script; `$DIR` in it is a directory of the test's own.
+async fn stage(script: &str) -> Stage {
+    Stage::with("", |config| {
+        let directory = config.scratch.parent().unwrap().to_str().unwrap();
+        let program = AcpProgram {
+            program: AgentProgram {
+                command: "/bin/sh".into(),
+                ..AgentProgram::opencode()
+            },
+            args: vec!["-c".to_owned(), script.replace("$DIR", directory)],
+            ..AcpProgram::of(Profile::OpenCode)
+        };
+        config.programs = Program::any(ProgramKind::Acp(program)).into();
+    })
+    .await
+}
+
+/// A thread that needs no bubblewrap.
+fn start_free() -> StartThread {
+    StartThread {
+        thread_token: "thread-token".to_owned(),
+        resolved: Some(ResolvedSpawn {
+            sandbox: Sandbox::FullAccess.into(),
+            ..Default::default()
+        }),
+        ..start()
+    }
+}
+
+/// Waits until the program has written something to a file.
+async fn written(stage: &Stage, name: &str, is_there: impl Fn(&str) -> bool) {
+    let path = stage.directory.path().join(name);
+    let written = async {
+        while !fs::read_to_string(&path).is_ok_and(|text| is_there(&text)) {
+            yield_now().await;
+        }
+    };
+    assert!(
+        timeout(Duration::from_secs(20), written).await.is_ok(),
+        "{name} is written"
+    );
+}
+
+/// Waits until a program is [`SILENT`]. Answers the ids of its processes, which are there.
+async fn silence(stage: &Stage) -> Vec<String> {
+    written(stage, "began", |_| true).await;
+    let mark = stage.directory.path().join("began");
+    let mark = mark.to_str().unwrap();
+    let ids = fs::read_dir("/proc").unwrap().flatten().filter_map(|process| {
+        let line = fs::read(process.path().join("cmdline")).ok()?;
+        let is_its = String::from_utf8_lossy(&line).contains(mark);
+        is_its.then(|| process.file_name().to_string_lossy().into_owned())
+    });
+    let ids: Vec<String> = ids.filter(|id| id.bytes().all(|byte| byte.is_ascii_digit())).collect();
+    assert!(!ids.is_empty(), "it is running");
+    ids
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_start_ends_with_its_thread() {
+    for (policy, grace) in [
+        (ClosePolicy::Terminate, LONG),
+        (ClosePolicy::Kill, LONG),
+        (ClosePolicy::FinishTurn, SHORT),
+    ] {
+        let stage = stage(SILENT).await;
+        let mut supervisor = stage.attached(Vec::new()).await;
+        supervisor.start(start_free()).await;
+        let ids = silence(&stage).await;
+        supervisor.close(policy, grace).await;
+        supervisor.stopped().await;
+        all_gone(&ids).await;
+        stage.shut_down().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_start_anew_ends_with_its_thread() {
+    let script = format!("if [ -e $DIR/first ]; then {SILENT}; fi\ntouch $DIR/first\n{BEGIN}\nexit 3");
+    let stage = stage(&script).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_free()).await;
+    supervisor.turn_started().await;
+    assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Errored);
+    supervisor.give_turn(turn(2)).await;
+    let ids = silence(&stage).await;
+    supervisor.close(ClosePolicy::Kill, LONG).await;
+    supervisor.stopped().await;
+    all_gone(&ids).await;
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_runner_that_ends_does_not_wait_for_a_start() {
+    let stage = stage(SILENT).await;
+    let supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_free()).await;
+    let ids = silence(&stage).await;
+    stage.shut_down().await.unwrap();
+    all_gone(&ids).await;
+}
+
+#[tokio::test]
+async fn a_program_has_so_many_questions_at_once() {
+    let asking = r#"
+echo '{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"bash","kind":"execute","status":"pending","rawInput":{}}}}'
+n=0
+while [ $n -lt 33 ]; do
+  printf '{"jsonrpc":"2.0","id":%d,"method":"session/request_permission","params":{"toolCall":{"toolCallId":"c","kind":"execute","rawInput":{"command":"x"}},"options":[{"optionId":"once","kind":"allow_once"},{"optionId":"reject","kind":"reject_once"}]}}\n' $n
+  n=$((n+1))
+done
+IFS= read -r answer; printf '%s\n' "$answer" > $DIR/answer
+read -r end
+"#;
+    let stage = stage(&format!("{BEGIN}{asking}")).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_free()).await;
+    supervisor.turn_started().await;
+    assert_eq!(supervisor.question().await.tool, "bash");
+    // Nobody decides, so the first answer is that to one too many.
+    written(&stage, "answer", |text| text.ends_with('\n')).await;
+    let answer = stage.file("answer");
+    assert!(
+        answer.contains(r#""id":32"#) && answer.contains(r#""optionId":"reject""#),
+        "{answer}"
+    );
+    stage.shut_down().await.unwrap();
+}
