@@ -245,8 +245,8 @@ impl Program {
         }
     }
 
-    /// What it says next. Lines that are no JSON are passed over; one that is too long may have been a question that
-    /// the program waits for, so nothing is heard after it.
+    /// What it says next. Lines that are no JSON are passed over, and so is what is too long: the echo of a picture, or a
+    /// large diff. But if that may have been a question, the program waits for an answer, and nothing is heard after it.
     pub(crate) async fn hear_news(&mut self) -> Result<Value, String> {
         if let Some(why) = &self.given_up {
             return Err(why.clone());
@@ -257,7 +257,10 @@ impl Program {
                     Ok(value) => return Ok(value),
                     Err(error) => debug!(%error, "a line of the program is no JSON"),
                 },
-                ChildEvent::Line(Line::TooLong { bytes }) => {
+                ChildEvent::Line(Line::TooLong { bytes, beginning }) if !may_ask(&beginning) => {
+                    debug!(bytes, "a line of the program is too long");
+                }
+                ChildEvent::Line(Line::TooLong { bytes, .. }) => {
                     let why = format!("it wrote a line of {bytes} bytes; at most {MAX_LINE_BYTES} are read");
                     return Err(self.give_up(why));
                 }
@@ -265,6 +268,11 @@ impl Program {
             }
         }
     }
+}
+
+/// Whether a message that begins like this may be a question: a control request, or a call by JSON-RPC, which has an id.
+fn may_ask(beginning: &str) -> bool {
+    beginning.contains("\"control_request\"") || (beginning.contains("\"method\"") && beginning.contains("\"id\""))
 }
 
 /// The answer; that there is none, whatever the reason, is an error.
@@ -294,12 +302,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_that_is_too_long_is_its_end() {
-        let script = "echo 1; head -c 5000000 /dev/zero | tr '\\0' x; echo; echo 2; read -r end";
+        let script = "echo 1; long() { head -c 5000000 /dev/zero | tr '\\0' x; echo; }; \
+                      printf '{\"method\": \"news\"'; long; echo 2; printf '{\"id\": 1, \"method\": \"ask\"'; long; echo 3; read -r end";
         let (_child, mut program) = started(script);
         assert_eq!(program.hear().await.unwrap(), json!(1));
+        assert_eq!(
+            program.hear().await.unwrap(),
+            json!(2),
+            "what asks nothing is passed over"
+        );
         for _ in 0..2 {
             let why = program.hear().await.unwrap_err();
-            assert_eq!(why, "it wrote a line of 5000000 bytes; at most 4194304 are read");
+            assert_eq!(why, "it wrote a line of 5000025 bytes; at most 4194304 are read");
         }
     }
 

@@ -1,16 +1,25 @@
 //! Answers that keep something until they are sent: the head of an answer is ready long before its client has read the
 //! rest of it, and all the while it takes memory.
 
+use std::time::Duration;
+
 use http_body_util::BodyExt as _;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
 
-/// The same answer, which keeps `kept` until its body was sent or is given up.
+/// The same answer, which keeps `kept` until its body was sent or is given up, but not longer than that: a client that does
+/// not read on must not keep from others what it keeps.
 #[must_use]
-pub fn hold<T: Send + 'static>(answer: http::Response<Body>, kept: T) -> http::Response<Body> {
+pub fn hold<T: Send + 'static>(answer: http::Response<Body>, kept: T, at_most: Duration) -> http::Response<Body> {
+    let keeper = AbortOnDropHandle::new(tokio::spawn(async move {
+        sleep(at_most).await;
+        drop(kept);
+    }));
     answer.map(|body| {
         Body::new(body.map_frame(move |frame| {
             // That the closure names it is what keeps it.
-            let _ = &kept;
+            let _ = &keeper;
             frame
         }))
     })
@@ -22,27 +31,42 @@ mod tests {
 
     use http_body_util::Full;
     use prost::bytes::Bytes;
+    use tokio::{task::yield_now, time::advance};
     use tonic::Status;
 
     use super::*;
 
-    #[tokio::test]
-    async fn what_an_answer_keeps_goes_with_its_body() {
+    const AT_MOST: Duration = Duration::from_secs(60);
+
+    async fn is_free(kept: &Arc<()>) {
+        while Arc::strong_count(kept) > 1 {
+            yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_answer_keeps_goes_with_its_body_or_with_time() {
         let kept = Arc::new(());
         let answer = |text: &'static str| {
             let body = Body::new(Full::new(Bytes::from(text)));
-            hold(http::Response::new(body), Arc::clone(&kept))
+            hold(http::Response::new(body), Arc::clone(&kept), AT_MOST)
         };
         let read = answer("x");
         assert_eq!(Arc::strong_count(&kept), 2);
         assert_eq!(read.into_body().collect().await.unwrap().to_bytes(), "x");
-        assert_eq!(Arc::strong_count(&kept), 1);
-        let given_up = answer("x");
-        assert_eq!(Arc::strong_count(&kept), 2);
-        drop(given_up);
-        assert_eq!(Arc::strong_count(&kept), 1);
+        is_free(&kept).await;
+        drop(answer("x"));
+        is_free(&kept).await;
         // There is nothing to be read of a refusal.
-        drop(hold(Status::aborted("x").into_http(), Arc::clone(&kept)));
-        assert_eq!(Arc::strong_count(&kept), 1);
+        drop(hold(Status::aborted("x").into_http(), Arc::clone(&kept), AT_MOST));
+        is_free(&kept).await;
+
+        let unread = answer("x");
+        yield_now().await;
+        advance(AT_MOST - Duration::from_secs(1)).await;
+        assert_eq!(Arc::strong_count(&kept), 2);
+        advance(Duration::from_secs(2)).await;
+        is_free(&kept).await;
+        drop(unread);
     }
 }

@@ -1,6 +1,8 @@
 //! Deleting sessions, keeping them for a while only, and how much they may hold.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::time::Duration;
+
 use tonic::{Code, Status};
 use troupe_proto::{
     fault::reason_of,
@@ -121,6 +123,28 @@ async fn a_session_is_kept_as_long_as_it_says() {
         within("the deletion", async { while is_there(&pair, &tree.session).await {} }).await;
     }
     assert!(is_there(&pair, &kept.session).await);
+}
+
+/// Where it was put away before, nothing would bring it back to be deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_with_webhooks_is_deleted_in_time_too() {
+    let pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await;
+    let webhook = Webhook {
+        url: String::from("https://example.org/hook"),
+        kinds: vec![NotificationKind::Stalled.into()],
+        secret: String::from("a secret of 19 byte"),
+    };
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            retention: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            webhooks: vec![webhook],
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    tree.end().await;
+    // Nobody asks for it meanwhile, which would wake it.
+    pair.at_rest_but(0).await;
+    assert!(!is_there(&pair, &tree.session).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,8 +7,7 @@ use crate::domain::{
     yaml::Shape,
 };
 
-/// How many unknown keys of one file are named. A file that has more is something else than a template, and what is
-/// said about it would be many times as large as itself.
+/// How many unknown keys of one file are named. What is said about more would be many times as large as the file.
 pub const MAX_UNKNOWN: usize = 50;
 
 /// The keys of one mapping of a dialect.
@@ -78,40 +77,38 @@ const RESTRICTING: &[(&str, Restricts)] = &[
 ///
 /// # Errors
 ///
-/// A key that restricts elsewhere, or nearly has the name of one that restricts: a typo must not open a template. More
-/// unknown keys than are named.
+/// A key that restricts elsewhere, or nearly has the name of one that restricts: a typo must not open a template.
 pub fn check(shape: &Shape, keys: KeySet, document: &Document, findings: &mut Vec<Finding>) -> Result<(), Located> {
     let all = shape.entries().iter().map(|(key, _)| key.as_str());
-    let unknown: Vec<&str> = all.filter(|key| !keys.known.contains(key)).collect();
-    bound(findings.len() + unknown.len())?;
-    for key in unknown {
-        let line = document.line_of(key);
+    for key in all.filter(|key| !keys.known.contains(key)) {
         if let Some(why) = restriction(key, keys.restrictions) {
-            return Err(why.at(line));
+            return Err(why.at(document.line_of(key)));
         }
-        let finding = Finding::warning(line, format!("unknown key \"{key}\" in {} is ignored", keys.place));
-        findings.push(match nearest(key, keys.known) {
-            Some(meant) => finding.suggest(format!("did you mean {meant}?")),
-            None => finding,
-        });
+        warn(key, keys, || document.line_of(key), findings);
     }
     Ok(())
 }
 
-/// Whether so many unknown keys of one file can be named. To be asked before their lines are looked for, which takes a
-/// reading of the file for each.
-///
-/// # Errors
-///
-/// If they are too many.
-pub fn bound(unknown: usize) -> Result<(), Malformed> {
-    if unknown > MAX_UNKNOWN {
-        return Err(Malformed::TooManyKeys {
-            what: "unknown keys",
-            max: MAX_UNKNOWN,
-        });
+/// Says that a key is ignored, unless too many are: then only that. `line` is where it stands, which takes a reading of the
+/// file to find.
+pub fn warn(key: &str, keys: KeySet, line: impl FnOnce() -> Option<usize>, findings: &mut Vec<Finding>) {
+    match findings.len() {
+        ..MAX_UNKNOWN => {
+            let finding = Finding::warning(line(), format!("unknown key \"{key}\" in {} is ignored", keys.place));
+            findings.push(match nearest(key, keys.known) {
+                Some(meant) => finding.suggest(format!("did you mean {meant}?")),
+                None => finding,
+            });
+        }
+        MAX_UNKNOWN => {
+            let text = format!(
+                "unknown key \"{key}\" in {} and all that follow are ignored",
+                keys.place
+            );
+            findings.push(Finding::warning(line(), text));
+        }
+        _ => {}
     }
-    Ok(())
 }
 
 /// What an unknown key would have restricted, if its author meant that.
@@ -161,7 +158,7 @@ fn squash(key: &str) -> String {
 
 /// The known key that an unknown one may be a typo of.
 #[must_use]
-pub fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
     let candidates = known.iter().map(|name| (strsim::osa_distance(name, key), *name));
     candidates
         .filter(|(distance, _)| *distance <= 2)
@@ -211,8 +208,11 @@ mod tests {
         };
         assert_eq!(named(0, MAX_UNKNOWN), Ok(MAX_UNKNOWN));
         for (earlier, count) in [(0, MAX_UNKNOWN + 1), (MAX_UNKNOWN, 1), (0, 10_000)] {
-            let error = named(earlier, count).unwrap_err();
-            assert_eq!(error.why.to_string(), "more than 50 unknown keys");
+            assert_eq!(
+                named(earlier, count),
+                Ok(MAX_UNKNOWN + 1),
+                "one that says that there are more"
+            );
         }
     }
 

@@ -92,7 +92,7 @@ impl Service<http::Request<Body>> for RegistryServer {
                 Ok(answer) => answer,
                 Err(_) => Ok(slow().into_http()),
             };
-            answer.map(|answer| held::hold(answer, room))
+            answer.map(|answer| held::hold(answer, room, TRANSFER_WITHIN))
         })
     }
 }
@@ -116,6 +116,7 @@ mod tests {
     use std::time::Instant;
 
     use prost::Message as _;
+    use tokio::task::yield_now;
     use troupe_proto::registry::v1::GetWorkspaceRequest;
 
     use super::*;
@@ -157,6 +158,12 @@ mod tests {
         let status = Status::from_header_map(refused.headers()).unwrap();
         assert_eq!(status.code(), Code::ResourceExhausted);
         unread.pop();
+        let given_back = async {
+            while server.room.available_permits() == 0 {
+                yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(20), given_back).await.unwrap();
         let answer = server.call(get(digest.as_str())).await.unwrap();
         assert!(Status::from_header_map(answer.headers()).is_none());
     }

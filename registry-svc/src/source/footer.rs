@@ -53,7 +53,7 @@ impl Footers {
     ) -> (Option<Arc<str>>, Vec<Diagnostic>) {
         let of_project = project.into_iter().flat_map(|project| {
             let directories = project.directories.iter().map(PathBuf::as_path);
-            directories.map(move |directory| (directory, project.bounds(directory)))
+            directories.map(move |directory| (directory, project.repository()))
         });
         let mut notes = Vec::new();
         for (base, bounds) in of_project.chain(home.map(|home| (home, home))) {

@@ -128,21 +128,17 @@ impl Draft {
 
     /// Takes every footer that can be read. The nearest one wins, and one that cannot be read hides none.
     fn footers(&mut self, project: &Project, home: Option<&Path>, hidden: &Hidden) {
-        let of_project = project.directories.iter().map(|base| {
-            (
-                Scope::Project,
-                base.as_path(),
-                project.repository(),
-                project.bounds(base),
-            )
-        });
-        for (scope, base, top, bounds) in of_project.chain(home.map(|home| (Scope::User, home, home, home))) {
+        let of_project = project
+            .directories
+            .iter()
+            .map(|base| (Scope::Project, base.as_path(), project.repository()));
+        for (scope, base, top) in of_project.chain(home.map(|home| (Scope::User, home, home))) {
             let path = base.join(footer::DIRECTORY).join(footer::FILE);
             let Ok(within) = path.strip_prefix(top) else { continue };
             if fs::metadata(&path).is_err() {
                 continue;
             }
-            match read::bytes(&path, &Wall::around(bounds, hidden)) {
+            match read::bytes(&path, &Wall::around(top, hidden)) {
                 Ok(content) => {
                     self.files.insert((scope, uploaded(within)), content);
                 }

@@ -271,7 +271,7 @@ fn places(project: Option<&Project>, home: Option<&Path>, import: &[ForeignForma
     let mut places = Vec::new();
     if let Some(project) = project {
         let of_project = |base: &Path, family| {
-            let wall = Wall::around(project.bounds(base), hidden);
+            let wall = Wall::around(project.repository(), hidden);
             at(base, &wall, Scope::Project, family)
         };
         let is_user = |place: &Place| user.iter().any(|user| user.directory.path == place.directory.path);

@@ -178,33 +178,30 @@ fn a_projects_links_stay_inside_and_a_users_in_the_home() {
 }
 
 #[test]
-fn a_projects_links_lead_to_nothing_else_below_the_workspace_root() {
+fn the_links_of_a_repository_stay_in_it() {
     let tree = Tree::new();
     let at = |path: &str| tree.base.join("root").join(path);
     tree.write("home/operator.token", "secret");
     tree.write("home/private/other.md", ROLE);
-    // One is a repository; the other is none, and the next directory on its way is the home.
-    for (project, cwd) in [("repo", "repo/a"), ("home/plain", "home/plain")] {
-        tree.write(&format!("{project}/shared.md"), "---\ndescription: d\n---\nshared");
-        for (link, target) in [
-            (".codex/collab/codex_system_footer.md", at("home/operator.token")),
-            (".codex/.agents/who.md", at("home/operator.token")),
-            (".codex/.agents/own.md", at(project).join("shared.md")),
-            (".codex/agents", at("home/private")),
-        ] {
-            let link = at(project).join(link);
-            fs::create_dir_all(link.parent().unwrap()).unwrap();
-            symlink(target, link).unwrap();
-        }
-        let view = tree.view(Choice::default(), cwd);
-        assert!(!view.footer.contains("secret"), "{project}");
-        let entry = |name: &str| view.catalog.agent_type(&AgentType::parse(name).unwrap());
-        let leak = entry("who").unwrap();
-        assert!(leak.template().is_err(), "{project}");
-        assert_eq!(leak.file.digest, None);
-        assert!(entry("own").unwrap().template().is_ok(), "{project}");
-        assert!(entry("other").is_err(), "{project}");
+    tree.write("repo/shared.md", "---\ndescription: d\n---\nshared");
+    for (link, target) in [
+        (".codex/collab/codex_system_footer.md", "home/operator.token"),
+        (".codex/.agents/who.md", "home/operator.token"),
+        (".codex/.agents/own.md", "repo/shared.md"),
+        (".codex/agents", "home/private"),
+    ] {
+        let link = at("repo").join(link);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(at(target), link).unwrap();
     }
+    let view = tree.view(Choice::default(), "repo/a");
+    assert!(!view.footer.contains("secret"));
+    let entry = |name: &str| view.catalog.agent_type(&AgentType::parse(name).unwrap());
+    let leak = entry("who").unwrap();
+    assert!(leak.template().is_err());
+    assert_eq!(leak.file.digest, None);
+    assert!(entry("own").unwrap().template().is_ok());
+    assert!(entry("other").is_err());
 }
 
 #[test]

@@ -29,21 +29,11 @@ pub(crate) enum Top {
 }
 
 impl Project {
-    /// The repository's root; without a repository, the workspace root.
+    /// The repository's root; without a repository, the workspace root. No link of the project may leave it.
     #[must_use]
     pub(crate) fn repository(&self) -> &Path {
         match &self.top {
             Top::Repository(root) | Top::WorkspaceRoot(root) => root,
-        }
-    }
-
-    /// What no link in one of the directories may leave: the repository. Without one it is the directory itself: the
-    /// workspace root may be the home, and whoever wrote the directory need not be its owner.
-    #[must_use]
-    pub(crate) fn bounds<'a>(&'a self, directory: &'a Path) -> &'a Path {
-        match &self.top {
-            Top::Repository(root) => root,
-            Top::WorkspaceRoot(_) => directory,
         }
     }
 }
@@ -152,20 +142,6 @@ mod tests {
         let tree = Tree::new();
         assert_eq!(tree.walk("root/repo").unwrap(), ["root/repo", "root"]);
         assert_eq!(tree.walk("root").unwrap(), ["root"]);
-    }
-
-    #[test]
-    fn a_repository_is_one_project_and_other_directories_are_each_their_own() {
-        let tree = Tree::new();
-        let bounds = || {
-            let cwd = tree.base.join("root/repo/a");
-            let roots = [tree.base.join("root")];
-            let project = project(cwd.to_str().unwrap(), &roots, &mut Places::default()).unwrap();
-            project.bounds(&cwd).strip_prefix(&tree.base).unwrap().to_owned()
-        };
-        assert_eq!(bounds(), Path::new("root/repo/a"));
-        fs::create_dir(tree.base.join("root/repo/.git")).unwrap();
-        assert_eq!(bounds(), Path::new("root/repo"));
     }
 
     #[test]

@@ -4,6 +4,9 @@ use std::io;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
+/// How much is kept of a line that is too long, in bytes.
+const BEGINNING: usize = 1_024;
+
 /// A line as it came, without its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
@@ -13,6 +16,8 @@ pub(crate) enum Line {
     TooLong {
         /// How long it was.
         bytes: u64,
+        /// How it began, as far as that is text.
+        beginning: String,
     },
 }
 
@@ -29,15 +34,17 @@ impl<R: AsyncBufRead + Unpin> BoundedLines<R> {
 
     /// The next line; `None` at the end. A last line needs no end. What was read is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
-        let mut kept = Vec::new();
+        let (mut kept, mut beginning) = (Vec::new(), Vec::new());
         let mut length = 0_u64;
         loop {
             let available = self.reader.fill_buf().await?;
             if available.is_empty() {
-                return Ok((length > 0).then(|| self.finish(kept, length)));
+                return Ok((length > 0).then(|| self.finish(kept, &beginning, length)));
             }
             let end = available.iter().position(|&byte| byte == b'\n');
             let piece = &available[..end.unwrap_or(available.len())];
+            let missing = BEGINNING.saturating_sub(beginning.len()).min(piece.len());
+            beginning.extend_from_slice(&piece[..missing]);
             length += piece.len() as u64;
             if length <= self.max as u64 {
                 kept.extend_from_slice(piece);
@@ -47,14 +54,17 @@ impl<R: AsyncBufRead + Unpin> BoundedLines<R> {
             let used = piece.len() + usize::from(end.is_some());
             self.reader.consume(used);
             if end.is_some() {
-                return Ok(Some(self.finish(kept, length)));
+                return Ok(Some(self.finish(kept, &beginning, length)));
             }
         }
     }
 
-    fn finish(&self, mut kept: Vec<u8>, length: u64) -> Line {
+    fn finish(&self, mut kept: Vec<u8>, beginning: &[u8], length: u64) -> Line {
         if length > self.max as u64 {
-            return Line::TooLong { bytes: length };
+            return Line::TooLong {
+                bytes: length,
+                beginning: String::from_utf8_lossy(beginning).into_owned(),
+            };
         }
         if kept.last() == Some(&b'\r') {
             kept.pop();
@@ -97,7 +107,11 @@ mod tests {
     async fn a_line_over_the_bound_is_counted_and_the_next_one_is_read() {
         for buffer in 1..8 {
             let found = lines(b"12345\n123456\n1\n", buffer, 5).await;
-            assert_eq!(found, [text("12345"), Line::TooLong { bytes: 6 }, text("1")]);
+            let too_long = Line::TooLong {
+                bytes: 6,
+                beginning: String::from("123456"),
+            };
+            assert_eq!(found, [text("12345"), too_long, text("1")]);
         }
     }
 

@@ -147,7 +147,7 @@ impl Agent for ProcessAgent {
         Box::pin(async {
             match self.output.next_event().await {
                 ChildEvent::Line(Line::Text(line)) => protocol::parse(&line),
-                ChildEvent::Line(Line::TooLong { bytes }) => {
+                ChildEvent::Line(Line::TooLong { bytes, .. }) => {
                     AgentEvent::Output(format!("[a line of {bytes} bytes was dropped]"))
                 }
                 ChildEvent::Exited(exit) => AgentEvent::Exited(exit.complaint()),

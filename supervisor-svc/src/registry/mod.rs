@@ -403,7 +403,7 @@ impl RegistryClient {
         answer
     }
 
-    /// Asks once, and once more, over another connection, where this one was lost.
+    /// Asks once, and where the connection was lost once more over another one, and then over the first, made anew.
     async fn attempt<Q, A, F, R>(
         &self,
         place: &Lease<'_>,
@@ -419,10 +419,14 @@ impl RegistryClient {
         R: Future<Output = Result<Response<A>, Status>>,
     {
         let attempt = |place: &Lease<'_>| call(place.client(), self.request(question.clone(), within, deadline, trace));
-        let answer = match attempt(place).await {
-            Err(status) if lost_in_transport(&status) => attempt(&self.pool.lease(Some(place))).await,
-            other => other,
-        };
+        let mut answer = attempt(place).await;
+        if answer.as_ref().is_err_and(lost_in_transport) {
+            answer = attempt(&self.pool.lease(Some(place))).await;
+        }
+        // Where a registry left, that one may have ended with the first, which is made anew by now.
+        if answer.as_ref().is_err_and(lost_in_transport) {
+            answer = attempt(place).await;
+        }
         answer.map(Response::into_inner)
     }
 

@@ -71,6 +71,8 @@ pub(super) struct Actor {
     look_again: Option<Instant>,
     /// When to hand out anew what could not be handed out.
     dispatch_again: Option<Instant>,
+    /// What that is.
+    undispatched: Vec<ThreadId>,
     /// The oldest report of each thread that a failed append took with it, until its runner sends it again.
     lost_reports: HashMap<ThreadId, (Generation, ReportSequence)>,
     /// What tells the session's webhooks, unless there are none or everything is told; ends with the actor.
@@ -137,6 +139,7 @@ impl Actor {
             looked: Instant::now(),
             look_again: None,
             dispatch_again: None,
+            undispatched: Vec::new(),
             lost_reports: HashMap::new(),
             deliveries: None,
             listen_at: None,
@@ -159,12 +162,22 @@ impl Actor {
                 return;
             }
             let (wake_up, rest_at) = (self.wake_up(), self.rest_at);
-            // Before what waits outside: however much that is, it puts no deadline off. What is to be done already goes first.
+            // Before what waits outside: however much that is, it puts nothing of this off.
+            match roster.has_changed() {
+                Ok(true) => {
+                    roster.mark_unchanged();
+                    self.resume_work();
+                }
+                Ok(false) => {}
+                Err(_) => return,
+            }
+            self.upkeep.see_end();
+            // What is to be done already goes first.
             if self.own.is_empty() && wake_up.is_some_and(|at| at <= Instant::now()) {
+                self.look();
                 if self.has_expired() && self.delete().await {
                     return;
                 }
-                self.look();
                 // With nothing to carry out too: a failed append may have held up who waits for a slot.
                 if !self.append(Vec::new()).await {
                     return;
@@ -236,7 +249,8 @@ impl Actor {
                     self.perform(thread);
                 }
                 Message::Undispatched(thread) => {
-                    self.dispatching.remove(&thread);
+                    // Until then it counts as under way: the place that it gave back must not bring it here at once.
+                    self.undispatched.push(thread);
                     self.dispatch_again
                         .get_or_insert_with(|| Instant::now() + PAUSE_AFTER_FAILURE);
                 }
@@ -404,6 +418,9 @@ impl Actor {
         self.looked = Instant::now();
         self.look_again = None;
         self.dispatch_again = None;
+        for thread in self.undispatched.drain(..) {
+            self.dispatching.remove(&thread);
+        }
         self.meet_deadlines();
         self.resume_work();
         self.listen();
@@ -452,7 +469,14 @@ impl Actor {
     /// Whether the session has nothing to do by itself and nobody follows it.
     fn may_rest(&self) -> bool {
         let is_followed = self.feed.receiver_count() > 0 || self.published.receiver_count() > OWN_RECEIVERS;
-        !is_followed && !self.session.is_at_work() && self.dispatching.is_empty() && self.look_again.is_none()
+        // One with webhooks is looked for at the service's start, and at no later time.
+        let has_date = self.session.expires().is_some() || tick::next(&self.session).is_some();
+        let is_missed = has_date && !self.session.settings.webhooks.is_empty();
+        !is_followed
+            && !is_missed
+            && !self.session.is_at_work()
+            && self.dispatching.is_empty()
+            && self.look_again.is_none()
     }
 
     /// Gives up the place in the directory, unless somebody has a way here or something waits. Nobody can come between: a

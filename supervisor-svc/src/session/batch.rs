@@ -29,7 +29,7 @@ use crate::{
 
 type Reply = oneshot::Sender<Result<Done, Failure>>;
 
-/// When a session that is at work is due: always, whatever the clock says after a restart.
+/// When a session that is at work or has webhooks is due: always, whatever the clock says after a restart.
 pub(super) const DUE_AT_ONCE: UnixMillis = UnixMillis::new(0);
 
 /// When a session must be awake, or removed, without being asked for. What its webhooks were sent is not known here, so one

@@ -103,6 +103,11 @@ impl Upkeep {
         self.under_way.is_none() && self.snapshot == session.sequence && self.summary == Some(session.sequence)
     }
 
+    /// Takes notice of the end of what was under way, if it has ended.
+    pub fn see_end(&mut self) {
+        self.under_way.take_if(|task| task.is_finished());
+    }
+
     /// Waits until what is under way has ended; for ever if nothing is.
     pub async fn ended(&mut self) {
         match &mut self.under_way {

@@ -22,7 +22,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(100);
 /// Behind every session that may be due at a time.
 const LAST: SessionId = SessionId::from_uuid(Uuid::max());
 
-/// Behind the sessions that are due at once, because they are at work.
+/// Behind the sessions that are due at once, because they are at work or have webhooks.
 const AT_WORK: Due = Due {
     at: DUE_AT_ONCE,
     session: LAST,
@@ -39,7 +39,7 @@ impl Directory {
     /// Brings back the sessions that were at work when the service stopped, and from then on each that is due, until
     /// `ended`.
     pub async fn keep_awake(&self, ended: CancellationToken) {
-        // Who is at work is in memory, once everybody was woken.
+        // Who is at work is in memory, once everybody was woken, and who was put away has told its webhooks everything.
         let mut after = None;
         loop {
             let now = self.context().clock.now();

@@ -66,9 +66,14 @@ impl<V> Default for Threads<V> {
 
 impl<V> Sessions<V> {
     fn remove(&mut self, session: SessionId, thread: ThreadId) {
-        let threads = self.all.get_mut(&session);
-        if threads.is_some_and(|threads| threads.values.remove(&thread).is_some()) {
+        let Some(threads) = self.all.get_mut(&session) else {
+            return;
+        };
+        if threads.values.remove(&thread).is_some() {
             self.count -= 1;
+        }
+        if threads.values.is_empty() && threads.changed.receiver_count() == 0 {
+            self.all.remove(&session);
         }
     }
 }
