@@ -360,7 +360,7 @@ fn everything_that_a_session_holds_is_kept() {
     // It does hold something of everything, or this would say nothing.
     let busy = session.thread(thread(BUSY)).unwrap();
     assert_eq!(busy.restarts.len(), 1);
-    assert_eq!((busy.mail.len(), busy.mail_shown), (2, Sequence::new(27)));
+    assert_eq!((busy.mail.len(), busy.mail_shown), (3, Sequence::new(27)));
     assert_eq!((busy.open_children, busy.children.len()), (1, 2));
     assert!(busy.fence.is_some() && busy.repeated.output.is_some() && busy.repeated.diff.is_some());
     assert!(matches!(&busy.turn, LatestTurn::Dispatched { inputs, .. } if inputs.len() == 1));

@@ -158,6 +158,10 @@ impl NativeTools {
     /// Programs that speak the runner's own line protocol.
     pub const PROCESS: Self = Self::new("process", &[("command", "exec_command")]);
 
+    /// A program of which nothing is known: it has canonical tools and those of MCP servers, and what else it has must be
+    /// allowed by name.
+    pub const UNKNOWN: Self = Self::new("", &[]);
+
     /// A table of one's own: pairs of native and canonical name.
     #[must_use]
     pub const fn new(kind: &'static str, table: &'static [(&'static str, &'static str)]) -> Self {

@@ -25,8 +25,8 @@ const DOCS_ONLY: &str = "write restricted to docs/ in PLANNING mode";
 pub struct ToolCall<'a> {
     /// The tool's canonical name, or the program's own.
     pub tool: &'a str,
-    /// The native names of the program that makes it, if they are known.
-    pub native: Option<NativeTools>,
+    /// The native names of the program that makes it.
+    pub native: NativeTools,
     /// What it would write, absolute and with links resolved; empty: not known.
     pub paths: &'a [String],
     /// Whether the operating system keeps the program from writing where it must not, and from the network.
@@ -67,14 +67,11 @@ pub fn approval_gate(patterns: &[String]) -> Result<Policy, PolicyError> {
 /// Decides a tool call of an open thread.
 #[must_use]
 pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVerdict {
-    let by_policy = match &call.native {
-        Some(table) => thread.effective.decide_native(table, call.tool),
-        None => thread.effective.decide(call.tool),
-    };
+    let by_policy = thread.effective.decide_native(&call.native, call.tool);
     if !by_policy.is_allowed() {
         return ToolVerdict::Denied(by_policy.to_string());
     }
-    let canonical = call.native.map_or(Some(call.tool), |table| table.canonical(call.tool));
+    let canonical = call.native.canonical(call.tool);
     let effect = canonical.map_or(Effect::Unknown, Effect::of);
     let workspace = session.workspace(thread);
     if let Err(reason) = by_sandbox(thread.sandbox, effect, workspace, call)
@@ -82,10 +79,11 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
     {
         return ToolVerdict::Denied(reason);
     }
-    let needs_operator = !session
-        .approval_gate
-        .decide(canonical.unwrap_or(call.tool))
-        .is_allowed();
+    // By either name, as in a role.
+    let needs_operator = [Some(call.tool), canonical]
+        .into_iter()
+        .flatten()
+        .any(|name| !session.approval_gate.decide(name).is_allowed());
     if needs_operator {
         return by_operator(session.approvals.get(&call.approval).map(AsRef::as_ref));
     }

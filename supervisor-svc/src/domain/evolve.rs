@@ -10,7 +10,7 @@ use imbl::Vector;
 use super::{
     approval::{Approval, MAX_DECIDED, Verdict},
     budget,
-    event::{ApprovalDecision, ConditionKind, Event, Recorded, SessionEvent, Spawned, ThreadEvent},
+    event::{ApprovalDecision, ApprovalKind, ConditionKind, Event, Recorded, SessionEvent, Spawned, ThreadEvent},
     ids::{ApprovalId, EdgeId, Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId, Turn},
     mail::{Body, Letter},
     mailbox::Mailbox,
@@ -135,19 +135,27 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
         session.approvals.insert(*approval, Arc::new(decided));
         forget_decided(session);
     } else if let ThreadEvent::CloseRequested(_) = event {
-        make_moot(session, |session, thread| session.is_within(thread, id));
+        make_moot(session, |session, approval| session.is_within(approval.thread, id));
     } else if let ThreadEvent::Closed { .. } = event {
-        make_moot(session, |_, thread| thread == id);
+        make_moot(session, |_, approval| approval.thread == id);
+    } else if let ThreadEvent::TurnEnded { .. } | ThreadEvent::Placed { .. } = event
+        && session
+            .thread(id)
+            .is_some_and(|thread| thread.conditions.contains_key(&ConditionKind::AwaitingToolApproval))
+    {
+        // The turn that would have made the call is over.
+        make_moot(session, |_, approval| {
+            approval.thread == id && approval.kind == ApprovalKind::Tool
+        });
     }
 }
 
-/// Marks what waits for an operator and is about such a thread: there is nothing left to decide. It costs what waits, not
-/// what was ever asked.
-fn make_moot(session: &mut Session, is_gone: impl Fn(&Session, ThreadId) -> bool) {
+/// Marks such of what waits for an operator: there is nothing left to decide. It costs what waits, not what was ever asked.
+fn make_moot(session: &mut Session, is_gone: impl Fn(&Session, &Approval) -> bool) {
     let before: &Session = session;
     let moot: Vec<ApprovalId> = before
         .pending_approvals()
-        .filter(|approval| is_gone(before, approval.thread))
+        .filter(|approval| is_gone(before, approval))
         .map(|approval| approval.id)
         .collect();
     for id in moot {
@@ -509,6 +517,8 @@ impl Thread {
         self.usage = Usage::default();
         self.interrupt = None;
         self.conditions.remove(&ConditionKind::Unreachable);
+        // Each start says anew what its program cannot be held to.
+        self.conditions.remove(&ConditionKind::PolicyGap);
         if !self.turn.is_undispatched() {
             let mut waiting = self.turn.inputs();
             waiting.append(std::mem::take(&mut self.pending_inputs));

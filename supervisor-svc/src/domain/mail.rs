@@ -12,7 +12,7 @@ use super::{
     time::UnixMillis,
 };
 
-/// How many handoffs wait in one mailbox at most. Settlings of children need no bound: only a child's latest counts.
+/// How many handoffs wait in one mailbox at most. What is said of children needs no bound: of each only the latest counts.
 pub const MAX_HANDOFFS: usize = 1_000;
 
 /// One piece of mail.

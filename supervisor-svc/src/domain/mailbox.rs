@@ -1,5 +1,5 @@
-//! A thread's mail that is not acknowledged yet. Of each child it holds one letter at most: the latest word counts, so it
-//! cannot grow with the turns of children.
+//! A thread's mail that is not acknowledged yet. Of each child it holds two letters at most, how it settled last and that it
+//! was closed since, so it cannot grow with the turns of children.
 
 use std::sync::Arc;
 
@@ -8,15 +8,17 @@ use imbl::OrdMap;
 use super::{
     ids::{Sequence, ThreadId},
     mail::{Body, Letter},
+    status::Status,
 };
 
 /// Letters by the sequence of the event that sent each.
 ///
-/// Invariant: `of_children` names the letter of each child whose settling is among them.
+/// Invariant: `settled` and `closed` name the letter of each child about which there is one of that kind among them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mailbox {
     letters: OrdMap<Sequence, Arc<Letter>>,
-    of_children: OrdMap<ThreadId, Sequence>,
+    settled: OrdMap<ThreadId, Sequence>,
+    closed: OrdMap<ThreadId, Sequence>,
 }
 
 impl Mailbox {
@@ -35,7 +37,7 @@ impl Mailbox {
     /// How many of them are handoffs.
     #[must_use]
     pub fn handoffs(&self) -> usize {
-        self.letters.len() - self.of_children.len()
+        self.letters.len() - self.settled.len() - self.closed.len()
     }
 
     /// The letters, oldest first.
@@ -69,16 +71,24 @@ impl Mailbox {
     /// Whether a child's settling waits.
     #[must_use]
     pub fn tells_of(&self, child: ThreadId) -> bool {
-        self.of_children.contains_key(&child)
+        self.settled.contains_key(&child) || self.closed.contains_key(&child)
     }
 
-    /// A letter arrives, and takes the place of the same child's earlier one.
+    /// A letter arrives. How a child settled takes the place of all that was said of it before; that it was closed does not
+    /// take away what it had to say.
     pub(super) fn put(&mut self, letter: Letter) {
-        let earlier = match letter.body {
-            Body::Settled { child, .. } => self.of_children.insert(child, letter.sequence),
-            Body::Handoff(_) => None,
+        let earlier = match &letter.body {
+            Body::Settled { child, status } => match status {
+                Status::Shutdown { .. } => [self.closed.insert(*child, letter.sequence), None],
+                Status::Settled(_)
+                | Status::Queued
+                | Status::AwaitingApproval
+                | Status::PendingInit
+                | Status::Running => [self.settled.insert(*child, letter.sequence), self.closed.remove(child)],
+            },
+            Body::Handoff(_) => [None, None],
         };
-        if let Some(earlier) = earlier {
+        for earlier in earlier.into_iter().flatten() {
             self.letters.remove(&earlier);
         }
         self.letters.insert(letter.sequence, Arc::new(letter));
@@ -89,7 +99,11 @@ impl Mailbox {
         let (read, acknowledged, waiting) = self.letters.split_lookup(&up_to);
         for letter in read.values().chain(&acknowledged) {
             if let Body::Settled { child, .. } = letter.body {
-                self.of_children.remove(&child);
+                for named in [&mut self.settled, &mut self.closed] {
+                    if named.get(&child) == Some(&letter.sequence) {
+                        named.remove(&child);
+                    }
+                }
             }
         }
         self.letters = waiting;

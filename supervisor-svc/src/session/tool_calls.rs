@@ -5,6 +5,7 @@ use std::{future::Future, sync::Arc};
 
 use sha2::{Digest as _, Sha256};
 use svc_kit::logging::AUDIT;
+use tool_policy::NativeTools;
 use uuid::Builder;
 
 use super::{denials::Denials, failure::Failure, handle::Handle, message::Origin};
@@ -127,7 +128,7 @@ async fn wait(
 fn verdict(state: &Session, thread: &Thread, call: &AskedCall, approval: ApprovalId) -> ToolVerdict {
     let call = ToolCall {
         tool: &call.tool,
-        native: tool_policy::NativeTools::of_kind(&call.runner_kind),
+        native: NativeTools::of_kind(&call.runner_kind).unwrap_or(NativeTools::UNKNOWN),
         paths: &call.paths,
         confined: call.confined,
         approval,

@@ -356,6 +356,25 @@ fn a_denied_thread_is_closed_for_good() {
     );
 }
 
+/// Otherwise who must ask for what it spawns would have back unasked what an operator closed.
+#[test]
+fn who_must_ask_for_its_spawns_resumes_none() {
+    let mut graph = Graph::asking(2);
+    graph.world.begin(graph.lead);
+    let (id, asked) = graph.ask();
+    graph.world.run(&decision(asked, true));
+    graph.world.close(id);
+    let lead = graph.world.caller(graph.lead);
+    assert_eq!(
+        graph.world.refusal(&resume(lead, id)),
+        format!(
+            "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to resume agent \
+             with id {id}, or spawn another one"
+        )
+    );
+    assert!(!graph.world.run(&resume(operator(), id)).is_empty());
+}
+
 #[test]
 fn what_nobody_decides_is_denied_by_itself() {
     let mut graph = Graph::asking(2);
@@ -615,6 +634,18 @@ fn a_thread_awaits_a_tool_until_its_last_call_is_decided() {
 }
 
 /// Two running threads, and an edge from the first to the second that waits for an operator.
+/// Nothing is left that a grant could let run, and the thread is not waiting any more.
+#[test]
+fn what_a_turn_asked_for_ends_with_the_turn() {
+    let (mut world, id, asked) = with_calls(2);
+    let events = world.end(id, settled(Completed));
+    assert!(!awaits_a_tool(&world, id), "{events:?}");
+    for approval in asked {
+        assert_eq!(decided(&world, approval), Some(ApprovalDecision::Moot));
+    }
+    assert_eq!(tick::next(&world.session), None);
+}
+
 fn with_edge() -> (World, [ThreadId; 2], ApprovalId, EdgeId) {
     let mut world = World::with_slots(2);
     let root = world.root();

@@ -1,6 +1,6 @@
 //! Mail: who gets it, how it is acknowledged, and whom it wakes.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use supervisor_svc::domain::{
     actor::Caller,
@@ -123,6 +123,31 @@ fn only_the_latest_word_of_a_child_waits() {
         panic!("one letter, not {waiting:?}")
     };
     assert_eq!((*about, status.kind()), (child, Completed));
+}
+
+#[test]
+fn that_a_child_was_closed_does_not_take_away_its_last_word() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let child = world.spawn_running(root);
+    world.end(child, settled(Errored));
+    let kinds = |world: &World| -> Vec<StatusKind> {
+        let letters = world.thread(root).mail.letters();
+        let kind = |letter: &Arc<Letter>| match &letter.body {
+            Body::Settled { status, .. } => status.kind(),
+            Body::Handoff(_) => panic!("nobody handed anything over"),
+        };
+        letters.map(kind).collect()
+    };
+    for _ in 0..3 {
+        world.close(child);
+        assert_eq!(kinds(&world), [Errored, Shutdown]);
+        world.run(&resume(operator(), child));
+    }
+    let mail = &world.thread(root).mail;
+    assert_eq!((mail.len(), mail.handoffs()), (2, 0));
+    works_again(&mut world, child);
+    assert_eq!(kinds(&world), [Completed], "its newest word is the last one");
 }
 
 #[test]

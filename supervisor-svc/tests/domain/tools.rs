@@ -41,7 +41,7 @@ fn approval() -> ApprovalId {
 fn call<'a>(tool: &'a str, paths: &'a [String], confined: bool) -> ToolCall<'a> {
     ToolCall {
         tool,
-        native: None,
+        native: NativeTools::UNKNOWN,
         paths,
         confined,
         approval: approval(),
@@ -113,7 +113,7 @@ fn a_native_name_is_judged_by_what_it_stands_for() {
     let (world, id) = world(Mode::Planning, Sandbox::WorkspaceWrite, &[]);
     let decided = |tool| {
         let call = ToolCall {
-            native: Some(NativeTools::CLAUDE),
+            native: NativeTools::CLAUDE,
             ..call(tool, &[], false)
         };
         decide(&world.session, world.thread(id), &call)
@@ -124,6 +124,33 @@ fn a_native_name_is_judged_by_what_it_stands_for() {
         ToolVerdict::Denied(String::from("write restricted to docs/ in PLANNING mode"))
     );
     assert!(matches!(decided("Bash"), ToolVerdict::Denied(_)));
+}
+
+/// As in a role: what a program calls its tool, or what that is in all programs.
+#[test]
+fn either_name_of_a_tool_says_that_an_operator_must_agree() {
+    for pattern in ["Bash", "exec_command", "Ba*", "exec_*"] {
+        let (world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &[pattern]);
+        let decided = |tool| {
+            let call = ToolCall {
+                native: NativeTools::CLAUDE,
+                ..call(tool, &[], false)
+            };
+            decide(&world.session, world.thread(id), &call)
+        };
+        assert_eq!(decided("Bash"), ToolVerdict::NeedsApproval, "{pattern}");
+        assert_eq!(decided("Read"), ToolVerdict::Allowed, "{pattern}");
+    }
+}
+
+/// The thread's role has a list, so what is behind a name that nobody knows might be what the list denies.
+#[test]
+fn a_tool_that_nobody_knows_must_be_allowed_by_name() {
+    let (world, id) = world(Mode::Implementation, Sandbox::FullAccess, &[]);
+    for (tool, allowed) in [("read_file", true), ("mcp__files__read", true), ("shell", false)] {
+        let verdict = decide(&world.session, world.thread(id), &call(tool, &[], false));
+        assert_eq!(verdict == ToolVerdict::Allowed, allowed, "{tool}: {verdict:?}");
+    }
 }
 
 #[test]

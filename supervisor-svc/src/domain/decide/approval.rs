@@ -75,13 +75,23 @@ pub(super) fn expired(session: &Session, now: UnixMillis) -> Vec<Event> {
     )
 }
 
-/// What waits for an operator about threads that are closed or about to be: nothing is left to decide, so it is moot.
+/// What waits for an operator about threads that are closed or about to be, or for a turn that is over: nothing is left to
+/// decide, so it is moot.
 pub(super) fn moot(session: &Session) -> Vec<Event> {
     let gone = session.moot.iter().filter_map(|id| session.approvals.get(id));
     decided(
         session,
         gone.map(|approval| {
-            let reason = String::from("the agent that it is about is closed");
+            let is_closing = session.is_closing(approval.thread);
+            let is_open = session
+                .thread(approval.thread)
+                .is_some_and(|thread| thread.status.kind().is_open());
+            let reason = if is_open && !is_closing {
+                "the turn that it was for is over"
+            } else {
+                "the agent that it is about is closed"
+            };
+            let reason = String::from(reason);
             (&**approval, by_service(ApprovalDecision::Moot, reason))
         }),
     )

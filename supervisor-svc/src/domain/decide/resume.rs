@@ -1,8 +1,9 @@
 //! Opening a closed thread again, with at most the rights that it had.
 
+use super::spawn::{self, Wanted, WantedRole};
 use crate::domain::{
     actor::Caller,
-    authority, budget,
+    approval, authority, budget,
     event::{Event, Resumed, ThreadEvent},
     ids::ThreadId,
     limits,
@@ -36,6 +37,25 @@ pub(super) fn resume(
     };
     super::may_start_in(session, parent)?;
     limits::child_depth(session, parent)?;
+    let role = &thread.spawned.role;
+    let wanted = Wanted {
+        caller,
+        parent: parent.id,
+        role: if role.is_graph() {
+            WantedRole::RoleTemplate(&role.agent_type)
+        } else {
+            WantedRole::AgentType(&role.agent_type)
+        },
+        alias: "",
+    };
+    spawn::gate(session, &wanted, parent)?;
+    let asking = caller.thread().and_then(|id| session.thread(id));
+    if asking.is_some_and(|asking| approval::is_needed(session, asking)) {
+        return Err(Refusal::NotPermitted(format!(
+            "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to resume agent \
+             with id {target}, or spawn another one"
+        )));
+    }
     let mut events = super::evict::make_room(session, parent.id, now)?;
     budget::carve(session, parent.id, Some(thread), &thread.budget).map_err(Refusal::OverBudget)?;
     // Where settled threads hold slots, an open one needs a slot from the start.

@@ -85,7 +85,7 @@ pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Th
 /// The spawn gate: the caller's role says which roles it may spawn, wherever in its subtree, and so does the parent's. A
 /// caller of a graph template spawns only if it may manage edges; whether it must ask for it as well is decided at the
 /// commit. Operators pass.
-fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), Refusal> {
+pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), Refusal> {
     let Some(caller) = wanted.caller.thread().and_then(|id| session.thread(id)) else {
         return Ok(());
     };
