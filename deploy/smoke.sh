@@ -3,9 +3,10 @@
 # stream of events. It leaves nothing behind. Needs grpcurl, and for a cluster kubectl.
 #
 #   deploy/smoke.sh [--namespace NAMESPACE] [--release RELEASE] [--secret SECRET]
-#       a pair on the cluster that kubectl knows, through port-forward, with the operator's token of the Secret
-#   SMOKE_TOKEN=TOKEN deploy/smoke.sh --registry HOST:PORT --supervisor HOST:PORT
-#       a pair anywhere, with the operator's token from the environment
+#       a pair on the cluster that kubectl knows, through port-forward, with the operator's token of the Secret, and for
+#       the registry with registry.token, if that is in it
+#   SMOKE_TOKEN=TOKEN [SMOKE_REGISTRY_TOKEN=TOKEN] deploy/smoke.sh --registry HOST:PORT --supervisor HOST:PORT
+#       a pair anywhere, with the operator's token from the environment, and the registry's, if it asks for another one
 #
 #   --agent TYPE    the role that is spawned (default: worker)
 #   --ca FILE       the services speak TLS, and their certificates are this authority's: PEM
@@ -54,7 +55,11 @@ if [[ -z $registry && -z $supervisor ]]; then
   name=$release
   [[ $release == *troupe* ]] || name=$release-troupe
   name=${name:0:40}
-  SMOKE_TOKEN=$(kubectl --namespace "$namespace" get secret "$secret" --output 'go-template={{index .data "operator.token" | base64decode}}')
+  key() { # KEY: what the Secret has there
+    kubectl --namespace "$namespace" get secret "$secret" --output "go-template={{with index .data \"$1\"}}{{base64decode .}}{{end}}"
+  }
+  SMOKE_TOKEN=$(key operator.token)
+  SMOKE_REGISTRY_TOKEN=$(key registry.token)
   forward "${name%-}-registry" 50051
   registry=$FORWARDED
   forward "${name%-}-supervisor" 50052
@@ -65,6 +70,7 @@ elif [[ -z $registry || -z $supervisor || -z $SMOKE_TOKEN ]]; then
 fi
 
 token=$SMOKE_TOKEN
+registry_token=${SMOKE_REGISTRY_TOKEN:-$token}
 for service in "$registry $REGISTRY" "$supervisor $SUPERVISOR"; do
   read -r address name <<<"$service"
   SMOKE_TOKEN='' expect_ok "${name##*.} is healthy" -d "{\"service\": \"$name\"}" "$address" grpc.health.v1.Health/Check
@@ -72,10 +78,11 @@ for service in "$registry $REGISTRY" "$supervisor $SUPERVISOR"; do
 done
 SMOKE_TOKEN='' expect_error "the registry lets no stranger in" UNAUTHENTICATED/UNAUTHENTICATED - "$registry" "$REGISTRY/ListAgents"
 SMOKE_TOKEN='' expect_error "nor does the supervisor" UNAUTHENTICATED/UNAUTHENTICATED - "$supervisor" "$SUPERVISOR/ListSessions"
-SMOKE_TOKEN=$token
 
+SMOKE_TOKEN=$registry_token
 expect_ok "roles are listed" "$registry" "$REGISTRY/ListAgents"
 expect_output "with the one to spawn" "\"agentType\": \"$agent\""
+SMOKE_TOKEN=$token
 expect_ok "a session opens" "$supervisor" "$SUPERVISOR/CreateSession"
 session=$(field sessionId)
 expect_ok "an agent is spawned" -d "{\"session_id\": \"$session\", \"agent_type\": \"$agent\", \"message\": \"Say hello.\"}" \

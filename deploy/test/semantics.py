@@ -144,8 +144,15 @@ def references(workload):
     for volume in workload.pod.get("volumes", []):
         if secret := volume.get("secret"):
             yield "Secret", secret["secretName"]
+        if source := volume.get("configMap"):
+            yield "ConfigMap", source["name"]
         for source in volume.get("projected", {}).get("sources", []):
             yield "ConfigMap", source["configMap"]["name"]
+    for variable in (variable for one in workload.containers for variable in one.get("env", [])):
+        source = variable.get("valueFrom", {})
+        for kind, key in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
+            if key in source:
+                yield kind, source[key]["name"]
 
 
 def check_references(manifests):
@@ -229,7 +236,7 @@ def check_writer(manifests):
     """SQLite: one process at one volume, also while pods are replaced."""
     for workload in manifests.workloads():
         if workload.kind != "StatefulSet":
-            if workload.claims or "persistentVolumeClaim" in str(workload.pod.get("volumes")):
+            if "supervisor-svc" in str(workload.main["command"]):
                 yield f"{name_of(workload.thing)} keeps data and is no StatefulSet"
             continue
         if workload.replicas > 1:
@@ -245,12 +252,13 @@ def check_writer(manifests):
 
 
 def calls(manifests):
-    """Who calls whom, by the URLs among flags and variables: caller, URL, and the Service, if there is one."""
+    """Who calls whom, by the URLs among flags: caller, URL, and the Service, if there is one. A name with dots is not of
+    ours."""
     for workload in manifests.workloads():
         values = [argument.partition("=")[2] for argument in workload.arguments()]
         for value in values:
             url = urllib.parse.urlsplit(value)
-            if url.scheme in ("http", "https") and url.hostname and url.hostname != "127.0.0.1":
+            if url.scheme in ("http", "https") and url.hostname and "." not in url.hostname:
                 yield workload, url, manifests.get("Service", url.hostname)
 
 
@@ -293,7 +301,8 @@ def check_identities(manifests):
             continue
         token = shown.get("--registry-token-file") or shown.get("--token-file")
         secrets = dict(secret_files(called))
-        tokens = {secrets.get(path) for flag, path in known.items() if flag.endswith("token-file")}
+        asked = ("--token-file", "--operator-token-file", "--runner-token-file")
+        tokens = {secrets.get(path) for flag, path in known.items() if flag in asked}
         if token is None or dict(secret_files(caller)).get(token) not in tokens:
             yield f"{called.name} does not know the token of {caller.name}"
 

@@ -22,11 +22,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
 {{- define "troupe.image" -}}
-{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{- $digest := "" }}
+{{- with .Values.image.digest }}{{ $digest = printf "@%s" . }}{{ end -}}
+{{ printf "%s:%s%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) $digest | quote }}
 {{- end }}
 
-{{- /* What all pods have in common. None of them talks to the API server. */}}
+{{- /* What all pods have in common, and where those of a component run. None of them talks to the API server. Takes a dict
+       of root and component. */}}
 {{- define "troupe.pod" -}}
+{{- $own := index .root.Values .component -}}
 automountServiceAccountToken: false
 # Or the services of this release would set TROUPE_* variables, which are settings.
 enableServiceLinks: false
@@ -38,14 +42,23 @@ securityContext:
   # Without this the kubelet walks through the whole volume at each start.
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
-{{- with .Values.imagePullSecrets }}
+{{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.nodeSelector }}
+{{- with or $own.nodeSelector .root.Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with or $own.tolerations .root.Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.priorityClassName }}
+priorityClassName: {{ quote . }}
+{{- end }}
+{{- with $own.runtimeClassName }}
+runtimeClassName: {{ quote . }}
 {{- end }}
 {{- end }}
 
@@ -55,6 +68,13 @@ securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- /* What the pods of a component are marked with; without an annotation nothing. Takes a dict of root and component. */}}
+{{- define "troupe.annotations" -}}
+{{- with (index .root.Values .component).podAnnotations -}}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- /* A Secret as files that follow it, which the pod's group may read: only the keys that the pod needs. Takes a dict of
@@ -68,6 +88,11 @@ securityContext:
       {{- range .keys }}
       - {key: {{ . }}, path: {{ . }}}
       {{- end }}
+{{- end }}
+
+{{- /* The key of the Secret that lets callers in at the registry. */}}
+{{- define "troupe.registryToken" -}}
+{{ ternary "registry.token" "operator.token" .Values.tokens.registryToken }}
 {{- end }}
 
 {{- /* The scheme by which the services are reached, and the protocol that their ports speak. */}}
