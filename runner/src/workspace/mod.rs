@@ -59,6 +59,17 @@ impl Workspace {
         }
     }
 
+    /// What these paths lead to. A program says what it writes as it was told to; a link may lead from there out of the
+    /// workspace, or from where it may write to where it may not.
+    pub(crate) async fn followed(self: &Arc<Self>, paths: Vec<String>) -> Vec<String> {
+        let (workspace, given) = (Arc::clone(self), paths.clone());
+        let followed = spawn_blocking(move || {
+            let followed = paths.iter().map(|path| place::followed(&workspace.root, path));
+            followed.collect::<Vec<_>>()
+        });
+        followed.await.unwrap_or(given)
+    }
+
     /// Finds out what a call is about and whether the workspace allows it. Nothing is changed yet.
     pub(crate) async fn prepare(self: &Arc<Self>, call: WorkspaceCall) -> Result<Prepared, ToolFailure> {
         let workspace = Arc::clone(self);
@@ -219,6 +230,34 @@ mod tests {
             WorkspaceCall::DeleteFile { path: path() },
             WorkspaceCall::DeleteFile { path: "a".to_owned() },
         ]
+    }
+
+    #[tokio::test]
+    async fn a_path_is_what_it_leads_to() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["real/docs", "real/src"] {
+            std::fs::create_dir_all(directory.path().join(name)).unwrap();
+        }
+        let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, directory.path().join(from)).unwrap();
+        link("../src", "real/docs/examples");
+        link("/etc", "real/docs/etc");
+        link("real", "named");
+        let mut workspace = workspace(&directory, Sandbox::WorkspaceWrite);
+        Arc::get_mut(&mut workspace).unwrap().root = directory.path().join("named");
+        let at = |path: &str| directory.path().join("named").join(path).display().to_string();
+        for (written, place) in [
+            (at("docs/a.md"), at("docs/a.md")),
+            (at("docs/examples/new/a.rs"), at("src/new/a.rs")),
+            (at("docs/etc/passwd"), String::from("/etc/passwd")),
+            (
+                directory.path().join("real/docs/b.md").display().to_string(),
+                at("docs/b.md"),
+            ),
+            (String::from("docs/a.md"), String::from("docs/a.md")),
+            (at("nowhere/../docs/a.md"), at("nowhere/../docs/a.md")),
+        ] {
+            assert_eq!(workspace.followed(vec![written]).await, [place]);
+        }
     }
 
     #[tokio::test]

@@ -157,6 +157,22 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// What an absolute path leads to, as it lies in the workspace if it does; itself where nothing can be said.
+pub(super) fn followed(workspace: &Path, asked: &str) -> String {
+    let path = Path::new(asked);
+    if !path.is_absolute() {
+        return asked.to_owned();
+    }
+    let (Ok(root), Ok(real)) = (workspace.canonicalize(), follow(path)) else {
+        return asked.to_owned();
+    };
+    let place = match real.strip_prefix(&root) {
+        Ok(inside) => workspace.join(inside),
+        Err(_) => real,
+    };
+    place.to_string_lossy().into_owned()
+}
+
 fn escapes(asked: &str) -> ToolFailure {
     ToolFailure::new(Reason::ToolDenied, format!("Path escapes repo root: {asked}"))
 }

@@ -153,8 +153,11 @@ impl ThreadTask {
         let kind = self.role.kind.describe().kind;
         self.calls.spawn(async move {
             let arguments = redact::arguments(&arguments);
-            let judged = hands.as_judged(written.clone());
-            let verdict = hands.voice.ask(&kind, &tool, &arguments, judged).await;
+            let followed = hands.workspace.followed(written.clone()).await;
+            let verdict = hands
+                .voice
+                .ask(&kind, &tool, &arguments, hands.as_judged(followed))
+                .await;
             let before = match &verdict {
                 Ok(()) => hands.workspace.look_at(written).await,
                 Err(_) => Vec::new(),
