@@ -148,10 +148,8 @@ impl SupervisorService {
                 Ok(_) | Err(_) => return Err(zero()),
             },
         };
-        Ok(deadline::within(deadline, asked).saturating_sub(if deadline.is_some() {
-            ANSWER_MARGIN
-        } else {
-            Duration::ZERO
+        Ok(deadline.map_or(asked, |deadline| {
+            deadline.remaining().saturating_sub(ANSWER_MARGIN).min(asked)
         }))
     }
 

@@ -141,7 +141,8 @@ impl RunnerGate {
         let Ok(thread) = request.thread_id.parse::<ThreadId>() else {
             return unknown();
         };
-        let session = match self.session(runner, thread).await {
+        let generation = Generation::new(request.generation);
+        let session = match self.session(runner, thread, generation).await {
             Ok(Some(session)) => session,
             Ok(None) => return unknown(),
             Err(failure) => return Some(failure.to_string()),
@@ -171,9 +172,15 @@ impl RunnerGate {
         }
     }
 
-    /// The session that a runner's thread belongs to; `None` if the runner has no such thread, or the session is deleted.
-    async fn session(&self, runner: &RunnerId, thread: ThreadId) -> Result<Option<Handle>, Failure> {
-        match self.hub().session_of(runner, thread) {
+    /// The session of an attempt that a runner has; `None` if it has another one or none, whose word counts for nothing, or
+    /// the session is deleted.
+    async fn session(
+        &self,
+        runner: &RunnerId,
+        thread: ThreadId,
+        generation: Generation,
+    ) -> Result<Option<Handle>, Failure> {
+        match self.hub().session_of(runner, thread, generation) {
             Some(session) => found(self.directory.session(session).await),
             None => Ok(None),
         }
@@ -328,7 +335,7 @@ impl Stream {
         let generation = Generation::new(output.generation);
         let hub = self.gate.hub();
         if hub.standing(&self.runner, thread, generation) == Standing::Holds
-            && let Some(session) = hub.session_of(&self.runner, thread)
+            && let Some(session) = hub.session_of(&self.runner, thread, generation)
         {
             let board = &self.gate.directory.context().output;
             board.put(session, thread, generation, &output.text);
@@ -361,7 +368,7 @@ impl Stream {
             report_sequence: report.report_sequence,
         };
         let stopped = matches!(report.kind, Some(pb::runner_report::Kind::Stopped(_)));
-        let session = self.gate.session(&self.runner, thread).await?;
+        let session = self.gate.session(&self.runner, thread, generation).await?;
         if stopped {
             self.gate.hub().release(&self.runner, thread, generation);
         }
@@ -395,12 +402,12 @@ impl Stream {
             return Ok(());
         };
         let generation = Generation::new(refused.generation);
-        let Some(session) = self.gate.session(&self.runner, thread).await? else {
+        let Some(session) = self.gate.session(&self.runner, thread, generation).await? else {
             return Ok(());
         };
         let full = refused.refusal() == pb::StartRefusal::NoCapacity;
         let why = truncate(&refused.message, MAX_DETAIL_BYTES);
-        self.gate.hub().turned_away(&self.runner, thread, full);
+        self.gate.hub().turned_away(&self.runner, thread, generation, full);
         let command = match refused.refusal() {
             pb::StartRefusal::NoCapacity => Command::LoseRunner {
                 thread,
@@ -431,14 +438,14 @@ impl Stream {
             return;
         };
         // A session that was put away has nobody at work, and needs no waking for what a resting program says.
-        let present = self.gate.hub().session_of(&self.runner, thread);
+        let generation = Generation::new(telemetry.generation);
+        let present = self.gate.hub().session_of(&self.runner, thread, generation);
         if present.is_none_or(|session| self.gate.directory.peek(session).is_none()) {
             return;
         }
-        let Ok(Some(session)) = self.gate.session(&self.runner, thread).await else {
+        let Ok(Some(session)) = self.gate.session(&self.runner, thread, generation).await else {
             return;
         };
-        let generation = Generation::new(telemetry.generation);
         let state = session.state();
         // What an earlier attempt says late is nobody's present value.
         if state

@@ -398,8 +398,8 @@ impl RunnerHub {
     }
 
     /// The session of an attempt that a runner has.
-    pub(super) fn session_of(&self, id: &RunnerId, thread: ThreadId) -> Option<SessionId> {
-        Some(self.lock().runners.get(id)?.any_held(thread)?.session)
+    pub(super) fn session_of(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<SessionId> {
+        Some(self.lock().runners.get(id)?.held(thread, generation)?.session)
     }
 
     /// A runner takes no more threads; programs at rest have to leave.
@@ -413,9 +413,9 @@ impl RunnerHub {
     }
 
     /// A runner does not take an attempt that it was given, `full` because it has no room.
-    pub(super) fn turned_away(&self, id: &RunnerId, thread: ThreadId, full: bool) {
+    pub(super) fn turned_away(&self, id: &RunnerId, thread: ThreadId, generation: Generation, full: bool) {
         if let Some(runner) = self.lock().runners.get_mut(id) {
-            runner.turn_away(thread, full);
+            runner.turn_away(thread, generation, full);
         }
     }
 

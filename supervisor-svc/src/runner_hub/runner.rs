@@ -107,12 +107,7 @@ impl Runner {
         self.held.len()
     }
 
-    /// The attempt at a thread that it has, of whatever generation.
-    pub fn any_held(&self, thread: ThreadId) -> Option<&Held> {
-        self.held.get(&thread)
-    }
-
-    /// That attempt, if it has it.
+    /// An attempt, if it has it.
     pub fn held(&self, thread: ThreadId, generation: Generation) -> Option<&Held> {
         self.held.get(&thread).filter(|held| held.generation == generation)
     }
@@ -127,8 +122,10 @@ impl Runner {
     }
 
     /// It does not take an attempt that it was given.
-    pub fn turn_away(&mut self, thread: ThreadId, is_full: bool) {
-        self.held.remove(&thread);
+    pub fn turn_away(&mut self, thread: ThreadId, generation: Generation, is_full: bool) {
+        if self.held(thread, generation).is_some() {
+            self.held.remove(&thread);
+        }
         self.is_full |= is_full;
     }
 

@@ -4,6 +4,7 @@ use crate::domain::{
     actor::Caller,
     approval::APPROVAL_TIMEOUT,
     authority,
+    content::preview,
     event::{ApprovalKind, Edge, EdgeKind, Event, ThreadEvent},
     graph::{self, MAX_EDGES},
     ids::{ApprovalId, EdgeId, ThreadId},
@@ -113,10 +114,11 @@ fn no_such_edge(session: &Session, caller: &Caller, id: EdgeId) -> Refusal {
 }
 
 fn subject(session: &Session, edge: &Edge) -> String {
+    // Flattened: what an agent chose must not pass for a line of ours.
     let name = |id: ThreadId| {
         session
             .thread(id)
-            .map_or_else(|| id.to_string(), |thread| thread.display_name())
+            .map_or_else(|| id.to_string(), |thread| preview(&thread.display_name()))
     };
     let kind = match edge.kind {
         EdgeKind::Handoff => "handoff",
