@@ -34,10 +34,8 @@ pub enum Malformed {
         key: String,
     },
     /// It has more keys than are looked at.
-    #[error("more than {max} {what}")]
+    #[error("more than {max} keys")]
     TooManyKeys {
-        /// Which of them.
-        what: &'static str,
         /// The bound.
         max: usize,
     },

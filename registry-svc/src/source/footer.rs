@@ -53,7 +53,7 @@ impl Footers {
     ) -> (Option<Arc<str>>, Vec<Diagnostic>) {
         let of_project = project.into_iter().flat_map(|project| {
             let directories = project.directories.iter().map(PathBuf::as_path);
-            directories.map(move |directory| (directory, project.repository()))
+            directories.map(move |directory| (directory, project.top.as_path()))
         });
         let mut notes = Vec::new();
         for (base, bounds) in of_project.chain(home.map(|home| (home, home))) {
@@ -100,7 +100,7 @@ pub(crate) fn note(path: &Path, why: &str) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{walk::Top, witness::Witness};
+    use crate::source::witness::Witness;
 
     fn write(base: &Path, text: &[u8]) {
         fs::create_dir_all(base.join(DIRECTORY)).unwrap();
@@ -117,7 +117,7 @@ mod tests {
         }
         let project = Project {
             directories: vec![near.clone(), root.clone()],
-            top: Top::Repository(root.clone()),
+            top: root.clone(),
         };
         let (footers, witness) = (Footers::default(), Witness::default());
         let find = || {

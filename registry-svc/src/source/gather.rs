@@ -63,7 +63,7 @@ pub fn gather(cwd: &str, root: &Path, home: Option<&Path>) -> Result<Gathered, R
     for format in ForeignFormat::ALL {
         for place in places(Some(&project), home.as_deref(), slice::from_ref(format), &hidden) {
             let base = match place.directory.scope {
-                Scope::Project => Some(project.repository()),
+                Scope::Project => Some(project.top.as_path()),
                 Scope::User | Scope::System => home.as_deref(),
             };
             if let Some(within) = base.and_then(|base| place.at.strip_prefix(base).ok()) {
@@ -131,7 +131,7 @@ impl Draft {
         let of_project = project
             .directories
             .iter()
-            .map(|base| (Scope::Project, base.as_path(), project.repository()));
+            .map(|base| (Scope::Project, base.as_path(), project.top.as_path()));
         for (scope, base, top) in of_project.chain(home.map(|home| (Scope::User, home, home))) {
             let path = base.join(footer::DIRECTORY).join(footer::FILE);
             let Ok(within) = path.strip_prefix(top) else { continue };

@@ -271,7 +271,7 @@ fn places(project: Option<&Project>, home: Option<&Path>, import: &[ForeignForma
     let mut places = Vec::new();
     if let Some(project) = project {
         let of_project = |base: &Path, family| {
-            let wall = Wall::around(project.repository(), hidden);
+            let wall = Wall::around(&project.top, hidden);
             at(base, &wall, Scope::Project, family)
         };
         let is_user = |place: &Place| user.iter().any(|user| user.directory.path == place.directory.path);
@@ -279,7 +279,7 @@ fn places(project: Option<&Project>, home: Option<&Path>, import: &[ForeignForma
             let found = families.iter().flat_map(|family| of_project(base, *family));
             places.extend(found.filter(|place| !is_user(place)));
         }
-        places.extend(of_project(project.repository(), Family::Graph));
+        places.extend(of_project(&project.top, Family::Graph));
     }
     places.extend(user);
     once(places)

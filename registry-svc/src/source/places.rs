@@ -132,7 +132,7 @@ impl Sources {
                 self.tell(directory, Scope::Project, lookout);
             }
             for place in Family::Graph.places(Scope::Project) {
-                lookout.place(project.repository(), place);
+                lookout.place(&project.top, place);
             }
         }
         // Resolved anew for each call: the home, or a link on the way to it, may come into being later.

@@ -15,27 +15,9 @@ const REPOSITORY: &str = ".git";
 pub(crate) struct Project {
     /// From the working directory to the top, nearest first. Canonical, and not empty.
     pub(crate) directories: Vec<PathBuf>,
-    /// The last of them.
-    pub(crate) top: Top,
-}
-
-/// Where the walk of a project ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Top {
-    /// At the root of a repository, which is one project.
-    Repository(PathBuf),
-    /// At the workspace root. Nothing says which of the directories on the way belong together.
-    WorkspaceRoot(PathBuf),
-}
-
-impl Project {
-    /// The repository's root; without a repository, the workspace root. No link of the project may leave it.
-    #[must_use]
-    pub(crate) fn repository(&self) -> &Path {
-        match &self.top {
-            Top::Repository(root) | Top::WorkspaceRoot(root) => root,
-        }
-    }
+    /// The last of them: the repository's root; without a repository, the workspace root. No link of the project may leave
+    /// it.
+    pub(crate) top: PathBuf,
 }
 
 /// The project of a working directory: it and each parent up to the one that has `.git`, which may be a file, but never
@@ -67,14 +49,14 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) 
         directories.push(directory.to_owned());
         lookout.name(directory, REPOSITORY);
         if fs::symlink_metadata(directory.join(REPOSITORY)).is_ok() {
-            let top = Top::Repository(directory.to_owned());
+            let top = directory.to_owned();
             return Ok(Project { directories, top });
         }
         if directory == root {
             break;
         }
     }
-    let top = Top::WorkspaceRoot(root.clone());
+    let top = root.clone();
     Ok(Project { directories, top })
 }
 

@@ -137,10 +137,7 @@ impl Fields {
 
 fn bound(keys: usize) -> Result<(), Malformed> {
     if keys > MAX_KEYS {
-        return Err(Malformed::TooManyKeys {
-            what: "keys",
-            max: MAX_KEYS,
-        });
+        return Err(Malformed::TooManyKeys { max: MAX_KEYS });
     }
     Ok(())
 }

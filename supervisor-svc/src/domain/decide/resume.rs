@@ -37,15 +37,10 @@ pub(super) fn resume(
     };
     super::may_start_in(session, parent)?;
     limits::child_depth(session, parent)?;
-    let role = &thread.spawned.role;
     let wanted = Wanted {
         caller,
         parent: parent.id,
-        role: if role.is_graph() {
-            WantedRole::RoleTemplate(&role.agent_type)
-        } else {
-            WantedRole::AgentType(&role.agent_type)
-        },
+        role: WantedRole::of(&thread.spawned.role),
         alias: "",
     };
     spawn::gate(session, &wanted, parent)?;

@@ -10,7 +10,7 @@ use crate::domain::{
     approval::{self, APPROVAL_TIMEOUT},
     authority, budget,
     command::Spawn,
-    event::{ApprovalKind, Event, Spawned, ThreadEvent},
+    event::{ApprovalKind, Event, Role, Spawned, ThreadEvent},
     ids::ThreadId,
     limits,
     refusal::Refusal,
@@ -31,6 +31,15 @@ pub enum WantedRole<'a> {
 }
 
 impl<'a> WantedRole<'a> {
+    /// What names that role.
+    pub(super) fn of(role: &'a Role) -> Self {
+        if role.is_graph() {
+            Self::RoleTemplate(&role.agent_type)
+        } else {
+            Self::AgentType(&role.agent_type)
+        }
+    }
+
     /// The name in its namespace.
     #[must_use]
     pub const fn name(self) -> &'a str {
@@ -144,15 +153,10 @@ pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Resul
     let Some(parent) = spawn.spawned.parent else {
         return Err(Refusal::ThreadNotFound(String::new()));
     };
-    let name = &spawn.spawned.role.agent_type;
     let wanted = Wanted {
         caller: &spawn.caller,
         parent,
-        role: if spawn.spawned.role.is_graph() {
-            WantedRole::RoleTemplate(name)
-        } else {
-            WantedRole::AgentType(name)
-        },
+        role: WantedRole::of(&spawn.spawned.role),
         alias: &spawn.spawned.alias,
     };
     let parent = admit(session, &wanted)?;
