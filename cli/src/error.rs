@@ -48,6 +48,11 @@ impl Error {
         }
     }
 
+    /// Something did not work, in its own words. By value, to be named in `map_err`.
+    pub(crate) fn of(error: impl fmt::Display) -> Self {
+        Self::failure(error.to_string())
+    }
+
     /// Something is wrong, and the answer that was given says what.
     pub(crate) fn answered(message: impl Into<String>) -> Self {
         Self {

@@ -19,10 +19,12 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         Reason::InvalidAgentName => "`troupe agents show TYPE` lists the personas of a role",
         Reason::DigestMismatch => "the template changed; `troupe resolve TYPE` shows the present digest",
         Reason::CwdNotFound => {
-            "name a directory that exists on the machine of the registry, or upload its templates: `--upload-workspace`"
+            "name a directory of the registry's machine, upload its templates (`--upload-workspace`), or go without: \
+             `--no-cwd`"
         }
         Reason::CwdOutsideRoots => {
-            "start the pair with `--workspace-root DIR` for a directory above it (TROUPE_WORKSPACE_ROOTS)"
+            "start the pair with `--workspace-root DIR` for a directory above it, upload its templates \
+             (`--upload-workspace`), or go without: `--no-cwd`"
         }
         Reason::SessionNotFound | Reason::ThreadNotFound => "`troupe ps --closed` lists every session and thread",
         Reason::DepthLimit => {

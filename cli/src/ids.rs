@@ -3,9 +3,11 @@
 //! The first characters of a UUIDv7 are the time and the same for neighbours, so tables show the last eight, and those
 //! are what one types back.
 
+use std::collections::HashSet;
+
 use troupe_proto::{
     reason::Reason,
-    supervisor::v1::{Approval, Edge, GetThreadRequest, Session},
+    supervisor::v1::{Approval, Edge, GetThreadRequest, Session, Thread},
 };
 use uuid::Uuid;
 
@@ -97,7 +99,14 @@ fn pick(thing: Thing, text: &str, candidates: Vec<Candidate>) -> Result<String> 
             one.id, other.id
         ))
         .hint("type more of it")),
-        (None, _) => Err(Error::failure(format!("no {what} is named {text:?}")).hint(thing.hint())),
+        (None, _) => {
+            let unknown = Error::failure(format!("no {what} is named {text:?}"));
+            Err(if text.len() < FEWEST {
+                unknown.hint(format!("type at least {FEWEST} characters of the end of its id"))
+            } else {
+                unknown.hint(thing.hint())
+            })
+        }
     }
 }
 
@@ -119,7 +128,7 @@ pub(crate) async fn thread(supervisor: &mut Supervisor, text: &str, session: Opt
         Some(session) => vec![session.to_owned()],
         None => ids_of(visible_sessions(supervisor, true).await?),
     };
-    pick(Thing::Thread, text, thread_candidates(supervisor, &sessions).await?)
+    thread_among(supervisor, Thing::Thread, text, &sessions).await
 }
 
 /// Two threads of one session.
@@ -218,8 +227,9 @@ pub(crate) async fn target(supervisor: &mut Supervisor, text: &str) -> Result<Ta
     if let Ok(session) = pick(Thing::Session, text, session_candidates(&sessions)) {
         return Ok(Target::Session(session));
     }
-    let candidates = thread_candidates(supervisor, &ids_of(sessions)).await?;
-    pick(Thing::SessionOrThread, text, candidates).map(Target::Thread)
+    let sessions = ids_of(sessions);
+    let thread = thread_among(supervisor, Thing::SessionOrThread, text, &sessions).await;
+    thread.map(Target::Thread)
 }
 
 /// Every session, closed ones too if they are wanted. To a thread, which may not list them, its own (by its empty id).
@@ -239,16 +249,34 @@ fn session_candidates(sessions: &[Session]) -> Vec<Candidate> {
     named.map(|session| Candidate::plain(&session.session_id)).collect()
 }
 
-async fn thread_candidates(supervisor: &mut Supervisor, sessions: &[String]) -> Result<Vec<Candidate>> {
+/// The one thread of those sessions that a text means. A session that cannot be read does not hide the others; why it
+/// cannot is told where nothing else is meant.
+async fn thread_among(supervisor: &mut Supervisor, thing: Thing, text: &str, sessions: &[String]) -> Result<String> {
     let mut candidates = Vec::new();
+    let mut unread = None;
     for session in sessions {
-        let threads = listing::threads(supervisor, session, true).await?;
-        candidates.extend(threads.into_iter().map(|thread| Candidate {
-            id: thread.thread_id,
-            alias: thread.alias,
-        }));
+        match listing::threads(supervisor, session, true).await {
+            Ok(threads) => candidates.extend(of_session(threads)),
+            Err(error) => unread = unread.or(Some(error)),
+        }
     }
-    Ok(candidates)
+    pick(thing, text, candidates).map_err(|unknown| unread.unwrap_or(unknown))
+}
+
+/// The threads of one session, which come in spawn order. An alias is the last one's that was given it: those before gave it
+/// back, as their spawns were denied.
+fn of_session(threads: Vec<Thread>) -> Vec<Candidate> {
+    let mut given = HashSet::new();
+    let mut candidates: Vec<Candidate> = Vec::with_capacity(threads.len());
+    for thread in threads.into_iter().rev() {
+        let mut candidate = Candidate::plain(&thread.thread_id);
+        if given.insert(thread.alias.to_lowercase()) {
+            candidate.alias = thread.alias;
+        }
+        candidates.push(candidate);
+    }
+    candidates.reverse();
+    candidates
 }
 
 #[cfg(test)]
@@ -279,8 +307,30 @@ mod tests {
     }
 
     #[test]
+    fn an_alias_that_was_given_back_names_who_has_it_now() {
+        let thread = |id: &str, alias: &str| Thread {
+            thread_id: id.to_owned(),
+            alias: alias.to_owned(),
+            ..Thread::default()
+        };
+        let threads = vec![
+            thread("denied", "Scout"),
+            thread("other", ""),
+            thread("present", "scout"),
+        ];
+        let found = of_session(threads);
+        assert_eq!(pick(Thing::Thread, "scout", found.clone()).unwrap(), "present");
+        assert_eq!(
+            pick(Thing::Thread, "denied", found).unwrap(),
+            "denied",
+            "in their order, with their ids"
+        );
+    }
+
+    #[test]
     fn too_little_and_too_much_are_refused() {
-        assert!(pick(Thing::Thread, "ff", candidates()).is_err(), "too short");
+        let short = pick(Thing::Thread, "ff", candidates()).unwrap_err();
+        assert!(short.remedy().unwrap().contains("at least 4 characters"), "{short:?}");
         assert!(
             pick(Thing::Thread, "beef", candidates())
                 .unwrap_err()

@@ -94,7 +94,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// Whether the arguments ask for JSON, as far as can be told of arguments that do not parse.
 fn wants_json() -> bool {
-    let arguments: Vec<_> = env::args().collect();
+    // Not as text: whatever is no UTF-8 among them is to be refused, not to end the process.
+    let arguments: Vec<_> = env::args_os().collect();
     let joined = arguments.iter().any(|argument| argument == "--output=json");
     joined || arguments.windows(2).any(|pair| pair == ["--output", "json"])
 }

@@ -1,11 +1,50 @@
 //! Flags that several commands have alike.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
 use troupe_proto::{common::v1::Mode, supervisor::v1::Budget};
 
-use crate::time;
+use crate::{
+    context,
+    error::{Error, Result},
+    time,
+};
+
+/// The project that a command is about, as far as there is one.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ProjectArgs {
+    /// The project's directory: whose roles there are, and where agents work [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// No directory: the registry's own roles, and an empty directory for each agent
+    ///
+    /// For a pair that does not see this disk, as one in a cluster: what lies here is neither named nor uploaded. The
+    /// roles are those that the registry has for everybody, and the embedded ones.
+    #[arg(long, conflicts_with = "cwd")]
+    no_cwd: bool,
+}
+
+impl ProjectArgs {
+    /// The directory as the wire has it; empty: none.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be told, or not be sent.
+    pub(crate) fn cwd(&self) -> Result<String> {
+        if self.no_cwd {
+            return Ok(String::new());
+        }
+        let directory = context::directory(self.cwd.as_deref())?.into_os_string().into_string();
+        directory
+            .map_err(|path| Error::usage(format!("the directory {path:?} is not valid UTF-8")).hint("pass --cwd DIR"))
+    }
+
+    /// Whether anything was said of it.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.no_cwd || self.cwd.is_some()
+    }
+}
 
 /// The mode of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

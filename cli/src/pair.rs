@@ -2,6 +2,7 @@
 //! services are put together; `up` and `demo` see addresses, a token and an end.
 
 use std::{
+    fmt::Display,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -94,9 +95,9 @@ impl Secrets {
         let needs_operator = options.runner.is_some() && !options.trust_loopback;
         let operator = needs_operator.then(|| SecretToken::load_or_create(&directory.join(token::FILE)));
         Ok(Self {
-            operator: operator.transpose().map_err(failure)?,
-            runner: SecretToken::generate().map_err(failure)?,
-            service: SecretToken::generate().map_err(failure)?,
+            operator: operator.transpose().map_err(Error::of)?,
+            runner: SecretToken::generate().map_err(Error::of)?,
+            service: SecretToken::generate().map_err(Error::of)?,
         })
     }
 
@@ -119,13 +120,13 @@ impl Pair {
     ///
     /// One sentence about what cannot be had: the data directory, an address, a file.
     pub(crate) async fn start(options: PairOptions) -> Result<Self> {
-        let data_dir = DataDir::open(&options.data_dir).map_err(failure)?;
-        let registry_listener = listen::bind(&options.registry_listen).await.map_err(failure)?;
-        let supervisor_listener = listen::bind(&options.supervisor_listen).await.map_err(failure)?;
+        let data_dir = DataDir::open(&options.data_dir).map_err(Error::of)?;
+        let registry_listener = listen::bind(&options.registry_listen).await.map_err(Error::of)?;
+        let supervisor_listener = listen::bind(&options.supervisor_listen).await.map_err(Error::of)?;
         let (registry, supervisor) = (registry_listener.local_addr()?, supervisor_listener.local_addr()?);
         let secrets = Secrets::load(&options, data_dir.path())?;
         for address in [registry, supervisor] {
-            listen::refuse_open_bind(address, secrets.operator.is_some(), options.insecure).map_err(failure)?;
+            listen::refuse_open_bind(address, secrets.operator.is_some(), options.insecure).map_err(Error::of)?;
         }
         let is_on_loopback = [registry, supervisor]
             .iter()
@@ -133,7 +134,7 @@ impl Pair {
         let mut catalogue = options.catalogue.config(is_on_loopback).map_err(usage)?;
         catalogue.hidden.push(data_dir.path().to_owned());
         let telemetry = Telemetry::start("troupe", options.admin.admin_listen.is_some()).map_err(usage)?;
-        let admin = Admin::open(&options.admin, &telemetry).await.map_err(failure)?;
+        let admin = Admin::open(&options.admin, &telemetry).await.map_err(Error::of)?;
 
         let shutdown = Shutdown::new();
         let mut services = JoinSet::new();
@@ -161,7 +162,7 @@ impl Pair {
         if let Some(own) = &options.runner {
             let config = runner_config(supervisor, own, data_dir.path(), &secrets)?;
             let run = troupe_runner::run(config, runner_stop.clone());
-            runner.spawn(async move { run.await.map_err(failure) });
+            runner.spawn(async move { run.await.map_err(Error::of) });
         }
         let (admin_stop, mut admin_port) = (CancellationToken::new(), JoinSet::new());
         let admin_address = admin.as_ref().map(Admin::address);
@@ -271,9 +272,9 @@ fn serve_registry(
     authenticator: Authenticator,
     shutdown: Shutdown,
 ) -> Result<()> {
-    let registry = registry_svc::Registry::open(catalogue).map_err(failure)?;
+    let registry = registry_svc::Registry::open(catalogue).map_err(Error::of)?;
     let serving = registry.serve(listener, authenticator, ServeLimits::default(), shutdown);
-    services.spawn(async move { serving.await.map_err(failure) });
+    services.spawn(async move { serving.await.map_err(Error::of) });
     Ok(())
 }
 
@@ -284,9 +285,9 @@ async fn serve_supervisor(
     authenticator: Authenticator,
     shutdown: Shutdown,
 ) -> Result<()> {
-    let supervisor = supervisor_svc::Supervisor::open(supervision).await.map_err(failure)?;
+    let supervisor = supervisor_svc::Supervisor::open(supervision).await.map_err(Error::of)?;
     let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), shutdown);
-    services.spawn(async move { serving.await.map_err(failure) });
+    services.spawn(async move { serving.await.map_err(Error::of) });
     Ok(())
 }
 
@@ -318,14 +319,7 @@ pub(crate) fn init_logging(level: &str) -> Result<()> {
     logging::start(&options).map_err(usage)
 }
 
-// By value, to be named in `map_err`.
-#[allow(clippy::needless_pass_by_value)]
-fn usage(error: impl ToString) -> Error {
+/// By value, to be named in `map_err`.
+fn usage(error: impl Display) -> Error {
     Error::usage(error.to_string())
-}
-
-// By value, to be named in `map_err`.
-#[allow(clippy::needless_pass_by_value)]
-fn failure(error: impl ToString) -> Error {
-    Error::failure(error.to_string())
 }

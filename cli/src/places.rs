@@ -46,7 +46,7 @@ pub(crate) fn repository(start: &Path) -> PathBuf {
 pub(crate) fn home(given: Option<PathBuf>) -> Result<PathBuf> {
     let home = match given {
         Some(home) => home,
-        None => paths::default_home().map_err(|error| Error::failure(error.to_string()))?,
+        None => paths::default_home().map_err(Error::of)?,
     };
     if home.is_absolute() {
         return Ok(home);

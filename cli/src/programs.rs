@@ -110,7 +110,7 @@ impl Choice {
 /// A newcomer has one program and its default model; so every shipped role runs on that.
 fn for_every_role(kind: ProgramKind) -> Result<Programs> {
     let program = Program::any(kind).with_default_model();
-    Ok(program.map_err(|error| Error::failure(error.to_string()))?.into())
+    Ok(program.map_err(Error::of)?.into())
 }
 
 /// Where a person has logged in, if they have.

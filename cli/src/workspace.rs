@@ -34,13 +34,14 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// What stands for the templates around `cwd`, which is absolute. Reads them, and sends nothing yet.
+    /// What stands for the templates around `cwd`, which is absolute; nothing, if it is empty. Reads them, and sends
+    /// nothing yet.
     ///
     /// # Errors
     ///
     /// A directory that does not exist, or templates that are too many for one bundle.
     pub(crate) fn around(cwd: &str, context: &Context) -> Result<Self> {
-        if !is_uploaded(&context.global)? {
+        if cwd.is_empty() || !is_uploaded(&context.global)? {
             return Ok(Self {
                 digest: String::new(),
                 files: None,

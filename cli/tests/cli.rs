@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::fs;
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
 
 use serde_json::Value;
 use support::up::{Up, run, stderr, stdout, troupe};
@@ -64,6 +64,10 @@ fn wrong_usage_is_2_and_tells_how_it_is_right() {
         &["spawn", "worker"],
         &["wait"],
         &["wait", "x", "--timeout", "soon"],
+        &["wait", "x", "--timeout", "0"],
+        &["spawn", "worker", "-m", "x", "--wait", "--timeout", "0"],
+        &["spawn", "worker", "-m", "x", "--cwd", ".", "--no-cwd"],
+        &["agents", "new", "auditor", "--cwd", "no/such"],
         &["close"],
         &["session", "pause"],
         &["budget", "0000aa01"],
@@ -76,6 +80,13 @@ fn wrong_usage_is_2_and_tells_how_it_is_right() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{arguments:?}");
     }
+    assert!(
+        !home.path().join("no").exists(),
+        "a directory that is misspelt is not made"
+    );
+    let bytes = OsStr::from_bytes(b"--\xff");
+    let output = troupe(home.path()).arg("lint").arg(bytes).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
 }
 
 #[test]
@@ -355,6 +366,67 @@ fn templates_that_the_registry_cannot_see_are_uploaded() {
         (code, &unknown["error"]["reason"]),
         (Some(1), &Value::from("TEMPLATE_NOT_FOUND"))
     );
+    assert_eq!(up.stop(), Some(0));
+}
+
+#[test]
+fn a_project_is_named_by_any_way_or_not_at_all() {
+    let up = Up::start();
+    let project = up.home.path().join("work");
+    fs::create_dir_all(project.join(".git")).unwrap();
+    fs::create_dir_all(project.join("src")).unwrap();
+    fs::create_dir_all(project.join(".codex/.agents")).unwrap();
+    let role = "---\ndescription: Files things.\n---\nYou file.\n";
+    fs::write(project.join(".codex/.agents/clerk.md"), role).unwrap();
+
+    // The services refuse a way that goes up.
+    let (code, listed) = up.json(&["agents", "clerk", "--cwd", "work/src/../src"]);
+    assert_eq!(
+        (code, &listed["agents"][0]["source"]["scope"]),
+        (Some(0), &Value::from("PROJECT")),
+        "{listed}"
+    );
+    let (code, refused) = up.json(&["agents", "clerk", "--no-cwd"]);
+    assert_eq!(
+        (code, &refused["error"]["reason"]),
+        (Some(1), &Value::from("TEMPLATE_NOT_FOUND"))
+    );
+
+    let say = ["-m", "Say that you are done.", "--wait"];
+    let way = ["spawn", "clerk", "--cwd", "work/src/.."];
+    let (code, spawned) = up.json(&[&way[..], &say].concat());
+    assert_eq!(code, Some(0), "{spawned}");
+    let nowhere = ["spawn", "worker", "--no-cwd", "--upload-workspace"];
+    let (code, spawned_nowhere) = up.json(&[&nowhere[..], &say].concat());
+    assert_eq!(code, Some(0), "{spawned_nowhere}");
+    for (answer, ends) in [(&spawned, "/work"), (&spawned_nowhere, "")] {
+        let (_, listed) = up.json(&["ps", "--session", answer["session_id"].as_str().unwrap()]);
+        let session = &listed["sessions"][0];
+        let cwd = session["cwd"].as_str().unwrap();
+        assert!(cwd.ends_with(ends) && cwd.is_empty() == ends.is_empty(), "{session}");
+        assert_eq!(session["workspace_digest"], "", "{session}");
+    }
+    let session = spawned["session_id"].as_str().unwrap();
+    let wrong = up.run(&["spawn", "worker", "-m", "Rest.", "--session", session, "--no-cwd"]);
+    assert_eq!(wrong.status.code(), Some(2), "a session has its project already");
+    assert_eq!(up.stop(), Some(0));
+}
+
+#[test]
+fn an_agent_whose_last_words_found_no_room_has_done_its_work() {
+    // For the input once, and neither for the prompt that repeats it nor for the answer.
+    let up = Up::start_with(&["--session-content-bytes", "100000"]);
+    let words = "x".repeat(50_000);
+    let (code, spawned) = up.json(&["spawn", "-m", &format!("say: {words}"), "--wait"]);
+    assert_eq!(code, Some(0), "{spawned}");
+    assert_eq!(spawned["status"]["content"]["size"], words.len());
+    assert_eq!(spawned["message"], spawned["status"]["message"]);
+    let kept = spawned["message"].as_str().unwrap();
+    assert!(!kept.is_empty() && kept.len() < words.len() && words.starts_with(kept));
+
+    let (code, report) = up.json(&["store", "verify"]);
+    assert_eq!((code, &report["sound"]), (Some(0), &Value::from(true)), "{report}");
+    assert!(report["contents_left_out"].as_u64().unwrap() >= 2, "{report}");
     assert_eq!(up.stop(), Some(0));
 }
 

@@ -11,7 +11,10 @@ use std::{
 };
 
 use serde_json::Value;
-use support::{Client, PATIENCE, log, start};
+use support::{
+    Client, PATIENCE, log, start,
+    up::{self, interrupt},
+};
 use tempfile::TempDir;
 use tokio::{process::Child, time::timeout};
 use troupe_proto::supervisor::v1::{
@@ -86,9 +89,7 @@ impl Pair {
 
     /// Asks it to stop, as Ctrl-C does, and waits.
     async fn stop(mut self) -> TempDir {
-        let pid = self.process.id().unwrap();
-        let asked = Command::new("sh").args(["-c", &format!("kill -INT {pid}")]).status();
-        assert!(asked.unwrap().success());
+        interrupt(self.process.id().unwrap());
         let status = timeout(PATIENCE, self.process.wait()).await.unwrap().unwrap();
         assert!(status.success(), "{status}");
         self.home
@@ -204,8 +205,10 @@ async fn snapshot_of(client: &mut Client, session: &str, resumed: Option<String>
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_is_named_and_the_exit_code_says_so() {
-    let pair = Pair::start().await;
+    let mut pair = Pair::start().await;
     let session = pair.session.clone();
+    let sound = pair.client.create_session(CreateSessionRequest::default()).await;
+    let sound = sound.unwrap().into_inner().session.unwrap();
     let home = pair.stop().await;
     let database = data_dir(home.path()).join("troupe.db");
     let mut bytes = fs::read(&database).unwrap();
@@ -233,7 +236,27 @@ async fn damage_is_named_and_the_exit_code_says_so() {
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(report["sound"], Value::from(false));
-    assert_eq!(report["faults"][0]["session_id"], Value::from(session));
+    assert_eq!(report["faults"][0]["session_id"], Value::from(session.as_str()));
+
+    // Whoever looks after the service sees the rest of it.
+    let (mut process, _client) = start(home.path()).await;
+    let ready: Value = serde_json::from_slice(&fs::read(home.path().join("ready.json")).unwrap()).unwrap();
+    let address = ready["supervisor"].as_str().unwrap();
+    let listed = up::run(home.path(), &["ps", "--supervisor", address, "--output", "json"]);
+    assert_eq!(listed.status.code(), Some(1), "{}", stderr(&listed));
+    let shown: Value = serde_json::from_str(&stdout(&listed)).unwrap();
+    assert_eq!(shown["sessions"][0]["session_id"], Value::from(sound.session_id));
+    assert_eq!(shown["sessions"].as_array().map(Vec::len), Some(1));
+    let error: Value = serde_json::from_slice(&listed.stderr).unwrap();
+    assert_eq!(error["error"]["reason"], "CORRUPT_RECORD", "{error}");
+    assert!(
+        error["error"]["message"].as_str().unwrap().contains(&session),
+        "{error}"
+    );
+    let root = &sound.root_thread_id[sound.root_thread_id.len() - 8..];
+    let mail = up::run(home.path(), &["mail", root, "--supervisor", address]);
+    assert_eq!(mail.status.code(), Some(0), "{}", stderr(&mail));
+    process.kill().await.unwrap();
 }
 
 #[test]

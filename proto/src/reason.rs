@@ -73,7 +73,7 @@ reasons! {
     BudgetExhausted = "BUDGET_EXHAUSTED",
     /// A size or a count of the request, the session or the service is exhausted.
     LimitExceeded = "LIMIT_EXCEEDED",
-    /// The tool of the call is not in the thread's effective policy.
+    /// The tool of the call is not in the thread's effective policy, or an operator did not agree to the call.
     ToolDenied = "TOOL_DENIED",
     /// The target is not the calling thread or one of its descendants.
     OutsideSubtree = "OUTSIDE_SUBTREE",

@@ -208,6 +208,24 @@ async fn a_broken_template_fails_a_strict_listing_and_only_itself_otherwise() {
 }
 
 #[tokio::test]
+async fn a_persona_that_nobody_could_ask_for_makes_its_template_malformed() {
+    let site = Site::new().await;
+    let name = "x".repeat(200);
+    let text = format!("---\ndescription: d\nagent_names:\n  - name: {name}\n    description: d\n---\nx\n");
+    site.role("wordy", &format!("{text}<!-- agent_name: {name} -->\ny"));
+    let beginning = "x".repeat(128);
+    let text = format!(
+        "invalid agent template \"wordy\": agent_name \"{beginning}...\" has 200 bytes; at most 128 are allowed"
+    );
+    for refused in [
+        site.list(site.only("wordy")).await.unwrap_err(),
+        site.resolve(site.spawn("wordy")).await.unwrap_err(),
+    ] {
+        assert_fault(&refused, Code::FailedPrecondition, Reason::TemplateInvalid, &text);
+    }
+}
+
+#[tokio::test]
 async fn listings_come_in_pages() {
     let site = Site::new().await;
     let mut request = ListAgentsRequest {
@@ -511,6 +529,12 @@ async fn working_directories_are_checked() {
         ),
         (at("none"), Code::NotFound, Reason::CwdNotFound, "cwd "),
         (
+            "/repo/../repo".to_owned(),
+            Code::PermissionDenied,
+            Reason::CwdOutsideRoots,
+            "cwd \"/repo/../repo\" lies outside",
+        ),
+        (
             at("../outside"),
             Code::PermissionDenied,
             Reason::CwdOutsideRoots,
@@ -523,12 +547,21 @@ async fn working_directories_are_checked() {
             "cwd \"/\" lies outside",
         ),
     ];
-    for (cwd, code, reason, text) in rows {
+    let list = async |cwd: String| {
         let request = ListAgentsRequest {
             cwd,
             ..ListAgentsRequest::default()
         };
-        assert_fault(&site.list(request).await.unwrap_err(), code, reason, text);
+        site.list(request).await.unwrap_err()
+    };
+    for (cwd, code, reason, text) in rows {
+        assert_fault(&list(cwd).await, code, reason, text);
+    }
+    // Whether what a way leads through exists is not to be learned from its answer.
+    for way in ["../outside/../root/repo", "../none/../root/repo", "repo/a/.."] {
+        let cwd = at(way);
+        let text = format!("cwd \"{cwd}\" goes up by \"..\"; give the path that it leads to");
+        assert_fault(&list(cwd).await, Code::InvalidArgument, Reason::InvalidArgument, &text);
     }
 }
 

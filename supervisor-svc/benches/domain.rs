@@ -193,6 +193,7 @@ fn recorded(session: &Session, event: Event) -> Recorded {
             request_id: None,
             traceparent: None,
             cause: None,
+            contents_left_out: false,
         },
         event,
     }

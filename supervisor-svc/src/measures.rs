@@ -44,6 +44,7 @@ pub struct Measures {
     denials: Counter<u64>,
     watchers: UpDownCounter<i64>,
     lags: Counter<u64>,
+    passed_over: Counter<u64>,
     delay: Histogram<f64>,
     /// When the cascades began that are under way. After a restart those of before are not timed.
     cascades: Mutex<HashMap<ThreadId, UnixMillis>>,
@@ -88,6 +89,10 @@ impl Measures {
                 "troupe.watchers.lagged",
                 "Times that a watcher fell behind and read on in the log",
             ),
+            passed_over: counter(
+                "troupe.runners.passed_over",
+                "Messages and reports of runners that this release does not know",
+            ),
             delay: time(
                 "troupe.watchers.delay.duration",
                 "How long what was appended waits for each watcher that follows",
@@ -129,6 +134,11 @@ impl Measures {
     /// A watcher fell behind.
     pub fn lagged(&self) {
         self.lags.add(1, &[]);
+    }
+
+    /// A runner said something that this release does not know.
+    pub fn passed_over(&self) {
+        self.passed_over.add(1, &[]);
     }
 
     /// A watcher takes what was published that long ago.

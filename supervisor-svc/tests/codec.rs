@@ -43,7 +43,9 @@ use supervisor_svc::{
     },
     store::limits::MAX_RECORD_BYTES,
     wire::{
-        DecodeError, EncodeError, Resolution, Sight, View, WireEnum as _, decode_record, encode_record, event_to_pb,
+        DecodeError, EncodeError, Resolution, Sight, View, WireEnum as _,
+        approval::approval_to_pb,
+        decode_record, encode_record, event_to_pb,
         parts::{budget_from_request, duration_from_pb, duration_to_pb, time_from_pb, time_to_pb},
         status::fault,
         thread as shown,
@@ -678,15 +680,15 @@ fn event() -> impl Strategy<Value = Event> {
 
 fn recorded() -> impl Strategy<Value = Recorded> {
     let shared = || option::of(text().prop_map(Arc::<str>::from));
-    let circumstances =
-        (actor(), shared(), shared(), option::of(sequence())).prop_map(|(actor, request_id, traceparent, cause)| {
-            Circumstances {
-                actor,
-                request_id,
-                traceparent,
-                cause,
-            }
-        });
+    let circumstances = (actor(), shared(), shared(), option::of(sequence()), any::<bool>()).prop_map(
+        |(actor, request_id, traceparent, cause, contents_left_out)| Circumstances {
+            actor,
+            request_id,
+            traceparent,
+            cause,
+            contents_left_out,
+        },
+    );
     (sequence(), time(), circumstances, event()).prop_map(|(sequence, time, circumstances, event)| Recorded {
         sequence,
         time,
@@ -795,6 +797,7 @@ fn at(sequence: u64, event: Event) -> Recorded {
             request_id: None,
             traceparent: None,
             cause: None,
+            contents_left_out: false,
         },
         event,
     }
@@ -1017,6 +1020,49 @@ fn previews_can_be_hidden() {
     };
     let input = queued.input.unwrap();
     assert_eq!((input.preview.as_str(), input.size), ("", 5));
+}
+
+#[test]
+fn arguments_of_tool_calls_can_be_hidden() {
+    let subject = "Tool call: exec_command {\"cmd\":\"s3cret\"}";
+    let requested = ThreadEvent::ApprovalRequested {
+        approval: ApprovalId::from_uuid(Uuid::from_u128(3)),
+        kind: ApprovalKind::Tool,
+        subject: subject.to_owned(),
+        deadline: UnixMillis::new(60_000),
+        edge: None,
+    };
+    let changed = ThreadEvent::ConditionChanged {
+        kind: ConditionKind::AwaitingToolApproval,
+        active: true,
+        reason: subject.to_owned(),
+    };
+    let about = |event: &ThreadEvent| Event::Thread(thread(2), event.clone());
+    let session = folded(vec![opened(), spawned_at(2, None), about(&requested), about(&changed)]);
+    let waiting = session.pending_approvals().next().unwrap();
+    let asking = session.thread(thread(2)).unwrap();
+    for (sight, seen) in [
+        (Sight::Everything, subject),
+        (Sight::Previews, subject),
+        (Sight::Digests, "Tool call: exec_command"),
+    ] {
+        let approval = sight.approval(approval_to_pb(session.id, waiting));
+        assert_eq!(approval.subject, seen);
+        let view = View {
+            sight,
+            ..View::default()
+        };
+        assert_eq!(shown::thread(&session, asking, view).conditions[0].reason, seen);
+        for event in [&requested, &changed] {
+            let event = sight.event(event_to_pb(session.id, &at(3, about(event))));
+            let told = match event.kind {
+                Some(pb::event::Kind::ApprovalRequested(requested)) => requested.subject,
+                Some(pb::event::Kind::ConditionChanged(changed)) => changed.reason,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(told, seen);
+        }
+    }
 }
 
 #[test]

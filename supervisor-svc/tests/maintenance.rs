@@ -119,6 +119,15 @@ fn noted() -> Event {
 }
 
 fn encoded(sequence: u64, event: Event) -> NewRecord {
+    recorded_in(sequence, event, false)
+}
+
+/// A record of a session that had no room for what its event names.
+fn encoded_when_full(sequence: u64, event: Event) -> NewRecord {
+    recorded_in(sequence, event, true)
+}
+
+fn recorded_in(sequence: u64, event: Event, contents_left_out: bool) -> NewRecord {
     let recorded = Recorded {
         sequence: Sequence::new(sequence),
         time: UnixMillis::new(sequence),
@@ -127,6 +136,7 @@ fn encoded(sequence: u64, event: Event) -> NewRecord {
             request_id: None,
             traceparent: None,
             cause: None,
+            contents_left_out,
         },
         event,
     };
@@ -386,6 +396,29 @@ async fn blocks_of_prompts_are_missed_only_where_they_are_kept() {
         let (directory, _store) = written(records, Vec::new()).await;
         let report = verified(directory.path());
         assert_eq!((report.is_sound(), report.not_kept), (is_sound, not_kept), "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_left_out_is_not_taken_for_lost() {
+    let first = || encoded(1, opened(PromptLog::Full));
+    let full = || encoded_when_full(2, prompted("a prompt"));
+    for (records, contents, is_sound, left_out) in [
+        (vec![first(), full()], vec![], true, 1),
+        // What the session had already stays, and so does what it takes once it has room.
+        (vec![first(), full()], vec![content("a prompt")], true, 0),
+        (
+            vec![first(), full(), encoded(3, prompted("a prompt"))],
+            vec![],
+            false,
+            0,
+        ),
+        (vec![first(), full(), encoded(3, input("find it"))], vec![], false, 1),
+    ] {
+        let (directory, _store) = written(records, contents).await;
+        let report = verified(directory.path());
+        assert_eq!((report.is_sound(), report.left_out), (is_sound, left_out), "{report:?}");
+        assert_eq!(report.not_kept, 0);
     }
 }
 

@@ -19,6 +19,7 @@ use supervisor_svc::{
             ApprovalId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence,
             SessionId, ThreadId, Turn,
         },
+        notify::WebhookStart,
         session::Session,
         settings::{
             Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
@@ -169,6 +170,7 @@ fn at(sequence: u64, event: Event) -> Recorded {
             request_id: None,
             traceparent: None,
             cause: None,
+            contents_left_out: false,
         },
         event,
     }
@@ -414,6 +416,7 @@ fn the_first_version_has_roles_with_their_threads() {
     let session = full();
     let mut snapshot = raw(&session);
     snapshot.version = 1;
+    snapshot.webhook_starts.clear();
     for thread in &mut snapshot.threads {
         let role = &snapshot.roles[thread.role as usize - 1];
         let own = thread.spawned.take().unwrap();
@@ -423,6 +426,57 @@ fn the_first_version_has_roles_with_their_threads() {
     }
     snapshot.roles.clear();
     assert_eq!(read(&session, &snapshot.encode_to_vec()), Ok(session));
+}
+
+/// A session with a webhook of its opening and one that was given later.
+fn with_another_webhook() -> Session {
+    let mut session = full();
+    let mut webhooks = session.settings.webhooks.clone();
+    webhooks.insert(
+        0,
+        Webhook {
+            url: String::from("https://example.org/other"),
+            kinds: Vec::new(),
+            secret: String::from("another secret"),
+        },
+    );
+    let change = SettingsChange {
+        webhooks: Some(webhooks),
+        ..SettingsChange::default()
+    };
+    let event = Event::Session(SessionEvent::Updated(Box::new(change)));
+    let recorded = at(session.sequence.next().get(), event);
+    evolve(&mut session, &recorded);
+    session
+}
+
+fn starts(session: &Session) -> Vec<WebhookStart> {
+    session.receivers().map(|(_, start)| start).collect()
+}
+
+#[test]
+fn each_webhook_goes_on_where_it_was() {
+    let session = with_another_webhook();
+    let [later, opening] = [session.sequence, Sequence::ZERO].map(WebhookStart::given_by);
+    assert_eq!(starts(&session), [later, opening]);
+    assert_eq!(read(&session, &encode_snapshot(&session)), Ok(session));
+}
+
+#[test]
+fn the_second_version_has_one_event_for_all_webhooks() {
+    let session = with_another_webhook();
+    let mut snapshot = raw(&session);
+    snapshot.version = 2;
+    snapshot.webhook_starts.clear();
+    snapshot.webhooks_since = 30;
+    let restored = read(&session, &snapshot.encode_to_vec()).unwrap();
+    // Which of them that event gave is not known: one that has come somewhere goes on there.
+    assert_eq!(starts(&restored).len(), 2);
+    for start in starts(&restored) {
+        assert_eq!(start.position(None), Sequence::new(30));
+        assert_eq!(start.position(Some(Sequence::new(7))), Sequence::new(7));
+    }
+    assert_eq!(read(&restored, &encode_snapshot(&restored)), Ok(restored));
 }
 
 #[test]
@@ -451,6 +505,7 @@ fn what_is_not_of_this_release_or_session_is_refused() {
     );
     assert!(malformed(with(&|snapshot| snapshot.policies.clear())));
     assert!(malformed(with(&|snapshot| snapshot.roles.clear())));
+    assert!(malformed(with(&|snapshot| snapshot.webhook_starts.clear())));
     let other = SessionId::from_uuid(Uuid::from_u128(2));
     assert!(malformed(decode_snapshot(
         other,

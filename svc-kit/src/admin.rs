@@ -38,6 +38,9 @@ use crate::{
 /// How many connections there are at once, and calls on each: of probes and of a few who read metrics.
 const MAX_CONNECTIONS: usize = 64;
 const MAX_STREAMS: u32 = 16;
+/// How long the first request of a connection may take to come: as few connections are soon all taken by peers that do not
+/// go on.
+pub(crate) const HEAD_WITHIN: Duration = Duration::from_secs(3);
 /// How often a silent connection is pinged.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long what is being answered may take at the end.
@@ -149,7 +152,7 @@ impl Admin {
             .into_axum_router()
             .route("/metrics", get(move || ready(text(&metrics))));
         let cut = CancellationToken::new();
-        let incoming = accept(Listener::from(listener), MAX_CONNECTIONS, cut.clone());
+        let incoming = accept(Listener::from(listener), MAX_CONNECTIONS, HEAD_WITHIN, cut.clone());
         let mut server = Box::pin(
             Server::builder()
                 .accept_http1(true)

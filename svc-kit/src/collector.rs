@@ -1,6 +1,6 @@
 //! The way to an OTLP collector, as OpenTelemetry's own variables say it: one connection for each kind of what is told.
 
-use std::{env, path::PathBuf};
+use std::{env, path::PathBuf, time::Duration};
 
 use tonic::transport::{Channel, Endpoint};
 
@@ -73,7 +73,22 @@ impl Signal {
         };
         let endpoint = Endpoint::from_shared(value.clone()).ok().filter(is_absolute);
         let endpoint = endpoint.ok_or(CollectorError::Endpoint { variable, value })?;
+        let within = self.timeout();
+        // The exporters leave the time limit to the channel, and one call after the other would go to a peer that has
+        // vanished. It is found out while a call waits for it: collectors do not like to be pinged in between.
+        let endpoint = endpoint
+            .timeout(within)
+            .http2_keep_alive_interval(within / 2)
+            .keep_alive_timeout(within / 4);
         Ok(Some(tls::channel(&endpoint, &files)))
+    }
+
+    /// How long a call may take, in milliseconds by the variable. One that says nothing of use counts as not set, as in
+    /// every SDK.
+    fn timeout(self) -> Duration {
+        let said: Option<u64> = self.setting("TIMEOUT").and_then(|(_, value)| value.parse().ok());
+        let within = said.filter(|within| *within > 0);
+        within.map_or(TIMEOUT, Duration::from_millis)
     }
 
     fn file(self, name: &str) -> Option<PathBuf> {
@@ -85,6 +100,9 @@ impl Signal {
         given(&format!("{PREFIX}_{}_{name}", self.name())).or_else(|| given(&format!("{PREFIX}_{name}")))
     }
 }
+
+/// How long a call may take where nothing else is said.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How the variables of OTLP begin.
 const PREFIX: &str = "OTEL_EXPORTER_OTLP";

@@ -37,9 +37,9 @@ use crate::{
 
 /// After this much silence the kernel asks a peer whether it is still there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
-/// How long the first bytes of a connection may take, and how many these are: the preface of HTTP/2. No request of HTTP/1.1
-/// that is answered here is shorter.
+/// How long the first bytes of a connection may take.
 pub(crate) const PREFACE_WITHIN: Duration = Duration::from_secs(10);
+/// How many these are: the preface of HTTP/2. No request of HTTP/1.1 that is answered here is shorter.
 const PREFACE_BYTES: usize = 24;
 /// What accepting waits after an error, so that running out of file descriptors does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -100,10 +100,11 @@ impl From<TcpListener> for Listener {
 }
 
 /// The connections that a listener accepts, at most `limit` at once; more wait in the kernel's backlog. Handshakes count
-/// too, and none waits for another's.
+/// too, and none waits for another's. Each has to begin to speak within `greeted_within`.
 pub(crate) fn accept(
     listener: Listener,
     limit: usize,
+    greeted_within: Duration,
     cut: CancellationToken,
 ) -> impl Stream<Item = io::Result<Connection>> {
     let Listener { tcp, tls, told: _ } = listener;
@@ -125,7 +126,7 @@ pub(crate) fn accept(
         Some((accepted, (incoming, places)))
     });
     accepted
-        .map(move |accepted| open(accepted, tls.clone(), cut.clone()))
+        .map(move |accepted| open(accepted, tls.clone(), greeted_within, cut.clone()))
         .buffer_unordered(limit)
         .filter_map(future::ready)
 }
@@ -134,6 +135,7 @@ pub(crate) fn accept(
 async fn open(
     accepted: io::Result<(TcpStream, OwnedSemaphorePermit)>,
     tls: Option<ServerTls>,
+    greeted_within: Duration,
     cut: CancellationToken,
 ) -> Option<io::Result<Connection>> {
     let (tcp, place) = match accepted {
@@ -163,7 +165,8 @@ async fn open(
         io,
         greeting: Some(Greeting {
             missing: PREFACE_BYTES,
-            late: Box::pin(sleep(PREFACE_WITHIN)),
+            head: Head::Before,
+            late: Box::pin(sleep(greeted_within)),
         }),
         cut: Box::pin(cut.cancelled_owned()),
         _place: place,
@@ -179,10 +182,37 @@ pub(crate) struct Connection {
     _place: OwnedSemaphorePermit,
 }
 
-/// The first bytes of a connection, which HTTP/2 has no time limit of its own for: pings come only after them.
+/// The first bytes of a connection, which HTTP/2 has no time limit of its own for: pings come only after them; nor has
+/// HTTP/1.1 one that could be set here. Both begin with lines up to an empty one: a part of the preface, or the head of a
+/// request.
 struct Greeting {
     missing: usize,
+    head: Head,
     late: Pin<Box<Sleep>>,
+}
+
+/// How far those lines have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Head {
+    /// Nothing but line breaks, which do not count.
+    Before,
+    /// Within a line.
+    InLine,
+    /// At the beginning of a line.
+    AtLine,
+    /// The empty line is there.
+    Whole,
+}
+
+impl Head {
+    const fn after(self, byte: u8) -> Self {
+        match (self, byte) {
+            (Self::Whole, _) | (Self::AtLine, b'\n') => Self::Whole,
+            (Self::Before, b'\r' | b'\n') => Self::Before,
+            (Self::AtLine, b'\r') | (Self::InLine, b'\n') => Self::AtLine,
+            (Self::Before | Self::InLine | Self::AtLine, _) => Self::InLine,
+        }
+    }
 }
 
 enum Transport {
@@ -218,13 +248,14 @@ impl Connection {
 }
 
 impl Connection {
-    /// So many bytes have come; fails if the first ones are late.
-    fn greeted(&mut self, bytes: usize, context: &mut Context<'_>) -> io::Result<()> {
+    /// These bytes have come; fails if the first ones are late.
+    fn greeted(&mut self, bytes: &[u8], context: &mut Context<'_>) -> io::Result<()> {
         let Some(greeting) = &mut self.greeting else {
             return Ok(());
         };
-        greeting.missing = greeting.missing.saturating_sub(bytes);
-        if greeting.missing == 0 {
+        greeting.missing = greeting.missing.saturating_sub(bytes.len());
+        greeting.head = bytes.iter().fold(greeting.head, |head, byte| head.after(*byte));
+        if greeting.missing == 0 && greeting.head == Head::Whole {
             self.greeting = None;
         } else if greeting.late.as_mut().poll(context).is_ready() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -254,7 +285,7 @@ impl AsyncRead for Connection {
             Transport::Plain(tcp) => Pin::new(tcp).poll_read(context, buffer),
             Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         };
-        self.greeted(buffer.filled().len() - before, context)?;
+        self.greeted(buffer.filled().get(before..).unwrap_or_default(), context)?;
         read
     }
 }
@@ -296,6 +327,29 @@ impl AsyncWrite for Connection {
         match &self.io {
             Transport::Plain(tcp) => tcp.is_write_vectored(),
             Transport::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_ends_with_an_empty_line() {
+        for (said, is_whole) in [
+            ("", false),
+            ("GET /metrics HTTP/1.1\r\nHost: a\r\n", false),
+            ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r", false),
+            ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", true),
+            ("GET /metrics HTTP/1.1\nHost: a\n\n", true),
+            ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\nmore", true),
+            ("\r\n\r\n\r\n\r\n", false),
+            ("\r\nGET / HTTP/1.1\r\n\r\n", true),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", true),
+        ] {
+            let head = said.bytes().fold(Head::Before, Head::after);
+            assert_eq!(head == Head::Whole, is_whole, "{said:?}");
         }
     }
 }

@@ -6,6 +6,7 @@ use std::{fmt, time::Duration};
 use troupe_proto::MAX_MESSAGE_BYTES;
 
 use crate::{
+    admin::HEAD_WITHIN,
     connection::PREFACE_WITHIN,
     jwt::MAX_JWT_BYTES,
     secret::{MAX_TOKEN_BYTES, MIN_SECRET_BYTES},
@@ -150,6 +151,7 @@ pub fn limits() -> Vec<Limit> {
             serve.max_pending_resets,
         ),
         Limit::time(AREA, "the first bytes of a connection", PREFACE_WITHIN),
+        Limit::time(AREA, "the first request of one to the admin port", HEAD_WITHIN),
         Limit::time(AREA, "a silent connection until it is pinged", serve.keepalive_interval),
         Limit::time(AREA, "the answer to a ping", serve.keepalive_timeout),
         Limit::time(

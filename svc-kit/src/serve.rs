@@ -23,7 +23,13 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use tonic_reflection::server::Builder;
 
 pub use crate::connection::Listener;
-use crate::{auth::AuthLayer, call::CallLayer, connection, share::ShareLayer, shutdown::Shutdown};
+use crate::{
+    auth::AuthLayer,
+    call::CallLayer,
+    connection::{self, PREFACE_WITHIN},
+    share::ShareLayer,
+    shutdown::Shutdown,
+};
 
 /// What is served.
 #[derive(Debug)]
@@ -137,7 +143,7 @@ pub async fn serve(
         .add_service(described().build_v1alpha().map_err(ServeError::Reflection)?);
     let reporters = listener.told().into_iter().collect();
     let cut = CancellationToken::new();
-    let incoming = connection::accept(listener, limits.max_connections, cut.clone());
+    let incoming = connection::accept(listener, limits.max_connections, PREFACE_WITHIN, cut.clone());
     tracing::info!(url, services = ?names, "serving");
     let ended = run(incoming, routes, &names, auth, limits, shutdown, reporters).await;
     // Connections have tasks of their own, which do not end with the server's future.

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// A clonable handle to one service's shutdown.
@@ -66,15 +66,39 @@ impl Shutdown {
     ///
     /// If the operating system refuses to install the handlers.
     pub async fn on_signal(self) -> io::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let name = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        };
-        tracing::info!(signal = name, "stopping");
+        Signals::listen()?.next().await;
         self.trigger();
         Ok(())
+    }
+}
+
+/// SIGTERM and SIGINT from a moment on: none that comes later is missed, whether or not anybody waits for it just then.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// From now on. Until then they end the process, and afterwards only whoever hears them does.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system refuses to install the handlers.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) {
+        let name = tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "stopping");
     }
 }
 

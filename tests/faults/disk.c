@@ -3,8 +3,9 @@
  *
  * DISK_ROOT     the directory, absolute and without links; it has no directories in it
  * DISK_JOURNAL  the file that the journal is appended to
- * DISK_FAULT    the file that names the present fault, looked at with each call: `full`, `read-only`, `flush`, or
- *               `checkpoint`, with which a database cannot be flushed and its write-ahead log can
+ * DISK_FAULT    the file that names the present fault, looked at with each call: `full`, `read-only`, `flush`,
+ *               `checkpoint`, with which a database cannot be flushed and its write-ahead log can, or `stall`, with
+ *               which a flush takes as long as the fault lasts
  *
  * A deed and its record share a critical section, so the order of the records is that of the effects. The journal needs
  * no flushing: it is read after a SIGKILL, which the page cache survives. Flushes are recorded and not carried out.
@@ -28,7 +29,7 @@
 #include <unistd.h>
 
 enum deed { CREATE = 1, RESIZE, WRITE, FLUSH, FAILED_FLUSH, RENAME, REMOVE };
-enum fault { NONE, FULL, READ_ONLY, NO_FLUSH, NO_CHECKPOINT };
+enum fault { NONE, FULL, READ_ONLY, NO_FLUSH, NO_CHECKPOINT, STALL };
 
 /* Followed by the name of the file, empty for the directory itself, and by `length` bytes where there are any. */
 struct record {
@@ -67,7 +68,8 @@ static void tell(enum deed deed, const char *name, uint64_t offset, const void *
 
 static enum fault fault(void) {
     static const char *const words[] = {
-        [FULL] = "full", [READ_ONLY] = "read-only", [NO_FLUSH] = "flush", [NO_CHECKPOINT] = "checkpoint"};
+        [FULL] = "full", [READ_ONLY] = "read-only", [NO_FLUSH] = "flush", [NO_CHECKPOINT] = "checkpoint",
+        [STALL] = "stall"};
     char word[16] = "";
     int file = (int)syscall(SYS_openat, AT_FDCWD, fault_file, O_RDONLY | O_CLOEXEC);
     if (file < 0)
@@ -75,7 +77,7 @@ static enum fault fault(void) {
     if (syscall(SYS_read, file, word, sizeof word - 1) < 0)
         abort();
     close(file);
-    for (enum fault each = FULL; each <= NO_CHECKPOINT; each++)
+    for (enum fault each = FULL; each <= STALL; each++)
         if (strcmp(word, words[each]) == 0)
             return each;
     return NONE;
@@ -146,6 +148,8 @@ static int flush(int file, long call) {
     const char *name = name_of(file, path);
     if (name == NULL)
         return (int)syscall(call, file);
+    while (fault() == STALL)
+        usleep(1000);
     int fails = fails_to_flush(name);
     pthread_mutex_lock(&lock);
     tell(fails ? FAILED_FLUSH : FLUSH, name, 0, NULL, 0);

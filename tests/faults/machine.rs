@@ -9,12 +9,11 @@ use std::{
     process::ExitStatus,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use troupe_tests::{
     client,
-    process::{Home, Ready, service},
+    process::{Home, Ready, service, terminate},
     within,
 };
 
@@ -113,6 +112,11 @@ impl Life {
         client::supervisor(self.address, Some(token))
     }
 
+    /// A client of its runners' side.
+    pub fn runners(&self) -> client::Runners {
+        client::runners(self.address, None)
+    }
+
     /// Its URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
@@ -125,8 +129,7 @@ impl Life {
 
     /// SIGTERM, and how it ended.
     pub async fn terminate(self) -> ExitStatus {
-        let id = i32::try_from(self.process.id().unwrap()).unwrap();
-        kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+        terminate(&self.process);
         self.ended().await
     }
 

@@ -18,6 +18,8 @@ use troupe_proto::{
 
 /// The flow control window of a client that reads slowly, in bytes.
 const NARROW: u32 = 65_535;
+/// That of a client which never reads.
+const NO_ROOM: u32 = 0;
 
 type Identified = InterceptedService<Channel, Bearer>;
 /// The supervisor, as its clients call it.
@@ -67,6 +69,13 @@ pub fn narrow_supervisor(at: SocketAddr, token: Option<&str>) -> Supervisor {
         .initial_stream_window_size(NARROW)
         .initial_connection_window_size(NARROW)
         .connect_lazy();
+    supervisor_over(channel, token)
+}
+
+/// The same, with streams that have no room for any message.
+#[must_use]
+pub fn deaf_supervisor(at: SocketAddr, token: Option<&str>) -> Supervisor {
+    let channel = endpoint(at).initial_stream_window_size(NO_ROOM).connect_lazy();
     supervisor_over(channel, token)
 }
 

@@ -189,6 +189,12 @@ impl Pair {
         client::narrow_supervisor(self.supervisor_at, Some(OPERATOR))
     }
 
+    /// The supervisor for the bearer of a token whose streams take nothing.
+    #[must_use]
+    pub fn deaf(&self, token: &str) -> client::Supervisor {
+        client::deaf_supervisor(self.supervisor_at, Some(token))
+    }
+
     /// The runners' side of the supervisor for the bearer of a token.
     #[must_use]
     pub fn runners(&self, token: &str) -> client::Runners {

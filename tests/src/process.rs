@@ -254,8 +254,17 @@ impl Up {
 
     /// SIGTERM, and how it ended.
     pub async fn terminate(mut self) -> ExitStatus {
-        let id = i32::try_from(self.id()).unwrap();
-        kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+        terminate(&self.process);
         within("its end", self.process.wait()).await.unwrap()
     }
+}
+
+/// Sends SIGTERM to a process that has not ended yet.
+///
+/// # Panics
+///
+/// If it has.
+pub fn terminate(process: &Child) {
+    let id = process.id().and_then(|id| i32::try_from(id).ok());
+    kill_process(id.and_then(Pid::from_raw).unwrap(), Signal::TERM).unwrap();
 }

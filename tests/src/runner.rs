@@ -17,6 +17,7 @@ use troupe_proto::supervisor::v1::{
 };
 
 use crate::{
+    client::Runners,
     pair::{Pair, RUNNER},
     within,
 };
@@ -80,11 +81,15 @@ impl Runner {
 
     /// Attaches with this hello.
     pub async fn greet(pair: &Pair, hello: RunnerHello) -> Self {
+        Self::greet_by(pair.runners(RUNNER), hello).await
+    }
+
+    /// Attaches with this hello, by the runners' side of whatever supervisor.
+    pub async fn greet_by(mut client: Runners, hello: RunnerHello) -> Self {
         let id = hello.runner_id.clone();
         let (outgoing, stream) = mpsc::channel(OUTGOING);
         // Before the call: it is answered once hello was read.
         outgoing.send(request(ToSupervisor::Hello(hello))).await.unwrap();
-        let mut client = pair.runners(RUNNER);
         let attached = within("an answer to hello", client.attach(ReceiverStream::new(stream))).await;
         let mut incoming = attached.unwrap().into_inner();
         let first = within("welcome", incoming.message()).await.unwrap().unwrap();
@@ -139,6 +144,11 @@ impl Runner {
     /// Says something.
     pub async fn say(&self, message: ToSupervisor) {
         self.outgoing.send(request(message)).await.unwrap();
+    }
+
+    /// Says something that no release knows yet.
+    pub async fn say_something_new(&self) {
+        self.outgoing.send(AttachRequest { message: None }).await.unwrap();
     }
 
     /// The first unread message that `pick` picks; `what` says what is waited for.

@@ -173,6 +173,19 @@ impl Tree {
             .unwrap();
     }
 
+    /// Sets notes until the log is compacted beyond a sequence: by a service that compacts soon.
+    pub async fn compact_beyond(&self, sequence: u64) {
+        within("the compaction", async {
+            for number in 1.. {
+                self.note(&self.root, &format!("note {number}")).await;
+                if self.watch_after(sequence).await.next().await.is_err() {
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+
     /// Closes the session and waits until it is down.
     pub async fn end(&self) -> Session {
         let request = CloseSessionRequest {

@@ -351,3 +351,31 @@ async fn a_spawn_may_narrow_what_its_template_declares() {
     assert_eq!(kind(&child.thread), StatusKind::AwaitingApproval);
     assert_eq!(child.thread.edge_management(), EdgeManagement::Self_);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_approvals_goes_on_behind_the_last_one_whatever_was_decided_meanwhile() {
+    let pair = Pair::start().await;
+    write_lead(&pair);
+    let tree = pair.tree().await;
+    let lead = spawn(&tree, node(&tree, "lead")).await;
+    for _ in 0..2 {
+        spawn_by(&pair, &lead, own_node("planner")).await;
+    }
+    let waiting = pending(&tree).await;
+    assert_eq!(waiting.len(), 2);
+    let mut page_token = String::new();
+    for approval in &waiting {
+        let request = ListApprovalsRequest {
+            session_id: tree.session.clone(),
+            page_size: 1,
+            page_token,
+            ..ListApprovalsRequest::default()
+        };
+        let page = within("a page of approvals", tree.client().list_approvals(request)).await;
+        let page = page.unwrap().into_inner();
+        assert_eq!(page.approvals, std::slice::from_ref(approval));
+        page_token = page.next_page_token;
+        decide(&tree, decision(&tree, approval, false)).await;
+    }
+    assert_eq!(page_token, "");
+}

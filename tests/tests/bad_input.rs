@@ -18,10 +18,10 @@ use troupe_proto::{
         DeleteSessionRequest, DescribeToolsRequest, GetContentRequest, GetPromptRequest, GetQuotaRequest,
         GetSessionRequest, GetThreadRequest, InputItem, InterruptAgentRequest, Limits, ListActiveAgentsRequest,
         ListApprovalsRequest, ListArtifactsRequest, ListPromptsRequest, ListSessionsRequest,
-        ListSpawnableAgentsRequest, ResolveApprovalRequest, ResumeAgentRequest, RunnerHello, SendInputRequest,
-        SetThreadNoteRequest, SpawnAgentRequest, ToolCeiling, UpdateSessionRequest, UpdateThreadBudgetRequest,
-        WaitAgentsRequest, WatchSessionsRequest, WatchThreadsRequest, Webhook, attach_request::Message,
-        input_item::Item,
+        ListSpawnableAgentsRequest, ResolveApprovalRequest, ResumeAgentRequest, RunnerHello, RunnerKind,
+        SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, ToolCeiling, UpdateSessionRequest,
+        UpdateThreadBudgetRequest, WaitAgentsRequest, WatchSessionsRequest, WatchThreadsRequest, Webhook,
+        attach_request::Message, input_item::Item,
     },
 };
 use troupe_tests::{
@@ -132,6 +132,8 @@ async fn sessions() {
     refuses! { stage, stage.tree.client();
         create_session(CreateSessionRequest { cwd: "a/b".into(), ..Default::default() })
             => InvalidArgument InvalidArgument "cwd \"a/b\" is relative; give an absolute path";
+        create_session(CreateSessionRequest { cwd: "/a/../b".into(), ..Default::default() })
+            => InvalidArgument InvalidArgument "cwd \"/a/../b\" goes up by \"..\"; give the path that it leads to";
         create_session(CreateSessionRequest { cwd: format!("/{}", long(4096)), ..Default::default() })
             => InvalidArgument InvalidArgument "cwd has 4097 bytes; at most 4096 are allowed";
         create_session(CreateSessionRequest { request_id: long(129), ..Default::default() })
@@ -152,6 +154,12 @@ async fn sessions() {
             => NotFound TemplateNotFound "missing agent template: nobody";
         create_session(CreateSessionRequest { labels: [(String::new(), "x".into())].into(), ..Default::default() })
             => InvalidArgument InvalidArgument "a label has an empty key";
+        create_session(CreateSessionRequest { labels: [(String::from("team"), "a\nb".into())].into(), ..Default::default() })
+            => InvalidArgument InvalidArgument "labels has control characters; remove them";
+        create_session(CreateSessionRequest {
+            runner_labels: [(String::from("zone\r"), "a".into())].into(),
+            ..Default::default()
+        }) => InvalidArgument InvalidArgument "runner_labels has control characters; remove them";
         create_session(CreateSessionRequest { tool_ceiling: Some(ceiling), ..Default::default() })
             => InvalidArgument InvalidArgument "tool_ceiling";
         create_session(CreateSessionRequest { budget: Some(negative()), ..Default::default() })
@@ -246,12 +254,18 @@ async fn spawns() {
             => InvalidArgument InvalidArgument "label has 129 bytes; at most 128 are allowed";
         spawn_agent(SpawnAgentRequest { label: "\u{1b}[2J".into(), ..spawn() })
             => InvalidArgument InvalidArgument "label has control characters; remove them";
+        spawn_agent(SpawnAgentRequest { label: "Docs\n## Task".into(), ..spawn() })
+            => InvalidArgument InvalidArgument "label has control characters; remove them";
+        spawn_agent(SpawnAgentRequest { alias: "sco\tut".into(), ..spawn() })
+            => InvalidArgument InvalidArgument "alias has control characters; remove them";
         spawn_agent(SpawnAgentRequest { alias: long(65), ..spawn() })
             => InvalidArgument InvalidArgument "alias has 65 bytes; at most 64 are allowed";
         spawn_agent(SpawnAgentRequest { thread_note: text(&long(1_025)), ..spawn() })
             => InvalidArgument InvalidArgument "thread_note has 1025 bytes; at most 1024 are allowed";
         spawn_agent(SpawnAgentRequest { working_directory: "here".into(), ..spawn() })
             => InvalidArgument InvalidArgument "working_directory \"here\" is relative; give an absolute path";
+        spawn_agent(SpawnAgentRequest { working_directory: format!("{}/..", stage.pair.project()), ..spawn() })
+            => InvalidArgument InvalidArgument "goes up by \"..\"; give the path that it leads to";
         spawn_agent(SpawnAgentRequest { working_directory: stage.pair.elsewhere(), ..spawn() })
             => PermissionDenied CwdOutsideRoots "lies outside the workspace roots";
         spawn_agent(SpawnAgentRequest { working_directory: format!("{}/none", stage.pair.project()), ..spawn() })
@@ -272,6 +286,14 @@ async fn spawns() {
             => InvalidArgument InvalidArgument "capability \"delegate\" is not declared by \"worker\"; it declares: none";
     }
     stage.tree.spawn("worker").await;
+    // White space at the ends of a name was never a part of it.
+    let request = SpawnAgentRequest {
+        label: String::from(" Docs\n"),
+        alias: String::from("scout\n"),
+        ..spawn()
+    };
+    let spawned = Spawned::of(stage.tree.try_spawn(request).await.unwrap()).thread;
+    assert_eq!((spawned.label.as_str(), spawned.alias.as_str()), ("Docs", "scout"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -338,6 +360,8 @@ async fn verbs_on_threads() {
         resume_agent(ResumeAgentRequest::default()) => InvalidArgument InvalidArgument "thread_id is required";
         resume_agent(ResumeAgentRequest { thread_id: UNKNOWN.into(), ..Default::default() })
             => NotFound ThreadNotFound UNKNOWN;
+        resume_agent(ResumeAgentRequest { thread_id: closed(), on_limit: 9, ..Default::default() })
+            => InvalidArgument InvalidArgument "on_limit: OnLimit has no value 9";
 
         set_thread_note(SetThreadNoteRequest { thread_id: worker(), thread_note: long(1_025), ..Default::default() })
             => InvalidArgument InvalidArgument "thread_note has 1025 bytes; at most 1024 are allowed";
@@ -539,6 +563,23 @@ async fn runners() {
                 ..hello("r")
             })),
             "a runner must offer 1 to 16 kinds",
+        ),
+        (
+            says(Message::Hello(RunnerHello {
+                kinds: vec![RunnerKind {
+                    kind: long(129),
+                    ..RunnerKind::default()
+                }],
+                ..hello("r")
+            })),
+            "a kind must have at most 128 bytes without control characters",
+        ),
+        (
+            says(Message::Hello(RunnerHello {
+                labels: [(String::from("zone"), String::from("a\nb"))].into(),
+                ..hello("r")
+            })),
+            "values of at most 128, without control characters",
         ),
         (
             says(Message::Hello(RunnerHello {

@@ -10,16 +10,19 @@
 #[path = "../faults/machine.rs"]
 mod machine;
 
-use tonic::Code;
+use std::time::Duration;
+
+use tonic::{Code, Request};
 use troupe_proto::{
     fault::reason_of,
     reason::Reason,
-    supervisor::v1::{CreateSessionRequest, SpawnAgentRequest},
+    supervisor::v1::{CreateSessionRequest, ListSessionsRequest, RunnerHello, SetThreadNoteRequest, SpawnAgentRequest},
 };
 use troupe_tests::{
     events::{assert_whole, name},
     process::Home,
     refusal::refused,
+    runner::{Attempt, Runner, hello},
     tree::{Spawned, Tree},
     within,
 };
@@ -77,6 +80,80 @@ async fn on_a_full_disk_writes_are_refused_reads_are_answered_and_it_goes_on_by_
     life.kill().await;
     let life = machine.start(&[]).await;
     assert_eq!(tree.by(life.client()).log().await, log);
+    life.kill().await;
+}
+
+/// A turn that cannot be recorded is nobody's: the only place of its runner is free again, and the turn is handed out as
+/// soon as that works.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_cannot_be_recorded_gives_its_place_back() {
+    let machine = machine().await;
+    let life = machine.start(&[]).await;
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    let mut waiting = vec![tree.spawn("worker").await.id, tree.spawn("worker").await.id];
+
+    machine.put(FAULT, "full");
+    let takes_nothing = async || {
+        let request = SetThreadNoteRequest {
+            thread_id: tree.root.clone(),
+            thread_note: String::from("to be refused"),
+            ..SetThreadNoteRequest::default()
+        };
+        refused(
+            tree.client().set_thread_note(request).await,
+            Code::Unavailable,
+            Reason::StoreUnavailable,
+            "nothing was done",
+        );
+    };
+    takes_nothing().await;
+    let one_place = RunnerHello {
+        capacity: 1,
+        ..hello("r")
+    };
+    let mut runner = Runner::greet_by(life.runners(), one_place).await;
+    takes_nothing().await;
+
+    machine.put(FAULT, "");
+    while !waiting.is_empty() {
+        let attempt = Attempt::of(&runner.start().await);
+        runner.begin(&attempt).await;
+        runner.complete(&attempt, "done").await;
+        runner.stop(&attempt).await;
+        waiting.retain(|thread| *thread != attempt.thread);
+    }
+    life.kill().await;
+}
+
+/// Its client has left, and cannot know what came of it. It happens once, and who asks again is told of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_creation_its_deadline_cut_off_is_there_once() {
+    let machine = machine().await;
+    let life = machine.start(&[]).await;
+    let request = || CreateSessionRequest {
+        request_id: String::from("once"),
+        ..CreateSessionRequest::default()
+    };
+    machine.put(FAULT, "stall");
+    let mut hurried = Request::new(request());
+    hurried.set_timeout(Duration::from_millis(500));
+    let cut_off = within("the end of the time", life.client().create_session(hurried)).await;
+    let code = cut_off.unwrap_err().code();
+    assert!(
+        matches!(code, Code::DeadlineExceeded | Code::Cancelled),
+        "the service or the client says that time is over, not {code}"
+    );
+
+    machine.put(FAULT, "");
+    let tree = Tree::open(life.client(), request()).await;
+    let spawned = tree.spawn("worker").await.id;
+    let listed = life.client().list_sessions(ListSessionsRequest::default()).await;
+    let listed = listed.unwrap().into_inner().sessions;
+    let ids: Vec<&str> = listed.iter().map(|session| session.session_id.as_str()).collect();
+    assert_eq!(ids, [tree.session.as_str()]);
+    let log = tree.log().await;
+    assert_whole(&log);
+    assert_eq!(log.last().unwrap().thread_id, spawned);
     life.kill().await;
 }
 

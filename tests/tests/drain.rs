@@ -5,7 +5,6 @@
 
 use std::{collections::BTreeSet, fs, net::SocketAddr, time::Duration};
 
-use rustix::process::{Pid, Signal, kill_process};
 use svc_kit::{
     listen::url_of,
     serve::ServeLimits,
@@ -30,7 +29,7 @@ use troupe_tests::{
     client::{self, Supervisor},
     crowd,
     events::assert_whole,
-    process::{Home, service},
+    process::{Home, service, terminate},
     refusal::refused,
     tree::{Spawned, Tree},
     watch::Watch,
@@ -55,8 +54,6 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const GREETING: usize = 9;
 /// The beginning of a TLS handshake: a record of 512 bytes, and the first of them.
 const HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
-/// The flow control window of a client that has room for nothing.
-const NO_ROOM: u32 = 0;
 
 /// A service as a process. Calls from this machine are an operator's.
 struct Service {
@@ -83,8 +80,7 @@ impl Service {
 
     /// SIGTERM, and the end of the process, which comes in time and is no failure.
     async fn terminate(mut self) {
-        let id = i32::try_from(self.process.id().unwrap()).unwrap();
-        kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+        terminate(&self.process);
         let ended = timeout(ServeLimits::default().drain + ALLOWANCE, self.process.wait()).await;
         let status = ended.expect("the service ends in time").unwrap();
         assert!(status.success(), "{status}");
@@ -105,12 +101,6 @@ async fn half_open(at: SocketAddr) -> Vec<TcpStream> {
         connections.push(connection);
     }
     connections
-}
-
-/// A client whose streams have no room for any message.
-fn without_room(at: SocketAddr) -> Supervisor {
-    let endpoint = client::endpoint(at).initial_stream_window_size(NO_ROOM);
-    client::supervisor_over(endpoint.connect_lazy(), None)
 }
 
 /// Spawns until the service is gone, and says which threads were answered.
@@ -143,7 +133,7 @@ async fn a_supervisor_that_is_stopped_under_load_loses_nothing_and_tells_every_w
     };
 
     let half_open = half_open(at).await;
-    let unread = Watch::open(&without_room(at), request.clone()).await;
+    let unread = Watch::open(&client::deaf_supervisor(at, None), request.clone()).await;
     let mut watches = JoinSet::new();
     for watch in crowd::open(|| client::supervisor(at, None), &request, WATCHES).await {
         watches.spawn(watch.position_at_its_end());

@@ -356,6 +356,26 @@ async fn the_same_edge_again_is_the_one_that_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_edges_goes_on_behind_the_last_one_whatever_went_meanwhile() {
+    let Stage {
+        pair,
+        tree,
+        scout,
+        other,
+    } = Stage::set().await;
+    let request = ListEdgesRequest {
+        session_id: tree.session.clone(),
+        page_size: 1,
+        ..ListEdgesRequest::default()
+    };
+    let (first, page_token) = list(pair.operator(), request.clone()).await;
+    assert_eq!(first[0].edge_id, scout.id);
+    tree.close(&scout.id).await;
+    let (rest, next) = list(pair.operator(), ListEdgesRequest { page_token, ..request }).await;
+    assert_eq!((rest.len(), &rest[0].edge_id, next.as_str()), (1, &other.id, ""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edges_are_listed_in_pages_as_far_as_one_sees() {
     let stage = Stage::set().await;
     let Stage {
@@ -533,6 +553,13 @@ async fn what_is_malformed_is_named_and_changes_nothing() {
                 ..stage.edge()
             },
             "label has 129 bytes; at most 128 are allowed",
+        ),
+        (
+            CreateEdgeRequest {
+                label: String::from("findings\nand more"),
+                ..stage.edge()
+            },
+            "label has control characters; remove them",
         ),
         (
             CreateEdgeRequest {

@@ -223,6 +223,101 @@ async fn edges_and_their_ends_look_like_nothing_either() {
     assert_eq!(cast.heads().await, heads);
 }
 
+/// Whatever else is wrong with a handoff, it is said in the same words whoever the handoff is for and whoever shall be
+/// answered, and whether there is such a thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handoff_that_is_wrong_says_nothing_of_whom_it_names() {
+    let cast = Cast::assemble().await;
+    let to_parent = || SendHandoffRequest {
+        to_thread_id: cast.parent.id.clone(),
+        message: String::from("look at this"),
+        ..SendHandoffRequest::default()
+    };
+    let sent = SendHandoffRequest {
+        request_id: String::from("once"),
+        ..to_parent()
+    };
+    let mut by_child = cast.by(&cast.child).client();
+    within("the answer to a handoff", by_child.send_handoff(sent))
+        .await
+        .unwrap();
+    // One that its parent may act for, and that takes no part any more.
+    cast.tree.close(&cast.sibling.id).await;
+    let heads = cast.heads().await;
+
+    let invalid = |text| (Code::InvalidArgument, Reason::InvalidArgument, text);
+    let wrong = [
+        (
+            SendHandoffRequest {
+                message: String::from(" "),
+                ..to_parent()
+            },
+            (Code::InvalidArgument, Reason::InvalidInput, "Empty message"),
+        ),
+        (
+            SendHandoffRequest {
+                structured_json: String::from("{"),
+                ..to_parent()
+            },
+            invalid("structured_json is not JSON"),
+        ),
+        (
+            SendHandoffRequest {
+                ok_reason: String::from("because"),
+                ..to_parent()
+            },
+            invalid("ok_reason says why"),
+        ),
+        (
+            SendHandoffRequest {
+                request_id: "x".repeat(129),
+                ..to_parent()
+            },
+            invalid("request_id has 129 bytes"),
+        ),
+        (
+            SendHandoffRequest {
+                request_id: String::from("once"),
+                ..to_parent()
+            },
+            (Code::AlreadyExists, Reason::RequestIdReused, "once"),
+        ),
+        (
+            SendHandoffRequest {
+                from_thread_id: cast.sibling.id.clone(),
+                ..to_parent()
+            },
+            (Code::FailedPrecondition, Reason::ThreadClosed, "is closed"),
+        ),
+    ];
+    let names = [UNKNOWN, "nobody", &cast.uncle.id, &cast.stranger.id];
+    for (request, (code, reason, text)) in wrong {
+        let by = if request.from_thread_id.is_empty() {
+            &cast.child
+        } else {
+            &cast.parent
+        };
+        let mut client = cast.by(by).client();
+        let mut first = None;
+        for name in names {
+            let to = SendHandoffRequest {
+                to_thread_id: name.to_owned(),
+                ..request.clone()
+            };
+            let answered = SendHandoffRequest {
+                reply_to_thread_id: name.to_owned(),
+                ..request.clone()
+            };
+            for request in [to, answered] {
+                let answer = within("the answer to a handoff", client.send_handoff(request)).await;
+                let told = words(&refused(answer, code, reason, text));
+                assert_eq!(*first.get_or_insert_with(|| told.clone()), told, "{name}");
+            }
+        }
+    }
+    assert_eq!(cast.heads().await, heads);
+}
+
 /// That an alias is taken has to be said, since aliases are unique in a session. By whom has not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_alias_that_is_taken_does_not_say_by_whom() {

@@ -350,6 +350,25 @@ async fn a_role_that_no_runner_can_be_held_to_is_refused() {
     tree.spawn("explorer").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_place_of_a_start_that_was_refused_is_given_to_who_waits() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let one_place = RunnerHello {
+        capacity: 1,
+        ..hello("r")
+    };
+    let mut runner = Runner::greet(&pair, one_place).await;
+    let first = tree.spawn("worker").await.id;
+    let attempt = Attempt::of(&runner.start_of(&first).await);
+    let second = tree.spawn("worker").await.id;
+    assert!(has(&tree.thread(&second).await, ConditionKind::NoRunner), "no room");
+    runner
+        .refuse(&attempt, StartRefusal::NoProgram, "no such program")
+        .await;
+    assert_eq!(runner.start().await.thread_id, second);
+}
+
 // ---- stalls ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! Mailboxes over the API: reading, acknowledging, paging, and turns that mail brings about.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use supervisor_svc::session::UpkeepLimits;
 use tonic::{Code, Status};
 use troupe_proto::{
     reason::Reason,
@@ -204,6 +205,45 @@ async fn pages_miss_nothing_while_mail_is_acknowledged() {
         }
         assert_eq!(seen, all);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_log_that_was_compacted_the_mail_that_is_left_is_listed() {
+    let pair = Pair::with(|config| {
+        config.upkeep = UpkeepLimits {
+            snapshot_every: 20,
+            compact_above: 40,
+            keep_before_snapshot: 10,
+            ..UpkeepLimits::default()
+        };
+    })
+    .await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    completed_child(&tree, &mut runner, &tree.root).await;
+    let read = sequences(&mailbox(&tree, &tree.root).await);
+    acknowledge(tree.client(), &tree.root, read[0]).await.unwrap();
+    completed_child(&tree, &mut runner, &tree.root).await;
+    tree.compact_beyond(tree.head().await).await;
+    completed_child(&tree, &mut runner, &tree.root).await;
+
+    let waiting = sequences(&mailbox(&tree, &tree.root).await);
+    assert_eq!(waiting.len(), 2, "one from before, one from after");
+    let mut request = ListMailboxRequest {
+        page_size: 1,
+        include_acknowledged: true,
+        ..of(&tree.root)
+    };
+    let mut seen = Vec::new();
+    loop {
+        let page = list(tree.client(), request.clone()).await.unwrap();
+        seen.extend(sequences(&page.mail));
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    assert_eq!(seen, waiting);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

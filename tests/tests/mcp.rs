@@ -8,7 +8,9 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout},
 };
-use troupe_proto::supervisor::v1::{CreateSessionRequest, Limits, ListSessionsRequest, Session, ToolCeiling};
+use troupe_proto::supervisor::v1::{
+    CreateSessionRequest, Limits, ListSessionsRequest, ResolveApprovalRequest, Session, ToolCeiling, event::Kind,
+};
 use troupe_tests::{
     client::{self, Supervisor},
     process::{Home, Up},
@@ -129,6 +131,23 @@ async fn sessions(mut client: Supervisor) -> Vec<Session> {
     client.list_sessions(request).await.unwrap().into_inner().sessions
 }
 
+/// An operator agrees to the first call that waits.
+async fn grant(tree: &Tree) {
+    let mut watch = tree.watch_after(0).await;
+    let approval_id = loop {
+        if let Some(Kind::ApprovalRequested(requested)) = watch.event().await.kind {
+            break requested.approval_id;
+        }
+    };
+    let request = ResolveApprovalRequest {
+        session_id: tree.session.clone(),
+        approval_id,
+        grant: true,
+        ..ResolveApprovalRequest::default()
+    };
+    tree.client().resolve_approval(request).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_persons_own_agent_leads_others_and_the_session_ends_with_it() {
     let home = Home::default();
@@ -187,6 +206,8 @@ async fn a_threads_token_gives_the_tools_of_that_thread_and_no_more() {
             max_depth: Some(1),
             ..Limits::default()
         }),
+        // What it asks for itself, to know whose token it has, is no call of an agent's.
+        approve_tools: vec!["list_active_agents".to_owned(), "set_thread_note".to_owned()],
         ..CreateSessionRequest::default()
     };
     let tree = Tree::open(up.client(), request).await;
@@ -200,11 +221,9 @@ async fn a_threads_token_gives_the_tools_of_that_thread_and_no_more() {
         .await
         .unwrap_err();
     assert_eq!(refused["reason"], "DEPTH_LIMIT", "{refused}");
-    let noted = client
-        .call("set_thread_note", json!({"note": "by hand"}))
-        .await
-        .unwrap();
-    assert_eq!(noted, json!({"thread_note": "by hand"}));
+    let note = client.call("set_thread_note", json!({"note": "by hand"}));
+    let (noted, ()) = tokio::join!(note, grant(&tree));
+    assert_eq!(noted.unwrap(), json!({"thread_note": "by hand"}));
     assert_eq!(tree.thread(&child.id).await.thread_note, "by hand");
     client.go_away().await;
     assert!(!tree.now().await.closed, "the session is not the client's to close");

@@ -1,11 +1,12 @@
 //! The admin port of a pair: health for probes, and every metric that the documentation names.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    time::timeout,
 };
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use troupe_proto::supervisor::v1::{CreateSessionRequest, OnLimit};
@@ -142,4 +143,26 @@ async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
         assert!(has(line), "{line}\n{answer}");
     }
     assert!(!answer.contains(&first), "no ids, which nobody could count");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_do_not_go_on_do_not_keep_the_admin_port_from_others() {
+    /// As many connections as it has.
+    const CONNECTIONS: usize = 64;
+    /// Less than what a server of HTTP/1.1 gives a request by itself.
+    const SOON: Duration = Duration::from_secs(20);
+    let home = Home::default();
+    let arguments = [Up::ARGUMENTS, &["--admin-listen", "127.0.0.1:0"]].concat();
+    let up = Up::start_with(&home, &arguments).await;
+    let admin = up.ready["admin"].as_str().unwrap().to_owned();
+    let mut halves = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut half = TcpStream::connect(&admin).await.unwrap();
+        half.write_all(b"GET /metrics HTTP/1.1\r\nHost: troupe\r\n")
+            .await
+            .unwrap();
+        halves.push(half);
+    }
+    let answer = timeout(SOON, get(&admin, "/metrics")).await;
+    assert!(answer.expect("an answer soon").starts_with("HTTP/1.1 200"));
 }

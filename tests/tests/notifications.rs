@@ -13,8 +13,8 @@ use troupe_proto::{
     supervisor::v1::{
         CreateSessionRequest, Notification,
         NotificationKind::{self, AgentTurnComplete, SubAgentComplete},
-        NotificationPolicy, SetActiveThreadRequest, StatusKind, TurnOutcome, WatchNotificationsRequest,
-        WatchNotificationsResponse, Webhook,
+        NotificationPolicy, SetActiveThreadRequest, StatusKind, TurnOutcome, UpdateSessionRequest,
+        WatchNotificationsRequest, WatchNotificationsResponse, Webhook,
     },
 };
 use troupe_tests::{
@@ -291,27 +291,12 @@ async fn bad_requests_are_refused() {
     );
 }
 
-/// Compacts the log beyond a position, with events that nobody is told of.
-async fn compact_beyond(tree: &Tree, position: u64) {
-    let (root, mut number) = (tree.root.clone(), 0);
-    within("the compaction", async {
-        loop {
-            number += 1;
-            tree.note(&root, &format!("note {number}")).await;
-            if tree.watch_after(position).await.next().await.is_err() {
-                return;
-            }
-        }
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_was_away_for_long_goes_on_after_what_was_compacted() {
     let pair = pair_with_webhooks().await;
     let tree = pair.tree().await;
     drop(Notes::open(tree.client(), client(&tree, "desk")).await.unwrap());
-    compact_beyond(&tree, tree.head().await).await;
+    tree.compact_beyond(tree.head().await).await;
     let mut notes = Notes::open(tree.client(), client(&tree, "desk")).await.unwrap();
     let mut runner = Runner::attach(&pair, "r").await;
     let thread = completed(&tree, &mut runner).await;
@@ -455,12 +440,55 @@ async fn what_was_not_accepted_is_sent_after_a_restart() {
     assert_eq!(tree.status(&second).await, StatusKind::Completed);
 }
 
+async fn replace_webhooks(tree: &Tree, webhooks: Vec<Webhook>) {
+    let request = UpdateSessionRequest {
+        session_id: tree.session.clone(),
+        webhooks,
+        replace_webhooks: true,
+        ..UpdateSessionRequest::default()
+    };
+    within("the answer to an update", tree.client().update_session(request))
+        .await
+        .unwrap();
+}
+
+/// The thread of the next delivery, which is accepted.
+async fn told(receiver: &Receiver) -> String {
+    let delivery = receiver.next(200).await.json();
+    delivery["thread_id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_that_stays_goes_on_and_one_that_comes_back_begins_anew() {
+    let pair = pair_with_webhooks().await;
+    let (stays, leaves) = (Receiver::start().await, Receiver::start().await);
+    let [staying, leaving] = [&stays, &leaves].map(|receiver| webhook(&receiver.url(), &[]));
+    let tree = pair.tree_with(session_with(vec![staying.clone()])).await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let first = completed(&tree, &mut runner).await;
+    // It has accepted nothing when the other one is added.
+    assert_eq!(stays.next(503).await.json()["thread_id"], first.as_str());
+    replace_webhooks(&tree, vec![leaving.clone(), staying.clone()]).await;
+    assert_eq!(told(&stays).await, first);
+    let second = completed(&tree, &mut runner).await;
+    assert_eq!(told(&stays).await, second, "each once");
+    assert_eq!(told(&leaves).await, second, "it begins with what comes");
+
+    replace_webhooks(&tree, vec![staying.clone()]).await;
+    let third = completed(&tree, &mut runner).await;
+    assert_eq!(told(&stays).await, third);
+    replace_webhooks(&tree, vec![staying, leaving]).await;
+    let fourth = completed(&tree, &mut runner).await;
+    assert_eq!(told(&leaves).await, fourth, "what came meanwhile is not its own");
+    assert_eq!(told(&stays).await, fourth);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_goes_on_after_what_was_compacted() {
     let mut pair = pair_with_webhooks().await;
     let receiver = Receiver::start().await;
     let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
-    compact_beyond(&tree, 1).await;
+    tree.compact_beyond(1).await;
     pair.restart().await;
     let tree = tree.by(pair.operator());
     let mut runner = Runner::attach(&pair, "r").await;

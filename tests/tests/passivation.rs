@@ -10,18 +10,19 @@ use troupe_proto::{
     fault::metadata_of,
     reason::Reason,
     supervisor::v1::{
-        CloseSessionRequest, CreateSessionRequest, Event, ListSessionsRequest, Session, StatusKind, Webhook,
-        event::Kind,
+        CloseSessionRequest, CreateSessionRequest, Event, ListSessionsRequest, NotificationPolicy, Session, StatusKind,
+        WatchNotificationsRequest, WatchThreadsRequest, Webhook, event::Kind,
     },
 };
 use troupe_tests::{
     client::Supervisor,
     events::assert_whole,
-    pair::Pair,
+    pair::{OPERATOR, Pair},
     receiver::Receiver,
     refusal::refused,
     runner::{Attempt, Runner},
     tree::Tree,
+    watch::Watch,
     within,
 };
 
@@ -157,6 +158,67 @@ async fn a_watch_keeps_its_session_and_resumes_without_a_gap() {
     let events = watch.up_to(position + 2).await;
     let numbers: Vec<u64> = events.iter().map(|event| event.sequence).collect();
     assert_eq!(numbers, [position + 1, position + 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_nobody_reads_end_and_let_their_session_go() {
+    // More than wait for the reader of either stream.
+    const CLOSED: usize = 70;
+    let pair = Pair::with(|config| {
+        config.upkeep.idle = Duration::from_millis(20);
+        config.watch.lifetime = Duration::from_millis(50);
+        config.watch.last_word = Duration::from_millis(50);
+    })
+    .await;
+    let tree = pair.tree().await;
+    for _ in 0..CLOSED {
+        let worker = tree.spawn("worker").await;
+        tree.close(&worker.id).await;
+    }
+    let mut deaf = pair.deaf(OPERATOR);
+    let events = WatchThreadsRequest {
+        after_sequence: Some(0),
+        ..tree.watch_request()
+    };
+    let events = Watch::open(&deaf, events).await;
+    let notifications = WatchNotificationsRequest {
+        session_id: tree.session.clone(),
+        client_id: String::from("desk"),
+        after_sequence: Some(0),
+        policy: Some(NotificationPolicy {
+            all: true,
+            ..NotificationPolicy::default()
+        }),
+        ..WatchNotificationsRequest::default()
+    };
+    let notifications = within("a stream", deaf.watch_notifications(notifications)).await;
+    let streams = (events, notifications.unwrap());
+    pair.at_rest_but(0).await;
+    drop(streams);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_threads_stream_that_nobody_reads_ends_with_its_token() {
+    // More than wait for a reader.
+    const NOTES: usize = 70;
+    let pair = Pair::with(|config| {
+        config.upkeep.idle = Duration::from_millis(20);
+        config.watch.last_word = Duration::from_millis(50);
+    })
+    .await;
+    let tree = pair.tree().await;
+    let thread = tree.spawn("orchestrator").await;
+    for number in 0..NOTES {
+        tree.note(&thread.id, &number.to_string()).await;
+    }
+    let request = WatchThreadsRequest {
+        after_sequence: Some(0),
+        ..WatchThreadsRequest::default()
+    };
+    let stream = Watch::open(&pair.deaf(&thread.token), request).await;
+    tree.close(&thread.id).await;
+    pair.at_rest_but(0).await;
+    drop(stream);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -311,6 +373,37 @@ async fn sessions_are_listed_without_being_loaded() {
         ..ListSessionsRequest::default()
     };
     assert_eq!(ids(&pages(pair.operator(), with_closed).await), made);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_sessions_costs_so_much_and_no_more_whatever_it_shows() {
+    // More than are looked at for a page.
+    const SESSIONS: usize = 1_100;
+    const CALLERS: usize = 4;
+    let pair = Pair::start().await;
+    let labelled = ListSessionsRequest {
+        labels: [(String::from("team"), String::from("red"))].into(),
+        ..ListSessionsRequest::default()
+    };
+    let oldest = pair
+        .tree_with(CreateSessionRequest {
+            labels: labelled.labels.clone(),
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    let mut callers = JoinSet::new();
+    for _ in 0..CALLERS {
+        let client = pair.operator();
+        callers.spawn(async move {
+            for _ in 0..SESSIONS / CALLERS {
+                Tree::open(client.clone(), CreateSessionRequest::default()).await;
+            }
+        });
+    }
+    callers.join_all().await;
+    let found = pages(pair.operator(), labelled).await;
+    assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(found[1][0].session_id, oldest.session);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,10 @@
 //! Prompts: every one that was sent is kept, as much of it as the session wants, and shown to whom it belongs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::path::Path;
+
 use serde_json::{Value, json};
-use supervisor_svc::domain::ids::Digest;
+use supervisor_svc::{domain::ids::Digest, maintenance};
 use tonic::{Code, Status};
 use troupe_proto::{
     common::v1::{BlockKind, PromptBlock},
@@ -146,6 +148,18 @@ async fn the_effective_prompt_is_kept_whole() {
     });
     assert_eq!(listed.prompts, without_texts);
     let one = page(&client, &worker, 1, "").await.unwrap();
+    let of_another_list = ListArtifactsRequest {
+        thread_id: worker.clone(),
+        page_size: 1,
+        page_token: one.next_page_token.clone(),
+        ..ListArtifactsRequest::default()
+    };
+    refused(
+        client.clone().list_artifacts(of_another_list).await,
+        Code::InvalidArgument,
+        Reason::InvalidArgument,
+        "start again without it",
+    );
     let other = page(&client, &worker, 1, &one.next_page_token).await.unwrap();
     assert_eq!([one.prompts, other.prompts].concat(), without_texts);
     assert_eq!(other.next_page_token, "");
@@ -211,6 +225,38 @@ async fn prompts_that_are_too_large_are_read_but_not_compared() {
     let answer = compared(&client, &worker, 2, 1).await;
     let text = "at most 1048576 are compared";
     refused(answer, Code::ResourceExhausted, Reason::LimitExceeded, text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_that_a_full_session_left_out_is_not_taken_for_lost() {
+    let mut pair = Pair::with(|config| config.session_content_bytes = 400_000).await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    // There is room for it once, and not for the prompt that repeats it.
+    tree.send(&worker, &"x".repeat(250_000)).await;
+    runner.complete(&attempt, "done").await;
+    runner.turn_of(&attempt).await;
+
+    let client = tree.client();
+    let (first, second) = (prompt(&client, &worker, 1).await, prompt(&client, &worker, 2).await);
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert!(!first.texts_left_out && second.texts_left_out);
+    assert_eq!(block(&second, BlockKind::Task).text, "");
+    let kept = block(&second, BlockKind::System);
+    assert_eq!(kept, block(&first, BlockKind::System), "the session had it already");
+    assert!(!kept.text.is_empty());
+    let answer = compared(&client, &worker, 2, 1).await;
+    let text = "the texts of the prompt of turn 2 were left out, since the session had no room for them";
+    refused(answer, Code::FailedPrecondition, Reason::IllegalTransition, text);
+
+    drop(runner);
+    let mut report = None;
+    let verify = |data: &Path| report = Some(maintenance::verify(data, &mut |_| {}).unwrap());
+    pair.restart_after(verify).await;
+    let report = report.unwrap();
+    assert_eq!((report.is_sound(), report.left_out), (true, 1), "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

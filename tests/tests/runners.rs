@@ -3,20 +3,22 @@
 
 use std::{slice, time::Duration};
 
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use troupe_proto::{
     common::v1::BlockKind,
     supervisor::v1::{
-        ConditionKind, CreateSessionRequest, Event, GetThreadRequest, InputDeliveredReport, InterruptAgentRequest,
-        PromptExtent, RestartPolicy, RunnerHello, RunningInput, SendInputRequest, StartRefusal, StatusKind,
-        ToolRequest, Turn, TurnOutcome, TurnStartedReport, attach_request::Message as ToSupervisor,
-        attach_response::Message as FromSupervisor, deliver_input::Delivery, event::Kind, input_item::Item,
-        runner_report::Kind as Report,
+        AttachRequest, ConditionKind, CreateSessionRequest, Event, GetThreadRequest, InputDeliveredReport,
+        InterruptAgentRequest, PromptExtent, RestartPolicy, RunnerDraining, RunnerHello, RunnerReport, RunningInput,
+        SendInputRequest, StartRefusal, StatusKind, ToolRequest, Turn, TurnOutcome, TurnStartedReport,
+        attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor, deliver_input::Delivery,
+        event::Kind, input_item::Item, runner_report::Kind as Report,
     },
 };
 use troupe_tests::{
     events::{about, assert_whole, names, statuses},
-    pair::Pair,
+    pair::{Pair, RUNNER},
     runner::{Attempt, Runner, ended, hello},
     tree::{Tree, has, kind},
 };
@@ -294,6 +296,46 @@ async fn an_interrupted_turn_ends_and_its_thread_stays() {
     assert!(task(&runner.turn_of(&attempt).await).contains("no, that way"));
 }
 
+/// What a call stopped, not what else was stopped or ended before its answer; and a retry is told the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupt_names_the_threads_that_it_stops() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let parent = tree.spawn("orchestrator").await.id;
+    let done = tree.spawn_under(&parent, "worker").await.id;
+    let at_work = runner.run(&parent).await;
+    let child = runner.run(&done).await;
+    runner.complete(&child, "done").await;
+    let interrupt = async |tree: &Tree, request_id: &str| {
+        let request = InterruptAgentRequest {
+            request_id: request_id.to_owned(),
+            thread_id: parent.clone(),
+            ..InterruptAgentRequest::default()
+        };
+        let answer = tree.client().interrupt_agent(request).await.unwrap();
+        answer.into_inner().interrupted_thread_ids
+    };
+
+    assert_eq!(interrupt(&tree, "first").await, [parent.as_str()]);
+    let nobody: [&str; 0] = [];
+    assert_eq!(interrupt(&tree, "second").await, nobody, "it was to stop already");
+    runner.end(&at_work, TurnOutcome::Interrupted, "as asked").await;
+    assert_eq!(interrupt(&tree, "third").await, nobody, "it has stopped");
+    for restarts in [false, true] {
+        if restarts {
+            pair.restart().await;
+        }
+        let tree = tree.by(pair.operator());
+        assert_eq!(
+            interrupt(&tree, "first").await,
+            [parent.as_str()],
+            "restarts: {restarts}"
+        );
+        assert_eq!(interrupt(&tree, "second").await, nobody, "restarts: {restarts}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_waits_until_a_runner_is_there() {
     let pair = Pair::start().await;
@@ -473,6 +515,50 @@ async fn a_second_stream_of_a_runner_ends_the_first() {
     first.ended().await;
     let worker = tree.spawn("worker").await.id;
     assert_eq!(second.start().await.thread_id, worker);
+}
+
+/// Whoever still speaks on the first stream is not heard: what it says of the runner is not the runner's word any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_on_a_stream_that_another_took_the_place_of_means_nothing() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (outgoing, stream) = mpsc::channel(2);
+    let says = |message| AttachRequest { message: Some(message) };
+    outgoing.send(says(ToSupervisor::Hello(hello("r")))).await.unwrap();
+    let attached = pair.runners(RUNNER).attach(ReceiverStream::new(stream)).await;
+    let _first = attached.unwrap().into_inner();
+    let mut second = Runner::attach(&pair, "r").await;
+    // The connection may be closed by then.
+    let _ = outgoing.send(says(ToSupervisor::Draining(RunnerDraining {}))).await;
+    let worker = tree.spawn("worker").await.id;
+    assert_eq!(second.start().await.thread_id, worker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_a_newer_runner_says_is_passed_over() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    runner.say_something_new().await;
+    let report = RunnerReport {
+        thread_id: worker.clone(),
+        generation: attempt.generation,
+        report_sequence: 2,
+        kind: None,
+    };
+    runner.say(ToSupervisor::Report(report)).await;
+    runner
+        .next("the acknowledgement of a void report", |message| match message {
+            FromSupervisor::ReportAck(ack) if ack.report_sequence == 2 => Some(()),
+            _ => None,
+        })
+        .await;
+    runner
+        .report_as(&attempt, 3, ended(&attempt, TurnOutcome::Completed, "done"))
+        .await;
+    assert_eq!(lived(&tree, &worker).await, ONE_TURN);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

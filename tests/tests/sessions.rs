@@ -6,9 +6,9 @@ use troupe_proto::{
     common::v1::{BlockKind, Mode},
     reason::Reason,
     supervisor::v1::{
-        Budget, CloseSessionRequest, ConditionKind, CreateSessionRequest, GetThreadRequest, Limits, OnLimit,
-        Orchestration, ResumeAgentRequest, Session, SetThreadNoteRequest, SpawnAgentRequest, StatusKind, Turn,
-        UpdateSessionRequest,
+        Budget, CloseSessionRequest, ConditionKind, CreateSessionRequest, GetThreadRequest, Limits,
+        ListActiveAgentsRequest, OnLimit, Orchestration, ResumeAgentRequest, Session, SetThreadNoteRequest,
+        SpawnAgentRequest, StatusKind, Turn, UpdateSessionRequest,
     },
 };
 use troupe_tests::{
@@ -358,4 +358,27 @@ async fn a_thread_is_read_with_what_is_below_it() {
         .map(|counted| (counted.kind(), counted.count))
         .collect();
     assert_eq!(counted, [(StatusKind::PendingInit, 1), (StatusKind::Shutdown, 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_threads_goes_on_behind_the_last_one_whoever_closed_meanwhile() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let workers = [tree.spawn("worker").await.id, tree.spawn("worker").await.id];
+    let mut page_token = String::new();
+    for worker in &workers {
+        let request = ListActiveAgentsRequest {
+            session_id: tree.session.clone(),
+            page_size: 1,
+            page_token,
+            ..ListActiveAgentsRequest::default()
+        };
+        let page = within("a page of threads", tree.client().list_active_agents(request)).await;
+        let page = page.unwrap().into_inner();
+        let listed: Vec<&String> = page.threads.iter().map(|thread| &thread.thread_id).collect();
+        assert_eq!(listed, [worker]);
+        page_token = page.next_page_token;
+        tree.close(worker).await;
+    }
+    assert_eq!(page_token, "");
 }

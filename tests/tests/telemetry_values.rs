@@ -7,7 +7,7 @@ use troupe_proto::supervisor::v1::{
     WatchThreadsRequest, attach_request::Message as ToSupervisor, plan_step::State, watch_threads_response::Message,
 };
 use troupe_tests::{
-    pair::Pair,
+    pair::{Pair, VIEWER},
     runner::{Attempt, Runner},
     watch::Watch,
     within,
@@ -159,6 +159,25 @@ async fn what_an_earlier_attempt_says_late_is_not_shown() {
     let thread = tree.thread(&worker).await;
     assert_eq!((&thread.plan, &thread.last_tool), (&present.plan, &present.last_tool));
     assert_eq!(thread.activity, "writing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn viewers_see_the_latest_tool_without_its_detail() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let viewer = pair.with_token(VIEWER);
+    let mut watch = Watch::open(&viewer, tree.watch_request()).await;
+    runner.say(ToSupervisor::Telemetry(values(&attempt, "reading"))).await;
+    let seen = Some(ToolUse {
+        name: String::from("exec_command"),
+        detail: String::new(),
+    });
+    assert_eq!(told(&mut watch, "reading").await.last_tool, seen);
+    let tree = tree.by(viewer);
+    assert_eq!(tree.thread(&worker).await.last_tool, seen);
 }
 
 /// Fails as long as every text of telemetry has the same bound: the proto promises less than that for these two.

@@ -1,27 +1,32 @@
 //! Tool calls: what may run, what an operator must agree to, and what of it the log tells.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use tonic::{Code, Status};
+use std::time::Duration;
+
+use tonic::{Code, Request, Status};
 use troupe_proto::{
     common::v1::Mode,
+    fault::metadata_of,
     reason::Reason,
     supervisor::v1::{
-        ApprovalKind, AuthorizeToolRequest, AuthorizeToolResponse, ConditionKind, CreateSessionRequest,
-        ListApprovalsRequest, ResolveApprovalRequest, SpawnAgentRequest, ToolCeiling, ToolDecision, ToolRequest,
-        UpdateSessionRequest, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
+        Approval, ApprovalKind, ApprovalRequested, AuthorizeToolRequest, AuthorizeToolResponse, CloseAgentRequest,
+        ConditionKind, CreateSessionRequest, GetThreadRequest, ListApprovalsRequest, ResolveApprovalRequest,
+        SpawnAgentRequest, StatusKind, ToolCeiling, ToolDecision, ToolRequest, UpdateSessionRequest,
+        WatchThreadsRequest, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
         event::Kind,
     },
 };
 use troupe_tests::{
     client::Supervisor,
-    pair::Pair,
+    pair::{Pair, VIEWER},
     refusal::refused,
     runner::{Attempt, Runner},
-    tree::{Spawned, Tree, has},
+    tree::{Spawned, Tree, has, kind},
+    watch::Watch,
     within,
 };
 
-/// A session of whose commands an operator hears, with a thread at work.
+/// A session of whose calls of some tools an operator hears, with a thread at work.
 struct Stage {
     pair: Pair,
     tree: Tree,
@@ -32,15 +37,19 @@ struct Stage {
 
 impl Stage {
     async fn set() -> Self {
+        Self::with("worker", "exec_*").await
+    }
+
+    async fn with(role: &str, approve: &str) -> Self {
         let pair = Pair::start().await;
         let tree = pair
             .tree_with(CreateSessionRequest {
-                approve_tools: vec![String::from("exec_*")],
+                approve_tools: vec![approve.to_owned()],
                 ..CreateSessionRequest::default()
             })
             .await;
         let mut runner = Runner::attach(&pair, "r").await;
-        let worker = tree.spawn("worker").await;
+        let worker = tree.spawn(role).await;
         let attempt = runner.run(&worker.id).await;
         Self {
             pair,
@@ -61,20 +70,21 @@ impl Stage {
 
     /// The calls that wait for an operator, by id.
     async fn waiting(&self) -> Vec<String> {
+        let approvals = self.approvals(self.tree.client()).await;
+        for approval in &approvals {
+            assert_eq!(approval.kind(), ApprovalKind::Tool);
+            assert_eq!(approval.thread_id, self.worker.id);
+        }
+        approvals.into_iter().map(|approval| approval.approval_id).collect()
+    }
+
+    /// What waits for an operator, as that client sees it.
+    async fn approvals(&self, mut client: Supervisor) -> Vec<Approval> {
         let request = ListApprovalsRequest {
             session_id: self.tree.session.clone(),
             ..ListApprovalsRequest::default()
         };
-        let listed = self.tree.client().list_approvals(request).await.unwrap().into_inner();
-        for approval in &listed.approvals {
-            assert_eq!(approval.kind(), ApprovalKind::Tool);
-            assert_eq!(approval.thread_id, self.worker.id);
-        }
-        listed
-            .approvals
-            .into_iter()
-            .map(|approval| approval.approval_id)
-            .collect()
+        client.list_approvals(request).await.unwrap().into_inner().approvals
     }
 
     async fn resolve(&self, approval_id: &str, grant: bool) {
@@ -145,16 +155,7 @@ async fn who_waits_is_answered_by_the_decision() {
         ..call("exec_command", r#"{"cmd":"make"}"#)
     };
     let waiting = tokio::spawn(authorize(stage.agent(), patient));
-    let question = ToolRequest {
-        request_id: String::from("q"),
-        thread_id: stage.worker.id.clone(),
-        generation: stage.attempt.generation,
-        tool: String::from("command"),
-        arguments_json: String::from(r#"{"cmd":"ls"}"#),
-        runner_kind: String::from("process"),
-        ..ToolRequest::default()
-    };
-    stage.runner.say(ToSupervisor::ToolRequest(question)).await;
+    stage.runner.say(ToSupervisor::ToolRequest(question(&stage))).await;
     let mut watch = stage.tree.watch_after(0).await;
     let mut asked = Vec::new();
     while asked.len() < 2 {
@@ -166,13 +167,7 @@ async fn who_waits_is_answered_by_the_decision() {
         stage.resolve(approval, true).await;
     }
     assert!(waiting.await.unwrap().unwrap().allowed);
-    let decision: ToolDecision = stage
-        .runner
-        .next("a decision", |message| match message {
-            FromSupervisor::ToolDecision(decision) => Some(decision.clone()),
-            _ => None,
-        })
-        .await;
+    let decision = decided(&mut stage.runner).await;
     assert!(decision.allowed, "{decision:?}");
     assert_eq!(decision.request_id, "q");
 }
@@ -218,6 +213,108 @@ async fn so_many_calls_of_an_agent_wait_for_an_operator() {
     assert!(!stage.ask(call("exec_command", "64")).await.approval_id.is_empty());
 }
 
+/// A question of the runner's about the thread at work, which an operator has to decide.
+fn question(stage: &Stage) -> ToolRequest {
+    ToolRequest {
+        request_id: String::from("q"),
+        thread_id: stage.worker.id.clone(),
+        generation: stage.attempt.generation,
+        tool: String::from("command"),
+        arguments_json: String::from(r#"{"cmd":"ls"}"#),
+        runner_kind: String::from("process"),
+        ..ToolRequest::default()
+    }
+}
+
+async fn decided(runner: &mut Runner) -> ToolDecision {
+    runner
+        .next("a decision", |message| match message {
+            FromSupervisor::ToolDecision(decision) => Some(decision.clone()),
+            _ => None,
+        })
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_many_calls_of_a_runner_wait_to_be_decided() {
+    let mut stage = Stage::set().await;
+    let call = question(&stage);
+    for number in 0..=1_024 {
+        let call = ToolRequest {
+            request_id: number.to_string(),
+            ..call.clone()
+        };
+        stage.runner.say(ToSupervisor::ToolRequest(call)).await;
+    }
+    // The others wait for one and the same operator's word.
+    let refused = decided(&mut stage.runner).await;
+    assert_eq!(
+        (refused.request_id.as_str(), refused.allowed),
+        ("1024", false),
+        "{refused:?}"
+    );
+    assert_eq!(
+        refused.reason,
+        "1024 tool calls of this runner are not decided yet, which is the limit; call again later"
+    );
+    assert_eq!(stage.waiting().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_large_of_a_call_is_named() {
+    let mut stage = Stage::set().await;
+    let call = question(&stage);
+    let long = |bytes: usize| "x".repeat(bytes);
+    let of_paths = |resolved_paths: Vec<String>| ToolRequest {
+        resolved_paths,
+        ..call.clone()
+    };
+    let too_large = [
+        (
+            ToolRequest {
+                request_id: long(129),
+                ..call.clone()
+            },
+            "request_id has 129 bytes; at most 128 are allowed",
+        ),
+        (
+            ToolRequest {
+                tool: long(257),
+                ..call.clone()
+            },
+            "tool has 257 bytes; at most 256 are allowed",
+        ),
+        (
+            ToolRequest {
+                arguments_json: long(65_537),
+                ..call.clone()
+            },
+            "arguments_json has 65537 bytes; at most 65536 are allowed",
+        ),
+        (
+            ToolRequest {
+                runner_kind: long(129),
+                ..call.clone()
+            },
+            "runner_kind has 129 bytes; at most 128 are allowed",
+        ),
+        (
+            of_paths(vec![long(1), long(4_097)]),
+            "a path of resolved_paths has 4097 bytes; at most 4096 are allowed",
+        ),
+        (of_paths(vec![long(1); 65]), "65 resolved_paths; at most 64 are allowed"),
+    ];
+    for (call, what) in too_large {
+        let request_id = call.request_id.clone();
+        stage.runner.say(ToSupervisor::ToolRequest(call)).await;
+        let refused = decided(&mut stage.runner).await;
+        assert_eq!((refused.request_id, refused.allowed), (request_id, false));
+        let reason = format!("the tool call is too large to be decided: {what}");
+        assert_eq!(refused.reason, reason);
+    }
+    assert!(stage.waiting().await.is_empty(), "nobody is asked about it");
+}
+
 /// It names its tools as it likes, and must not fill the log with names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_kinds_of_refusals_are_told_as_one() {
@@ -258,4 +355,165 @@ async fn what_an_agent_insists_on_is_one_event() {
         other => panic!("the first refusal is told at once: {other:?}"),
     }
     assert_eq!(stage.tree.head().await, event.sequence, "the others are counted");
+}
+
+/// The next approval that an operator is asked for.
+async fn asked(watch: &mut Watch) -> ApprovalRequested {
+    loop {
+        if let Some(Kind::ApprovalRequested(requested)) = watch.event().await.kind {
+            return requested;
+        }
+    }
+}
+
+/// The refusal of a call that nobody decides on, and that has half a second.
+async fn undecided(stage: &Stage, request: &CloseAgentRequest) -> Status {
+    /// The answer has a tenth of a second to arrive. A machine that is busy misses that now and then, but not always.
+    const ATTEMPTS: usize = 10;
+    for _ in 0..ATTEMPTS {
+        let mut hurried = Request::new(request.clone());
+        hurried.set_timeout(Duration::from_millis(500));
+        let status = within("an answer", stage.agent().close_agent(hurried))
+            .await
+            .unwrap_err();
+        if metadata_of(&status).contains_key("approval_id") {
+            return status;
+        }
+        let is_late = matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled);
+        assert!(is_late, "{status:?}");
+    }
+    panic!("no answer before the deadline");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_of_our_own_waits_for_an_operator_whichever_way_it_comes() {
+    let stage = Stage::with("orchestrator", "close_*").await;
+    let child = stage.tree.spawn_under(&stage.worker.id, "worker").await;
+    let close = |reason: &str| CloseAgentRequest {
+        thread_id: child.id.clone(),
+        reason: reason.to_owned(),
+        ..CloseAgentRequest::default()
+    };
+    let calling = |reason: &str| {
+        let (mut agent, request) = (stage.agent(), close(reason));
+        tokio::spawn(async move { agent.close_agent(request).await })
+    };
+    // What it may not do at all nobody is asked about.
+    let root = CloseAgentRequest {
+        thread_id: stage.tree.root.clone(),
+        ..CloseAgentRequest::default()
+    };
+    refused(
+        stage.agent().close_agent(root).await,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        "Not permitted to close agents outside your subtree.",
+    );
+    assert!(stage.waiting().await.is_empty());
+
+    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+    let status = undecided(&stage, &close("done")).await;
+    let status = refused::<()>(
+        Err(status),
+        Code::DeadlineExceeded,
+        Reason::DeadlineExceeded,
+        "the call waits for an operator's approval; nothing was done",
+    );
+    let first = asked(&mut watch).await;
+    assert_eq!(metadata_of(&status)["approval_id"], first.approval_id);
+    assert_eq!(
+        first.subject,
+        format!("Tool call: close_agent {{\"id\":\"{}\"}}", child.id)
+    );
+    assert!(stage.waits_for_an_operator().await);
+    assert_ne!(stage.tree.status(&child.id).await, StatusKind::Shutdown);
+
+    // The same call goes on waiting, and another one is another.
+    let (same, other) = (calling("done"), calling("not needed"));
+    let second = asked(&mut watch).await;
+    assert_eq!(
+        stage.waiting().await,
+        [first.approval_id.as_str(), second.approval_id.as_str()]
+    );
+    stage.resolve(&second.approval_id, false).await;
+    refused(
+        within("an answer", other).await.unwrap(),
+        Code::PermissionDenied,
+        Reason::ToolDenied,
+        "an operator denied the call: looked at",
+    );
+    stage.resolve(&first.approval_id, true).await;
+    within("an answer", same).await.unwrap().unwrap();
+    let closed = stage.tree.thread(&child.id).await;
+    assert!(has(&closed, ConditionKind::Closing) || kind(&closed) == StatusKind::Shutdown);
+
+    // Operators ask nobody.
+    stage.tree.client().close_agent(close("mine")).await.unwrap();
+    assert!(stage.waiting().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_threads_spawns_wait_where_the_session_names_the_tool() {
+    let stage = Stage::with("orchestrator", "spawn_agent").await;
+    let request = SpawnAgentRequest {
+        agent_type: String::from("worker"),
+        message: Some(String::from("the task")),
+        return_token: true,
+        ..SpawnAgentRequest::default()
+    };
+    let answer = within("the answer to a spawn", stage.agent().spawn_agent(request)).await;
+    let child = Spawned::of(answer.unwrap().into_inner());
+    assert_eq!(kind(&child.thread), StatusKind::AwaitingApproval);
+    let [approval] = &stage.approvals(stage.tree.client()).await[..] else {
+        panic!("one waits");
+    };
+    assert_eq!((approval.kind(), &approval.thread_id), (ApprovalKind::Spawn, &child.id));
+    assert!(
+        approval.subject.starts_with("Spawn node: worker (worker)"),
+        "{approval:?}"
+    );
+    stage.resolve(&approval.approval_id, true).await;
+    assert_eq!(stage.tree.status(&child.id).await, StatusKind::PendingInit);
+
+    let by_operator = stage.tree.spawn_under(&stage.worker.id, "worker").await;
+    assert_eq!(kind(&by_operator.thread), StatusKind::PendingInit);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn viewers_see_which_tool_and_nothing_of_its_arguments() {
+    let stage = Stage::set().await;
+    stage.ask(call("exec_command", r#"{"cmd":"make s3cret"}"#)).await;
+    let head = stage.tree.head().await;
+    for (client, seen) in [
+        (stage.tree.client(), r#"Tool call: exec_command {"cmd":"make s3cret"}"#),
+        (stage.pair.with_token(VIEWER), "Tool call: exec_command"),
+    ] {
+        assert_eq!(stage.approvals(client.clone()).await[0].subject, seen);
+
+        let request = GetThreadRequest {
+            thread_id: stage.worker.id.clone(),
+            ..GetThreadRequest::default()
+        };
+        let thread = client.clone().get_thread(request).await.unwrap().into_inner().thread;
+        let (_, threads) = Watch::open(&client, stage.tree.watch_request()).await.snapshot().await;
+        let watched = threads.into_iter().find(|thread| thread.thread_id == stage.worker.id);
+        for thread in [thread, watched] {
+            assert_eq!(thread.unwrap().conditions[0].reason, seen);
+        }
+
+        let from_the_beginning = WatchThreadsRequest {
+            after_sequence: Some(0),
+            ..stage.tree.watch_request()
+        };
+        let events = Watch::open(&client, from_the_beginning).await.up_to(head).await;
+        let told: Vec<String> = events
+            .into_iter()
+            .filter_map(|event| match event.kind {
+                Some(Kind::ApprovalRequested(requested)) => Some(requested.subject),
+                Some(Kind::ConditionChanged(changed)) => Some(changed.reason),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, [seen, seen]);
+    }
 }

@@ -2,7 +2,7 @@
 //! metrics; over TLS if it wants that.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::process::Stdio;
+use std::{convert::Infallible, process::Stdio};
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::json;
@@ -15,6 +15,7 @@ use troupe_tests::{
     client,
     collector::Collector,
     process::{Home, Ready, service},
+    relay::Relay,
     tls_front::tls_in_front_of,
     tree::{Spawned, Tree, kind},
     within,
@@ -141,6 +142,42 @@ async fn a_collector_behind_tls_is_told_spans_and_metrics() {
     collector
         .until("a span", |collector| named(collector).then_some(()))
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_whose_machine_vanished_is_told_by_another_connection() {
+    let home = Home::default();
+    let mut collector = Collector::start().await;
+    let mut relay = Relay::to(collector.address).await;
+    let (mut command, ready) = service(&home, "supervisor");
+    command
+        .args(["--data-dir", "data"])
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
+    let command = collector.hears_at(&mut command, &format!("http://{}", relay.address()));
+    let (_supervisor, supervisor) = start(command, &ready).await;
+    let client = client::supervisor(supervisor.parse().unwrap(), None);
+    let tree = Tree::open(client, CreateSessionRequest::default()).await;
+    let named = |collector: &Collector, name: &str| {
+        let spans = collector.spans();
+        spans.iter().any(|(_, span)| span.name.ends_with(name)).then_some(())
+    };
+    collector
+        .until("a span", |collector| named(collector, "/CreateSession"))
+        .await;
+
+    relay.silence().await;
+    // What is under way may be lost, so there is more of it.
+    let notes = tokio::spawn(keep_noting(tree));
+    collector
+        .until("a later span", |collector| named(collector, "/SetThreadNote"))
+        .await;
+    notes.abort();
+}
+
+async fn keep_noting(tree: Tree) -> Infallible {
+    loop {
+        tree.note(&tree.root, "something to write down").await;
+    }
 }
 
 #[tokio::test]

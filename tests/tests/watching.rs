@@ -9,7 +9,7 @@ use troupe_proto::{
     fault::{metadata_of, retry_after},
     reason::Reason,
     supervisor::v1::{
-        CloseAgentRequest, EventKind, SetThreadNoteRequest, Telemetry, ThreadOutput, WatchThreadsRequest,
+        CloseAgentRequest, Event, EventKind, SetThreadNoteRequest, Telemetry, ThreadOutput, WatchThreadsRequest,
         attach_request::Message as ToSupervisor, event::Kind, watch_threads_response::Message,
     },
 };
@@ -216,6 +216,52 @@ async fn a_slow_watcher_loses_nothing_and_slows_nobody() {
     assert_eq!(slow.up_to(last).await, told);
 }
 
+/// Reads a watch to its planned end: its events. What it is told of its position is that of the last one.
+async fn to_its_end(watch: &mut Watch) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    while let Some(message) = watch.next().await.unwrap() {
+        match message.message.unwrap() {
+            Message::Event(event) => events.push(event),
+            Message::Bookmark(_) => {
+                if let Some(last) = events.last() {
+                    assert_eq!(message.sequence, last.sequence);
+                }
+            }
+            other => panic!("nobody asked for {other:?}"),
+        }
+    }
+    events
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_ends_in_time_whether_it_is_read_or_not_and_loses_nothing() {
+    let pair = Pair::with(|config| config.watch.lifetime = Duration::from_millis(100)).await;
+    let tree = pair.tree().await;
+    for number in 0..MANY {
+        note(&tree, &tree.root, format!("{number:0>1000}")).await;
+    }
+    let head = tree.head().await;
+    let request = WatchThreadsRequest {
+        after_sequence: Some(0),
+        ..tree.watch_request()
+    };
+    let mut unread = Watch::open(&pair.narrow_operator(), request).await;
+    // Two lives of others are longer than the one that nobody reads, for all that chance adds to it.
+    for _ in 0..2 {
+        to_its_end(&mut tree.watch_after(head).await).await;
+    }
+    let mut seen = to_its_end(&mut unread).await;
+    let mut position = unread.position();
+    assert!(position < head, "it went on beyond its time");
+    while position < head {
+        let mut rest = tree.watch_after(position).await;
+        seen.extend(to_its_end(&mut rest).await);
+        position = rest.position();
+    }
+    assert_whole(&seen);
+    assert_eq!(seen.len() as u64, head);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_watchers_see_the_same() {
     let pair = Pair::start().await;
@@ -239,6 +285,7 @@ async fn an_idle_stream_says_where_it_is_and_ends_by_itself() {
         config.watch = WatchLimits {
             bookmark_every: Duration::from_millis(20),
             lifetime: Duration::from_millis(500),
+            ..WatchLimits::default()
         };
     })
     .await;

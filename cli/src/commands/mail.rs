@@ -42,6 +42,14 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let thread_id = ids::thread(&mut supervisor, &args.thread, None).await?;
     let mail = listing::mail(&mut supervisor, &thread_id, args.all).await?;
+    context.ui.answer(
+        || json!({ "mail": mail.iter().map(json::mail).collect::<Vec<_>>() }),
+        || match mail.as_slice() {
+            [] => "no mail waits; `--all` shows what was read".to_owned(),
+            mail => table(mail, SystemTime::now()).render(ui::columns()),
+        },
+    )?;
+    // Not before it was shown.
     let newest = mail.iter().rfind(|mail| !mail.acknowledged).map(|mail| mail.sequence);
     if let Some(up_to_sequence) = newest.filter(|_| args.acknowledge) {
         let request = AcknowledgeMailboxRequest {
@@ -53,13 +61,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         supervisor.acknowledge_mailbox(Request::new(request)).await?;
         context.ui.note(format!("acknowledged up to #{up_to_sequence}"));
     }
-    context.ui.answer(
-        || json!({ "mail": mail.iter().map(json::mail).collect::<Vec<_>>() }),
-        || match mail.as_slice() {
-            [] => "no mail waits; `--all` shows what was read".to_owned(),
-            mail => table(mail, SystemTime::now()).render(ui::columns()),
-        },
-    )
+    Ok(())
 }
 
 fn table(mail: &[Mail], now: SystemTime) -> Table<5> {

@@ -1,20 +1,22 @@
 //! `troupe mcp`: the tools of a thread as an MCP server on standard input and output, for the agent program that started
 //! it. Nothing but MCP goes to standard output; what there is to say to people goes to standard error.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use svc_kit::shutdown::Shutdown;
 use tokio::io;
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 use troupe_proto::supervisor::v1::{CloseSessionRequest, CreateSessionRequest, GetSessionRequest, GetThreadRequest};
-use troupe_runner::mcp::{Caller, McpError, ToolServer};
+use troupe_runner::mcp::{Caller, ToolServer};
 
 use crate::{
     client::{self, Supervisor, Target},
-    context::{Context, directory_text},
+    context::Context,
     error::{Error, Result},
-    ids, pair, time,
+    ids,
+    options::ProjectArgs,
+    pair, time,
     token::{Given, Token},
     ui::style,
     workspace::Workspace,
@@ -26,6 +28,7 @@ Examples:
   codex mcp add troupe -- troupe mcp
   gemini mcp add troupe troupe mcp
   troupe mcp --session 0000aa01
+  troupe mcp --no-cwd --supervisor https://troupe.example.com:50052
 
 It opens a session for the current directory, whose root is your own agent, and closes it when that goes away. Within a
 thread of Troupe's, with TROUPE_THREAD_TOKEN in the environment, it has the tools of that thread instead.";
@@ -41,14 +44,14 @@ pub(crate) struct Args {
     #[arg(long, env = "TROUPE_THREAD_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     thread_token: Option<Given>,
     /// The thread that the tools are for; without its token it is acted for with yours
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["cwd", "no_cwd"])]
     thread: Option<String>,
     /// Join this session, as its root, instead of opening one; it is not closed at the end
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["cwd", "no_cwd"])]
     session: Option<String>,
-    /// Whose roles the new session has, and where its agents work [default: the current directory]
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["session", "thread"])]
-    cwd: Option<PathBuf>,
+    /// What the new session is about
+    #[command(flatten)]
+    project: ProjectArgs,
     /// Leave the new session open when the client goes away
     #[arg(long, conflicts_with_all = ["session", "thread"])]
     keep: bool,
@@ -83,7 +86,7 @@ async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) 
         let caller = joined(&mut supervisor, &token, args).await?;
         return serve(&target, caller, stop).await;
     }
-    let opened = open_session(&mut supervisor, args.cwd.clone(), context).await?;
+    let opened = open_session(&mut supervisor, &args.project, context).await?;
     let caller = Caller::Thread {
         token: opened.root_token,
     };
@@ -98,30 +101,30 @@ async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) 
 }
 
 async fn serve_thread(target: &Target, token: &str, args: &Args, stop: CancellationToken) -> Result<()> {
-    if args.session.is_some() || args.keep || args.cwd.is_some() {
+    if args.session.is_some() || args.keep || args.project.is_given() {
         return Err(Error::usage("a thread's token stands for its thread and session")
-            .hint("leave --session, --cwd and --keep out, or TROUPE_THREAD_TOKEN"));
+            .hint("leave --session, --cwd, --no-cwd and --keep out, or TROUPE_THREAD_TOKEN"));
     }
     let caller = Caller::Thread {
         token: token.to_owned(),
     };
     let server = ToolServer::connect(target.connect().await?, caller)
         .await
-        .map_err(failure)?;
+        .map_err(Error::of)?;
     if let Some(thread) = args.thread.as_deref().filter(|thread| *thread != server.thread_id()) {
         return Err(Error::usage(format!(
             "the token is that of thread {}, not of {thread}",
             server.thread_id()
         )));
     }
-    server.serve(io::stdin(), io::stdout(), stop).await.map_err(failure)
+    server.serve(io::stdin(), io::stdout(), stop).await.map_err(Error::of)
 }
 
 async fn serve(target: &Target, caller: Caller, stop: CancellationToken) -> Result<()> {
     let server = ToolServer::connect(target.connect().await?, caller)
         .await
-        .map_err(failure)?;
-    server.serve(io::stdin(), io::stdout(), stop).await.map_err(failure)
+        .map_err(Error::of)?;
+    server.serve(io::stdin(), io::stdout(), stop).await.map_err(Error::of)
 }
 
 /// The thread that the arguments name, or the root of the session that they name; nobody has its token any more, so it
@@ -167,8 +170,8 @@ struct Opened {
     root_token: String,
 }
 
-async fn open_session(supervisor: &mut Supervisor, cwd: Option<PathBuf>, context: &Context) -> Result<Opened> {
-    let cwd = directory_text(cwd)?;
+async fn open_session(supervisor: &mut Supervisor, project: &ProjectArgs, context: &Context) -> Result<Opened> {
+    let cwd = project.cwd()?;
     let mut workspace = Workspace::around(&cwd, context)?;
     let answer = workspace
         .ask(context, async |workspace_digest: String| {
@@ -211,12 +214,6 @@ async fn close_session(supervisor: &mut Supervisor, session_id: String) -> Resul
     }
 }
 
-// By value, to be named in `map_err`.
-#[allow(clippy::needless_pass_by_value)]
-fn failure(error: McpError) -> Error {
-    Error::failure(error.to_string())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -240,6 +237,8 @@ mod tests {
         for wrong in [
             &["--session", "0000aa01", "--keep"][..],
             &["--thread", "b7497d16", "--cwd", "."],
+            &["--session", "0000aa01", "--no-cwd"],
+            &["--cwd", ".", "--no-cwd"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

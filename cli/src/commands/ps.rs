@@ -52,9 +52,19 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         None => listing::sessions(&mut supervisor, args.closed).await?,
     };
     let mut listed = Vec::with_capacity(sessions.len());
+    // A session that cannot be read does not hide the others.
+    let mut unread = None;
     for session in sessions {
-        let threads = listing::threads(&mut supervisor, &session.session_id, args.closed).await?;
-        listed.push((session, threads));
+        match listing::threads(&mut supervisor, &session.session_id, args.closed).await {
+            Ok(threads) => listed.push((session, threads)),
+            Err(error) => {
+                let doing = format!("the threads of session {}", session.session_id);
+                unread = unread.or(Some(error.context(doing)));
+            }
+        }
+    }
+    if let Some(error) = unread.take_if(|_| listed.is_empty()) {
+        return Err(error);
     }
     let now = SystemTime::now();
     context.ui.answer(
@@ -68,7 +78,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
                 sections.collect::<Vec<_>>().join("\n\n")
             }
         },
-    )
+    )?;
+    unread.map_or(Ok(()), Err)
 }
 
 fn to_json(session: &Session, threads: &[Thread]) -> Value {

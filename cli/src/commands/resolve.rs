@@ -1,7 +1,5 @@
 //! `troupe resolve`: what a spawn would get, and what decided each value.
 
-use std::path::PathBuf;
-
 use serde_json::json;
 use troupe_proto::{
     common::v1::{EdgeManagement, Mode, ResolvedSpawn, Sandbox, ToolPolicyLayer},
@@ -9,10 +7,10 @@ use troupe_proto::{
 };
 
 use crate::{
-    context::{Context, directory_text},
+    context::Context,
     error::{Error, Result},
     json, names,
-    options::SessionMode,
+    options::{ProjectArgs, SessionMode},
     sanitize,
     ui::{self, Cell, Table, style},
     workspace::Workspace,
@@ -24,6 +22,7 @@ Examples:
   troupe resolve reviewer --agent-name strict --model gpt-5.2 --prompt
   troupe resolve --graph planner --mode planning
   troupe resolve worker --registry http://10.0.0.7:50051
+  troupe resolve scribe --no-cwd
   troupe resolve worker --inherit-model gpt-5.2-codex --inherit-sandbox read-only --output json";
 
 /// The arguments of `resolve`.
@@ -66,9 +65,9 @@ pub(crate) struct Args {
     /// Refuse unless the template's SHA-256 is this one
     #[arg(long, value_name = "SHA256")]
     digest: Option<String>,
-    /// Where the agent would work [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    cwd: Option<PathBuf>,
+    /// Where the agent would work
+    #[command(flatten)]
+    project: ProjectArgs,
     /// Show the prompt too
     #[arg(long)]
     prompt: bool,
@@ -131,7 +130,7 @@ fn request(args: Args) -> Result<ResolveSpawnRequest> {
     let sandbox = args.inherit_sandbox.map_or(Sandbox::Unspecified, Sandbox::from);
     let mode = args.mode.map_or(Mode::Unspecified, Mode::from);
     Ok(ResolveSpawnRequest {
-        cwd: directory_text(args.cwd)?,
+        cwd: args.project.cwd()?,
         agent_type: args.agent_type,
         role_template: args.graph,
         agent_name: args.agent_name.unwrap_or_default(),

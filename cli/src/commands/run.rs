@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use svc_kit::{shutdown::Shutdown, telemetry::Telemetry};
+use svc_kit::{shutdown::Signals, telemetry::Telemetry};
 use tokio_util::sync::CancellationToken;
 use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig};
 
@@ -80,11 +80,17 @@ fn parse_label(text: &str) -> std::result::Result<(String, String), String> {
 
 /// Runs threads until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    pair::init_logging("info")?;
+    let config = config(args, context)?;
+    let telemetry = Telemetry::start("troupe-runner", false).map_err(|error| Error::usage(error.to_string()))?;
+    let ran = Box::pin(run_until_told(config, context)).await;
+    telemetry.end().await;
+    ran
+}
+
+fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     let target = Target::supervisor(&context.global)?;
     let token = Token::find(&context.global, target.host())?;
-    pair::init_logging("info")?;
-    let telemetry = Telemetry::start("troupe-runner", false).map_err(|error| Error::usage(error.to_string()))?;
-
     let programs = match args.program.split_first() {
         Some((command, rest)) => ProcessProgram {
             enforces: Enforcement {
@@ -116,29 +122,30 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     config.capacity = args.capacity;
     config.session_id = args.session;
     config.timing.drain_limit = args.drain;
+    Ok(config)
+}
 
+async fn run_until_told(config: RunnerConfig, context: &Context) -> Result<()> {
+    let mut signals = Signals::listen()?;
+    let drain = config.timing.drain_limit;
     context.ui.note(format!(
         "runner {} for {}; Ctrl-C stops it",
-        config.runner_id,
-        target.uri()
+        config.runner_id, config.supervisor_url
     ));
     let stop = CancellationToken::new();
     let mut runner = Box::pin(troupe_runner::run(config, stop.clone()));
     let ran = tokio::select! {
         ran = &mut runner => ran,
-        signalled = Shutdown::new().on_signal() => {
-            signalled?;
+        () = signals.next() => {
             context.ui.note(format!(
-                "stopping; turns that are under way have {:?} to end, and none after another Ctrl-C",
-                args.drain
+                "stopping; turns that are under way have {drain:?} to end, and none after another Ctrl-C"
             ));
             stop.cancel();
             let stopping = async { Ok(runner.await) };
-            stop::unless_asked_again(stopping).await?
+            stop::unless_asked_again(&mut signals, stopping).await?
         }
     };
-    telemetry.end().await;
-    ran.map_err(|error| Error::failure(error.to_string()))
+    ran.map_err(Error::of)
 }
 
 /// Stable for this machine: a runner that returns is to be recognised.

@@ -1,6 +1,6 @@
 //! `troupe spawn`: an agent in a session, or in a session of its own.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use serde_json::json;
 use tonic::Request;
@@ -15,10 +15,10 @@ use troupe_proto::{
 use crate::{
     client::{self, Supervisor},
     content,
-    context::{Context, directory, directory_text},
+    context::Context,
     error::{Error, Result},
     ids, json, message, names,
-    options::SpawnBudget,
+    options::{ProjectArgs, SpawnBudget},
     sanitize, time,
     ui::{self, Line, style},
     waiting,
@@ -30,6 +30,7 @@ Examples:
   troupe spawn explorer -m 'Where is the main function?' --wait
   troupe spawn reviewer --agent-name strict -m 'Review the last commit' --session 0000aa01
   troupe spawn worker -m 'Fix the build' --supervisor http://10.0.0.7:50052 --registry http://10.0.0.7:50051
+  troupe spawn scribe -m 'Write the release notes' --no-cwd
   troupe spawn --template orchestrator -m 'Ship the release' --auto --budget-tokens 500000
   git diff | troupe spawn bug-hunter -m - --queue";
 
@@ -47,7 +48,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "TEXT")]
     message: String,
     /// The session; without it a new one is opened for the current directory
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", conflicts_with = "no_cwd")]
     session: Option<String>,
     /// The parent [default: the root of the session]
     #[arg(long, requires = "session", value_name = "ID")]
@@ -73,9 +74,9 @@ pub(crate) struct Args {
     /// A note for people
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
-    /// Where the agent works, and whose roles a new session has [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    cwd: Option<PathBuf>,
+    /// Where the agent works, and what a new session is about
+    #[command(flatten)]
+    project: ProjectArgs,
     /// Refuse unless the template's SHA-256 is this one
     #[arg(long, value_name = "SHA256")]
     digest: Option<String>,
@@ -98,7 +99,7 @@ pub(crate) struct Args {
     #[arg(long)]
     wait: bool,
     /// How long to wait at most
-    #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = time::parse_duration, requires = "wait")]
+    #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = time::parse_some_duration, requires = "wait")]
     timeout: Duration,
 }
 
@@ -157,7 +158,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 async fn open_session(supervisor: &mut Supervisor, args: &Args, context: &Context) -> Result<String> {
-    let cwd = directory_text(args.cwd.clone())?;
+    let cwd = args.project.cwd()?;
     let mode = if args.planning {
         Mode::Planning
     } else {
@@ -204,9 +205,9 @@ async fn close_session(supervisor: &mut Supervisor, session: &str) {
 
 fn request(args: Args, session_id: String, parent_thread_id: String, message: String) -> Result<SpawnAgentRequest> {
     // In a session of one's own the directory is the session's already.
-    let working_directory = match (&args.session, args.cwd) {
-        (Some(_), Some(cwd)) => directory(Some(cwd))?.to_string_lossy().into_owned(),
-        _ => String::new(),
+    let working_directory = match &args.session {
+        Some(_) if args.project.is_given() => args.project.cwd()?,
+        Some(_) | None => String::new(),
     };
     let on_limit = if args.queue { OnLimit::Queue } else { OnLimit::Refuse };
     Ok(SpawnAgentRequest {
@@ -277,6 +278,9 @@ async fn wait_for(
     ));
     let waited = waiting::wait(supervisor, session, vec![id.clone()], timeout, false).await?;
     let Some(status) = waited.settled.into_iter().find_map(|settled| settled.status) else {
+        if context.ui.is_json() {
+            context.ui.json(&to_json(session, spawned))?;
+        }
         return Err(Error::failure(format!("thread {id} was not settled in time"))
             .hint(format!("it goes on: `troupe wait {id}`, or `troupe close {id}`")));
     };

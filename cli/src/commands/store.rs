@@ -34,7 +34,8 @@ Examples:
   troupe store verify --data-dir /var/lib/troupe --output json
 
 Checked are the pages of the file; of each session, that every record matches its checksum, has its number, can be
-read and folds to a state; every content, its digest, and that none is missing; the snapshot and remembered requests.
+read and folds to a state; every content, its digest, and that none is missing that was not left out when its session
+was full; the snapshot and remembered requests.
 
 Exit codes: 0 sound, 1 something is wrong, 2 wrong usage.";
 
@@ -253,6 +254,12 @@ fn summary(report: &Report) -> String {
             report.not_kept
         ));
     }
+    if report.left_out > 0 {
+        text.push_str(&format!(
+            "; {} left out for want of room, as `session_content_bytes` says",
+            count(report.left_out, "content")
+        ));
+    }
     if !report.is_sound() {
         let broken = u64::try_from(report.faults.len()).unwrap_or(u64::MAX);
         text.push_str(&format!(": {} with problems", count(broken, "session")));
@@ -271,6 +278,7 @@ fn to_json(report: &Report) -> Value {
         "contents": report.contents,
         "bytes": report.bytes,
         "blocks_not_kept": report.not_kept,
+        "contents_left_out": report.left_out,
         "damage": report.damage,
         "faults": report.faults.iter().map(|fault| json!({
             "session_id": fault.session.to_string(),
@@ -330,6 +338,7 @@ mod tests {
         let report = Report {
             faults: vec![broken(1), broken(3)],
             not_kept: 4,
+            left_out: 1,
             ..report()
         };
         assert_eq!(
@@ -337,8 +346,8 @@ mod tests {
             format!(
                 "{session}  record 9 does not match its checksum\n\
                  {session}  record 9 does not match its checksum (and 2 more)\n\
-                 ✗ 2 sessions, 1 event, 3 contents, 1.5 MiB; 4 blocks of prompts are not kept, as `prompt_log` says: \
-                 2 sessions with problems"
+                 ✗ 2 sessions, 1 event, 3 contents, 1.5 MiB; 4 blocks of prompts are not kept, as `prompt_log` says; \
+                 1 content left out for want of room, as `session_content_bytes` says: 2 sessions with problems"
             )
         );
         assert_eq!(to_json(&report)["faults"][1]["problems"], 3);

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(value_name = "ID", required = true)]
     threads: Vec<String>,
     /// How long at most
-    #[arg(long, value_name = "SPAN", default_value = "5m", value_parser = time::parse_duration)]
+    #[arg(long, value_name = "SPAN", default_value = "5m", value_parser = time::parse_some_duration)]
     timeout: Duration,
     /// Until one of them is settled, instead of all
     #[arg(long)]
@@ -37,9 +37,6 @@ pub(crate) struct Args {
 
 /// Waits; it fails if the time was too short or a thread did not end well.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    if args.timeout.is_zero() {
-        return Err(Error::usage("--timeout must be greater than zero"));
-    }
     let mut supervisor = context.supervisor().await?;
     let mut threads = Vec::with_capacity(args.threads.len());
     for text in &args.threads {

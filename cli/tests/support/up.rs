@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -48,6 +49,11 @@ pub struct Up {
 
 impl Up {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With more flags.
+    pub fn start_with(flags: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join(".git")).unwrap();
         let ready = home.path().join("ready.json");
@@ -61,6 +67,7 @@ impl Up {
                 "--ready-file",
             ])
             .arg(&ready)
+            .args(flags)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -100,14 +107,7 @@ impl Up {
 
     /// Asks it to stop, as Ctrl-C does, and waits.
     pub fn stop(mut self) -> Option<i32> {
-        let pid = self.process.id();
-        assert!(
-            Command::new("sh")
-                .args(["-c", &format!("kill -INT {pid}")])
-                .status()
-                .unwrap()
-                .success()
-        );
+        interrupt(self.process.id());
         self.process.wait().unwrap().code()
     }
 }
@@ -119,8 +119,14 @@ impl Drop for Up {
     }
 }
 
+/// What Ctrl-C sends.
+pub fn interrupt(process: u32) {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw).unwrap();
+    kill_process(process, Signal::INT).unwrap();
+}
+
 /// The ready file appears whole, so its existence is enough.
-fn wait_for_ready(path: &Path, process: &mut Child) -> Value {
+pub fn wait_for_ready(path: &Path, process: &mut Child) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Ok(text) = fs::read_to_string(path) {

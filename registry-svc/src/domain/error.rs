@@ -121,6 +121,12 @@ pub enum RegistryError {
         /// As given.
         cwd: String,
     },
+    /// The working directory is named by a way that goes up.
+    #[error("cwd {cwd:?} goes up by \"..\"; give the path that it leads to")]
+    CwdGoesUp {
+        /// As given.
+        cwd: String,
+    },
     /// The working directory does not exist.
     #[error("cwd {cwd:?} is not an existing directory")]
     CwdNotFound {

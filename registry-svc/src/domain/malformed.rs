@@ -2,7 +2,10 @@
 
 use tool_policy::PolicyError;
 
-use crate::domain::{frontmatter::Document, name::PersonaName};
+use crate::domain::{
+    frontmatter::Document,
+    name::{MAX_BYTES, PersonaName},
+};
 
 /// Why a file is no template. It is neither listed nor resolved: falling back to something looser would open it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -123,6 +126,14 @@ pub enum Malformed {
     /// There are persona blocks and the frontmatter declares no persona.
     #[error("found agent_name blocks but frontmatter agent_names is missing")]
     BlocksWithoutPersonas,
+    /// A persona that no request could ask for.
+    #[error(
+        "agent_name \"{}...\" has {} bytes; at most {} are allowed",
+        .0.beginning(),
+        .0.as_str().len(),
+        MAX_BYTES
+    )]
+    LongPersona(PersonaName),
     /// A block whose persona is not declared.
     #[error("invalid agent_names: missing agent_names entry for \"{0}\"")]
     UndeclaredBlock(PersonaName),
@@ -199,6 +210,7 @@ impl Malformed {
                 "quote entries that start with *, which otherwise is a YAML alias"
             }
             Self::BlocksWithoutPersonas | Self::UndeclaredBlock(_) => "declare the persona in agent_names",
+            Self::LongPersona(_) => "give the persona a short name",
             Self::MissingBlock(_) => "add a block that starts with <!-- agent_name: NAME -->",
             Self::Refused(_)
             | Self::InvalidYaml(_)
@@ -235,7 +247,8 @@ impl Located {
     #[must_use]
     pub fn or_persona_line(mut self, document: &Document, key: &str) -> Self {
         if self.line.is_none()
-            && let Malformed::MissingBlock(name) | Malformed::RepeatedPersona(name) = &self.why
+            && let Malformed::MissingBlock(name) | Malformed::RepeatedPersona(name) | Malformed::LongPersona(name) =
+                &self.why
         {
             self.line = document.line_of_pair(key, name.as_str());
         }

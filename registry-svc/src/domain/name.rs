@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use crate::domain::error::RegistryError;
 
-/// The longest name of a template, in bytes. No request could ask for a longer one.
+/// The longest name of a template or a persona, in bytes. No request could ask for a longer one.
 pub const MAX_BYTES: usize = 128;
 
 /// The name of a role, profile or subagent: lower-case letters, digits, `-` and `_`; not empty, and not longer than
@@ -123,7 +123,7 @@ impl fmt::Display for TemplateName {
     }
 }
 
-/// The name of a persona: trimmed and lower-cased.
+/// The name of a persona: trimmed and lower-cased. One of a template that is used has at most [`MAX_BYTES`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PersonaName(Arc<str>);
 
@@ -138,6 +138,18 @@ impl PersonaName {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether it is longer than a name may be.
+    #[must_use]
+    pub fn is_too_long(&self) -> bool {
+        self.0.len() > MAX_BYTES
+    }
+
+    /// As much of it as an error shows.
+    #[must_use]
+    pub fn beginning(&self) -> String {
+        self.0.chars().take(MAX_BYTES).collect()
     }
 
     /// The name.

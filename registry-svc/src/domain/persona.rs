@@ -1,5 +1,7 @@
 //! Persona blocks: the parts of a role's body, and their pairing with the declared personas.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::domain::{
     malformed::{Located, Malformed},
     name::PersonaName,
@@ -131,7 +133,7 @@ fn outside_containers(line: &str) -> &str {
 ///
 /// # Errors
 ///
-/// Whatever is declared or written without the other, twice, or empty.
+/// Whatever is declared or written without the other, twice, or empty, or has a name that is too long.
 pub fn pair<D>(
     declared: Vec<D>,
     blocks: &[Block],
@@ -140,34 +142,53 @@ pub fn pair<D>(
     if let (Some(block), true) = (blocks.first(), declared.is_empty()) {
         return Err(Malformed::BlocksWithoutPersonas.at(Some(block.line)));
     }
-    for (index, block) in blocks.iter().enumerate() {
-        if !declared.iter().any(|entry| *name(entry) == block.name) {
-            return Err(Malformed::UndeclaredBlock(block.name.clone()).at(Some(block.line)));
-        }
-        if blocks.iter().take(index).any(|earlier| earlier.name == block.name) {
-            return Err(Malformed::RepeatedBlock(block.name.clone()).at(Some(block.line)));
-        }
-        if block.text.is_empty() {
-            return Err(Malformed::EmptyBlock(block.name.clone()).at(Some(block.line)));
-        }
-    }
+    let written = written(&declared.iter().map(&name).collect(), blocks)?;
+    let mut paired = BTreeSet::new();
     let mut pairs: Vec<(D, Block)> = Vec::with_capacity(declared.len());
     for entry in declared {
         let wanted = name(&entry).clone();
-        if pairs.iter().any(|(earlier, _)| *name(earlier) == wanted) {
+        if !paired.insert(wanted.clone()) {
             return Err(Malformed::RepeatedPersona(wanted).into());
         }
-        match blocks.iter().find(|block| block.name == wanted) {
-            Some(block) => pairs.push((entry, block.clone())),
+        match written.get(&wanted) {
+            Some(block) => pairs.push((entry, Block::clone(block))),
             None => return Err(Malformed::MissingBlock(wanted).into()),
         }
     }
     Ok(pairs)
 }
 
+/// The blocks by name, each of them wanted.
+fn written<'a>(
+    wanted: &BTreeSet<&PersonaName>,
+    blocks: &'a [Block],
+) -> Result<BTreeMap<&'a PersonaName, &'a Block>, Located> {
+    // Before any other error, which would repeat the name.
+    if let Some(long) = wanted.iter().find(|name| name.is_too_long()) {
+        return Err(Malformed::LongPersona(PersonaName::clone(long)).into());
+    }
+    let mut written = BTreeMap::new();
+    for block in blocks {
+        let why: fn(PersonaName) -> Malformed = if block.name.is_too_long() {
+            Malformed::LongPersona
+        } else if !wanted.contains(&block.name) {
+            Malformed::UndeclaredBlock
+        } else if written.insert(&block.name, block).is_some() {
+            Malformed::RepeatedBlock
+        } else if block.text.is_empty() {
+            Malformed::EmptyBlock
+        } else {
+            continue;
+        };
+        return Err(why(block.name.clone()).at(Some(block.line)));
+    }
+    Ok(written)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::name::MAX_BYTES;
 
     fn split(body: &str) -> (String, Vec<(String, usize, String)>) {
         let blocks = Blocks::split(body, 10, Markers::Exact);
@@ -276,6 +297,9 @@ mod tests {
             run(&["b", "A"], &format!("{a}{b}")),
             Ok(vec!["B".to_owned(), "A".to_owned()])
         );
+        let (longest, long) = ("x".repeat(MAX_BYTES), "x".repeat(MAX_BYTES + 1));
+        let block = format!("<!-- agent_name: {longest} -->\nX");
+        assert_eq!(run(&[&longest], &block), Ok(vec!["X".to_owned()]));
         let rows: &[(&[&str], String, Located)] = &[
             (&[], a.to_owned(), Malformed::BlocksWithoutPersonas.at(Some(1))),
             (
@@ -299,6 +323,12 @@ mod tests {
                 &["a", "b"],
                 format!("<!-- agent_name: a -->\n \n{b}"),
                 Malformed::EmptyBlock(name("a")).at(Some(1)),
+            ),
+            (&[&long], a.to_owned(), Malformed::LongPersona(name(&long)).at(None)),
+            (
+                &["a"],
+                format!("{a}<!-- agent_name: {long} -->\nlong"),
+                Malformed::LongPersona(name(&long)).at(Some(3)),
             ),
         ];
         for (declared, body, error) in rows {

@@ -3,6 +3,8 @@
 //! The keys come in two families, which do not mix: `agent_type` with `agent_persons`, and the older `name` with
 //! `agent_names`.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use tool_policy::MatchMode;
 
@@ -309,12 +311,13 @@ fn tools(
 
 /// Trimmed, without blanks, sorted; what differs only in case is the same.
 fn distinct(names: &[String]) -> Vec<String> {
-    let mut kept: Vec<String> = Vec::with_capacity(names.len());
-    for name in names.iter().map(|name| name.trim()).filter(|name| !name.is_empty()) {
-        if !kept.iter().any(|earlier| earlier.eq_ignore_ascii_case(name)) {
-            kept.push(name.to_owned());
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let mut kept: Vec<String> = names
+        .iter()
+        .map(|name| name.trim())
+        .filter(|name| !name.is_empty() && seen.insert(name.to_ascii_lowercase()))
+        .map(str::to_owned)
+        .collect();
     kept.sort();
     kept
 }

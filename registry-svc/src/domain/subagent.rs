@@ -1,6 +1,6 @@
 //! The subagent dialect: YAML frontmatter with a model binding, then the instructions, kept byte for byte.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -180,20 +180,17 @@ impl Binding {
 
 /// A list as this dialect has it: nothing blank, nothing twice.
 fn entries(key: &'static str, list: &'static str, raw: Option<Vec<String>>) -> Result<Vec<String>, Malformed> {
-    let mut kept: Vec<String> = Vec::new();
+    let mut kept = BTreeSet::new();
     for entry in raw.unwrap_or_default() {
-        let entry = entry.trim();
+        let entry = entry.trim().to_owned();
         if entry.is_empty() {
             return Err(Malformed::BlankEntry(key));
         }
-        if kept.iter().any(|earlier| earlier == entry) {
-            let entry = entry.to_owned();
+        if let Some(entry) = kept.replace(entry) {
             return Err(Malformed::DuplicateEntry { list, entry });
         }
-        kept.push(entry.to_owned());
     }
-    kept.sort();
-    Ok(kept)
+    Ok(kept.into_iter().collect())
 }
 
 /// Warns of tools that mean something else in other dialects.

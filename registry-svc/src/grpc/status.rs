@@ -77,7 +77,7 @@ fn fault(error: RegistryError) -> Fault {
                 .with("expected", value(&expected))
                 .with("actual", value(&actual))
         }
-        RegistryError::CwdRelative { cwd } => {
+        RegistryError::CwdRelative { cwd } | RegistryError::CwdGoesUp { cwd } => {
             Fault::bad_field(Reason::InvalidArgument, "cwd", message).with("cwd", value(&cwd))
         }
         RegistryError::CwdNotFound { cwd } => {

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use crate::{domain::error::RegistryError, source::places::Lookout};
@@ -26,10 +26,13 @@ pub(crate) struct Project {
 /// # Errors
 ///
 /// [`RegistryError::CwdRelative`], [`RegistryError::CwdNotFound`]; [`RegistryError::CwdOutsideRoots`], judged after
-/// links are followed.
+/// links are followed; [`RegistryError::CwdGoesUp`], before anything is looked at.
 pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) -> Result<Project, RegistryError> {
     if !Path::new(cwd).is_absolute() {
         return Err(RegistryError::CwdRelative { cwd: cwd.to_owned() });
+    }
+    if Path::new(cwd).components().any(|part| part == Component::ParentDir) {
+        return Err(going_up(cwd, roots));
     }
     lookout.way(Path::new(cwd));
     let start = fs::canonicalize(cwd).ok().filter(|path| path.is_dir());
@@ -60,16 +63,43 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) 
     Ok(Project { directories, top })
 }
 
+/// The error about a way that goes up. It is judged by its words: a way that comes back to a root is walked only if all
+/// that it names outside exists, so walking it would tell what does.
+fn going_up(cwd: &str, roots: &[PathBuf]) -> RegistryError {
+    let mut end = PathBuf::new();
+    for part in Path::new(cwd).components() {
+        match part {
+            Component::ParentDir => {
+                end.pop();
+            }
+            part => end.push(part),
+        }
+    }
+    let cwd = cwd.to_owned();
+    if is_inside(&end, roots) {
+        RegistryError::CwdGoesUp { cwd }
+    } else {
+        RegistryError::CwdOutsideRoots { cwd }
+    }
+}
+
 /// The error about a directory that does not exist. Outside the roots nobody learns what does.
 fn missing(cwd: &str, roots: &[PathBuf]) -> RegistryError {
-    let nearest = Path::new(cwd).ancestors().find_map(|path| fs::canonicalize(path).ok());
-    let is_inside = |path: PathBuf| roots.iter().any(|root| path.starts_with(root));
+    let nearest = Path::new(cwd)
+        .ancestors()
+        .find(|path| fs::symlink_metadata(path).is_ok())
+        // A link that leads nowhere may lead outside.
+        .and_then(|path| fs::canonicalize(path).ok());
     let cwd = cwd.to_owned();
-    if nearest.is_some_and(is_inside) {
+    if nearest.is_some_and(|path| is_inside(&path, roots)) {
         RegistryError::CwdNotFound { cwd }
     } else {
         RegistryError::CwdOutsideRoots { cwd }
     }
+}
+
+fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
+    roots.iter().any(|root| path.starts_with(root))
 }
 
 #[cfg(test)]
@@ -131,6 +161,7 @@ mod tests {
         let tree = Tree::new();
         fs::write(tree.base.join("root/file"), "").unwrap();
         symlink(tree.base.join("outside"), tree.base.join("root/link")).unwrap();
+        symlink(tree.base.join("outside/none"), tree.base.join("root/nowhere")).unwrap();
         assert!(matches!(
             project("relative", &[], &mut Places::default()),
             Err(RegistryError::CwdRelative { .. })
@@ -149,7 +180,31 @@ mod tests {
             "none",
             "outside/none",
             "root/link/none",
+            "root/nowhere",
+            "root/nowhere/deeper",
         ] {
+            assert!(
+                matches!(tree.walk(cwd), Err(RegistryError::CwdOutsideRoots { .. })),
+                "{cwd}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_way_that_goes_up_tells_nothing_of_what_lies_along_it() {
+        let tree = Tree::new();
+        symlink(tree.base.join("outside"), tree.base.join("root/link")).unwrap();
+        for cwd in [
+            "root/repo/../repo",
+            "root/none/../repo",
+            "outside/../root/repo",
+            "none/../root/repo",
+            "root/../outside/../root",
+            "root/link/../repo",
+        ] {
+            assert!(matches!(tree.walk(cwd), Err(RegistryError::CwdGoesUp { .. })), "{cwd}");
+        }
+        for cwd in ["root/..", "root/repo/../../outside", "root/repo/../../none"] {
             assert!(
                 matches!(tree.walk(cwd), Err(RegistryError::CwdOutsideRoots { .. })),
                 "{cwd}"

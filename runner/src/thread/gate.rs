@@ -1,8 +1,6 @@
 //! Asking the supervisor whether a tool may run. A question survives the stream that it was asked on; while the runner
 //! is cut off, it waits.
 
-use std::time::Duration;
-
 use serde_json::Value;
 use tokio::{sync::oneshot, time::timeout};
 use troupe_proto::{
@@ -12,7 +10,10 @@ use troupe_proto::{
 use uuid::Uuid;
 
 use super::{News, Voice};
-use crate::{questions::Question, tools::ToolFailure};
+use crate::{
+    questions::Question,
+    tools::{DECISION_LIMIT, ToolFailure},
+};
 
 /// The longest name of a tool that can be asked for, in bytes. The supervisor decides on nothing larger than these four
 /// say; and a question that is larger than any message would break the stream, again each time that it is opened anew.
@@ -23,8 +24,6 @@ const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
 const MAX_PATHS: usize = 64;
 /// The longest path of one, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
-/// How long a decision may take: longer than an operator may take to approve.
-const DECISION_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 impl Voice {
     /// Waits for leave to run a tool of that kind of program, which would write at these places.

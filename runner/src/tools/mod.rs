@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Response, Status, transport::Channel};
 use troupe_proto::{
     MAX_MESSAGE_BYTES,
-    fault::{reason_of, retry_after},
+    fault::{metadata_of, reason_of, retry_after},
     reason::Reason,
     supervisor::v1::{
-        CloseAgentRequest, CreateEdgeRequest, DescribeToolsRequest, ListActiveAgentsRequest,
+        CloseAgentRequest, CreateEdgeRequest, DescribeToolsRequest, GetThreadRequest, ListActiveAgentsRequest,
         ListSpawnableAgentsRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest, SetThreadNoteRequest,
         SpawnAgentRequest, SpawnAgentResponse, Thread, ToolDescription, WaitAgentsRequest,
         agent_supervisor_service_client::AgentSupervisorServiceClient,
@@ -29,6 +29,8 @@ use crate::{backoff::Backoff, bearer::Bearer, text::one_line, tool_line::ToolCal
 
 /// How long an ordinary call may take, retries included.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How long an operator may take to decide on a call: longer than an approval waits for one.
+pub(crate) const DECISION_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// How much longer than its own time a wait may take.
 const WAIT_MARGIN: Duration = Duration::from_secs(15);
 /// The longest delay before a retry that the supervisor may ask for.
@@ -177,19 +179,15 @@ impl Toolbox {
     ///
     /// The supervisor will not have the token, or cannot be asked.
     pub(crate) async fn own_thread(&self) -> Result<Thread, ToolFailure> {
-        // Parents come before children, so the first of its own subtree is the thread itself.
-        let request = ListActiveAgentsRequest {
-            include_self: true,
-            page_size: 1,
-            ..Default::default()
-        };
+        let request = GetThreadRequest::default();
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.list_active_agents(request).await
+                client.get_thread(request).await
             })
             .await?;
-        let thread = answer.threads.into_iter().next();
-        thread.ok_or_else(|| ToolFailure::local("the supervisor does not say whose token it is"))
+        answer
+            .thread
+            .ok_or_else(|| ToolFailure::local("the supervisor does not say whose token it is"))
     }
 
     /// The tools that the thread is offered.
@@ -405,7 +403,8 @@ impl Toolbox {
     }
 
     /// Calls the supervisor, and again until `limit` has passed if it could not answer: reading twice does no harm, and
-    /// what changes something carries a request_id that makes the second time an answer to the first.
+    /// what changes something carries a request_id that makes the second time an answer to the first. For as long as an
+    /// operator has to agree to the call, its time does not begin.
     async fn send<Q, A, F, R>(&self, message: &Q, limit: Duration, call: F) -> Result<A, ToolFailure>
     where
         Q: Clone,
@@ -413,7 +412,8 @@ impl Toolbox {
         R: Future<Output = Result<Response<A>, Status>>,
     {
         let mut backoff = Backoff::new();
-        let deadline = Instant::now() + limit;
+        let called = Instant::now();
+        let mut deadline = called + limit;
         loop {
             let mut request = Request::new(message.clone());
             request.set_timeout(deadline.saturating_duration_since(Instant::now()));
@@ -428,7 +428,9 @@ impl Toolbox {
                 Err(status) => {
                     let asked = retry_after(&status).unwrap_or_default().min(MAX_RETRY_DELAY);
                     let delay = backoff.next_delay().max(asked);
-                    if !may_pass(&status) || Instant::now() + delay >= deadline {
+                    if awaits_approval(&status) && called.elapsed() < DECISION_LIMIT {
+                        deadline = Instant::now() + delay + limit;
+                    } else if !may_pass(&status) || Instant::now() + delay >= deadline {
                         return Err(status.into());
                     }
                     sleep(delay).await;
@@ -446,6 +448,11 @@ fn may_pass(status: &Status) -> bool {
         Code::Cancelled => reason_of(status).is_none(),
         _ => false,
     }
+}
+
+/// Whether the call was not made yet because an operator has to agree to it.
+fn awaits_approval(status: &Status) -> bool {
+    status.code() == Code::DeadlineExceeded && metadata_of(status).contains_key("approval_id")
 }
 
 /// One id for all tries of a call.
@@ -483,5 +490,13 @@ mod tests {
         assert!(may_pass(&Status::cancelled("operation was canceled")));
         assert!(!may_pass(&Status::permission_denied("no")));
         assert!(!may_pass(&Status::deadline_exceeded("late")));
+    }
+
+    #[test]
+    fn an_operator_is_waited_for_beyond_the_time_of_a_call() {
+        let waits = Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, "the call waits");
+        assert!(awaits_approval(&waits.with("approval_id", "a").into()));
+        assert!(!awaits_approval(&Status::deadline_exceeded("late")));
+        assert!(!awaits_approval(&Status::permission_denied("no")));
     }
 }

@@ -6,6 +6,7 @@ use tool_policy::{CANONICAL_TOOLS, Policy};
 
 use super::{
     actor::Actor,
+    authorize::gated_tool,
     content::preview,
     event::{ApprovalDecision, ApprovalKind, Edge, Scope, Spawned, TemplateSource},
     ids::{ApprovalId, Sequence, ThreadId},
@@ -61,10 +62,26 @@ pub struct Verdict {
     pub reason: String,
 }
 
-/// Whether a spawn or an edge that the thread asks for waits for an operator. Threads of graph templates must ask, unless
-/// they are orchestrators and the session trusts those.
+/// How the subject of a tool call begins.
+const TOOL_CALL: &str = "Tool call: ";
+
+/// Whether the spawn (`SpawnAgent`) or the edge (`CreateEdge`) that the thread asks for waits for an operator: by its
+/// template, or because the session wants to hear of every call of the tool.
 #[must_use]
-pub fn is_needed(session: &Session, asking: &Thread) -> bool {
+pub fn is_needed(session: &Session, asking: &Thread, method: &str) -> bool {
+    must_ask(session, asking) || gated_tool(session, method).is_some()
+}
+
+/// Whether the thread may resume nobody: that would be a way around the approval of what it spawns, and a resume cannot wait
+/// for one. Where an operator agrees to each resume, it is none.
+#[must_use]
+pub fn forbids_resume(session: &Session, asking: &Thread) -> bool {
+    let goes_around = gated_tool(session, "SpawnAgent").is_some() && gated_tool(session, "ResumeAgent").is_none();
+    must_ask(session, asking) || goes_around
+}
+
+/// Threads of graph templates must ask, unless they are orchestrators and the session trusts those.
+fn must_ask(session: &Session, asking: &Thread) -> bool {
     asking.spawned.role.is_graph() && (session.settings.approve_orchestrators || !is_orchestrator(asking))
 }
 
@@ -101,6 +118,24 @@ pub fn spawn_subject(asking: &Thread, spawned: &Spawned) -> String {
         sandbox = sandbox_name(spawned.sandbox),
         edges = spawned.edge_management.as_str(),
     )
+}
+
+/// What an approver is shown of a tool call: its name and the beginning of its arguments.
+#[must_use]
+pub fn tool_subject(tool: &str, arguments: &str) -> String {
+    format!("{TOOL_CALL}{} {}", preview(tool), preview(arguments))
+}
+
+/// The subject of a tool call for those who may not read what agents say: the tool alone.
+#[must_use]
+pub fn without_arguments(subject: &str) -> String {
+    let (beginning, call) = match subject.strip_prefix(TOOL_CALL) {
+        Some(call) => (TOOL_CALL, call),
+        None => ("", subject),
+    };
+    // Of a name that has blanks itself this leaves less, never more.
+    let tool = call.split(' ').next().unwrap_or_default();
+    format!("{beginning}{tool}")
 }
 
 /// The tools that every program has in common, as far as the policy allows them; what else it allows, the thread shows.

@@ -3,7 +3,7 @@
 //! This is the decision of who cannot see the disk: what a call would write is told by the runner, which resolves paths,
 //! and a call whose effects are not known counts as able to do everything.
 
-use tool_policy::{Effect, Layer, MatchMode, NativeTools, Policy, PolicyError};
+use tool_policy::{Effect, Layer, MatchMode, NativeTools, Policy, PolicyError, tools_of_rpc};
 
 use super::{
     approval::Approval,
@@ -16,6 +16,9 @@ use super::{
 
 /// How many paths a call may name.
 pub const MAX_PATHS: usize = 64;
+
+/// The longest of them.
+pub const MAX_PATH_BYTES: usize = 4_096;
 
 /// The text for whoever writes elsewhere in PLANNING mode.
 const DOCS_ONLY: &str = "write restricted to docs/ in PLANNING mode";
@@ -64,6 +67,18 @@ pub fn approval_gate(patterns: &[String]) -> Result<Policy, PolicyError> {
     }])
 }
 
+/// The tool for which an operator must agree to a thread's call of an RPC; `None`: nobody has to. Where an RPC stands for
+/// several tools, one that is named suffices: what a thread may not do unasked by one name it may not by another.
+#[must_use]
+pub fn gated_tool(session: &Session, method: &str) -> Option<&'static str> {
+    let tools = tools_of_rpc(method).unwrap_or_default();
+    tools.iter().copied().find(|tool| is_gated(session, tool))
+}
+
+fn is_gated(session: &Session, tool: &str) -> bool {
+    !session.approval_gate.allows(tool)
+}
+
 /// Decides a tool call of an open thread.
 #[must_use]
 pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVerdict {
@@ -83,7 +98,7 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
     let needs_operator = [Some(call.tool), canonical]
         .into_iter()
         .flatten()
-        .any(|name| !session.approval_gate.decide(name).is_allowed());
+        .any(|name| is_gated(session, name));
     if needs_operator {
         return by_operator(session.approvals.get(&call.approval).map(AsRef::as_ref));
     }

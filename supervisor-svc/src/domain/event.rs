@@ -43,6 +43,8 @@ pub struct Circumstances {
     pub traceparent: Option<Arc<str>>,
     /// The event that it follows from.
     pub cause: Option<Sequence>,
+    /// Whether contents that it names were not kept, because the session had no room for them.
+    pub contents_left_out: bool,
 }
 
 /// One change of state.

@@ -132,7 +132,7 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
             by: by.clone(),
             reason: reason.clone(),
         });
-        session.approvals.insert(*approval, Arc::new(decided));
+        session.remember_approval(decided);
         forget_decided(session);
     } else if let ThreadEvent::CloseRequested(_) = event {
         make_moot(session, |session, approval| session.is_within(approval.thread, id));
@@ -163,15 +163,11 @@ fn make_moot(session: &mut Session, is_gone: impl Fn(&Session, &Approval) -> boo
     }
 }
 
+/// Forgets the one that was requested first.
 fn forget_decided(session: &mut Session) {
-    let decided = || session.approvals.values().filter(|approval| approval.verdict.is_some());
-    if decided().count() <= MAX_DECIDED {
-        return;
-    }
-    let oldest = decided()
-        .min_by_key(|approval| approval.sequence)
-        .map(|approval| approval.id);
-    if let Some(oldest) = oldest {
+    if session.decided.len() > MAX_DECIDED
+        && let Some((_, oldest)) = session.decided.remove_min()
+    {
         session.approvals.remove(&oldest);
     }
 }

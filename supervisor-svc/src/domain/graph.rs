@@ -4,10 +4,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use uuid::Uuid;
+
 use super::{
     actor::Caller,
     approval::{self, Approval},
-    authority,
     event::{Edge, EdgeKind},
     ids::{EdgeId, ThreadId},
     refusal::Refusal,
@@ -95,11 +96,11 @@ pub fn answer_to(session: &Session, caller: &Caller, wanted: &Edge) -> EdgeId {
     waits.map_or(wanted.id, |edge| edge.id)
 }
 
-/// The calling thread, if an operator has to approve the edges that it wants: a graph thread, unless it is an
-/// orchestrator and the session lets those pass. A project's template cannot make itself one.
+/// The calling thread, if an operator has to approve the edges that it wants.
 #[must_use]
 pub fn asking<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Thread>> {
-    graph_caller(session, caller).filter(|thread| approval::is_needed(session, thread))
+    let thread = session.thread(caller.thread()?)?;
+    approval::is_needed(session, thread, "CreateEdge").then_some(thread)
 }
 
 /// Checks that the caller's edge management covers an edge. It binds graph threads only; authority is another check.
@@ -122,12 +123,16 @@ pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(),
     }
 }
 
-/// The thread of that id or, if there is none, of that alias. `hidden` is what a thread is told where there is neither:
-/// what it would be told of one that it may not know of.
+/// The id that no thread has.
+pub const NOBODY: ThreadId = ThreadId::from_uuid(Uuid::nil());
+
+/// The thread of that id or, if there is none, of that alias. Where there is neither, a thread is given [`NOBODY`]: the
+/// decision says of it what it says of any thread that the caller may not know of, after everything else that it says
+/// first. So nothing on the way there tells the two apart.
 ///
 /// # Errors
-/// [`Refusal::ThreadNotFound`] for operators; [`Refusal::StaleToken`] or `hidden` for threads.
-pub fn find(session: &Session, caller: &Caller, name: &str, hidden: Refusal) -> Result<ThreadId, Refusal> {
+/// [`Refusal::ThreadNotFound`], for operators only.
+pub fn find(session: &Session, caller: &Caller, name: &str) -> Result<ThreadId, Refusal> {
     let by_id: Option<ThreadId> = name.parse().ok();
     let found = by_id
         .filter(|id| session.thread(*id).is_some())
@@ -135,7 +140,7 @@ pub fn find(session: &Session, caller: &Caller, name: &str, hidden: Refusal) -> 
     match (found, caller) {
         (Some(id), _) => Ok(id),
         (None, Caller::Operator { .. }) => Err(Refusal::ThreadNotFound(name.to_owned())),
-        (None, Caller::Thread { .. }) => authority::fresh(session, caller).and(Err(hidden)),
+        (None, Caller::Thread { .. }) => Ok(NOBODY),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Names and numbers, each its own type so that none is taken for another.
 
-use std::{cmp::Ordering, fmt, str::FromStr};
+use std::{cmp::Ordering, fmt, num::ParseIntError, str::FromStr};
 
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -118,6 +118,14 @@ macro_rules! number {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIntError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                text.parse().map(Self)
             }
         }
     };

@@ -216,3 +216,29 @@ impl Attention {
         is_wanted.then_some(kinds)
     }
 }
+
+/// Where telling a webhook begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebhookStart {
+    /// The event that it begins after if nothing was sent to it yet.
+    pub after: Sequence,
+    /// The event that gave it: how far its URL had come before that is of no account. Zero if it is not known.
+    pub given: Sequence,
+}
+
+impl WebhookStart {
+    /// That of a webhook which an event gave: it is told what comes after that.
+    #[must_use]
+    pub const fn given_by(event: Sequence) -> Self {
+        Self {
+            after: event,
+            given: event,
+        }
+    }
+
+    /// Where it goes on, if `reached` is how far its URL had come when that was last written down.
+    #[must_use]
+    pub fn position(self, reached: Option<Sequence>) -> Sequence {
+        reached.filter(|reached| *reached >= self.given).unwrap_or(self.after)
+    }
+}

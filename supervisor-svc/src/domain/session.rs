@@ -3,8 +3,8 @@
 //!
 //! Invariant: the indices (`order`, `aliases`, `roles`, `counts`, and what a `Place` names) are functions of `threads`;
 //! `Session::put` and `Session::update` alone change either. `edges_at` is a function of `edges`; `Session::connect` and
-//! `Session::disconnect` alone change them. `pending` and `moot` are functions of `approvals` and `threads`, kept where
-//! approvals are folded. So a snapshot does not keep any of them.
+//! `Session::disconnect` alone change them. `pending`, `decided` and `moot` are functions of `approvals` and `threads`, kept
+//! where approvals are folded. So a snapshot does not keep any of them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,9 +16,10 @@ use super::{
     authorize, budget,
     event::{ConditionKind, Edge, Fence, SettingsChange},
     ids::{ApprovalId, EdgeId, Sequence, SessionId, ThreadId},
+    notify::WebhookStart,
     orchestration,
     roles::Roles,
-    settings::{Budget, Orchestration, Settings, SlotRelease, Usage},
+    settings::{Budget, Orchestration, Settings, SlotRelease, Usage, Webhook},
     status::StatusKind,
     thread::{LatestTurn, Thread},
     time::UnixMillis,
@@ -52,10 +53,12 @@ pub struct Session {
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
     /// The undecided ones, by deadline.
     pub(super) pending: OrdSet<(UnixMillis, ApprovalId)>,
-    /// Those of them whose thread is being closed or is closed. Empty after every append: they are decided in the same one.
+    /// The decided ones, by the event that requested them.
+    pub(super) decided: OrdSet<(Sequence, ApprovalId)>,
+    /// Those that wait and whose thread is being closed or is closed. Empty after every append: they are decided in the same one.
     pub(super) moot: OrdSet<ApprovalId>,
-    /// The event that set the present receivers of notifications: one that nothing was sent to yet begins after it.
-    pub webhooks_since: Sequence,
+    /// Where telling each of the present webhooks begins, by its URL; see [`Self::receivers`].
+    pub(crate) webhook_starts: OrdMap<String, WebhookStart>,
     /// Who waits for whom at this moment. Volatile: in no log, and no part of what makes two states equal.
     pub waits: Waits,
     pub(super) root: Option<ThreadId>,
@@ -86,6 +89,7 @@ impl Session {
         // Both were checked when the session was opened.
         let approval_gate =
             authorize::approval_gate(&settings.approve_tools).unwrap_or_else(|_| Policy::unrestricted());
+        let webhook_starts = webhook_starts(&settings.webhooks, &OrdMap::new(), Sequence::ZERO);
         Self {
             id,
             settings: Arc::new(settings),
@@ -99,8 +103,9 @@ impl Session {
             edges: OrdMap::new(),
             approvals: OrdMap::new(),
             pending: OrdSet::new(),
+            decided: OrdSet::new(),
             moot: OrdSet::new(),
-            webhooks_since: Sequence::ZERO,
+            webhook_starts,
             waits: Waits::default(),
             root: None,
             edges_at: OrdMap::new(),
@@ -155,7 +160,7 @@ impl Session {
         self.threads.get(&id)
     }
 
-    /// A thread by its alias, case-insensitive.
+    /// A thread by its alias, case-insensitive. A thread that never came to be has given its alias back.
     #[must_use]
     pub fn thread_by_alias(&self, alias: &str) -> Option<ThreadId> {
         self.aliases.get(&alias.to_lowercase()).copied()
@@ -198,7 +203,11 @@ impl Session {
     /// A thread's place in the queue, counted from 1.
     #[must_use]
     pub fn queue_position(&self, id: ThreadId) -> Option<u32> {
-        let place = self.queued().position(|queued| queued == id)?;
+        // Most threads are in no queue, and are not looked for in it.
+        let thread = self
+            .thread(id)
+            .filter(|thread| thread.status.kind() == StatusKind::Queued)?;
+        let place = self.queued().position(|queued| queued == thread.id)?;
         u32::try_from(place + 1).ok()
     }
 
@@ -342,6 +351,12 @@ impl Session {
             .is_some_and(|root| root.spawned.client_owned && root.status.kind().is_active())
     }
 
+    /// The receivers of notifications, each with where telling it begins.
+    pub fn receivers(&self) -> impl Iterator<Item = (&Webhook, WebhookStart)> {
+        let webhooks = self.settings.webhooks.iter();
+        webhooks.filter_map(|webhook| Some((webhook, *self.webhook_starts.get(&webhook.url)?)))
+    }
+
     /// When a closed session is to be deleted, if it is not kept for good.
     #[must_use]
     pub fn expires(&self) -> Option<UnixMillis> {
@@ -366,6 +381,8 @@ impl Session {
             if self.is_gone(approval.thread) {
                 self.moot.insert(approval.id);
             }
+        } else {
+            self.decided.insert((approval.sequence, approval.id));
         }
         self.approvals.insert(approval.id, Arc::new(approval));
     }
@@ -393,10 +410,10 @@ impl Session {
             Arc::make_mut(&mut thread.spawned).role = role;
         }
         self.order.insert(thread.spawn_sequence, id);
-        if !thread.spawned.alias.is_empty() {
+        let place = Place::of(&thread, self.settings.slot_release);
+        if place.has_alias {
             self.aliases.insert(thread.spawned.alias.to_lowercase(), id);
         }
-        let place = Place::of(&thread, self.settings.slot_release);
         self.move_thread(id, &Place::default(), &place);
         self.threads.insert(id, Arc::new(thread));
     }
@@ -409,6 +426,11 @@ impl Session {
         let before = Place::of(thread, slot_release);
         let result = change(thread);
         let after = Place::of(thread, slot_release);
+        // Who loses it never gets it back.
+        let given_back = (before.has_alias && !after.has_alias).then(|| thread.spawned.alias.to_lowercase());
+        if let Some(alias) = given_back {
+            self.aliases.remove(&alias);
+        }
         self.move_thread(id, &before, &after);
         Some(result)
     }
@@ -471,7 +493,7 @@ impl Session {
         }
         if let Some(webhooks) = &change.webhooks {
             settings.webhooks.clone_from(webhooks);
-            self.webhooks_since = self.sequence;
+            self.webhook_starts = webhook_starts(webhooks, &self.webhook_starts, self.sequence);
         }
         self.paused = change.paused.unwrap_or(self.paused);
         if let (Some(budget), Some(root)) = (change.budget, self.root) {
@@ -490,6 +512,22 @@ impl Session {
     }
 }
 
+/// Where telling each webhook begins once an event gave these: one whose URL is there already goes on where it is.
+fn webhook_starts(
+    webhooks: &[Webhook],
+    present: &OrdMap<String, WebhookStart>,
+    event: Sequence,
+) -> OrdMap<String, WebhookStart> {
+    webhooks
+        .iter()
+        .map(|webhook| {
+            let start = present.get(&webhook.url).copied();
+            let start = start.unwrap_or_else(|| WebhookStart::given_by(event));
+            (webhook.url.clone(), start)
+        })
+        .collect()
+}
+
 /// The longest that a cascade may take before the rest of it is forced.
 pub const CASCADE_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -504,6 +542,7 @@ struct Place {
     is_budgeted: bool,
     is_spent: bool,
     is_idle: bool,
+    has_alias: bool,
     queued: Option<Sequence>,
     woken_by: Option<Sequence>,
     goes_on: Option<Sequence>,
@@ -521,6 +560,7 @@ impl Place {
             is_budgeted: kind.is_open() && thread.budget != Budget::default(),
             is_spent: kind.is_open() && (is_marked || budget::exhausted(thread).is_some()),
             is_idle: orchestration::is_idle(thread),
+            has_alias: !thread.spawned.alias.is_empty() && !thread.never_came_to_be(),
             queued: (kind == StatusKind::Queued).then_some(thread.status_sequence),
             woken_by: thread.woken_by(),
             goes_on: thread.goes_on.then_some(thread.status_sequence),

@@ -286,6 +286,12 @@ impl Thread {
         }
     }
 
+    /// Whether it was closed before its spawn was approved: nothing opens it again.
+    #[must_use]
+    pub const fn never_came_to_be(&self) -> bool {
+        matches!(self.status, Status::Shutdown { before: None, .. })
+    }
+
     /// What it spent in all attempts.
     #[must_use]
     pub const fn total_usage(&self) -> Usage {

@@ -38,7 +38,12 @@ impl SupervisorService {
             .filter(|approval| state.is_within(approval.thread, top))
             .collect();
         found.sort_by_key(|approval| approval.sequence);
-        let (approvals, next_page_token) = page.cut(&found, |approval| approval_to_pb(state.id, approval));
+        let entries = found.into_iter().map(|approval| (approval.sequence, approval));
+        let (approvals, next_page_token) = page.cut(
+            entries,
+            |approval| call.sight.approval(approval_to_pb(state.id, approval)),
+            None,
+        );
         Ok(pb::ListApprovalsResponse {
             approvals,
             next_page_token,

@@ -3,7 +3,7 @@
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check, wait::ANSWER_MARGIN};
+use super::{SupervisorService, call::Call, check};
 use crate::{
     domain::{
         approval::APPROVAL_TIMEOUT, authority, authorize::MAX_PATHS, ids::ThreadId, refusal::GuardedVerb,
@@ -33,13 +33,11 @@ impl SupervisorService {
         let asked_for = check::span("wait", request.wait)?
             .unwrap_or_default()
             .min(APPROVAL_TIMEOUT);
-        let patience = call.deadline.map_or(asked_for, |deadline| {
-            deadline.remaining().saturating_sub(ANSWER_MARGIN).min(asked_for)
-        });
         let asked = AskedCall {
             confined: self.confines(&state, target, &request.runner_kind),
             tool: request.tool,
             arguments: request.arguments_json,
+            request: None,
             runner_kind: request.runner_kind,
             paths: request.resolved_paths,
         };
@@ -49,17 +47,13 @@ impl SupervisorService {
             target,
             &asked,
             call.origin(""),
-            async {
-                tokio::select! {
-                    () = tokio::time::sleep(patience) => {}
-                    () = self.draining.cancelled() => {}
-                }
-            },
+            self.patience(call.deadline, asked_for),
         )
         .await?;
+        let refused = decided.answer.refusal();
         Ok(pb::AuthorizeToolResponse {
-            allowed: decided.refused.is_none(),
-            reason: decided.refused.unwrap_or_default(),
+            allowed: refused.is_none(),
+            reason: refused.unwrap_or_default(),
             approval_id: decided.approval.map(|id| id.to_string()).unwrap_or_default(),
         })
     }

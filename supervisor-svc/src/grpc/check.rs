@@ -1,6 +1,11 @@
 //! The form of requests: every field has a bound, and an error names the field, the value and the remedy.
 
-use std::{collections::BTreeMap, str::FromStr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path},
+    str::FromStr,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -30,7 +35,7 @@ pub(super) const NOTE_BYTES: usize = 1_024;
 /// The longest reason.
 pub(super) const REASON_BYTES: usize = 256;
 /// The longest path.
-pub(super) const PATH_BYTES: usize = 4_096;
+pub(super) const PATH_BYTES: usize = authorize::MAX_PATH_BYTES;
 /// The longest piece of prose: objective, definition of done, override, custom system prompt.
 pub(super) const PROSE_BYTES: usize = 64 * 1_024;
 /// The longest input, all its pieces together.
@@ -63,9 +68,22 @@ pub(super) fn text(field: &'static str, value: &str, max: usize) -> Result<(), S
         .chars()
         .any(|c| c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
     {
-        return Err(bad(field, format!("{field} has control characters; remove them")));
+        return Err(control_characters(field));
     }
     Ok(())
+}
+
+/// A name: a text without any control character, since it is shown within a line.
+pub(super) fn line(field: &'static str, value: &str, max: usize) -> Result<(), Status> {
+    text(field, value, max)?;
+    if value.contains(char::is_control) {
+        return Err(control_characters(field));
+    }
+    Ok(())
+}
+
+fn control_characters(field: &'static str) -> Status {
+    bad(field, format!("{field} has control characters; remove them"))
 }
 
 /// An id that must be there.
@@ -128,8 +146,29 @@ pub(super) fn directory(field: &'static str, value: &str) -> Result<(), Status> 
     ))
 }
 
+/// A directory, likewise, that is named without going up: whoever followed such a way would tell what lies along it.
+pub(super) fn direct(field: &'static str, value: &str) -> Result<(), Status> {
+    directory(field, value)?;
+    if !Path::new(value).components().any(|part| part == Component::ParentDir) {
+        return Ok(());
+    }
+    Err(bad(
+        field,
+        format!("{field} \"{value}\" goes up by \"..\"; give the path that it leads to"),
+    ))
+}
+
 /// Labels of a session, or those that its runners must have.
 pub(super) fn labels(field: &'static str, labels: &BTreeMap<String, String>) -> Result<(), Status> {
+    wanted_labels(field, labels)?;
+    labels
+        .iter()
+        .flat_map(|(key, value)| [key, value])
+        .try_for_each(|text| line(field, text, NAME_BYTES))
+}
+
+/// Labels to look for. Sessions that an earlier release opened may have line breaks in theirs.
+pub(super) fn wanted_labels(field: &'static str, labels: &BTreeMap<String, String>) -> Result<(), Status> {
     if labels.len() > LABELS {
         return Err(bad(
             field,

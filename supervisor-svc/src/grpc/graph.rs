@@ -1,5 +1,6 @@
 //! Edges and handoffs.
 
+use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
@@ -49,7 +50,7 @@ impl SupervisorService {
         let [from, to] = ends.map(|name| end(&state, &call, name));
         let (from, to) = (from?, to?);
         let remember = call.remember("CreateEdge", &request_id, &request)?;
-        check::text("label", &request.label, check::NAME_BYTES)?;
+        check::line("label", request.label.trim(), check::NAME_BYTES)?;
         let edge = Edge {
             id: self.clock().new_edge_id(),
             from,
@@ -85,6 +86,14 @@ impl SupervisorService {
             authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own)?;
         }
         let remember = call.remember("DeleteEdge", &request_id, &request)?;
+        self.agreed(
+            &call,
+            &handle,
+            "DeleteEdge",
+            &request,
+            || json!({"delete": request.edge_id}),
+        )
+        .await?;
         let command = Command::DeleteEdge {
             caller: call.caller.clone(),
             edge,
@@ -110,7 +119,8 @@ impl SupervisorService {
             Some(thread) => graph::edges_of(&state, thread),
             None => graph::edges_within(&state, around),
         };
-        let (edges, next_page_token) = page.cut(&found, |edge| edge_to_pb(edge));
+        let entries = found.iter().map(|edge| (edge.id, edge));
+        let (edges, next_page_token) = page.cut(entries, |edge| edge_to_pb(edge), None);
         Ok(pb::ListEdgesResponse { edges, next_page_token })
     }
 
@@ -134,9 +144,17 @@ impl SupervisorService {
             .await?;
         let state = handle.state();
         authority::authorize(&state, &call.caller, "SendHandoff", from)?;
-        let to = graph::find(&state, &call.caller, receiver, graph::no_edge(from))?;
-        let reply_to = reply_to(&state, &call, from, &request.reply_to_thread_id)?;
+        let to = graph::find(&state, &call.caller, receiver)?;
+        let reply_to = reply_to(&state, &call, &request.reply_to_thread_id)?;
         let remember = call.remember("SendHandoff", &request_id, &request)?;
+        self.agreed(
+            &call,
+            &handle,
+            "SendHandoff",
+            &request,
+            || json!({"message": request.message, "to": request.to_thread_id}),
+        )
+        .await?;
         let (handoff, contents) = take_handoff(self.clock().new_handoff_id(), request, from, to, reply_to)?;
         let command = Command::SendHandoff {
             caller: call.caller.clone(),
@@ -158,8 +176,7 @@ impl SupervisorService {
 
 /// An end of an edge, if the caller may act on it.
 fn end(session: &Session, call: &Call, name: &str) -> Result<ThreadId, Refusal> {
-    let hidden = Refusal::OutsideSubtree(GuardedVerb::Act);
-    let id = graph::find(session, &call.caller, name, hidden)?;
+    let id = graph::find(session, &call.caller, name)?;
     authority::authorize(session, &call.caller, "CreateEdge", id).map(|thread| thread.id)
 }
 
@@ -185,13 +202,12 @@ fn connected(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
 }
 
 /// Who shall be answered, if the request says.
-fn reply_to(session: &Session, call: &Call, from: ThreadId, name: &str) -> Result<Option<ThreadId>, Status> {
+fn reply_to(session: &Session, call: &Call, name: &str) -> Result<Option<ThreadId>, Status> {
     if name.trim().is_empty() {
         return Ok(None);
     }
     let name = check::thread_name("reply_to_thread_id", name)?;
-    let found = graph::find(session, &call.caller, name, graph::unknown_reply_to(from))?;
-    Ok(Some(found))
+    Ok(Some(graph::find(session, &call.caller, name)?))
 }
 
 /// A handoff and its texts, checked.

@@ -3,8 +3,12 @@
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check, page::SessionPage};
-use crate::session::Filter;
+use super::{SupervisorService, call::Call, check, page::Page};
+use crate::{domain::ids::SessionId, session::Filter};
+
+/// How many times one call looks at some sessions more, whatever it shows of them: together at a few more than the largest
+/// page has.
+const LOOKS: usize = 8;
 
 impl SupervisorService {
     pub(super) async fn all_sessions(
@@ -13,14 +17,13 @@ impl SupervisorService {
     ) -> Result<pb::ListSessionsResponse, Status> {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
-        check::labels("labels", &request.labels)?;
-        let mut page = SessionPage::of(&mut request, &call.scope)?;
+        check::wanted_labels("labels", &request.labels)?;
+        let page = Page::of(&mut request, &call.scope)?;
         let filter = Filter {
             labels: request.labels,
             include_closed: request.include_closed,
         };
-        let more = self.fill(&mut page, &filter).await?;
-        let (sessions, next_page_token) = page.finish(more);
+        let (sessions, next_page_token) = self.fill(&page, &filter).await?;
         let sessions = sessions.into_iter().map(|session| call.sight.session(session));
         Ok(pb::ListSessionsResponse {
             sessions: sessions.collect(),
@@ -28,20 +31,24 @@ impl SupervisorService {
         })
     }
 
-    /// Fills a page. Answers whether there is a session for which it had no room.
-    async fn fill(&self, page: &mut SessionPage, filter: &Filter) -> Result<bool, Status> {
-        let mut before = page.last();
-        loop {
+    /// The sessions of a page, newest first, and the token of the next. There may be fewer than there is room for, or none:
+    /// what a filter hides costs as much as what it shows.
+    async fn fill(&self, page: &Page<SessionId>, filter: &Filter) -> Result<(Vec<pb::Session>, String), Status> {
+        let mut draft = page.draft();
+        let mut before = page.after().copied();
+        for _ in 0..LOOKS {
             let (sessions, next) = self.directory.sessions_before(before).await?;
             for (id, session) in sessions {
-                if filter.shows(&session) && !page.take(id, session) {
-                    return Ok(true);
+                if filter.shows(&session) && !draft.take(id, session) {
+                    return Ok(draft.finish(true));
                 }
             }
-            if next.is_none() {
-                return Ok(false);
-            }
-            before = next;
+            let Some(next) = next else {
+                return Ok(draft.finish(false));
+            };
+            draft.pass(next);
+            before = Some(next);
         }
+        Ok(draft.finish(true))
     }
 }

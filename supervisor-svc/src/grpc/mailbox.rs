@@ -10,10 +10,11 @@ use crate::{
     domain::{
         authority,
         command::Command,
-        ids::{Sequence, ThreadId},
+        ids::Sequence,
         mail::Letter,
         refusal::{GuardedVerb, Refusal},
         session::Session,
+        thread::Thread,
     },
     session::Failure,
     watch::read_log,
@@ -31,7 +32,7 @@ impl SupervisorService {
     ) -> Result<pb::ListMailboxResponse, Status> {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
-        let page = Page::of(&mut request, &call.scope)?;
+        let page = Page::<Sequence>::of(&mut request, &call.scope)?;
         let named = check::optional_id("thread_id", &request.thread_id)?;
         let handle = self
             .session_for(&call, &request.session_id, named, GuardedVerb::Act)
@@ -39,28 +40,26 @@ impl SupervisorService {
         let target = Self::thread_or_own(&call, &handle, named)?;
         let state = handle.state();
         let thread = authority::authorize(&state, &call.caller, "ListMailbox", target)?;
-        let after = Sequence::new(page.after());
+        let after = page.after().copied().unwrap_or_default();
         let (letters, rest) = if request.include_acknowledged {
             let after = after.max(thread.spawn_sequence);
-            self.letters_in_log(&state, target, after, page.size()).await?
+            self.letters_in_log(&state, thread, after, page.size()).await?
         } else {
             let waiting = thread.mail.after(after).map(Arc::clone);
             (waiting.take(page.size() + 1).collect(), None)
         };
-        let shown = letters.iter().map(|letter| {
-            let acknowledged = !thread.mail.holds(letter.sequence);
-            (letter.sequence.get(), letter_to_pb(letter, acknowledged))
-        });
-        let (mail, next_page_token) = page.cut_numbered(shown, rest.map(Sequence::get));
+        let entries = letters.iter().map(|letter| (letter.sequence, letter));
+        let show = |letter: &Arc<Letter>| letter_to_pb(letter, !thread.mail.holds(letter.sequence));
+        let (mail, next_page_token) = page.cut(entries, show, rest);
         Ok(pb::ListMailboxResponse { mail, next_page_token })
     }
 
     /// A thread's letters in the log after a number: more than `wanted`, or all that the looked-at part holds; and where the
-    /// rest of the log begins.
+    /// rest of the log begins. Of those that were compacted away, the ones that wait still.
     async fn letters_in_log(
         &self,
         session: &Session,
-        receiver: ThreadId,
+        receiver: &Thread,
         after: Sequence,
         wanted: usize,
     ) -> Result<(Vec<Arc<Letter>>, Option<Sequence>), Failure> {
@@ -68,12 +67,20 @@ impl SupervisorService {
         let mut position = after;
         let mut letters = Vec::new();
         for _ in 0..LOG_PAGES {
-            let events = read_log(store.as_ref(), session.id, position, session.sequence).await?;
+            let events = match read_log(store.as_ref(), session.id, position, session.sequence).await {
+                Err(Failure::Refused(Refusal::HistoryCompacted { oldest, .. })) => {
+                    let waiting = receiver.mail.after(position);
+                    letters.extend(waiting.take_while(|letter| letter.sequence <= oldest).map(Arc::clone));
+                    position = oldest;
+                    continue;
+                }
+                events => events?,
+            };
             let Some(last) = events.last() else { break };
             position = last.sequence;
             let found = events
                 .iter()
-                .filter_map(|recorded| Letter::in_log(session, receiver, recorded));
+                .filter_map(|recorded| Letter::in_log(session, receiver.id, recorded));
             letters.extend(found.map(Arc::new));
             if letters.len() > wanted {
                 break;

@@ -1,6 +1,6 @@
 //! Reading a session's log by its marks: its prompts, its artifacts, its mail, without the events between them.
 
-use std::sync::Arc;
+use std::{convert::identity, sync::Arc};
 
 use prost::Message;
 
@@ -36,17 +36,17 @@ impl Marks {
     /// A page of what `show` makes of the records; what it makes nothing of is passed over.
     pub async fn page<M: Message>(
         &self,
-        page: &Page,
+        page: &Page<Sequence>,
         show: impl Fn(&Recorded) -> Option<M>,
     ) -> Result<(Vec<M>, String), Failure> {
-        let mut after = Sequence::new(page.after());
+        let mut after = page.after().copied().unwrap_or_default();
         let mut shown = Vec::new();
         let mut rest = None;
         for _ in 0..LOOKED_AT / CHUNK {
             let records = self.after(after, CHUNK).await?;
             let entries = records
                 .iter()
-                .filter_map(|record| Some((record.sequence.get(), show(record)?)));
+                .filter_map(|record| Some((record.sequence, show(record)?)));
             shown.extend(entries);
             rest = records
                 .last()
@@ -57,7 +57,7 @@ impl Marks {
                 Some(_) | None => break,
             }
         }
-        Ok(page.cut_numbered(shown, rest.map(Sequence::get)))
+        Ok(page.cut(shown, identity, rest))
     }
 
     /// Whether one of the records is what is looked for.

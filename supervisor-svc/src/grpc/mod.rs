@@ -1,6 +1,7 @@
 //! The service as clients call it: thin. A handler checks the request's form, finds the session and the caller, hands a
 //! command to the session, and shows the result. It decides nothing.
 
+mod agreement;
 mod approvals;
 mod artifacts;
 mod authorize;

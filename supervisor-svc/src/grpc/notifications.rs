@@ -59,6 +59,7 @@ impl SupervisorService {
             after: kept.sequence,
             details,
             lifetime: self.clock().jittered(self.config.watch.lifetime),
+            last_word: self.config.watch.last_word,
             draining: self.draining.clone(),
         };
         tokio::spawn(stream.run(outbox));

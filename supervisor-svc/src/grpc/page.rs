@@ -1,16 +1,15 @@
-//! Pages of a listing: at most so many entries and so many bytes; the token carries where the next page begins and what was
-//! asked, so that it cannot be used for another listing.
+//! Pages of a listing: at most so many entries and so many bytes. The token carries the entry that a page ended with, so that
+//! what comes and goes between two pages makes the next one neither skip nor repeat what stays; and what was asked, so that
+//! it cannot be used for another listing.
 
-use std::mem;
+use std::{fmt::Display, mem, str::FromStr};
 
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
-use uuid::Uuid;
 
 use super::check;
-use crate::domain::ids::SessionId;
 
 /// Entries of a page where the request does not say.
 pub(super) const DEFAULT_SIZE: usize = 100;
@@ -18,11 +17,12 @@ pub(super) const DEFAULT_SIZE: usize = 100;
 pub(super) const MAX_SIZE: usize = 1_000;
 /// The most bytes of a page.
 pub(super) const MAX_BYTES: usize = 1_024 * 1_024;
-/// The longest token.
-const TOKEN_BYTES: usize = 128;
 
 /// A request for a page of a listing.
 pub(super) trait Paged: Message {
+    /// What tells it from requests of other listings.
+    const NAME: &'static str;
+
     /// Takes out the size and the token, so that what is left is what was asked.
     fn take_page(&mut self) -> (i32, String);
 }
@@ -30,6 +30,8 @@ pub(super) trait Paged: Message {
 macro_rules! paged {
     ($($request:ident),+ $(,)?) => {
         $(impl Paged for pb::$request {
+            const NAME: &'static str = stringify!($request);
+
             fn take_page(&mut self) -> (i32, String) {
                 (mem::take(&mut self.page_size), mem::take(&mut self.page_token))
             }
@@ -38,28 +40,28 @@ macro_rules! paged {
 }
 paged! { ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest }
 
+/// What names an entry of a listing for good, and orders it.
+pub(super) trait Key: Clone + Ord + Display + FromStr {}
+
+impl<K: Clone + Ord + Display + FromStr> Key for K {}
+
 /// What a request asks of its page.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct Page<K> {
     size: usize,
-    /// How many entries the pages before had.
-    offset: usize,
+    /// The entry that the page before ended with; `None`: this is the first one.
+    after: Option<K>,
     fingerprint: String,
 }
 
-impl Page {
+impl<K: Key> Page<K> {
     /// Takes size and token out of the request. What is left of it, and who asks, is what the token is bound to.
     pub fn of(request: &mut impl Paged, who: &str) -> Result<Self, Status> {
         let (size, token) = request.take_page();
-        let size = size_of(size)?;
         let fingerprint = fingerprint(request, who);
-        let offset = match place(&token, "1", &fingerprint)? {
-            Some(offset) => offset.parse::<usize>().map_err(|_| wrong_token())?,
-            None => 0,
-        };
         Ok(Self {
-            size,
-            offset,
+            size: size_of(size)?,
+            after: place(&token, &fingerprint)?,
             fingerprint,
         })
     }
@@ -69,113 +71,81 @@ impl Page {
         self.size
     }
 
-    /// In a listing of numbered entries: the number after which this page begins, 0 for the first page.
-    pub const fn after(&self) -> u64 {
-        self.offset as u64
+    /// The entry that the page goes on behind.
+    pub const fn after(&self) -> Option<&K> {
+        self.after.as_ref()
     }
 
-    /// As [`Self::cut`], of numbered entries that come and go between two pages: the token carries the last number that was
-    /// shown. `entries` are those after [`Self::after`], as many as there are or at least one more than fit; `rest` is where
-    /// the listing goes on if all of them do.
-    pub fn cut_numbered<M: Message>(
-        &self,
-        entries: impl IntoIterator<Item = (u64, M)>,
-        rest: Option<u64>,
-    ) -> (Vec<M>, String) {
-        let mut shown = Vec::new();
-        let (mut bytes, mut last) = (0, self.after());
-        for (number, entry) in entries {
-            bytes += entry.encoded_len();
-            if shown.len() >= self.size || (bytes > MAX_BYTES && !shown.is_empty()) {
-                return (shown, self.token(last));
-            }
-            last = number;
-            shown.push(entry);
-        }
-        (shown, rest.map(|number| self.token(number)).unwrap_or_default())
-    }
-
-    /// The entries of this page, shown one by one, and the token of the next.
-    pub fn cut<T, M: Message>(&self, all: &[T], show: impl Fn(&T) -> M) -> (Vec<M>, String) {
-        let mut entries = Vec::new();
-        let mut bytes = 0;
-        for entry in all.iter().skip(self.offset).take(self.size) {
-            let shown = show(entry);
-            bytes += shown.encoded_len();
-            if bytes > MAX_BYTES && !entries.is_empty() {
-                break;
-            }
-            entries.push(shown);
-        }
-        let next = self.offset + entries.len();
-        let token = if next < all.len() {
-            self.token(next as u64)
-        } else {
-            String::new()
-        };
-        (entries, token)
-    }
-
-    fn token(&self, next: u64) -> String {
-        format!("1-{next}-{}", self.fingerprint)
-    }
-}
-
-/// A page of sessions, newest first, that is filled one by one. The token names the session that the pages before ended with,
-/// so that a page costs its own size.
-#[derive(Debug)]
-pub(super) struct SessionPage {
-    size: usize,
-    /// The session that was taken last, on this page or those before.
-    last: Option<SessionId>,
-    fingerprint: String,
-    sessions: Vec<pb::Session>,
-    bytes: usize,
-}
-
-impl SessionPage {
-    /// As [`Page::of`].
-    pub fn of(request: &mut impl Paged, who: &str) -> Result<Self, Status> {
-        let (size, token) = request.take_page();
-        let size = size_of(size)?;
-        let fingerprint = fingerprint(request, who);
-        let last = match place(&token, "2", &fingerprint)? {
-            Some(id) => Some(SessionId::from_uuid(Uuid::try_parse(id).map_err(|_| wrong_token())?)),
-            None => None,
-        };
-        Ok(Self {
-            size,
-            last,
-            fingerprint,
-            sessions: Vec::new(),
+    /// A page to be filled one by one.
+    pub fn draft<M: Message>(&self) -> Draft<'_, K, M> {
+        Draft {
+            page: self,
+            entries: Vec::new(),
             bytes: 0,
-        })
+            last: self.after.clone(),
+        }
     }
 
-    /// The session that the page goes on behind.
-    pub const fn last(&self) -> Option<SessionId> {
-        self.last
+    /// The entries of this page, shown one by one, and the token of the next. `entries` are in the order of their keys: as
+    /// many as there are, or at least one more than fit; `rest` is where the listing goes on if all of them do.
+    pub fn cut<T, M: Message>(
+        &self,
+        entries: impl IntoIterator<Item = (K, T)>,
+        show: impl Fn(T) -> M,
+        rest: Option<K>,
+    ) -> (Vec<M>, String) {
+        let mut draft = self.draft();
+        let ahead = entries
+            .into_iter()
+            .skip_while(|(key, _)| self.after.as_ref().is_some_and(|after| key <= after));
+        for (key, entry) in ahead {
+            if !draft.take(key, show(entry)) {
+                return draft.finish(true);
+            }
+        }
+        let has_rest = rest.is_some();
+        if let Some(rest) = rest {
+            draft.pass(rest);
+        }
+        draft.finish(has_rest)
     }
+}
 
-    /// Takes one session more. Answers whether there was room for it.
-    pub fn take(&mut self, id: SessionId, session: pb::Session) -> bool {
-        let bytes = self.bytes + session.encoded_len();
-        let is_full = self.sessions.len() >= self.size || (bytes > MAX_BYTES && !self.sessions.is_empty());
+/// A page that is being filled.
+#[derive(Debug)]
+pub(super) struct Draft<'p, K, M> {
+    page: &'p Page<K>,
+    entries: Vec<M>,
+    bytes: usize,
+    /// The entry that was looked at last, on this page or those before.
+    last: Option<K>,
+}
+
+impl<K: Key, M: Message> Draft<'_, K, M> {
+    /// Takes one entry more. Answers whether there was room for it.
+    pub fn take(&mut self, key: K, entry: M) -> bool {
+        let bytes = self.bytes + entry.encoded_len();
+        let is_full = self.entries.len() >= self.page.size || (bytes > MAX_BYTES && !self.entries.is_empty());
         if !is_full {
             self.bytes = bytes;
-            self.last = Some(id);
-            self.sessions.push(session);
+            self.last = Some(key);
+            self.entries.push(entry);
         }
         !is_full
     }
 
+    /// Passes over everything up to that entry.
+    pub fn pass(&mut self, key: K) {
+        self.last = Some(key);
+    }
+
     /// The page, with the token of the next if there is `more`.
-    pub fn finish(self, more: bool) -> (Vec<pb::Session>, String) {
+    pub fn finish(self, more: bool) -> (Vec<M>, String) {
         let token = match self.last {
-            Some(last) if more => format!("2-{}-{}", last.as_uuid().simple(), self.fingerprint),
+            Some(last) if more => format!("{}-{last}", self.page.fingerprint),
             Some(_) | None => String::new(),
         };
-        (self.sessions, token)
+        (self.entries, token)
     }
 }
 
@@ -187,11 +157,14 @@ fn size_of(size: i32) -> Result<usize, Status> {
     }
 }
 
-/// What was asked and by whom, so that a token serves for no other listing.
-fn fingerprint(asked: &impl Message, who: &str) -> String {
+/// What was asked and by whom, so that a token serves for no other listing. It has no hyphen.
+fn fingerprint<R: Paged>(asked: &R, who: &str) -> String {
+    let asked = asked.encode_to_vec();
     let mut hash = Sha256::new();
-    hash.update(who.as_bytes());
-    hash.update(asked.encode_to_vec());
+    for part in [R::NAME.as_bytes(), who.as_bytes(), &asked] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
     hash.finalize()
         .iter()
         .take(8)
@@ -199,24 +172,17 @@ fn fingerprint(asked: &impl Message, who: &str) -> String {
         .collect()
 }
 
-/// Where the page begins that a token of that kind asks for; `None`: at the beginning.
-fn place<'t>(token: &'t str, kind: &str, fingerprint: &str) -> Result<Option<&'t str>, Status> {
+/// The entry that a token names; `None`: there is no token.
+fn place<K: Key>(token: &str, fingerprint: &str) -> Result<Option<K>, Status> {
     if token.is_empty() {
         return Ok(None);
     }
-    if token.len() > TOKEN_BYTES {
-        return Err(wrong_token());
+    let named = token.split_once('-').filter(|(of, _)| *of == fingerprint);
+    match named.and_then(|(_, key)| key.parse::<K>().ok()) {
+        Some(key) => Ok(Some(key)),
+        None => Err(check::bad(
+            "page_token",
+            "page_token is not from the page before of this listing; start again without it",
+        )),
     }
-    let mut parts = token.split('-');
-    match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some(of), Some(place), Some(hash), None) if of == kind && hash == fingerprint => Ok(Some(place)),
-        _ => Err(wrong_token()),
-    }
-}
-
-fn wrong_token() -> Status {
-    check::bad(
-        "page_token",
-        "page_token is not from the page before of this listing; start again without it",
-    )
 }

@@ -123,13 +123,14 @@ impl SupervisorService {
         }
     }
 
-    /// Puts the texts into a prompt, as many as fit into an answer.
+    /// Puts the texts into a prompt, as many as were kept and fit into an answer.
     async fn add_texts(&self, session: SessionId, sent: &mut Sent) -> Result<(), Failure> {
         let mut room = TEXT_BYTES;
+        let left_out = sent.shown.texts_left_out;
         for (shown, block) in sent.shown.blocks.iter_mut().zip(&sent.blocks) {
             if let Some(left) = room.checked_sub(block.content.size) {
                 room = left;
-                shown.text = self.text(session, block).await?;
+                shown.text = self.text(session, block, left_out).await?.unwrap_or_default();
             }
         }
         Ok(())
@@ -159,7 +160,15 @@ impl SupervisorService {
     async fn side(&self, session: SessionId, sent: &Sent) -> Result<diff::Side, Failure> {
         let mut blocks = Vec::new();
         for block in &sent.blocks {
-            blocks.push((block.kind, self.text(session, block).await?));
+            let Some(text) = self.text(session, block, sent.shown.texts_left_out).await? else {
+                let text = format!(
+                    "the texts of the prompt of turn {} were left out, since the session had no room for them; leave \
+                     diff_with_turn out",
+                    sent.shown.turn
+                );
+                return Err(Refusal::IllegalState(text).into());
+            };
+            blocks.push((block.kind, text));
         }
         Ok(diff::Side {
             turn: sent.shown.turn,
@@ -167,10 +176,17 @@ impl SupervisorService {
         })
     }
 
-    async fn text(&self, session: SessionId, block: &BlockRef) -> Result<String, Failure> {
+    /// The text of a block; `None` if texts of its prompt were left out, and this is one of them.
+    async fn text(&self, session: SessionId, block: &BlockRef, left_out: bool) -> Result<Option<String>, Failure> {
         let digest = block.content.digest;
-        let bytes = self.directory.context().content(session, digest).await?;
-        String::from_utf8(bytes.into()).map_err(|error| Failure::Corrupt(format!("content {digest}: {error}")))
+        let context = self.directory.context();
+        if left_out && context.store.content(session, digest).await?.is_none() {
+            return Ok(None);
+        }
+        let bytes = context.content(session, digest).await?;
+        let text = String::from_utf8(bytes.into());
+        text.map(Some)
+            .map_err(|error| Failure::Corrupt(format!("content {digest}: {error}")))
     }
 }
 

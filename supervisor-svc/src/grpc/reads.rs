@@ -1,5 +1,8 @@
 //! Reading threads: one, a listing, a quota.
 
+use std::sync::Arc;
+
+use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
@@ -9,6 +12,7 @@ use crate::{
         authority,
         list::{Listing, list},
         refusal::GuardedVerb,
+        thread::Thread,
     },
     wire::{self, View},
 };
@@ -20,9 +24,12 @@ impl SupervisorService {
     ) -> Result<pb::GetThreadResponse, Status> {
         let call = Call::of(&request)?;
         let request = request.into_inner();
-        let (handle, target) = self
-            .target(&call, &request.session_id, &request.thread_id, "GetThread")
-            .await?;
+        // A thread that names none means itself; an operator has to name one.
+        let thread_id = match call.caller.thread() {
+            Some(own) if request.thread_id.is_empty() => own.to_string(),
+            _ => request.thread_id,
+        };
+        let (handle, target) = self.target(&call, &request.session_id, &thread_id, "GetThread").await?;
         let state = handle.state();
         Ok(pb::GetThreadResponse {
             thread: Some(self.show_to(&call, &state, target)?),
@@ -42,8 +49,10 @@ impl SupervisorService {
             .session_for(&call, &request.session_id, named, GuardedVerb::Act)
             .await?;
         let around = Self::thread_or_own(&call, &handle, named)?;
+        authority::authorize(&handle.state(), &call.caller, "ListActiveAgents", around)?;
+        self.agreed(&call, &handle, "ListActiveAgents", &request, || json!({}))
+            .await?;
         let state = handle.state();
-        authority::authorize(&state, &call.caller, "ListActiveAgents", around)?;
         let listing = Listing {
             around,
             visible: call.caller.thread().or(state.root_id()).unwrap_or(around),
@@ -61,7 +70,9 @@ impl SupervisorService {
             tree: request.include_tree,
             sight: call.sight,
         };
-        let (threads, next_page_token) = page.cut(&found, |thread| self.directory.context().show(&state, thread, view));
+        let entries = found.iter().map(|thread| (thread.spawn_sequence, thread));
+        let show = |thread: &Arc<Thread>| self.directory.context().show(&state, thread, view);
+        let (threads, next_page_token) = page.cut(entries, show, None);
         Ok(pb::ListActiveAgentsResponse {
             threads,
             next_page_token,

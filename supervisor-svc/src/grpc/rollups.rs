@@ -18,7 +18,7 @@ impl SupervisorService {
     ) -> Result<ReceiverStream<Result<pb::WatchSessionsResponse, Status>>, Status> {
         let sight = Call::of(&request)?.sight;
         let request = request.into_inner();
-        check::labels("labels", &request.labels)?;
+        check::wanted_labels("labels", &request.labels)?;
         let watch = SessionsWatch {
             directory: self.directory.clone(),
             filter: Filter {
@@ -27,6 +27,7 @@ impl SupervisorService {
             },
             sight,
             lifetime: self.clock().jittered(self.config.watch.lifetime),
+            last_word: self.config.watch.last_word,
             draining: self.draining.clone(),
         };
         let (outbox, messages) = mpsc::channel(OUTBOX);

@@ -341,7 +341,7 @@ pub(super) fn cascade_time(given: Option<prost_types::Duration>) -> Result<Durat
 }
 
 fn check_new(request: &pb::CreateSessionRequest) -> Result<(), Status> {
-    check::directory("cwd", &request.cwd)?;
+    check::direct("cwd", &request.cwd)?;
     check::text("workspace_digest", &request.workspace_digest, 64)?;
     check::text("agent_type", &request.agent_type, check::NAME_BYTES)?;
     check::text("agent_name", &request.agent_name, check::NAME_BYTES)?;

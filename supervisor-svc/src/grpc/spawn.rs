@@ -93,6 +93,8 @@ impl SupervisorService {
         let state = handle.state();
         let parent = admit(&state, &wanted)?;
         keep_inside(&call, &directory_of(&state, parent), &request.working_directory)?;
+        // After that: to a thread, what goes up is outside.
+        check::direct("working_directory", &request.working_directory)?;
 
         let question = question(&state, parent, &request);
         let mut resolved = match resolve(&self.registry_for(&state), &call, question).await {
@@ -180,8 +182,8 @@ fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Statu
     check::text("reasoning_effort", &request.reasoning_effort, check::NAME_BYTES)?;
     check::text("provider", &request.provider, check::NAME_BYTES)?;
     check::text("expected_digest", &request.expected_digest, 64)?;
-    check::text("label", &request.label, check::NAME_BYTES)?;
-    check::text("alias", &request.alias, check::ALIAS_BYTES)?;
+    check::line("label", request.label.trim(), check::NAME_BYTES)?;
+    check::line("alias", request.alias.trim(), check::ALIAS_BYTES)?;
     check::directory("working_directory", &request.working_directory)?;
     check::text("objective", &request.objective, check::PROSE_BYTES)?;
     check::text("definition_of_done", &request.definition_of_done, check::PROSE_BYTES)?;

@@ -1,7 +1,8 @@
 //! The verbs on threads: input, interrupt, close, resume, notes.
 
+use serde_json::json;
 use tonic::{Request, Status};
-use troupe_proto::supervisor::v1 as pb;
+use troupe_proto::supervisor::v1::{self as pb, input_item::Item};
 
 use super::{SupervisorService, call::Call, check, sessions::cascade_time};
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
         ids::{InputNumber, ThreadId, Turn},
         refusal::{GuardedVerb, Refusal},
         session::Session,
-        settings::Urgency,
+        settings::{OnLimit, Urgency},
         status::StatusKind,
     },
     session::Handle,
@@ -31,6 +32,14 @@ impl SupervisorService {
         check::text("override", &request.r#override, check::PROSE_BYTES)?;
         call.operators_only("override", !request.r#override.is_empty())?;
         let urgency = urgency(&request)?;
+        self.agreed(
+            &call,
+            &handle,
+            "SendInput",
+            &request,
+            || json!({"id": request.thread_id, "interrupt": request.interrupt, "message": words(&request)}),
+        )
+        .await?;
         let last_word = std::mem::take(&mut request.r#override);
         let (input, content) = check::input(request.message.take(), std::mem::take(&mut request.items), |items| {
             pb::Input {
@@ -69,7 +78,14 @@ impl SupervisorService {
             .await?;
         let remember = call.remember("InterruptAgent", &request_id, &request)?;
         check::text("reason", &request.reason, check::REASON_BYTES)?;
-        let before = handle.state();
+        self.agreed(
+            &call,
+            &handle,
+            "InterruptAgent",
+            &request,
+            || json!({"id": request.thread_id, "interrupt": true}),
+        )
+        .await?;
         let command = Command::Interrupt {
             caller: call.caller.clone(),
             target,
@@ -84,19 +100,9 @@ impl SupervisorService {
         let done = handle
             .execute(command, call.origin(&request_id), remember, Vec::new())
             .await?;
-        let interrupted_thread_ids = done
-            .session
-            .subtree(target)
-            .into_iter()
-            .filter(|thread| {
-                let earlier = before.thread(thread.id);
-                thread.interrupt.is_some() || earlier.is_some_and(|earlier| earlier.status != thread.status)
-            })
-            .map(|thread| thread.id.to_string())
-            .collect();
         Ok(pb::InterruptAgentResponse {
             thread: Some(self.show(&done.session, target)?),
-            interrupted_thread_ids,
+            interrupted_thread_ids: done.outcome.stopped.iter().map(ToString::to_string).collect(),
         })
     }
 
@@ -112,6 +118,14 @@ impl SupervisorService {
             .await?;
         let remember = call.remember("CloseAgent", &request_id, &request)?;
         check::text("reason", &request.reason, check::REASON_BYTES)?;
+        self.agreed(
+            &call,
+            &handle,
+            "CloseAgent",
+            &request,
+            || json!({"id": request.thread_id}),
+        )
+        .await?;
         let before = handle.state();
         let command = Command::Close {
             caller: call.caller.clone(),
@@ -156,6 +170,16 @@ impl SupervisorService {
             .target(&call, &request.session_id, &request.thread_id, "ResumeAgent")
             .await?;
         let remember = call.remember("ResumeAgent", &request_id, &request)?;
+        // A thread comes back settled, without a turn that could wait in the queue: both values refuse.
+        check::choice::<OnLimit>("on_limit", request.on_limit)?;
+        self.agreed(
+            &call,
+            &handle,
+            "ResumeAgent",
+            &request,
+            || json!({"id": request.thread_id}),
+        )
+        .await?;
         let command = Command::Resume {
             caller: call.caller.clone(),
             target,
@@ -185,6 +209,14 @@ impl SupervisorService {
             .await?;
         let remember = call.remember("SetThreadNote", &request_id, &request)?;
         check::text("thread_note", &request.thread_note, check::NOTE_BYTES)?;
+        self.agreed(
+            &call,
+            &handle,
+            "SetThreadNote",
+            &request,
+            || json!({"id": request.thread_id, "note": request.thread_note}),
+        )
+        .await?;
         let command = Command::SetNote {
             caller: call.caller.clone(),
             target,
@@ -235,6 +267,15 @@ impl SupervisorService {
         };
         Ok(self.directory.context().show(session, thread, view))
     }
+}
+
+/// The first text of an input.
+fn words(request: &pb::SendInputRequest) -> &str {
+    let texts = request.items.iter().find_map(|item| match &item.item {
+        Some(Item::Text(text)) => Some(text.as_str()),
+        Some(Item::LocalImage(_) | Item::Skill(_) | Item::Mention(_)) | None => None,
+    });
+    request.message.as_deref().or(texts).unwrap_or_default()
 }
 
 fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {

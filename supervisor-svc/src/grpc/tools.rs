@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use prost::Message;
+use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::{
     registry::v1::{self as registry, DescribeSpawnToolRequest},
@@ -29,7 +31,13 @@ impl SupervisorService {
         let call = Call::of(&request)?;
         let request = request.into_inner();
         let (state, thread) = self
-            .beheld(&call, &request.session_id, &request.thread_id, "DescribeTools")
+            .beheld(
+                &call,
+                &request,
+                &request.session_id,
+                &request.thread_id,
+                "DescribeTools",
+            )
             .await?;
         let question = DescribeSpawnToolRequest {
             cwd: directory_of(&state, &thread),
@@ -60,7 +68,13 @@ impl SupervisorService {
         let mut request = request.into_inner();
         let page = Page::of(&mut request, &call.scope)?;
         let (state, thread) = self
-            .beheld(&call, &request.session_id, &request.thread_id, "ListSpawnableAgents")
+            .beheld(
+                &call,
+                &request,
+                &request.session_id,
+                &request.thread_id,
+                "ListSpawnableAgents",
+            )
             .await?;
         let mut agents = Vec::new();
         if limits::may_spawn(&state, &thread) {
@@ -76,7 +90,8 @@ impl SupervisorService {
                 lists(&thread, &agent.agent_type) && caller.is_none_or(|caller| lists(caller, &agent.agent_type))
             });
         }
-        let (agents, next_page_token) = page.cut(&agents, shown);
+        let entries = agents.iter().map(|agent| (agent.agent_type.clone(), agent));
+        let (agents, next_page_token) = page.cut(entries, shown, None);
         Ok(pb::ListSpawnableAgentsResponse {
             agents,
             next_page_token,
@@ -84,10 +99,11 @@ impl SupervisorService {
     }
 
     /// The thread that a request is about (the caller's own unless it names another; an operator's the root), if the
-    /// caller may.
+    /// caller may, and an operator has agreed where one must.
     async fn beheld(
         &self,
         call: &Call,
+        request: &impl Message,
         session_id: &str,
         thread_id: &str,
         method: &str,
@@ -95,9 +111,10 @@ impl SupervisorService {
         let named = check::optional_id("thread_id", thread_id)?;
         let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
         let target = Self::thread_or_own(call, &handle, named)?;
+        authority::authorize(&handle.state(), &call.caller, method, target)?;
+        self.agreed(call, &handle, method, request, || json!({})).await?;
         let state = handle.state();
-        let thread = authority::authorize(&state, &call.caller, method, target)?;
-        let thread = Arc::clone(thread);
+        let thread = Arc::clone(authority::authorize(&state, &call.caller, method, target)?);
         Ok((state, thread))
     }
 }

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use serde_json::json;
 use svc_kit::deadline::{self, Deadline};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
@@ -25,7 +26,7 @@ use crate::{
 pub(super) const MAX_WAITED: usize = 1_000;
 
 /// How much earlier than its caller's deadline a call that waits answers, so that the answer arrives.
-pub(super) const ANSWER_MARGIN: Duration = Duration::from_millis(100);
+const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 
 /// Times of WaitAgents.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +64,13 @@ impl SupervisorService {
             .iter()
             .map(|id| check::id("thread_ids", id))
             .collect::<Result<_, _>>()?;
-        let timeout = self.wait_time(request.timeout, call.deadline)?;
-        let one = self.one_that_exists(&ids).await?.or(ids.first().copied());
+        let until = Instant::now() + self.wait_time(request.timeout, call.deadline)?;
+        let names_session = call.token.is_some() || !request.session_id.is_empty();
+        let one = if names_session {
+            None
+        } else {
+            self.one_that_exists(&ids).await?.or(ids.first().copied())
+        };
         let handle = match self
             .session_for(&call, &request.session_id, one, GuardedVerb::Act)
             .await
@@ -108,6 +114,14 @@ impl SupervisorService {
                 ..pb::WaitAgentsResponse::default()
             });
         }
+        self.agreed(
+            &call,
+            &handle,
+            "WaitAgents",
+            &request,
+            || json!({"ids": request.thread_ids}),
+        )
+        .await?;
         // For as long as the call lasts.
         let _waiting = match &call.caller {
             Caller::Thread { id, generation } => {
@@ -117,9 +131,7 @@ impl SupervisorService {
             Caller::Operator { .. } => None,
         };
         let waited = self
-            .until_at(&handle, Instant::now() + timeout, |session| {
-                !settled(session).is_empty()
-            })
+            .until_at(&handle, until, |session| !settled(session).is_empty())
             .await?;
         Ok(pb::WaitAgentsResponse {
             timed_out: waited.is_none(),
@@ -148,9 +160,15 @@ impl SupervisorService {
                 Ok(_) | Err(_) => return Err(zero()),
             },
         };
-        Ok(deadline.map_or(asked, |deadline| {
-            deadline.remaining().saturating_sub(ANSWER_MARGIN).min(asked)
-        }))
+        Ok(patience(deadline, asked))
+    }
+
+    /// As long as a call waits for an operator: so long at most, and not once the service drains.
+    pub(super) async fn patience(&self, deadline: Option<Deadline>, wanted: Duration) {
+        tokio::select! {
+            () = sleep(patience(deadline, wanted)) => {}
+            () = self.draining.cancelled() => {}
+        }
     }
 
     /// Waits for a durable state, at most as long as a cascade may take and the caller waits.
@@ -189,4 +207,11 @@ impl SupervisorService {
             () = self.draining.cancelled() => Err(crate::watch::draining("wait again")),
         }
     }
+}
+
+/// How long a call waits that would wait for so long: it answers before its caller's deadline.
+fn patience(deadline: Option<Deadline>, wanted: Duration) -> Duration {
+    deadline.map_or(wanted, |deadline| {
+        deadline.remaining().saturating_sub(ANSWER_MARGIN).min(wanted)
+    })
 }

@@ -8,7 +8,8 @@ use crate::domain::{
     status::Settled,
 };
 
-/// The contents that an event names and that are kept with it, whatever the session's settings.
+/// The contents that an event brings and that are kept with it, whatever the session's settings. What a resumed thread said
+/// last was brought by the end of that turn.
 pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
     match event {
         Event::Session(SessionEvent::Opened(settings)) => settings.workspace.iter().collect(),
@@ -17,7 +18,6 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
             ThreadEvent::Spawned(spawned) => spawned.role.resolved.iter().chain(&spawned.input).collect(),
             ThreadEvent::InputQueued { input, .. } => vec![input],
             ThreadEvent::TurnEnded { outcome, .. } => message(outcome).into_iter().collect(),
-            ThreadEvent::Resumed(resumed) => message(&resumed.settled).into_iter().collect(),
             ThreadEvent::ArtifactRecorded { artifact, .. } => vec![&artifact.content],
             ThreadEvent::HandoffSent(handoff) => once(&handoff.message).chain(&handoff.structured).collect(),
             // Its blocks: see `prompt`.
@@ -35,6 +35,7 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
             | ThreadEvent::ToolDenied { .. }
             | ThreadEvent::CloseRequested(_)
             | ThreadEvent::Closed { .. }
+            | ThreadEvent::Resumed(_)
             | ThreadEvent::EdgeCreated(_)
             | ThreadEvent::EdgeDeleted(_)
             | ThreadEvent::MailAcknowledged(_)

@@ -2,7 +2,7 @@
 //!
 //! Of each session, as of one moment: every record matches its checksum, stands where its number says and can be read;
 //! the records fold to a state; every content matches its checksum and its digest; every content that an event names is
-//! there; the snapshot and the remembered requests match their checksums. A fault never ends the check of the others.
+//! there, unless the event says that it was left out; the snapshot and the remembered requests match their checksums. A fault never ends the check of the others.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -49,6 +49,8 @@ pub struct Report {
     pub bytes: u64,
     /// How many blocks of prompts are named but not kept, as a session's `prompt_log` may ask for. Not a fault.
     pub not_kept: u64,
+    /// How many contents are named but were left out, because their session had no room for them. Not a fault.
+    pub left_out: u64,
     /// What is wrong with the file itself.
     pub damage: Vec<String>,
     /// What is wrong with sessions: one entry for each that has a problem.
@@ -199,6 +201,7 @@ impl Report {
         self.contents += check.contents;
         self.bytes += check.bytes;
         self.not_kept += check.not_kept;
+        self.left_out += check.left_out;
         if let Some(first) = check.first {
             self.faults.push(Fault {
                 session: check.session,
@@ -225,8 +228,19 @@ struct Named {
     sequence: Sequence,
     /// Its size by that record.
     size: u64,
-    /// Whether it must be there.
-    is_kept: bool,
+    /// What the strictest of them says.
+    keeping: Keeping,
+}
+
+/// What an event says of a content that it names, from what asks for least on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Keeping {
+    /// The session's settings do not ask for it.
+    NotAskedFor,
+    /// The session had no room for it.
+    LeftOut,
+    /// It must be there.
+    Kept,
 }
 
 /// The check of one session under way.
@@ -241,6 +255,7 @@ struct Check {
     contents: u64,
     bytes: u64,
     not_kept: u64,
+    left_out: u64,
     first: Option<Problem>,
     problems: u64,
 }
@@ -257,6 +272,7 @@ fn check(stored: &SessionLog<'_>) -> Check {
         contents: 0,
         bytes: 0,
         not_kept: 0,
+        left_out: 0,
         first: None,
         problems: 0,
     };
@@ -360,22 +376,30 @@ impl Check {
 
     /// Remembers the contents that a record names.
     fn names(&mut self, recorded: &Recorded) {
+        let brought = if recorded.circumstances.contents_left_out {
+            Keeping::LeftOut
+        } else {
+            Keeping::Kept
+        };
         for content in references::kept(&recorded.event) {
-            self.name(content, recorded.sequence, true);
+            self.name(content, recorded.sequence, brought);
         }
-        let keeps_prompts = matches!(&self.fold, Fold::At(session) if session.settings.prompt_log == PromptLog::Full);
+        let prompts = match &self.fold {
+            Fold::At(session) if session.settings.prompt_log == PromptLog::Full => brought,
+            Fold::At(_) | Fold::Before | Fold::Unknown => Keeping::NotAskedFor,
+        };
         for block in references::prompt(&recorded.event) {
-            self.name(block, recorded.sequence, keeps_prompts);
+            self.name(block, recorded.sequence, prompts);
         }
     }
 
-    fn name(&mut self, content: &ContentRef, sequence: Sequence, is_kept: bool) {
+    fn name(&mut self, content: &ContentRef, sequence: Sequence, keeping: Keeping) {
         let named = self.named.entry(content.digest).or_insert(Named {
             sequence,
             size: content.size,
-            is_kept,
+            keeping,
         });
-        named.is_kept |= is_kept;
+        named.keeping = named.keeping.max(keeping);
     }
 
     fn content(&mut self, content: &RawContent) {
@@ -402,13 +426,13 @@ impl Check {
     /// What is still named was not among the contents.
     fn missing_contents(&mut self) {
         for (digest, named) in std::mem::take(&mut self.named) {
-            if named.is_kept {
-                self.problem(Problem::NoContent {
+            match named.keeping {
+                Keeping::NotAskedFor => self.not_kept += 1,
+                Keeping::LeftOut => self.left_out += 1,
+                Keeping::Kept => self.problem(Problem::NoContent {
                     digest,
                     sequence: named.sequence,
-                });
-            } else {
-                self.not_kept += 1;
+                }),
             }
         }
     }

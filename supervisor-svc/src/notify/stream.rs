@@ -1,11 +1,11 @@
 //! One stream of notifications: what the client missed, then what comes. How far it has come is written down once the
 //! transport has taken what was sent, so that nothing is lost with a stream that breaks; at worst it is told again.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -13,7 +13,7 @@ use troupe_proto::supervisor::v1 as pb;
 
 use super::clients::Client;
 use crate::{
-    domain::{event::Recorded, ids::Sequence, notify::Notification},
+    domain::{event::Recorded, ids::Sequence, notify::Notification, session::Session},
     session::{Failure, Handle},
     store::EventStore,
     watch::{RESUME, Tail, draining},
@@ -25,9 +25,6 @@ pub const OUTBOX: usize = 64;
 
 /// How often a stream's position is written down at most.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
-
-/// How long a stream that ends waits for the client to take what was sent.
-const LAST_READ: Duration = Duration::from_secs(2);
 
 type Outbox = mpsc::Sender<Result<pb::WatchNotificationsResponse, Status>>;
 
@@ -45,13 +42,15 @@ pub struct NotificationStream {
     pub details: bool,
     /// How long it lives.
     pub lifetime: Duration,
+    /// How long it waits at its end for the client to take what was sent.
+    pub last_word: Duration,
     /// Cancelled when the service drains.
     pub draining: CancellationToken,
 }
 
 /// How far a stream has come.
 struct Progress {
-    /// The last event that was looked at.
+    /// The last event that was looked at, and told if there was something to tell.
     position: Sequence,
     /// The position before the first message that the transport may not have taken yet.
     unread_after: Option<Sequence>,
@@ -81,23 +80,30 @@ impl NotificationStream {
             position: self.after,
             unread_after: None,
         };
-        let end = match self.follow(&outbox, &mut progress).await {
-            Ok(never) => match never {},
-            Err(end) => end,
+        // Whatever ends a stream ends it while it waits for its client, too.
+        let end = tokio::select! {
+            biased;
+            () = self.draining.cancelled() => End::Failed(draining(RESUME)),
+            () = outbox.closed() => End::Gone,
+            () = sleep(self.lifetime) => End::Planned,
+            ended = self.follow(&outbox, &mut progress) => match ended {
+                Ok(never) => match never {},
+                Err(end) => end,
+            },
         };
         let is_open = !matches!(end, End::Gone);
-        if is_open && timeout(LAST_READ, all_taken(&outbox)).await.unwrap_or_default() {
+        if is_open && timeout(self.last_word, all_taken(&outbox)).await.unwrap_or_default() {
             progress.unread_after = None;
         }
         self.save(&progress).await;
         if let End::Failed(status) = end {
-            let _ = outbox.send(Err(status)).await;
+            // Who took everything has room for it; who takes nothing is left without it.
+            let _ = outbox.try_send(Err(status));
         }
     }
 
-    async fn follow(&self, outbox: &Outbox, progress: &mut Progress) -> Result<std::convert::Infallible, End> {
+    async fn follow(&self, outbox: &Outbox, progress: &mut Progress) -> Result<Infallible, End> {
         let mut tail = Tail::after(Arc::clone(&self.store), self.handle.clone(), self.after);
-        let ends = Instant::now() + self.lifetime;
         let mut save_at = Instant::now();
         loop {
             let taken = async move {
@@ -106,9 +112,6 @@ impl NotificationStream {
             };
             tokio::select! {
                 biased;
-                () = self.draining.cancelled() => return Err(End::Failed(draining(RESUME))),
-                () = outbox.closed() => return Err(End::Gone),
-                () = sleep_until(ends) => return Err(End::Planned),
                 taken = taken, if progress.unread_after.is_some() => {
                     if taken {
                         progress.unread_after = None;
@@ -128,21 +131,24 @@ impl NotificationStream {
     async fn send(&self, outbox: &Outbox, events: &[Recorded], progress: &mut Progress) -> Result<(), End> {
         let session = self.handle.state();
         for recorded in events {
-            let before = std::mem::replace(&mut progress.position, recorded.sequence);
-            let Some(notification) = Notification::of(&session, recorded) else {
-                continue;
-            };
-            let Some(kinds) = self.client.attention().await.kinds_of(&notification) else {
-                continue;
-            };
-            let notification = wire::notify::notification_to_pb(session.id, &notification, &kinds, self.details);
-            let message = pb::WatchNotificationsResponse {
-                notification: Some(notification),
-            };
-            progress.unread_after.get_or_insert(before);
-            outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
+            if let Some(message) = self.message(&session, recorded).await {
+                outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
+                // What was sent and what is known of it change together: nothing is awaited between them.
+                progress.unread_after.get_or_insert(progress.position);
+            }
+            progress.position = recorded.sequence;
         }
         Ok(())
+    }
+
+    /// What the client is told of an event, if it wants to be told.
+    async fn message(&self, session: &Session, recorded: &Recorded) -> Option<pb::WatchNotificationsResponse> {
+        let notification = Notification::of(session, recorded)?;
+        let kinds = self.client.attention().await.kinds_of(&notification)?;
+        let notification = wire::notify::notification_to_pb(session.id, &notification, &kinds, self.details);
+        Some(pb::WatchNotificationsResponse {
+            notification: Some(notification),
+        })
     }
 
     /// Writes down how far the client has come. A position that cannot be written costs a repetition.

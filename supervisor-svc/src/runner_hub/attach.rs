@@ -1,11 +1,12 @@
 //! The runners' side of the service: one stream a runner, hello first, then reports in order and commands as they come.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream::FuturesOrdered};
 use svc_kit::identity::principal_of;
 use tokio::{
     sync::{mpsc, oneshot},
+    task::JoinSet,
     time::timeout,
 };
 use tokio_stream::wrappers::ReceiverStream;
@@ -30,7 +31,7 @@ use super::{
 use crate::{
     domain::{
         actor::Actor,
-        authorize::MAX_PATHS,
+        authorize::{MAX_PATH_BYTES, MAX_PATHS},
         budget,
         command::Command,
         content::truncate,
@@ -56,11 +57,17 @@ pub(super) const MAX_TOOL_BYTES: usize = 256;
 /// The largest arguments of a tool call that is decided.
 pub(super) const MAX_ARGUMENTS_BYTES: usize = 64 * 1_024;
 
+/// How many tool requests of one stream are not decided yet at most: each may wait for an operator.
+pub(super) const MAX_UNDECIDED: usize = 1_024;
+
 /// How many reports of one stream wait for their append at most.
 pub(super) const REPORTS_IN_FLIGHT: usize = 256;
 
-/// The longest id of a runner.
+/// The longest id of a runner, and of a tool request.
 pub(super) const MAX_ID_BYTES: usize = 128;
+
+/// The longest kind of a runner, key of a label, and value of one.
+pub(super) const MAX_LABEL_BYTES: usize = 128;
 
 /// The most kinds that a runner offers.
 pub(super) const MAX_KINDS: usize = 16;
@@ -129,15 +136,10 @@ impl RunnerGate {
         Ok(found.and_then(|handle| Some((handle.id(), handle.state().thread(id).cloned()?))))
     }
 
-    /// Why a tool call of one of the runner's threads may not run; `None`: it may.
+    /// Why a tool call of one of the runner's threads may not run; `None`: it may. Where an operator must agree, it waits
+    /// for that.
     async fn tool(&self, runner: &RunnerId, request: pb::ToolRequest, origin: Origin) -> Option<String> {
         let unknown = || Some(String::from("the agent is not known to this supervisor"));
-        if request.tool.len() > MAX_TOOL_BYTES
-            || request.arguments_json.len() > MAX_ARGUMENTS_BYTES
-            || request.resolved_paths.len() > MAX_PATHS
-        {
-            return Some(String::from("the tool call is too large to be decided"));
-        }
         let Ok(thread) = request.thread_id.parse::<ThreadId>() else {
             return unknown();
         };
@@ -160,13 +162,13 @@ impl RunnerGate {
             confined: self.hub().confines(runner, kind),
             tool: request.tool,
             arguments: request.arguments_json,
+            request: None,
             runner_kind: request.runner_kind,
             paths: request.resolved_paths,
         };
         let denials = &self.directory.context().denials;
-        let drained = self.draining.clone().cancelled_owned();
-        match tool_calls::decide(denials, &session, thread, &call, origin, drained).await {
-            Ok(decided) => decided.refused,
+        match tool_calls::decide(denials, &session, thread, &call, origin, pending()).await {
+            Ok(decided) => decided.answer.refusal(),
             // Fail closed: what cannot be written down does not run.
             Err(failure) => Some(failure.to_string()),
         }
@@ -223,6 +225,7 @@ impl ThreadRunnerService for RunnerGate {
         let stream = Stream {
             gate: self.clone(),
             runner,
+            number,
         };
         tokio::spawn(async move {
             stream.serve(incoming).await;
@@ -237,15 +240,20 @@ impl ThreadRunnerService for RunnerGate {
 struct Stream {
     gate: RunnerGate,
     runner: RunnerId,
+    /// Which of all streams it is.
+    number: u64,
 }
 
 type Applied = oneshot::Receiver<Result<Done, Failure>>;
 
 impl Stream {
-    /// Serves the stream until it ends, falls silent for a lease, or the service drains.
+    /// Serves the stream until it ends, falls silent for a lease, gives way to a later one, or the service drains.
     async fn serve(&self, mut incoming: Streaming<pb::AttachRequest>) {
         let mut in_flight = FuturesOrdered::new();
+        // They end with the stream: on the next one the runner asks again.
+        let mut undecided = JoinSet::new();
         let mut pieces = Pieces::default();
+        let mut has_told = false;
         let lease = self.gate.hub().lease();
         loop {
             let room = in_flight.len() < REPORTS_IN_FLIGHT;
@@ -262,11 +270,26 @@ impl Stream {
                     let Some(ack) = ack else { return };
                     self.gate.hub().send(&self.runner, ToRunner::ReportAck(ack));
                 }
+                Some(decided) = undecided.join_next(), if !undecided.is_empty() => match decided {
+                    Ok(decision) => self.decide(decision),
+                    Err(error) => tracing::error!(runner = %self.runner, %error, "the decision on a tool call broke"),
+                },
                 message = timeout(lease, incoming.message()), if room => {
-                    let Ok(Ok(Some(pb::AttachRequest { message: Some(message) }))) = message else { return };
+                    let Ok(Ok(Some(pb::AttachRequest { message }))) = message else { return };
+                    // What a stream still says that a later one took the place of is no word of the runner any more.
+                    if !self.gate.hub().is_present(&self.runner, self.number) {
+                        return;
+                    }
+                    let Some(message) = message else {
+                        self.pass_over(&mut has_told, "message");
+                        continue;
+                    };
                     self.heard(&message).await;
                     match message {
                         FromRunner::Report(report) => {
+                            if report.kind.is_none() {
+                                self.pass_over(&mut has_told, "report");
+                            }
                             match self.report(report, &mut pieces).await {
                                 Ok(Some((ack, applied))) => in_flight.push_back(acknowledge(ack, applied, self)),
                                 Ok(None) => {}
@@ -279,7 +302,7 @@ impl Stream {
                             }
                         }
                         FromRunner::Telemetry(telemetry) => self.telemetry(telemetry).await,
-                        FromRunner::ToolRequest(request) => self.tool(request),
+                        FromRunner::ToolRequest(request) => self.tool(request, &mut undecided),
                         FromRunner::Output(output) => self.output(&output),
                         FromRunner::Heartbeat(_) => self.gate.hub().heartbeat(&self.runner),
                         FromRunner::Draining(_) => {
@@ -339,6 +362,18 @@ impl Stream {
         {
             let board = &self.gate.directory.context().output;
             board.put(session, thread, generation, &output.text);
+        }
+    }
+
+    /// Passes over what only a newer release knows: counted each time, told once a stream.
+    fn pass_over(&self, has_told: &mut bool, what: &'static str) {
+        self.gate.directory.context().measures.passed_over();
+        if !std::mem::replace(has_told, true) {
+            tracing::warn!(
+                runner = %self.runner,
+                what,
+                "a runner says what this release does not know, which is lost; upgrade the supervisor before its runners"
+            );
         }
     }
 
@@ -470,19 +505,27 @@ impl Stream {
         }
     }
 
-    /// Answers a question about a tool call, in a task of its own: an operator may take minutes.
-    fn tool(&self, request: pb::ToolRequest) {
-        let (gate, runner, origin) = (self.gate.clone(), self.runner.clone(), self.origin());
-        tokio::spawn(async move {
-            let request_id = request.request_id.clone();
-            let refused = gate.tool(&runner, request, origin).await;
-            let decision = pb::ToolDecision {
-                request_id,
-                allowed: refused.is_none(),
-                reason: refused.unwrap_or_default(),
-            };
-            gate.hub().send(&runner, ToRunner::ToolDecision(decision));
+    /// Takes a question about a tool call. It is decided in a task of its own, since an operator may take minutes.
+    fn tool(&self, request: pb::ToolRequest, undecided: &mut JoinSet<pb::ToolDecision>) {
+        let is_full = undecided.len() >= MAX_UNDECIDED;
+        let many = is_full.then(|| {
+            format!(
+                "{MAX_UNDECIDED} tool calls of this runner are not decided yet, which is the limit; call again later"
+            )
         });
+        if let Some(reason) = too_large(&request).or(many) {
+            self.decide(decision(request.request_id, Some(reason)));
+            return;
+        }
+        let (gate, runner, origin) = (self.gate.clone(), self.runner.clone(), self.origin());
+        undecided.spawn(async move {
+            let request_id = request.request_id.clone();
+            decision(request_id, gate.tool(&runner, request, origin).await)
+        });
+    }
+
+    fn decide(&self, decision: pb::ToolDecision) {
+        self.gate.hub().send(&self.runner, ToRunner::ToolDecision(decision));
     }
 
     fn origin(&self) -> Origin {
@@ -492,6 +535,37 @@ impl Stream {
             traceparent: None,
         }
     }
+}
+
+/// The answer to a question about a tool call; `refused`: why it may not run.
+fn decision(request_id: String, refused: Option<String>) -> pb::ToolDecision {
+    pb::ToolDecision {
+        request_id,
+        allowed: refused.is_none(),
+        reason: refused.unwrap_or_default(),
+    }
+}
+
+/// What of a question about a tool call is more than what is decided; `None`: nothing.
+fn too_large(request: &pb::ToolRequest) -> Option<String> {
+    let longest_path = request.resolved_paths.iter().map(String::len).max();
+    let bounds = [
+        ("request_id", request.request_id.len(), MAX_ID_BYTES),
+        ("tool", request.tool.len(), MAX_TOOL_BYTES),
+        ("arguments_json", request.arguments_json.len(), MAX_ARGUMENTS_BYTES),
+        ("runner_kind", request.runner_kind.len(), MAX_LABEL_BYTES),
+        (
+            "a path of resolved_paths",
+            longest_path.unwrap_or_default(),
+            MAX_PATH_BYTES,
+        ),
+    ];
+    let paths = request.resolved_paths.len();
+    let too_long = bounds.into_iter().find(|(_, bytes, max)| bytes > max);
+    let what = too_long
+        .map(|(what, bytes, max)| format!("{what} has {bytes} bytes; at most {max} are allowed"))
+        .or_else(|| (paths > MAX_PATHS).then(|| format!("{paths} resolved_paths; at most {MAX_PATHS} are allowed")))?;
+    Some(format!("the tool call is too large to be decided: {what}"))
 }
 
 /// What was asked for, unless its session is gone for good.
@@ -548,19 +622,24 @@ fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
         let text = format!("a runner must offer 1 to {MAX_KINDS} kinds");
         return Err(bad_hello("hello.kinds", &text));
     }
+    if !hello.kinds.iter().all(|offered| is_label(&offered.kind)) {
+        let text = format!("a kind must have at most {MAX_LABEL_BYTES} bytes without control characters");
+        return Err(bad_hello("hello.kinds", &text));
+    }
     if hello.labels.len() > MAX_LABELS {
         let text = format!("a runner may have at most {MAX_LABELS} labels");
         return Err(bad_hello("hello.labels", &text));
     }
-    if hello
+    if !hello
         .labels
         .iter()
-        .any(|(key, value)| key.is_empty() || key.len().max(value.len()) > 128)
+        .all(|(key, value)| !key.is_empty() && is_label(key) && is_label(value))
     {
-        return Err(bad_hello(
-            "hello.labels",
-            "a runner's labels must have keys of 1 to 128 bytes and values of at most 128",
-        ));
+        let text = format!(
+            "a runner's labels must have keys of 1 to {MAX_LABEL_BYTES} bytes and values of at most {MAX_LABEL_BYTES}, \
+             without control characters"
+        );
+        return Err(bad_hello("hello.labels", &text));
     }
     if hello.threads.len() > MAX_HELD {
         let text = format!("a runner may hold at most {MAX_HELD} threads");
@@ -580,6 +659,10 @@ fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
         session,
     };
     Ok((RunnerId::new(id.clone()), offer))
+}
+
+fn is_label(text: &str) -> bool {
+    text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control)
 }
 
 fn bad_hello(field: &str, text: &str) -> Status {

@@ -34,6 +34,10 @@ pub const STOP_GRACE: Duration = Duration::from_secs(5);
 /// How many messages wait for a runner at most; one that falls behind further is cut off and attaches anew.
 pub(super) const OUTBOX: usize = 1_024;
 
+/// How many runners whose lease ran out are remembered, those that were lost last. Nothing hangs on the others: of a runner
+/// that is not known everything is lost as well, and it may attach again like any other.
+const MAX_LOST: usize = 64;
+
 /// How a runner stands to an attempt at a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -269,26 +273,30 @@ impl RunnerHub {
         kinds.peek().is_some() && kinds.all(|offered| offered.enforces_read_only)
     }
 
-    /// Starts a thread.
-    pub fn start(&self, id: &RunnerId, session: SessionId, start: pb::StartThread) {
-        tracing::debug!(runner = %id, %session, thread = start.thread_id, "start");
-        self.send(id, Message::StartThread(start));
+    /// Starts an attempt at a thread; false: it is not on its way.
+    #[must_use]
+    pub fn start(&self, id: &RunnerId, thread: ThreadId, generation: Generation, start: pb::StartThread) -> bool {
+        tracing::debug!(runner = %id, session = start.session_id, %thread, "start");
+        self.send_about(id, thread, generation, Message::StartThread(start))
     }
 
-    /// Gives a thread that the runner has its next turn.
-    pub fn deliver_turn(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: pb::Turn) {
-        self.send(
+    /// Gives a thread that the runner has its next turn; false: it is not on its way.
+    #[must_use]
+    pub fn deliver_turn(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: pb::Turn) -> bool {
+        self.send_about(
             id,
+            thread,
+            generation,
             Message::DeliverInput(pb::DeliverInput {
                 command_id: format!("turn:{thread}:{generation}:{}", turn.turn),
                 thread_id: thread.to_string(),
                 generation: generation.get(),
                 delivery: Some(pb::deliver_input::Delivery::Turn(turn)),
             }),
-        );
+        )
     }
 
-    /// Gives a running turn more input; false: there is no way to the runner.
+    /// Gives a running turn more input; false: it is not on its way.
     pub fn deliver_input(
         &self,
         id: &RunnerId,
@@ -296,8 +304,10 @@ impl RunnerHub {
         generation: Generation,
         input: pb::RunningInput,
     ) -> bool {
-        self.send(
+        self.send_about(
             id,
+            thread,
+            generation,
             Message::DeliverInput(pb::DeliverInput {
                 command_id: format!("input:{thread}:{generation}:{}", input.number),
                 thread_id: thread.to_string(),
@@ -388,13 +398,18 @@ impl RunnerHub {
     pub(super) fn detach(&self, id: &RunnerId, stream: u64) {
         let mut roster = self.lock();
         if let Some(runner) = roster.runners.get_mut(id)
-            && matches!(runner.link, Link::Attached { stream: present, .. } if present == stream)
+            && runner.is_on(stream)
         {
             runner.link = Link::Away { since: Instant::now() };
             drop(roster);
             self.announce();
             self.announce_lease();
         }
+    }
+
+    /// Whether that stream is a runner's present one: none took its place, and it was not cut off.
+    pub(super) fn is_present(&self, id: &RunnerId, stream: u64) -> bool {
+        self.lock().runners.get(id).is_some_and(|runner| runner.is_on(stream))
     }
 
     /// The session of an attempt that a runner has.
@@ -414,8 +429,12 @@ impl RunnerHub {
 
     /// A runner does not take an attempt that it was given, `full` because it has no room.
     pub(super) fn turned_away(&self, id: &RunnerId, thread: ThreadId, generation: Generation, full: bool) {
-        if let Some(runner) = self.lock().runners.get_mut(id) {
-            runner.turn_away(thread, generation, full);
+        let mut roster = self.lock();
+        let runner = roster.runners.get_mut(id);
+        let makes_room = runner.is_some_and(|runner| runner.turn_away(thread, generation, full));
+        drop(roster);
+        if makes_room {
+            self.announce();
         }
     }
 
@@ -429,9 +448,21 @@ impl RunnerHub {
         }
     }
 
+    /// As [`Self::send`], about an attempt that the runner has. To one that came back without it nothing is sent: it would
+    /// execute what it is asked nothing more about.
+    fn send_about(&self, id: &RunnerId, thread: ThreadId, generation: Generation, message: Message) -> bool {
+        let roster = self.lock();
+        let runner = roster.runners.get(id);
+        let has_it = runner.is_some_and(|runner| runner.held(thread, generation).is_some());
+        has_it && self.send_in(roster, id, message)
+    }
+
     /// Whether it is on its way. What is not is owed still.
     pub(super) fn send(&self, id: &RunnerId, message: Message) -> bool {
-        let mut roster = self.lock();
+        self.send_in(self.lock(), id, message)
+    }
+
+    fn send_in(&self, mut roster: MutexGuard<'_, Roster>, id: &RunnerId, message: Message) -> bool {
         let Some(runner) = roster.runners.get_mut(id) else {
             return false;
         };
@@ -454,26 +485,49 @@ impl RunnerHub {
         self.changes.send_modify(|version| *version += 1);
     }
 
-    /// Announces the two moments of a lease that begins now: when half of it is over, and all of it.
+    /// Announces the two moments of a lease that begins now: when half of it is over, and all of it. Whose it is is lost then.
     fn announce_lease(&self) {
-        let (changes, half) = (Arc::downgrade(&self.changes), self.lease / 2);
-        let rest = self.lease - half;
+        let (roster, changes) = (Arc::downgrade(&self.roster), Arc::downgrade(&self.changes));
+        let (lease, half) = (self.lease, self.lease / 2);
         tokio::spawn(async move {
-            for part in [half, rest] {
+            for part in [half, lease - half] {
                 tokio::time::sleep(part).await;
                 let Some(changes) = changes.upgrade() else { return };
                 changes.send_modify(|version| *version += 1);
+            }
+            if let Some(roster) = roster.upgrade() {
+                locked(&roster).forget_lost(lease);
             }
         });
     }
 
     fn lock(&self) -> MutexGuard<'_, Roster> {
-        // Every change to the roster is whole, so a panic elsewhere leaves it usable.
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.roster)
     }
 }
 
+fn locked(roster: &Mutex<Roster>) -> MutexGuard<'_, Roster> {
+    // Every change to the roster is whole, so a panic elsewhere leaves it usable.
+    roster.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Roster {
+    /// Forgets the runners whose lease ran out, but for the last few.
+    fn forget_lost(&mut self, lease: Duration) {
+        let mut lost: Vec<(Instant, RunnerId)> = Vec::new();
+        for (id, runner) in &self.runners {
+            match runner.link {
+                Link::Away { since } if since.elapsed() >= lease => lost.push((since, id.clone())),
+                Link::Away { .. } | Link::Attached { .. } => {}
+            }
+        }
+        lost.sort_unstable();
+        let too_many = lost.len().saturating_sub(MAX_LOST);
+        for (_, id) in lost.drain(..too_many) {
+            self.runners.remove(&id);
+        }
+    }
+
     /// Dismisses the program that has rested longest on a runner that would fit, once for each thread that waits.
     fn make_place(&mut self, need: &Need<'_>, thread: ThreadId) -> Option<Dismissal> {
         let mut longest: Option<(RunnerId, ThreadId, Instant)> = None;
@@ -499,5 +553,54 @@ impl Roster {
             thread: resting,
             generation,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        sync::mpsc,
+        time::{advance, timeout},
+    };
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_runners_that_were_lost_last_are_remembered() {
+        let hub = RunnerHub::new(LEASE);
+        let (outbox, _responses) = mpsc::channel(1);
+        let id = |number: usize| RunnerId::new(format!("runner {number}"));
+        let attach = |number: usize| {
+            let offer = Offer {
+                kinds: Vec::new(),
+                labels: BTreeMap::new(),
+                capacity: 0,
+                session: None,
+            };
+            hub.attach(&id(number), offer, outbox.clone(), BTreeMap::new())
+        };
+        let is_known = |number: usize| hub.lock().runners.contains_key(&id(number));
+
+        // The first one stays; of the others one too many is lost.
+        attach(0);
+        for number in 1..=MAX_LOST + 1 {
+            let stream = attach(number);
+            hub.detach(&id(number), stream);
+            advance(Duration::from_millis(1)).await;
+        }
+        assert!(is_known(1), "its lease runs");
+        let mut changes = hub.changes();
+        let forgotten = timeout(LEASE * 2, async {
+            while is_known(1) && changes.changed().await.is_ok() {}
+        });
+        forgotten.await.unwrap();
+        assert!(!is_known(1));
+        let rest = (0..=MAX_LOST + 1).filter(|number| is_known(*number));
+        assert_eq!(
+            rest.count(),
+            MAX_LOST + 1,
+            "those that were lost later, and the one that is attached"
+        );
+        assert_eq!(hub.away(), 0);
     }
 }

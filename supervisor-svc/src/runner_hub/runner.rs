@@ -91,6 +91,11 @@ impl Runner {
         }
     }
 
+    /// Whether it is attached on that stream.
+    pub fn is_on(&self, stream: u64) -> bool {
+        matches!(self.link, Link::Attached { stream: present, .. } if present == stream)
+    }
+
     /// Whether it is attached and takes threads like this, were there room.
     pub fn would_fit(&self, need: &Need<'_>) -> bool {
         let attached = matches!(self.link, Link::Attached { .. });
@@ -121,12 +126,14 @@ impl Runner {
         self.held.insert(thread, held);
     }
 
-    /// It does not take an attempt that it was given.
-    pub fn turn_away(&mut self, thread: ThreadId, generation: Generation, is_full: bool) {
+    /// It does not take an attempt that it was given. Answers whether somebody may be glad of the room.
+    pub fn turn_away(&mut self, thread: ThreadId, generation: Generation, is_full: bool) -> bool {
+        let had_room = self.has_room();
         if self.held(thread, generation).is_some() {
             self.held.remove(&thread);
         }
         self.is_full |= is_full;
+        !had_room && self.has_room()
     }
 
     /// It has an attempt no more. Answers whether somebody may be glad of the room.

@@ -69,10 +69,8 @@ pub(super) struct Actor {
     looked: Instant,
     /// When to compute anew what is owed, because an append failed.
     look_again: Option<Instant>,
-    /// When to hand out anew what could not be handed out.
-    dispatch_again: Option<Instant>,
-    /// What that is.
-    undispatched: Vec<ThreadId>,
+    /// What could not be handed out, if anything.
+    undispatched: Option<Undispatched>,
     /// The oldest report of each thread that a failed append took with it, until its runner sends it again.
     lost_reports: HashMap<ThreadId, (Generation, ReportSequence)>,
     /// What tells the session's webhooks, unless there are none or everything is told; ends with the actor.
@@ -83,6 +81,23 @@ pub(super) struct Actor {
     rest_at: Instant,
     /// Those who want the session to be removed.
     deletions: Vec<oneshot::Sender<Result<(), Failure>>>,
+}
+
+/// Threads whose turns could not be handed out.
+struct Undispatched {
+    threads: Vec<ThreadId>,
+    /// When to try again.
+    again: Instant,
+}
+
+impl Undispatched {
+    /// Nobody yet; whoever joins is tried again after a pause from now.
+    fn now() -> Self {
+        Self {
+            threads: Vec::new(),
+            again: Instant::now() + PAUSE_AFTER_FAILURE,
+        }
+    }
 }
 
 /// How long the actor leaves a store alone that could not write, before it tries its own work again.
@@ -138,8 +153,7 @@ impl Actor {
             backlog: VecDeque::new(),
             looked: Instant::now(),
             look_again: None,
-            dispatch_again: None,
-            undispatched: Vec::new(),
+            undispatched: None,
             lost_reports: HashMap::new(),
             deliveries: None,
             listen_at: None,
@@ -248,11 +262,14 @@ impl Actor {
                     self.dispatching.remove(&thread);
                     self.perform(thread);
                 }
+                Message::Astray(thread) => {
+                    self.dispatching.remove(&thread);
+                    self.reconcile(thread);
+                }
                 Message::Undispatched(thread) => {
                     // Until then it counts as under way: the place that it gave back must not bring it here at once.
-                    self.undispatched.push(thread);
-                    self.dispatch_again
-                        .get_or_insert_with(|| Instant::now() + PAUSE_AFTER_FAILURE);
+                    let undispatched = self.undispatched.get_or_insert_with(Undispatched::now);
+                    undispatched.threads.push(thread);
                 }
                 Message::Steered(thread, reached) => self.steered_up_to(thread, reached),
                 Message::Waiting { id, wait } => {
@@ -417,9 +434,11 @@ impl Actor {
     fn look(&mut self) {
         self.looked = Instant::now();
         self.look_again = None;
-        self.dispatch_again = None;
-        for thread in self.undispatched.drain(..) {
-            self.dispatching.remove(&thread);
+        let looked = self.looked;
+        if let Some(undispatched) = self.undispatched.take_if(|waiting| waiting.again <= looked) {
+            for thread in undispatched.threads {
+                self.dispatching.remove(&thread);
+            }
         }
         self.meet_deadlines();
         self.resume_work();
@@ -556,7 +575,7 @@ impl Actor {
             .map(|deadline| self.instant(deadline))
             .into_iter()
             .chain(self.look_again)
-            .chain(self.dispatch_again)
+            .chain(self.undispatched.as_ref().map(|waiting| waiting.again))
             .chain(self.listen_at)
             .min()
     }

@@ -16,7 +16,7 @@ use crate::{
     domain::{
         command::Command,
         decide::{self, tick},
-        event::{Event, Recorded, ThreadEvent},
+        event::{Circumstances, Event, Recorded, ThreadEvent},
         evolve, graph,
         ids::{Digest, Epoch, Generation, ReportSequence, ThreadId},
         session::Session,
@@ -158,20 +158,25 @@ impl Draft {
         {
             return Ok((outcome, false));
         }
-        let outcome = self.outcome_of(command);
+        let mut outcome = self.outcome_of(command);
         let events = decide::decide(&self.working, command, self.now)?;
+        if matches!(command, Command::Interrupt { .. }) {
+            outcome.stopped = events.iter().filter_map(Event::thread).collect();
+        }
         let recorded = !events.is_empty();
         // Nothing refers to the contents of a command that changed nothing.
-        let contents = if recorded {
-            self.with_room(command, contents)?
-        } else {
-            Vec::new()
+        let keeps_contents = recorded && self.has_room(command, &contents)?;
+        let circumstances = Circumstances {
+            contents_left_out: recorded && !keeps_contents,
+            ..origin.circumstances()
         };
-        self.record_all(events, origin)?;
-        self.room.add(&contents);
-        self.contents.extend(contents);
+        self.record_all(events, &circumstances)?;
+        if keeps_contents {
+            self.room.add(&contents);
+            self.contents.extend(contents);
+        }
         if let Some(remember) = remember {
-            self.remembered.push((remember, outcome));
+            self.remembered.push((remember, outcome.clone()));
         }
         Ok((outcome, recorded))
     }
@@ -184,18 +189,18 @@ impl Draft {
     /// Records what follows by itself without a command: waits that began make slots free.
     pub fn follow_up(&mut self) {
         let events = decide::follow_ups(&self.working);
-        if let Err(error) = self.record_all(events, &super::Origin::service()) {
+        if let Err(error) = self.record_all(events, &super::Origin::service().circumstances()) {
             tracing::error!(session = %self.working.id, %error, "what follows by itself cannot be recorded");
         }
     }
 
     /// Records events and what follows from them, or none of it.
-    fn record_all(&mut self, mut events: Vec<Event>, origin: &super::Origin) -> Result<(), record::EncodeError> {
+    fn record_all(&mut self, mut events: Vec<Event>, circumstances: &Circumstances) -> Result<(), record::EncodeError> {
         let waits = self.working.waits.clone();
         let (recorded, new_threads, marks) = (self.recorded.len(), self.new_threads.len(), self.marks.len());
         while !events.is_empty() {
             for event in events {
-                if let Err(error) = self.record(event, origin) {
+                if let Err(error) = self.record(event, circumstances) {
                     // Mostly it is the first event that cannot be recorded, and then nothing was folded.
                     if self.recorded.len() > recorded {
                         self.recorded.truncate(recorded);
@@ -222,11 +227,11 @@ impl Draft {
         self.working.waits = waits;
     }
 
-    /// The contents of a command, if the session has room for them. A client is refused; what the supervisor and runners bring
+    /// Whether the session has room for the contents of a command. A client is refused; what the supervisor and runners bring
     /// is left out, since their events must be recorded, and tell its digests.
-    fn with_room(&mut self, command: &Command, contents: Vec<store::Content>) -> Result<Vec<store::Content>, Failure> {
-        let Err(refusal) = self.room.check(&contents) else {
-            return Ok(contents);
+    fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
+        let Err(refusal) = self.room.check(contents) else {
+            return Ok(true);
         };
         if !matches!(command, Command::Dispatch(_) | Command::Report { .. }) {
             return Err(refusal.into());
@@ -234,14 +239,14 @@ impl Draft {
         if self.room.leave_out() {
             tracing::warn!(session = %self.working.id, %refusal, "prompts and results are kept without their content");
         }
-        Ok(Vec::new())
+        Ok(false)
     }
 
     fn recall(&self, remember: &Remember, requests: &Requests) -> Result<Option<Outcome>, Failure> {
         for (earlier, outcome) in &self.remembered {
             if earlier.key == remember.key {
                 if earlier.hash == remember.hash {
-                    return Ok(Some(*outcome));
+                    return Ok(Some(outcome.clone()));
                 }
                 return Err(crate::domain::refusal::Refusal::RequestIdReused(remember.key.request_id.clone()).into());
             }
@@ -249,8 +254,8 @@ impl Draft {
         Ok(requests.recall(remember, self.now)?)
     }
 
-    fn record(&mut self, event: Event, origin: &super::Origin) -> Result<(), record::EncodeError> {
-        let mut circumstances = origin.circumstances();
+    fn record(&mut self, event: Event, circumstances: &Circumstances) -> Result<(), record::EncodeError> {
+        let mut circumstances = circumstances.clone();
         // What no call causes follows from the one that its thread works on.
         if circumstances.traceparent.is_none() {
             let thread = event.thread().and_then(|id| self.working.thread(id));
@@ -334,7 +339,7 @@ impl Draft {
         let requests = self
             .remembered
             .iter()
-            .map(|(remember, outcome)| remembered::record(remember, *outcome, self.now))
+            .map(|(remember, outcome)| remembered::record(remember, outcome, self.now))
             .collect();
         let batch = store::Batch {
             session: self.working.id,

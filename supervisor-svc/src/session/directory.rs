@@ -100,6 +100,7 @@ impl Context {
     pub fn show(&self, session: &Session, thread: &Thread, view: View) -> pb::Thread {
         let mut shown = wire::thread::thread(session, thread, view);
         wire::thread::add_telemetry(&mut shown, self.telemetry.of(session.id, thread.id).as_deref());
+        view.sight.tool_use(&mut shown.last_tool);
         let waits_for_runner = thread.status.kind() == StatusKind::PendingInit && thread.turn.is_undispatched();
         if waits_for_runner && let Some(reason) = self.runners.lacks_one_for(&Need::of(session, thread)) {
             shown.conditions.push(pb::Condition {

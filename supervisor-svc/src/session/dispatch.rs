@@ -42,6 +42,16 @@ pub(super) struct Job {
     extent: PromptExtent,
 }
 
+/// What became of a turn.
+enum Handed {
+    /// It is recorded, and on its way to the runner.
+    Over,
+    /// It is recorded, and there was no way to the runner, or the runner does not have the attempt any more.
+    ToNobody,
+    /// It is not recorded: the thread changed meanwhile.
+    Back,
+}
+
 /// A prompt that was put together.
 struct Prompt {
     resolved: common::ResolvedSpawn,
@@ -90,7 +100,8 @@ impl Job {
     pub async fn run(self) {
         let id = self.thread.id;
         let ended = match self.dispatch().await {
-            Ok(()) => Message::Dispatched(id),
+            Ok(Handed::Over | Handed::Back) => Message::Dispatched(id),
+            Ok(Handed::ToNobody) => Message::Astray(id),
             Err(failure) => {
                 tracing::warn!(thread = %id, %failure, "a turn could not be dispatched");
                 self.let_go();
@@ -100,7 +111,7 @@ impl Job {
         let _ = self.handle.control.send(ended).await;
     }
 
-    async fn dispatch(&self) -> Result<(), Failure> {
+    async fn dispatch(&self) -> Result<Handed, Failure> {
         let mut prompt = self.prompt().await?;
         let command = Command::Dispatch(Box::new(Dispatch {
             thread: self.thread.id,
@@ -118,20 +129,26 @@ impl Job {
         let done = self.handle.execute(command, Origin::service(), None, contents).await?;
         match done.session.thread(self.thread.id) {
             Some(thread) if done.recorded && matches!(thread.turn, LatestTurn::Dispatched { .. }) => {
-                self.send(thread, prompt);
+                if self.send(thread, prompt) {
+                    Ok(Handed::Over)
+                } else {
+                    Ok(Handed::ToNobody)
+                }
             }
             // Something changed meanwhile; the actor looks again.
-            Some(_) | None => self.let_go(),
+            Some(_) | None => {
+                self.let_go();
+                Ok(Handed::Back)
+            }
         }
-        Ok(())
     }
 
-    /// The runner was promised a thread that it does not get.
+    /// The runner was promised a turn that it does not get: its place is free, or its program rests again.
     fn let_go(&self) {
-        if self.extent == PromptExtent::Full {
-            self.context
-                .runners
-                .release(&self.runner, self.thread.id, self.generation);
+        let runners = &self.context.runners;
+        match self.extent {
+            PromptExtent::Full => runners.release(&self.runner, self.thread.id, self.generation),
+            PromptExtent::Delta => runners.rest(&self.runner, self.thread.id, self.generation),
         }
     }
 
@@ -250,7 +267,8 @@ impl Job {
         self.context.message(self.session.id, content).await
     }
 
-    fn send(&self, thread: &Thread, prompt: Prompt) {
+    /// Answers whether it is on its way.
+    fn send(&self, thread: &Thread, prompt: Prompt) -> bool {
         let turn = pb::Turn {
             turn: thread.turn.number().get(),
             blocks: prompt.blocks,
@@ -272,7 +290,8 @@ impl Job {
                 let working_directory = self.session.workspace(thread).to_owned();
                 self.context.runners.start(
                     &self.runner,
-                    self.session.id,
+                    thread.id,
+                    self.generation,
                     pb::StartThread {
                         command_id: format!("start:{}:{}", thread.id, self.generation),
                         session_id: self.session.id.to_string(),
@@ -288,7 +307,7 @@ impl Job {
                         may_spawn: limits::may_spawn(&self.session, thread),
                         display_name: thread.display_name(),
                     },
-                );
+                )
             }
         }
     }

@@ -83,12 +83,10 @@ impl Actor {
         }
     }
 
-    /// Tells the session's webhooks what there is to tell; those that it had before are let go.
+    /// Tells the session's webhooks what there is to tell; those that it has no more are let go.
     pub(super) fn deliver_notifications(&mut self) {
-        // First: a receiver gets one delivery at a time.
-        drop(self.deliveries.take());
-        let context = &self.context;
-        self.deliveries = context.webhooks.deliver(&context.store, &self.handle, &self.session);
+        let (webhooks, store) = (&self.context.webhooks, &self.context.store);
+        self.deliveries = webhooks.deliver(store, &self.handle, &self.session, self.deliveries.take());
     }
 
     /// Everything that is owed, computed from the state alone: at load, when runners come or go, at a cascade's deadline, and
@@ -130,11 +128,16 @@ impl Actor {
             .chain(self.session.root_id())
             .collect();
         for id in active {
-            if let Some(command) = self.standing_of(id) {
-                self.own.push_back(command);
-            }
-            self.perform(id);
+            self.reconcile(id);
         }
+    }
+
+    /// Sees how the runner of one thread stands, and performs what is owed for it.
+    pub(super) fn reconcile(&mut self, id: ThreadId) {
+        if let Some(command) = self.standing_of(id) {
+            self.own.push_back(command);
+        }
+        self.perform(id);
     }
 
     /// What follows from how its runner stands to a thread at work: out of reach after half a lease, lost after all of it or

@@ -48,6 +48,8 @@ pub(super) enum Message {
     Abandon(RequestKey),
     /// A dispatch task has ended.
     Dispatched(ThreadId),
+    /// A dispatch task has ended, and its turn reached nobody: how its runner stands is to be looked at.
+    Astray(ThreadId),
     /// A dispatch task has ended in vain: trying again at once would meet the same.
     Undispatched(ThreadId),
     /// A delivery to a running turn has ended.
@@ -88,6 +90,7 @@ impl Origin {
             request_id: self.request_id.clone(),
             traceparent: self.traceparent.clone(),
             cause: None,
+            contents_left_out: false,
         }
     }
 }
@@ -113,7 +116,7 @@ pub struct Done {
 }
 
 /// What a request's answer says beside the present state; remembered, so that a retry gets the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The thread that it made or was about.
     pub thread: Option<ThreadId>,
@@ -123,4 +126,6 @@ pub struct Outcome {
     pub input: Option<InputNumber>,
     /// The edge, handoff or approval that it made or decided.
     pub other: Option<Uuid>,
+    /// The threads whose turns it stopped, or asked to stop.
+    pub stopped: Vec<ThreadId>,
 }

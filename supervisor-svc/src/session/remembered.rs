@@ -6,6 +6,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use tokio::sync::oneshot;
 use troupe_proto::store::v1 as pb;
+use uuid::Uuid;
 
 use super::{
     failure::Failure,
@@ -13,12 +14,26 @@ use super::{
     message::{Outcome, Remember},
 };
 use crate::{
-    domain::{ids::InputNumber, refusal::Refusal, status::StatusKind, time::UnixMillis},
-    store::{RequestHash, RequestKey, RequestRecord},
+    domain::{
+        ids::{InputNumber, ThreadId},
+        refusal::Refusal,
+        settings::Limits,
+        status::StatusKind,
+        time::UnixMillis,
+    },
+    store::{RequestHash, RequestKey, RequestRecord, limits::MAX_OUTCOME_BYTES},
 };
 
 /// How long a request is remembered.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What an outcome has for each thread that it stopped: an id, with its tag and length.
+const STOPPED_BYTES: usize = 18;
+/// More than all the rest of an outcome has.
+const REST_BYTES: usize = 1_024;
+
+// Only open threads are stopped.
+const _: () = assert!(Limits::CEILING.max_open_threads as usize * STOPPED_BYTES + REST_BYTES <= MAX_OUTCOME_BYTES);
 
 type Waiter = (Remember, oneshot::Sender<Result<Begun, Failure>>);
 
@@ -45,7 +60,7 @@ impl Requests {
     pub fn recall(&self, remember: &Remember, now: UnixMillis) -> Result<Option<Outcome>, Refusal> {
         match self.done.get(&remember.key) {
             Some((_, _, expires)) if *expires <= now => Ok(None),
-            Some((hash, outcome, _)) if *hash == remember.hash => Ok(Some(*outcome)),
+            Some((hash, outcome, _)) if *hash == remember.hash => Ok(Some(outcome.clone())),
             Some(_) => Err(Refusal::RequestIdReused(remember.key.request_id.clone())),
             None => Ok(None),
         }
@@ -77,7 +92,7 @@ impl Requests {
     }
 }
 
-pub(super) fn record(remember: &Remember, outcome: Outcome, now: UnixMillis) -> RequestRecord {
+pub(super) fn record(remember: &Remember, outcome: &Outcome, now: UnixMillis) -> RequestRecord {
     RequestRecord {
         scope: remember.key.scope.clone(),
         request_id: remember.key.request_id.clone(),
@@ -87,7 +102,7 @@ pub(super) fn record(remember: &Remember, outcome: Outcome, now: UnixMillis) -> 
     }
 }
 
-fn encode(outcome: Outcome) -> Bytes {
+fn encode(outcome: &Outcome) -> Bytes {
     let status_before = outcome
         .status_before
         .and_then(|kind| StatusKind::ALL.iter().position(|other| *other == kind))
@@ -98,6 +113,11 @@ fn encode(outcome: Outcome) -> Bytes {
         status_before: status_before.unwrap_or_default(),
         other_id: outcome.other.map(|id| id.to_string()).unwrap_or_default(),
         input_number: outcome.input.map(InputNumber::get).unwrap_or_default(),
+        stopped_threads: outcome
+            .stopped
+            .iter()
+            .map(|id| Bytes::copy_from_slice(id.as_uuid().as_bytes()))
+            .collect(),
     }
     .encode_to_vec()
     .into()
@@ -114,5 +134,11 @@ fn decode(bytes: &Bytes) -> Outcome {
             .and_then(|place| StatusKind::ALL.get(place).copied()),
         input: (stored.input_number > 0).then(|| InputNumber::new(stored.input_number)),
         other: stored.other_id.parse().ok(),
+        stopped: stored
+            .stopped_threads
+            .iter()
+            .filter_map(|id| Uuid::from_slice(id).ok())
+            .map(ThreadId::from_uuid)
+            .collect(),
     }
 }

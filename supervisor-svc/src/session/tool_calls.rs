@@ -1,5 +1,6 @@
-//! Deciding tool calls for whoever asks: an agent's program, its runner, or an operator. An allowed call touches memory
-//! only; a refused one is recorded beside the answer, and one that needs an operator is recorded before it.
+//! Deciding tool calls for whoever asks: an agent's program, its runner, an operator, or a call of the service's own. An
+//! allowed call touches memory only; a refused one is recorded beside the answer, and one that needs an operator is recorded
+//! before it.
 
 use std::{future::Future, sync::Arc};
 
@@ -10,9 +11,9 @@ use uuid::Builder;
 
 use super::{denials::Denials, failure::Failure, handle::Handle, message::Origin};
 use crate::domain::{
+    approval::tool_subject,
     authorize::{self, ToolCall, ToolVerdict},
     command::Command,
-    content::preview,
     ids::{ApprovalId, Digest, ThreadId},
     session::Session,
     thread::Thread,
@@ -25,6 +26,8 @@ pub struct AskedCall {
     pub tool: String,
     /// Its arguments as JSON.
     pub arguments: String,
+    /// The whole request, encoded, where the call is one of the service's own, of which the arguments are what people see.
+    pub request: Option<Vec<u8>>,
     /// The kind of runner that executes it; empty: not known.
     pub runner_kind: String,
     /// What it would write; empty: not known.
@@ -36,10 +39,33 @@ pub struct AskedCall {
 /// What was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// Why not; `None`: it may run.
-    pub refused: Option<String>,
+    /// Whether it may run.
+    pub answer: Answer,
     /// The approval that it waits for or rests on.
     pub approval: Option<ApprovalId>,
+}
+
+/// Whether a call may run now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It may.
+    Allowed,
+    /// It may not; why, for the agent.
+    Refused(String),
+    /// An operator has not decided yet, and patience is over.
+    Waits,
+}
+
+impl Answer {
+    /// Why the call may not run now; `None`: it may.
+    #[must_use]
+    pub fn refusal(self) -> Option<String> {
+        match self {
+            Self::Allowed => None,
+            Self::Refused(reason) => Some(reason),
+            Self::Waits => Some(String::from("the call waits for an operator's approval")),
+        }
+    }
 }
 
 /// Decides a call. Where an operator must agree, it waits for that until `patience` is over.
@@ -72,7 +98,7 @@ pub async fn decide(
             let command = Command::RequestToolApproval {
                 thread: id,
                 approval,
-                subject: subject(call),
+                subject: tool_subject(&call.tool, &call.arguments),
             };
             handle.execute(command, origin.clone(), None, Vec::new()).await?;
             wait(denials, handle, id, call, &origin, approval, patience).await
@@ -103,10 +129,10 @@ async fn wait(
         () = patience => None,
     };
     let Some(state) = decided else {
-        return Ok(refused(
-            String::from("the call waits for an operator's approval"),
-            Some(approval),
-        ));
+        return Ok(Decided {
+            answer: Answer::Waits,
+            approval: Some(approval),
+        });
     };
     // The whole decision again: policy and mode may have changed while it waited.
     let verdict = state
@@ -143,17 +169,14 @@ fn approval_of(thread: &Thread, call: &AskedCall) -> ApprovalId {
     hash.update(thread.id.as_uuid().as_bytes());
     hash.update(thread.generation.get().to_be_bytes());
     hash.update(thread.turn.number().get().to_be_bytes());
-    for part in [&call.tool, &call.runner_kind, &call.arguments] {
+    let texts = [&call.tool, &call.runner_kind, &call.arguments].map(String::as_bytes);
+    for part in texts.into_iter().chain(call.request.as_deref()) {
         hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part.as_bytes());
+        hash.update(part);
     }
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.finalize()[..16]);
     ApprovalId::from_uuid(Builder::from_custom_bytes(bytes).into_uuid())
-}
-
-fn subject(call: &AskedCall) -> String {
-    format!("Tool call: {} {}", call.tool, preview(&call.arguments))
 }
 
 /// Told in the audit log: the session's log has refusals only, since allowed calls are too many for it.
@@ -178,14 +201,14 @@ fn allowed(
         "tool call allowed"
     );
     Decided {
-        refused: None,
+        answer: Answer::Allowed,
         approval,
     }
 }
 
 const fn refused(reason: String, approval: Option<ApprovalId>) -> Decided {
     Decided {
-        refused: Some(reason),
+        answer: Answer::Refused(reason),
         approval,
     }
 }

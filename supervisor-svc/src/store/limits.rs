@@ -8,8 +8,8 @@ pub const MAX_RECORD_BYTES: usize = 16 * 1024;
 /// The largest content: a workspace bundle of 16 MiB of files with 2,000 paths of 4,096 bytes.
 pub const MAX_CONTENT_BYTES: usize = 24 * 1024 * 1024;
 
-/// The largest outcome of a remembered request.
-pub const MAX_OUTCOME_BYTES: usize = 64 * 1024;
+/// The largest outcome of a remembered request: one that names every open thread of the largest session.
+pub const MAX_OUTCOME_BYTES: usize = 256 * 1024;
 
 /// The longest text that is part of a key: a creator, a scope, a request id, a cursor's name.
 pub const MAX_KEY_BYTES: usize = 1024;

@@ -157,10 +157,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, rusqlite::Error> {
 /// # Errors
 /// See [`OpenError`].
 pub(super) fn open_checkpointer(path: &Path) -> Result<Connection, OpenError> {
-    let connection = open(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
+    let connection = open_existing(path)?;
     make_durable(&connection)?;
     Ok(connection)
 }
@@ -180,10 +177,7 @@ pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
 /// # Errors
 /// See [`OpenError`].
 pub(super) fn open_alone(path: &Path) -> Result<Connection, OpenError> {
-    let connection = open(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
+    let connection = open_existing(path)?;
     refuse_read_only(&connection)?;
     refuse_other_version(&connection)?;
     make_durable(&connection)?;
@@ -197,12 +191,17 @@ pub(super) fn open_alone(path: &Path) -> Result<Connection, OpenError> {
 /// # Errors
 /// See [`OpenError`].
 pub(super) fn finish_copy(path: &Path) -> Result<(), OpenError> {
-    let connection = open(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
+    let connection = open_existing(path)?;
     connection.execute("DELETE FROM meta WHERE key = 'log_id'", [])?;
     check_pages(&connection)
+}
+
+/// For reading and writing a file that is there.
+fn open_existing(path: &Path) -> Result<Connection, rusqlite::Error> {
+    open(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )
 }
 
 fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {

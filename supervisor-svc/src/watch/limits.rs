@@ -40,5 +40,10 @@ pub(crate) fn limits() -> Vec<Limit> {
         Limit::bytes(AREA, "another text in telemetry", MAX_TEXT_BYTES),
         Limit::time(AREA, "a silent stream until it gets a bookmark", times.bookmark_every),
         Limit::time(AREA, "a stream, and up to a fifth more", times.lifetime),
+        Limit::time(
+            AREA,
+            "a stream that ends, until its reader has taken what it is told last",
+            times.last_word,
+        ),
     ]
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -31,6 +31,8 @@ pub struct SessionsWatch {
     pub sight: Sight,
     /// How long it lives; jittered by the caller so that streams do not end together.
     pub lifetime: Duration,
+    /// How long it waits at its end for its reader to take why it ends.
+    pub last_word: Duration,
     /// Cancelled when the service drains.
     pub draining: CancellationToken,
 }
@@ -60,7 +62,7 @@ impl SessionsWatch {
             ended = self.follow(&outbox) => ended.err(),
         };
         if let Some(End::Failed(status)) = end {
-            let _ = outbox.send(Err(status)).await;
+            let _ = timeout(self.last_word, outbox.send(Err(status))).await;
         }
     }
 

@@ -1,14 +1,14 @@
 //! One watcher: a snapshot or a position, then the log until it is caught up, then what is appended. A watcher that lags goes
 //! back to the log, so it slows nobody and loses nothing.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use prost::Message as _;
-use svc_kit::identity::ThreadPrincipal;
+use svc_kit::{auth::unauthenticated, identity::ThreadPrincipal};
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
@@ -18,17 +18,17 @@ use troupe_proto::{
     supervisor::v1::{self as pb, watch_threads_response::Message},
 };
 
-use super::{encoded, snapshot::Shown};
+use super::{encoded, snapshot::Shown, tail::read_log};
 use crate::{
     domain::{
         actor::Caller,
+        authority,
         event::{Event, Recorded, ThreadEvent},
         ids::{Generation, Sequence, ThreadId},
         refusal::Refusal,
         session::Session,
     },
     session::{Directory, Failure, Handle},
-    store::limits::MAX_PAGE,
     wire::{self, Sight},
 };
 
@@ -45,6 +45,8 @@ pub struct WatchLimits {
     pub bookmark_every: Duration,
     /// How long a stream lives; jittered by the caller so that streams do not end together.
     pub lifetime: Duration,
+    /// How long a stream that ends waits for its reader to take what it is told last.
+    pub last_word: Duration,
 }
 
 impl Default for WatchLimits {
@@ -52,6 +54,8 @@ impl Default for WatchLimits {
         Self {
             bookmark_every: Duration::from_secs(15),
             lifetime: Duration::from_secs(20 * 60),
+            // Longer than a drain: it is not this that cuts a slow reader off from where it was.
+            last_word: Duration::from_secs(10),
         }
     }
 }
@@ -109,50 +113,58 @@ enum End {
     Failed(Status),
     /// As planned, after a last bookmark.
     Planned,
+    /// The service drains: after a last bookmark, with an error that says so.
+    Draining,
 }
 
 impl ThreadWatch {
     /// Runs the watch until it ends.
     pub async fn run(self, outbox: Outbox) {
-        let mut position = Sequence::ZERO;
         let _counted = self.directory.context().measures.watching();
-        match self.follow(&outbox, &mut position).await {
-            Ok(never) => match never {},
-            Err(End::Gone) => {}
-            Err(End::Failed(status)) => {
-                let _ = outbox.send(Err(status)).await;
-            }
-            Err(End::Planned) => {
+        // Where the watcher is, once it is anywhere: a part of a snapshot is no position.
+        let mut position = match self.position {
+            Position::Snapshot { .. } => None,
+            Position::After(after) => Some(after),
+        };
+        // Whatever ends a watch ends it while it waits for its reader, too.
+        let end = tokio::select! {
+            biased;
+            () = self.draining.cancelled() => End::Draining,
+            () = outbox.closed() => End::Gone,
+            () = sleep(self.limits.lifetime) => End::Planned,
+            ended = self.follow(&outbox, &mut position) => match ended {
+                Ok(never) => match never {},
+                Err(end) => end,
+            },
+            () = self.overdue() => End::Failed(unauthenticated()),
+        };
+        let (position, failure) = match end {
+            End::Gone => return,
+            End::Failed(status) => (None, Some(status)),
+            End::Planned => (position, None),
+            End::Draining => (position, Some(draining(RESUME))),
+        };
+        let last_word = async {
+            if let Some(position) = position {
                 let _ = send(&outbox, &bookmark(position, true)).await;
             }
-        }
+            if let Some(status) = failure {
+                let _ = outbox.send(Err(status)).await;
+            }
+        };
+        // A reader that takes nothing is left without it.
+        let _ = timeout(self.limits.last_word, last_word).await;
     }
 
-    async fn follow(&self, outbox: &Outbox, position: &mut Sequence) -> Result<std::convert::Infallible, End> {
+    /// Sends what there is, and then what comes. Wherever this is dropped, the watcher was sent everything up to `position`
+    /// that the scope shows, and no event after it.
+    async fn follow(&self, outbox: &Outbox, position: &mut Option<Sequence>) -> Result<Infallible, End> {
         // Subscribed before the state is read, so that nothing falls between the two.
         let mut feed = self.handle.follow();
         let mut telemetry_seen = 0;
-        let state = self.handle.state();
-        *position = match self.position {
-            Position::Snapshot { include_closed } => {
-                self.snapshot(outbox, &state, include_closed).await?;
-                state.sequence
-            }
-            Position::After(after) if after > state.sequence => {
-                let log = self.directory.context().store.head(self.handle.id()).await;
-                let log = log.map_err(|error| failed(error.into()))?;
-                let ahead = Refusal::AheadOfHead {
-                    after,
-                    oldest: log.map_or(Sequence::ZERO, |log| log.oldest),
-                    head: state.sequence,
-                };
-                return Err(End::Failed(wire::status::fault(&ahead).into()));
-            }
-            Position::After(after) => after,
-        };
+        let position = position.insert(self.begin(outbox).await?);
         self.catch_up(outbox, position).await?;
 
-        let ends = Instant::now() + self.limits.lifetime;
         let mut idle = interval(self.limits.bookmark_every);
         idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
         idle.reset();
@@ -167,12 +179,6 @@ impl ThreadWatch {
         loop {
             tokio::select! {
                 biased;
-                () = self.draining.cancelled() => {
-                    send(outbox, &bookmark(*position, true)).await?;
-                    return Err(End::Failed(draining(RESUME)));
-                }
-                () = outbox.closed() => return Err(End::Gone),
-                () = sleep_until(ends) => return Err(End::Planned),
                 commit = feed.recv() => {
                     match commit {
                         Ok(commit) => {
@@ -208,25 +214,45 @@ impl ThreadWatch {
         }
     }
 
+    /// Sends what the watch begins with, and answers where the watcher is then.
+    async fn begin(&self, outbox: &Outbox) -> Result<Sequence, End> {
+        match self.position {
+            Position::Snapshot { include_closed } => {
+                let (sequence, parts) = self.snapshot(include_closed);
+                for part in parts.iter() {
+                    outbox.send(Ok(part.clone())).await.map_err(|_| End::Gone)?;
+                }
+                Ok(sequence)
+            }
+            Position::After(after) => {
+                let head = self.handle.state().sequence;
+                if after <= head {
+                    return Ok(after);
+                }
+                let log = self.directory.context().store.head(self.handle.id()).await;
+                let log = log.map_err(|error| failed(error.into()))?;
+                let ahead = Refusal::AheadOfHead {
+                    after,
+                    oldest: log.map_or(Sequence::ZERO, |log| log.oldest),
+                    head,
+                };
+                Err(End::Failed(wire::status::fault(&ahead).into()))
+            }
+        }
+    }
+
     /// Sends the log from the position to its end.
     async fn catch_up(&self, outbox: &Outbox, position: &mut Sequence) -> Result<(), End> {
         let store = &self.directory.context().store;
         // Only what is published: a record may be durable a moment before anybody may know.
         let until = self.handle.state().sequence;
         let mut told = *position;
-        while *position < until {
-            let page = store
-                .read(self.handle.id(), *position, MAX_PAGE)
+        loop {
+            let events = read_log(store.as_ref(), self.handle.id(), *position, until)
                 .await
-                .map_err(|error| failed(error.into()))?;
-            let mut events = Vec::with_capacity(page.len());
-            for stored in page.iter().filter(|stored| stored.sequence <= until) {
-                let recorded =
-                    wire::decode_record(self.handle.id(), &stored.bytes).map_err(|error| failed(error.into()))?;
-                events.push(recorded);
-            }
+                .map_err(failed)?;
             if events.is_empty() {
-                return Ok(());
+                break;
             }
             let messages = events
                 .iter()
@@ -251,12 +277,11 @@ impl ThreadWatch {
             if recorded.sequence <= *position {
                 continue;
             }
-            *position = recorded.sequence;
-            if !self.shows(&recorded.event) {
-                continue;
+            if self.shows(&recorded.event) {
+                outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
+                *told = recorded.sequence;
             }
-            *told = recorded.sequence;
-            outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
+            *position = recorded.sequence;
         }
         Ok(())
     }
@@ -279,17 +304,16 @@ impl ThreadWatch {
         wanted && within
     }
 
-    async fn snapshot(&self, outbox: &Outbox, state: &Session, include_closed: bool) -> Result<(), End> {
+    /// A snapshot, and the event that it is as of. The state that it is made of is not kept while it is sent.
+    fn snapshot(&self, include_closed: bool) -> (Sequence, Arc<[Bytes]>) {
+        let state = self.handle.state();
         let shown = Shown {
             top: self.scope.top,
             include_closed,
             sight: self.scope.sight,
         };
-        let parts = self.handle.snapshots().of(self.directory.context(), state, shown);
-        for part in parts.iter() {
-            outbox.send(Ok(part.clone())).await.map_err(|_| End::Gone)?;
-        }
-        Ok(())
+        let parts = self.handle.snapshots().of(self.directory.context(), &state, shown);
+        (state.sequence, parts)
     }
 
     async fn send_telemetry(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
@@ -301,9 +325,11 @@ impl ThreadWatch {
                 .top
                 .is_none_or(|top| self.handle.state().is_within(thread, top));
             if within {
+                let mut values = pb::Telemetry::clone(&values);
+                self.scope.sight.tool_use(&mut values.last_tool);
                 let message = pb::WatchThreadsResponse {
                     sequence: 0,
-                    message: Some(Message::Telemetry((*values).clone())),
+                    message: Some(Message::Telemetry(values)),
                 };
                 send(outbox, &message).await?;
             }
@@ -337,17 +363,34 @@ impl ThreadWatch {
 
     /// A thread's stream must not outlive its token.
     fn check_watcher(&self) -> Result<(), End> {
-        let Some(watcher) = &self.scope.watcher else {
-            return Ok(());
-        };
-        let caller = Caller::Thread {
-            id: ThreadId::from_uuid(watcher.thread),
-            generation: Generation::new(watcher.generation),
-        };
-        crate::domain::authority::fresh(&self.handle.state(), &caller)
-            .map(drop)
-            .map_err(|_| End::Failed(svc_kit::auth::unauthenticated()))
+        match &self.scope.watcher {
+            Some(watcher) if is_stale(watcher, &self.handle.state()) => Err(End::Failed(unauthenticated())),
+            Some(_) | None => Ok(()),
+        }
     }
+
+    /// Waits until a watching thread's token is stale, and then as long as a reader may take over the events that say so:
+    /// one that reads is told them, and [`Self::check_watcher`] ends its stream.
+    async fn overdue(&self) {
+        let Some(watcher) = &self.scope.watcher else {
+            return pending().await;
+        };
+        let mut states = self.handle.states();
+        if states.wait_for(|session| is_stale(watcher, session)).await.is_err() {
+            // The actor has ended, and the feed with it: the stream ends as planned.
+            pending::<()>().await;
+        }
+        sleep(self.limits.last_word).await;
+    }
+}
+
+/// Whether a thread may not act any more as who it was when its stream began.
+fn is_stale(watcher: &ThreadPrincipal, session: &Session) -> bool {
+    let caller = Caller::Thread {
+        id: ThreadId::from_uuid(watcher.thread),
+        generation: Generation::new(watcher.generation),
+    };
+    authority::fresh(session, &caller).is_err()
 }
 
 /// Waits for news, and then until they may be told.
@@ -359,7 +402,7 @@ async fn news_at(changes: &mut tokio::sync::watch::Receiver<()>, at: Instant) {
             changes.mark_changed();
         }
         // What was known of the session is gone with it; the stream ends by itself.
-        Ok(false) | Err(_) => std::future::pending().await,
+        Ok(false) | Err(_) => pending().await,
     }
     sleep_until(at).await;
     changes.mark_unchanged();

@@ -11,6 +11,7 @@ use super::{
     settings::{secrets, settings_private},
 };
 use crate::domain::{
+    approval::without_arguments,
     event::{Event, Recorded, SessionEvent, ThreadEvent},
     ids::SessionId,
 };
@@ -25,7 +26,7 @@ pub enum Sight {
     Everything,
     /// Not where webhooks lead: many a receiver knows its senders by nothing but the path of its URL.
     Previews,
-    /// Not the beginnings of texts either, only digests and sizes.
+    /// Not the beginnings of texts either, only digests and sizes; of tool calls the tools.
     Digests,
 }
 
@@ -44,6 +45,31 @@ impl Sight {
     pub fn session(self, mut session: pb::Session) -> pb::Session {
         self.webhooks(&mut session.webhooks);
         session
+    }
+
+    /// An approval as it is seen.
+    #[must_use]
+    pub fn approval(self, mut approval: pb::Approval) -> pb::Approval {
+        if !self.has_texts() && approval.kind() == pb::ApprovalKind::Tool {
+            approval.subject = without_arguments(&approval.subject);
+        }
+        approval
+    }
+
+    /// A condition as it is seen.
+    #[must_use]
+    pub fn condition(self, mut condition: pb::Condition) -> pb::Condition {
+        if !self.has_texts() && condition.kind() == pb::ConditionKind::AwaitingToolApproval {
+            condition.reason = without_arguments(&condition.reason);
+        }
+        condition
+    }
+
+    /// The latest tool as it is seen.
+    pub fn tool_use(self, tool: &mut Option<pb::ToolUse>) {
+        if let Some(tool) = tool.as_mut().filter(|_| !self.has_texts()) {
+            tool.detail.clear();
+        }
     }
 
     /// An event as it is seen.
@@ -175,7 +201,7 @@ pub const fn group(event: &Event) -> pb::EventKind {
     }
 }
 
-/// Takes the beginnings of texts out of an event, for those who may see digests only.
+/// Takes the beginnings of texts and the arguments of tool calls out of an event, for those who may see digests only.
 fn hide_previews(event: &mut pb::Event) {
     let hide = |content: &mut Option<pb::ContentRef>| {
         if let Some(content) = content {
@@ -204,6 +230,12 @@ fn hide_previews(event: &mut pb::Event) {
                 hide(&mut handoff.message);
                 hide(&mut handoff.structured);
             }
+        }
+        Some(Kind::ApprovalRequested(requested)) if requested.kind() == pb::ApprovalKind::Tool => {
+            requested.subject = without_arguments(&requested.subject);
+        }
+        Some(Kind::ConditionChanged(changed)) if changed.kind() == pb::ConditionKind::AwaitingToolApproval => {
+            changed.reason = without_arguments(&changed.reason);
         }
         Some(
             Kind::SessionOpened(_)

@@ -62,6 +62,7 @@ fn header(session: SessionId, recorded: &Recorded) -> store::Header {
         traceparent: circumstances.traceparent.as_deref().map(str::to_owned),
         cause: circumstances.cause.map(Sequence::get),
         tenant: String::new(),
+        contents_left_out: circumstances.contents_left_out,
     }
 }
 
@@ -101,6 +102,7 @@ pub fn decode_record(session: SessionId, bytes: &[u8]) -> Result<Recorded, Decod
             request_id: header.request_id.map(Into::into),
             traceparent: header.traceparent.map(Into::into),
             cause: header.cause.map(Sequence::new),
+            contents_left_out: header.contents_left_out,
         },
         event: event::event_from_pb(thread, kind, record.private.unwrap_or_default())?,
     })

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use imbl::Vector;
+use imbl::{OrdMap, Vector};
 use prost::Message as _;
 use tool_policy::Policy;
 use troupe_proto::{
@@ -39,14 +39,18 @@ use crate::domain::{
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Role},
     ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn},
     mail::{Body, Letter},
+    notify::WebhookStart,
     session::Session,
-    settings::Sandbox,
+    settings::{Sandbox, Webhook},
     status::{Settled, Status, StatusKind},
     thread::{FenceSpan, Interrupt, LatestTurn, PendingInput, Repeated, Repetition, Thread},
 };
 
 /// The version of the format that this release writes, and the newest that it reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
+
+/// The first version that says of each webhook where telling it begins.
+const WEBHOOK_STARTS: u32 = 3;
 
 /// The snapshot of a session.
 #[must_use]
@@ -77,7 +81,8 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
             .values()
             .map(|approval| approval_to_store(approval))
             .collect(),
-        webhooks_since: session.webhooks_since.get(),
+        webhooks_since: 0,
+        webhook_starts: session.receivers().map(|(_, start)| start_to_store(start)).collect(),
     };
     snapshot.encode_to_vec().into()
 }
@@ -88,11 +93,11 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
 /// [`DecodeError::UpgradeRequired`] if a newer release wrote it, [`DecodeError::Malformed`] if none did, or if it is another
 /// session's or of another moment.
 pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &[u8]) -> Result<Session, DecodeError> {
-    match version_of(bytes)? {
+    let version = match version_of(bytes)? {
         0 => return Err(malformed("a snapshot without a version")),
-        1..=VERSION => {}
+        version @ 1..=VERSION => version,
         version => return Err(newer(format!("version {version} of snapshots"))),
-    }
+    };
     let snapshot = store::Snapshot::decode(bytes).map_err(|error| unreadable(&error))?;
     if snapshot.sequence != sequence.get() {
         return Err(malformed(format!("a snapshot as of {}", snapshot.sequence)));
@@ -116,7 +121,11 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &[u8]) -> 
     session.closed = closed;
     session.updated = updated;
     session.sequence = sequence;
-    session.webhooks_since = Sequence::new(snapshot.webhooks_since);
+    let starts = match version {
+        ..WEBHOOK_STARTS => started_together(snapshot.webhooks_since, session.settings.webhooks.len()),
+        WEBHOOK_STARTS.. => snapshot.webhook_starts.iter().map(stored_start).collect(),
+    };
+    session.webhook_starts = starts_of(&session.settings.webhooks, starts)?;
     for edge in snapshot.edges {
         let edge = stored_edge(edge)?;
         session.connect(&edge);
@@ -540,6 +549,39 @@ fn stored_approval(state: store::ApprovalState) -> Result<Approval, DecodeError>
         edge: requested.edge.map(stored_edge).transpose()?,
         verdict: verdict.transpose()?,
     })
+}
+
+fn start_to_store(start: WebhookStart) -> store::WebhookStart {
+    store::WebhookStart {
+        after: start.after.get(),
+        given: start.given.get(),
+    }
+}
+
+fn stored_start(start: &store::WebhookStart) -> WebhookStart {
+    WebhookStart {
+        after: Sequence::new(start.after),
+        given: Sequence::new(start.given),
+    }
+}
+
+/// The starts of so many webhooks in a version that kept the newest change of them alone. It does not say which of them that
+/// change gave: what a URL has come to counts, as it did then.
+fn started_together(since: u64, webhooks: usize) -> Vec<WebhookStart> {
+    let start = WebhookStart {
+        after: Sequence::new(since),
+        given: Sequence::ZERO,
+    };
+    vec![start; webhooks]
+}
+
+/// The webhooks' starts by their URLs.
+fn starts_of(webhooks: &[Webhook], starts: Vec<WebhookStart>) -> Result<OrdMap<String, WebhookStart>, DecodeError> {
+    if webhooks.len() != starts.len() {
+        let (webhooks, starts) = (webhooks.len(), starts.len());
+        return Err(malformed(format!("{webhooks} webhooks with {starts} starts")));
+    }
+    Ok(webhooks.iter().map(|webhook| webhook.url.clone()).zip(starts).collect())
 }
 
 /// A private part, unless it says nothing.

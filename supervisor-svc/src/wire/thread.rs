@@ -58,7 +58,9 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
         alias: spawned.alias.clone(),
         thread_note: thread.note.clone(),
         status: Some(status),
-        conditions: conditions(session, thread),
+        conditions: conditions(session, thread)
+            .map(|condition| view.sight.condition(condition))
+            .collect(),
         model: spawned.role.model.clone(),
         reasoning_effort: spawned.role.reasoning_effort.clone(),
         provider: spawned.role.provider.clone(),
@@ -89,7 +91,7 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
 
 /// The recorded conditions, and CLOSING of an open thread under a fence. A fence does not say when it was set, so CLOSING
 /// has no `since`.
-fn conditions(session: &Session, thread: &Thread) -> Vec<pb::Condition> {
+fn conditions(session: &Session, thread: &Thread) -> impl Iterator<Item = pb::Condition> {
     let fence = session.fence_over(thread.id).filter(|_| thread.status.kind().is_open());
     let closing = fence.map(|fence| pb::Condition {
         kind: ConditionKind::Closing.number(),
@@ -101,7 +103,7 @@ fn conditions(session: &Session, thread: &Thread) -> Vec<pb::Condition> {
         since: Some(time_to_pb(*since)),
         reason: reason.clone(),
     });
-    closing.into_iter().chain(recorded).collect()
+    closing.into_iter().chain(recorded)
 }
 
 /// Puts the latest that a runner said into a thread, unless it is about another attempt.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use supervisor_svc::domain::{
-    approval::{APPROVAL_TIMEOUT, Approval},
+    approval::{APPROVAL_TIMEOUT, Approval, tool_subject, without_arguments},
     command::{Command, Spawn},
     decide::tick,
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Edge, EdgeKind, Event, Scope, SettingsChange, ThreadEvent},
@@ -146,7 +146,115 @@ fn operators_and_other_threads_do_not_ask() {
     );
 }
 
+/// A session that wants to hear of every call of these tools.
+fn naming(tools: &[&str]) -> World {
+    let settings = Settings {
+        approve_tools: tools.iter().map(|&tool| tool.to_owned()).collect(),
+        ..settings()
+    };
+    World::open(settings, client_root())
+}
+
+#[test]
+fn every_thread_asks_for_the_spawns_of_a_session_that_names_them() {
+    for (tools, expected) in [
+        (&["spawn_agent"][..], AwaitingApproval),
+        // The same by another name.
+        (&["spawn_node"], AwaitingApproval),
+        (&["*"], AwaitingApproval),
+        (&["send_*", "exec_command"], PendingInit),
+        (&[], PendingInit),
+    ] {
+        let mut world = naming(tools);
+        let root = world.root();
+        let mut spawn = world.wanted(root);
+        spawn.caller = world.caller(root);
+        let by_thread = world.spawn_as(spawn);
+        assert_eq!(world.status(by_thread), expected, "{tools:?}");
+        let by_operator = world.spawn(root);
+        assert_eq!(world.status(by_operator), PendingInit, "{tools:?}");
+    }
+}
+
+#[test]
+fn every_thread_asks_for_the_edges_of_a_session_that_names_them() {
+    let mut world = naming(&["create_edge"]);
+    let root = world.root();
+    let (from, to) = (world.spawn(root), world.spawn(root));
+    let mut create = |by_thread: bool, number: u128| {
+        let caller = if by_thread { world.caller(root) } else { operator() };
+        let edge = Edge {
+            id: EdgeId::from_uuid(Uuid::from_u128(number)),
+            from: if by_thread { from } else { to },
+            to: if by_thread { to } else { from },
+            bidirectional: false,
+            kind: EdgeKind::Handoff,
+            label: String::new(),
+        };
+        let approval = world.new_approval_id();
+        let events = world.run(&Command::CreateEdge { caller, edge, approval });
+        (approval, events)
+    };
+    assert_eq!(create(false, 1).1, ["EdgeCreated"]);
+    let (asked, events) = create(true, 2);
+    assert_eq!(events, ["ApprovalRequested"]);
+    assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved", "EdgeCreated"]);
+}
+
+/// Whom an operator closed would come back unasked; unless the operator hears of each resume.
+#[test]
+fn a_resume_is_no_way_around_the_approval_of_spawns() {
+    for (tools, is_refused) in [
+        (&["spawn_agent"][..], true),
+        (&["spawn_agent", "resume_agent"], false),
+        (&["resume_agent"], false),
+    ] {
+        let mut world = naming(tools);
+        let root = world.root();
+        let id = world.spawn(root);
+        world.close(id);
+        let command = resume(world.caller(root), id);
+        if is_refused {
+            assert_eq!(
+                world.refusal(&command),
+                format!(
+                    "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to \
+                     resume agent with id {id}, or spawn another one"
+                )
+            );
+        } else {
+            assert!(!world.run(&command).is_empty(), "{tools:?}");
+        }
+    }
+}
+
 // ---- what waits ----
+
+#[test]
+fn without_its_arguments_a_tool_call_is_its_tool() {
+    let long = "x".repeat(1_000);
+    for (tool, arguments, whole, seen) in [
+        (
+            "exec_command",
+            "{\"cmd\": \"make\"}",
+            "Tool call: exec_command {\"cmd\": \"make\"}",
+            "Tool call: exec_command",
+        ),
+        ("wait", "", "Tool call: wait ", "Tool call: wait"),
+        // What a model wrote cannot pass for what the service says.
+        ("a\ntool", "{}", "Tool call: a tool {}", "Tool call: a"),
+        (" ", "{}", "Tool call:  {}", "Tool call: "),
+        ("", "", "Tool call:  ", "Tool call: "),
+    ] {
+        let subject = tool_subject(tool, arguments);
+        assert_eq!((subject.as_str(), without_arguments(&subject).as_str()), (whole, seen));
+    }
+    assert_eq!(
+        tool_subject("wait", &long).chars().count(),
+        "Tool call: wait ".len() + 160
+    );
+    assert_eq!(without_arguments(""), "", "a condition that ended");
+}
 
 #[test]
 fn an_approver_sees_what_would_be_spawned() {
@@ -354,6 +462,35 @@ fn a_denied_thread_is_closed_for_good() {
         AwaitingApproval,
         "a denial drops that spawn only"
     );
+}
+
+/// It can never be opened again, so nobody needs the name any more; a thread that was closed can.
+#[test]
+fn a_denied_thread_gives_its_alias_back() {
+    let mut graph = Graph::asking(2);
+    let mut spawns = Vec::new();
+    for alias in ["Fox", "fOX"] {
+        let mut spawn = graph.wanted();
+        spawn.spawned.alias = String::from(alias);
+        spawns.push(spawn);
+    }
+    let (again, first) = (spawns.remove(1), spawns.remove(0));
+    let asked = first.approval;
+    let denied = graph.world.spawn_as(first);
+    assert_eq!(graph.world.session.thread_by_alias("fox"), Some(denied));
+    assert_eq!(
+        graph.world.refusal(&Command::Spawn(Box::new(again.clone()))),
+        format!("alias \"fOX\" is already in use by agent {denied}; choose another")
+    );
+
+    graph.world.run(&decision(asked, false));
+    assert_eq!(graph.world.session.thread_by_alias("fox"), None);
+    let asked = again.approval;
+    let again = graph.world.spawn_as(again);
+    graph.world.run(&decision(asked, true));
+    graph.world.close(again);
+    assert_eq!(graph.world.session.thread_by_alias("fox"), Some(again));
+    assert_eq!(World::replay(&graph.world.log), graph.world.session);
 }
 
 /// Otherwise who must ask for what it spawns would have back unasked what an operator closed.

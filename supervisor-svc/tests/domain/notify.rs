@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use supervisor_svc::domain::{
     event::{ApprovalKind, ConditionKind, Event, SettingsChange, ThreadEvent},
     ids::{ApprovalId, Sequence, ThreadId},
-    notify::{Attention, Notification, NotificationPolicy},
+    notify::{Attention, Notification, NotificationPolicy, WebhookStart},
     settings::{
         NotificationKind::{
             self, AgentTurnComplete, ApprovalRequested, BudgetExhausted, RunnerLost, Stalled, SubAgentComplete,
         },
-        Webhook,
+        Settings, Webhook,
     },
     status::{
         Settled,
@@ -233,23 +233,72 @@ fn who_wants_to_be_told() {
     }
 }
 
-#[test]
-fn webhooks_begin_where_they_were_given() {
-    let webhook = Webhook {
-        url: String::from("https://example.com/"),
+fn webhook(host: &str, secret: &str) -> Webhook {
+    Webhook {
+        url: format!("https://{host}.example.com/"),
         kinds: Vec::new(),
-        secret: String::from("a secret of 19 byte"),
-    };
-    assert_eq!(Attention::of_webhook(&webhook).policy, NotificationPolicy::All);
-    let mut world = World::with_slots(1);
-    assert_eq!(world.session.webhooks_since, Sequence::ZERO);
-    let root = world.root();
-    world.spawn(root);
+        secret: String::from(secret),
+    }
+}
+
+/// Replaces the session's webhooks; answers the event that did it.
+fn replace(world: &mut World, webhooks: Vec<Webhook>) -> Sequence {
+    let event = world.session.sequence.next();
     world.update(SettingsChange {
-        webhooks: Some(vec![webhook]),
+        webhooks: Some(webhooks),
         ..SettingsChange::default()
     });
-    let given = world.session.sequence;
+    event
+}
+
+fn starts(world: &World) -> Vec<WebhookStart> {
+    world.session.receivers().map(|(_, start)| start).collect()
+}
+
+#[test]
+fn webhooks_begin_where_they_were_given() {
+    let [first, second] = ["first", "second"].map(|host| webhook(host, "a secret of 19 byte"));
+    assert_eq!(Attention::of_webhook(&first).policy, NotificationPolicy::All);
+    let opened = Settings {
+        webhooks: vec![first.clone()],
+        ..settings()
+    };
+    let mut world = World::open(opened, run_root());
+    let begins = WebhookStart::given_by;
+    assert_eq!(starts(&world), [begins(Sequence::ZERO)]);
+
+    let added = replace(&mut world, vec![second.clone(), first]);
+    assert_eq!(
+        starts(&world),
+        [begins(added), begins(Sequence::ZERO)],
+        "who stays goes on"
+    );
+    let mut other = webhook("first", "another secret, longer");
+    other.kinds = vec![Stalled];
+    replace(&mut world, vec![other.clone(), second.clone()]);
+    assert_eq!(
+        starts(&world),
+        [begins(Sequence::ZERO), begins(added)],
+        "a URL is who it is, wherever it stands and whatever it wants"
+    );
     world.pause(true);
-    assert_eq!(world.session.webhooks_since, given, "another change leaves them alone");
+    assert_eq!(starts(&world), [begins(Sequence::ZERO), begins(added)]);
+
+    replace(&mut world, vec![other.clone()]);
+    let again = replace(&mut world, vec![other, second]);
+    assert_eq!(
+        starts(&world),
+        [begins(Sequence::ZERO), begins(again)],
+        "who comes back is new"
+    );
+    assert_eq!(World::replay(&world.log), world.session);
+}
+
+#[test]
+fn what_a_url_came_to_counts_since_it_was_given() {
+    let at = |number| Some(Sequence::new(number));
+    let given = WebhookStart::given_by(Sequence::new(20));
+    for (reached, position) in [(None, 20), (at(19), 20), (at(20), 20), (at(31), 31)] {
+        assert_eq!(given.position(reached), Sequence::new(position), "{reached:?}");
+    }
 }

@@ -699,6 +699,7 @@ fn recorded(sequence: u64, time: u64, event: Event) -> Recorded {
             request_id: None,
             traceparent: None,
             cause: None,
+            contents_left_out: false,
         },
         event,
     }

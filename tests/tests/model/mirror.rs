@@ -145,6 +145,7 @@ fn recorded(event: &pb::Event) -> Recorded {
             request_id: None,
             traceparent: None,
             cause: None,
+            contents_left_out: false,
         },
         event: decoded.unwrap_or_else(|error| panic!("{} of the log: {error}", events::name(event))),
     }

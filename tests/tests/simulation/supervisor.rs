@@ -33,6 +33,7 @@ pub async fn run(remains: Remains) -> turmoil::Result {
     config.watch = WatchLimits {
         bookmark_every: Duration::from_millis(400),
         lifetime: Duration::from_millis(1_200),
+        ..WatchLimits::default()
     };
     let limits = ServeLimits {
         keepalive_interval: net::KEEPALIVE,

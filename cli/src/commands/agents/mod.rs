@@ -4,21 +4,13 @@ mod list;
 mod new;
 mod show;
 
-use std::path::PathBuf;
-
 use serde_json::json;
 use troupe_proto::{
     common::v1::Namespace,
     registry::v1::{Agent, Diagnostic, ListAgentsRequest, Severity},
 };
 
-use crate::{
-    context::{Context, directory_text},
-    error::Result,
-    json, sanitize,
-    ui::style,
-    workspace::Workspace,
-};
+use crate::{context::Context, error::Result, json, options::ProjectArgs, sanitize, ui::style, workspace::Workspace};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -26,6 +18,7 @@ Examples:
   troupe agents explorer --expanded
   troupe agents show reviewer
   troupe agents --registry http://10.0.0.7:50051
+  troupe agents --no-cwd
   troupe agents new auditor --persona strict --persona fast --read-only
   troupe agents --output json | jq -r '.agents[].agent_type'";
 
@@ -62,9 +55,9 @@ struct List {
     /// The graph templates instead
     #[arg(long)]
     graph: bool,
-    /// Whose roles: the directory that an agent would work in [default: the current one]
-    #[arg(long, value_name = "DIR")]
-    cwd: Option<PathBuf>,
+    /// Whose roles
+    #[command(flatten)]
+    project: ProjectArgs,
 }
 
 /// Runs the action; without one, lists.
@@ -78,7 +71,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 
 /// Lists the roles; broken templates are reported beside the good ones.
 async fn list(args: List, context: &Context) -> Result<()> {
-    let answer = fetch(args.cwd, args.agent_type, args.graph, context).await?;
+    let answer = fetch(&args.project, args.agent_type, args.graph, context).await?;
     context.ui.answer(
         || {
             json!({
@@ -108,8 +101,8 @@ struct Answer {
 }
 
 /// Every page of the roles of a directory, or one role.
-async fn fetch(cwd: Option<PathBuf>, agent_type: Option<String>, graph: bool, context: &Context) -> Result<Answer> {
-    let cwd = directory_text(cwd)?;
+async fn fetch(project: &ProjectArgs, agent_type: Option<String>, graph: bool, context: &Context) -> Result<Answer> {
+    let cwd = project.cwd()?;
     let namespace = if graph {
         Namespace::RoleTemplate
     } else {

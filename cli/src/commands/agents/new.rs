@@ -10,7 +10,7 @@ use registry_svc::domain::name::AgentType;
 use serde_json::json;
 
 use crate::{
-    context::{Context, directory},
+    context::{Context, existing_directory},
     error::{Error, Result},
     places,
     ui::style,
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     let base = if args.user {
         places::home(args.home.clone())?
     } else {
-        places::repository(&directory(args.cwd.clone())?)
+        places::repository(&existing_directory(args.cwd.as_deref())?)
     };
     let path = base.join(places::ROLES).join(format!("{name}.md"));
     write(&path, &template(&name, &description, &personas, args.read_only))?;

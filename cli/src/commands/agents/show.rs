@@ -1,7 +1,5 @@
 //! `troupe agents show`: everything about one role.
 
-use std::path::PathBuf;
-
 use serde_json::json;
 use tool_policy::{CANONICAL_TOOLS, Layer, Policy};
 use troupe_proto::{common::v1::MatchMode, registry::v1::Agent};
@@ -10,7 +8,9 @@ use super::{fetch, finding};
 use crate::{
     context::Context,
     error::{Error, Result},
-    json, names, sanitize,
+    json, names,
+    options::ProjectArgs,
+    sanitize,
     ui::{self, Line, style},
 };
 
@@ -33,14 +33,14 @@ pub(super) struct Args {
     /// The graph template of that name
     #[arg(long)]
     graph: bool,
-    /// Whose role: the directory that an agent would work in [default: the current one]
-    #[arg(long, value_name = "DIR")]
-    cwd: Option<PathBuf>,
+    /// Whose role
+    #[command(flatten)]
+    project: ProjectArgs,
 }
 
 /// Shows the role; a template with a defect that keeps it out of listings is explained instead.
 pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
-    let answer = fetch(args.cwd, Some(args.name.clone()), args.graph, context).await?;
+    let answer = fetch(&args.project, Some(args.name.clone()), args.graph, context).await?;
     for diagnostic in &answer.diagnostics {
         context.ui.note(finding(diagnostic));
     }

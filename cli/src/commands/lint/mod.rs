@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use self::{files::Files, kind::Kind};
 use crate::{
     args::Output,
-    context::{Context, directory},
+    context::{Context, existing_directory},
     error::{Error, Result},
     places, sanitize,
     ui::style,
@@ -85,10 +85,7 @@ fn gather(args: &Args) -> Result<Files> {
     if !args.paths.is_empty() {
         return Files::named(&args.paths, args.dialect);
     }
-    let start = directory(args.cwd.clone())?;
-    if !start.is_dir() {
-        return Err(Error::usage(format!("{} is not a directory", start.display())));
-    }
+    let start = existing_directory(args.cwd.as_deref())?;
     // Without a home there is still a project.
     let home = match places::home(args.home.clone()) {
         Ok(home) => Some(home),

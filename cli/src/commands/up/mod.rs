@@ -9,7 +9,7 @@ use svc_kit::{
     admin::AdminOptions,
     paths,
     settings::{Format, Setting, Settings, SettingsOptions},
-    shutdown::Shutdown,
+    shutdown::Signals,
 };
 
 use crate::{
@@ -122,21 +122,21 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     pair::init_logging("warn")?;
     let ready_file = args.ready_file.clone();
     // Before anything starts: a signal during the start stops it as well.
-    let mut signal = Box::pin(Shutdown::new().on_signal());
+    let mut signals = Signals::listen()?;
     let mut pair = tokio::select! {
         pair = Pair::start(args.options(data_dir)) => pair?,
-        signalled = &mut signal => return Ok(signalled?),
+        () = signals.next() => return Ok(()),
     };
     if let Some(path) = ready_file {
-        paths::write_ready_file(&path, &addresses(&pair)).map_err(failure)?;
+        paths::write_ready_file(&path, &addresses(&pair)).map_err(Error::of)?;
     }
     context.ui.answer(|| ready(&pair), || banner(&pair))?;
     let ended = tokio::select! {
-        signalled = &mut signal => signalled.map_err(Error::from),
+        () = signals.next() => Ok(()),
         error = pair.failed() => Err(error),
     };
     context.ui.note("stopping; another Ctrl-C waits for nothing");
-    let stopped = stop::unless_asked_again(pair.stop()).await;
+    let stopped = stop::unless_asked_again(&mut signals, pair.stop()).await;
     ended.and(stopped)
 }
 
@@ -151,10 +151,6 @@ fn table(settings: &Settings) -> String {
         ]);
     }
     table.render(columns())
-}
-
-fn failure(error: impl std::fmt::Display) -> Error {
-    Error::failure(error.to_string())
 }
 
 fn addresses(pair: &Pair) -> Value {

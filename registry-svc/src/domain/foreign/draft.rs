@@ -1,5 +1,7 @@
 //! A template in the making: each key of a foreign file finds its place, or is reported.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use tool_policy::MatchMode;
 
@@ -73,10 +75,10 @@ pub(super) struct Draft {
     format: ForeignFormat,
     template: Template,
     /// `None`: everything.
-    allow: Option<Vec<String>>,
+    allow: Option<BTreeSet<String>>,
     deny: Vec<String>,
     /// `None`: any.
-    spawn: Option<Vec<String>>,
+    spawn: Option<BTreeSet<String>>,
 }
 
 impl Draft {
@@ -163,19 +165,19 @@ impl Draft {
     pub(super) fn finish(mut self, name: &AgentType) -> Result<Template, Malformed> {
         match self.spawn.take() {
             Some(agents) if agents.is_empty() => self.deny.extend(SPAWNING.iter().map(|tool| (*tool).to_owned())),
-            Some(agents) => self.template.spawn_list = sorted(agents),
+            Some(agents) => self.template.spawn_list = agents.into_iter().collect(),
             None => {}
         }
         let mode = self.template.tools.mode;
         self.template.tools = match self.allow.take() {
             Some(allow) if allow.is_empty() => ToolLists {
                 mode,
-                allow,
+                allow: Vec::new(),
                 deny: vec!["*".to_owned()],
             },
             allow => ToolLists {
                 mode,
-                allow: sorted(allow.unwrap_or_default()),
+                allow: allow.unwrap_or_default().into_iter().collect(),
                 deny: sorted(self.deny),
             },
         };
@@ -307,24 +309,20 @@ impl Draft {
 
     /// The agents that may be spawned; those with no legal name are left out, which is stricter.
     fn spawn(&mut self, agents: Vec<String>, field: &Field, findings: &mut Vec<Finding>) {
-        let mut names = Vec::new();
+        let mut names = BTreeSet::new();
         for agent in agents {
             match AgentType::parse(&agent) {
-                Ok(name) => names.push(name.to_string()),
+                Ok(name) => {
+                    names.insert(name.to_string());
+                }
                 Err(_) => findings.push(unmapped(field, &Value::String(agent), "it is no agent_type")),
             }
         }
-        match &mut self.spawn {
-            Some(earlier) => earlier.retain(|name| names.contains(name)),
-            None => self.spawn = Some(names),
-        }
+        only(&mut self.spawn, names);
     }
 
     fn allow_only(&mut self, patterns: Vec<String>) {
-        match &mut self.allow {
-            Some(earlier) => earlier.retain(|pattern| patterns.contains(pattern)),
-            None => self.allow = Some(patterns),
-        }
+        only(&mut self.allow, patterns.into_iter().collect());
     }
 
     /// Our own keys, which every YAML dialect has.
@@ -378,6 +376,14 @@ const fn restrictions(format: ForeignFormat) -> Restrictions {
 
 fn blank(key: &'static str, field: &Field) -> Located {
     Malformed::BlankList { key }.at(field.line)
+}
+
+/// Leaves of what was allowed before what is allowed now as well; before the first time everything was.
+fn only(allowed: &mut Option<BTreeSet<String>>, now: BTreeSet<String>) {
+    match allowed {
+        Some(earlier) => earlier.retain(|name| now.contains(name)),
+        None => *allowed = Some(now),
+    }
 }
 
 fn sorted(mut list: Vec<String>) -> Vec<String> {

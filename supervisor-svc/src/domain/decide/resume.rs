@@ -45,7 +45,7 @@ pub(super) fn resume(
     };
     spawn::gate(session, &wanted, parent)?;
     let asking = caller.thread().and_then(|id| session.thread(id));
-    if asking.is_some_and(|asking| approval::is_needed(session, asking)) {
+    if asking.is_some_and(|asking| approval::forbids_resume(session, asking)) {
         return Err(Refusal::NotPermitted(format!(
             "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to resume agent \
              with id {target}, or spawn another one"

@@ -164,7 +164,7 @@ pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Resul
     let mut events = super::evict::make_room(session, parent.id, now)?;
     budget::carve(session, parent.id, None, &spawn.spawned.budget).map_err(Refusal::OverBudget)?;
     let caller = spawn.caller.thread().and_then(|id| session.thread(id));
-    let asking = caller.filter(|caller| approval::is_needed(session, caller));
+    let asking = caller.filter(|caller| approval::is_needed(session, caller, "SpawnAgent"));
     let first_status = match (asking, limits::slot_for_newcomer(session), spawn.on_limit) {
         (Some(_), ..) => StatusKind::AwaitingApproval,
         (None, true, _) => StatusKind::PendingInit,

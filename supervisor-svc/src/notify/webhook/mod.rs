@@ -9,6 +9,7 @@ mod target;
 
 use std::{
     convert::Infallible,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -17,7 +18,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::join_all;
 use prost::Message as _;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::{
@@ -37,7 +37,7 @@ use crate::{
     clock::Clock,
     domain::{
         ids::{Digest, Sequence},
-        notify::{Attention, Notification},
+        notify::{Attention, Notification, WebhookStart},
         refusal::Refusal,
         session::Session,
         settings::Webhook,
@@ -111,25 +111,49 @@ impl Webhooks {
     }
 
     /// Sends a session's notifications to its receivers, from where each of them is. `None` if the session has no receivers.
+    /// Of what is under way already, deliveries to receivers that stay as they are go on, and the others end.
     #[must_use]
-    pub fn deliver(&self, store: &Arc<dyn EventStore>, handle: &Handle, session: &Session) -> Option<Deliveries> {
-        let receivers: Vec<Receiver> = session
-            .settings
-            .webhooks
-            .iter()
-            .filter_map(|webhook| Receiver::of(webhook, self, store, handle, session.webhooks_since))
+    pub fn deliver(
+        &self,
+        store: &Arc<dyn EventStore>,
+        handle: &Handle,
+        session: &Session,
+        under_way: Option<Deliveries>,
+    ) -> Option<Deliveries> {
+        let mut under_way = under_way.map_or_else(Vec::new, |deliveries| deliveries.0);
+        // Before any begins: a receiver gets one delivery at a time.
+        under_way.retain(|told| session.receivers().any(|(webhook, start)| told.is(webhook, start)));
+        let told: Vec<Told> = session
+            .receivers()
+            .filter_map(
+                |(webhook, start)| match under_way.iter().position(|told| told.is(webhook, start)) {
+                    Some(place) => Some(under_way.swap_remove(place)),
+                    None => self.begin(store, handle, webhook, start),
+                },
+            )
             .collect();
-        if receivers.is_empty() {
-            return None;
-        }
-        let told = receivers.iter().map(|receiver| Arc::clone(&receiver.told)).collect();
+        (!told.is_empty()).then_some(Deliveries(told))
+    }
+
+    /// Begins to tell a receiver. `None` if the URL or the secret is none, which the request that brought them ruled out.
+    fn begin(
+        &self,
+        store: &Arc<dyn EventStore>,
+        handle: &Handle,
+        webhook: &Webhook,
+        start: WebhookStart,
+    ) -> Option<Told> {
+        let receiver = Receiver::of(webhook, self, store, handle, start)?;
+        let up_to = Arc::clone(&receiver.told);
         let stopped = self.stopped.clone();
         let task = tokio::spawn(async move {
-            let receivers = receivers.into_iter().map(Receiver::run);
-            stopped.run_until_cancelled(join_all(receivers)).await;
+            let telling = pin!(receiver.run());
+            stopped.run_until_cancelled(telling).await;
         });
-        Some(Deliveries {
-            told,
+        Some(Told {
+            webhook: webhook.clone(),
+            start,
+            up_to,
             _task: AbortOnDropHandle::new(task),
         })
     }
@@ -137,17 +161,32 @@ impl Webhooks {
 
 /// The deliveries of a session under way, until this is dropped.
 #[derive(Debug)]
-pub struct Deliveries {
-    /// Up to which event each receiver was told everything.
-    told: Vec<Arc<AtomicU64>>,
-    _task: AbortOnDropHandle<()>,
-}
+pub struct Deliveries(Vec<Told>);
 
 impl Deliveries {
     /// Whether every receiver has accepted what there was to tell up to that event.
     #[must_use]
     pub fn have_told(&self, head: Sequence) -> bool {
-        self.told.iter().all(|told| told.load(Ordering::Acquire) >= head.get())
+        self.0
+            .iter()
+            .all(|told| told.up_to.load(Ordering::Acquire) >= head.get())
+    }
+}
+
+/// A receiver that is being told, until this is dropped.
+#[derive(Debug)]
+struct Told {
+    webhook: Webhook,
+    start: WebhookStart,
+    /// Up to which event it was told everything.
+    up_to: Arc<AtomicU64>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Told {
+    /// Whether this is that receiver, with nothing changed.
+    fn is(&self, webhook: &Webhook, start: WebhookStart) -> bool {
+        self.start == start && self.webhook == *webhook
     }
 }
 
@@ -163,8 +202,7 @@ struct Receiver {
     signer: Signer,
     attention: Attention,
     key: CursorKey,
-    /// Where it begins if nothing was sent to it yet.
-    since: Sequence,
+    start: WebhookStart,
     /// Up to which event it was told everything.
     told: Arc<AtomicU64>,
 }
@@ -176,7 +214,7 @@ impl Receiver {
         webhooks: &Webhooks,
         store: &Arc<dyn EventStore>,
         handle: &Handle,
-        since: Sequence,
+        start: WebhookStart,
     ) -> Option<Self> {
         Some(Self {
             webhooks: webhooks.clone(),
@@ -189,7 +227,7 @@ impl Receiver {
                 session: Some(handle.id()),
                 name: format!("webhook:{}", Digest::of(webhook.url.as_bytes())),
             },
-            since,
+            start,
             told: Arc::default(),
         })
     }
@@ -284,12 +322,13 @@ impl Receiver {
     }
 
     async fn position(&self) -> Result<Sequence, Failure> {
-        let Some(bytes) = self.store.cursor(self.key.clone()).await? else {
-            return Ok(self.since);
-        };
-        let cursor = pb::NotificationCursor::decode(bytes)
+        let kept = self.store.cursor(self.key.clone()).await?;
+        let cursor = kept
+            .map(pb::NotificationCursor::decode)
+            .transpose()
             .map_err(|error| Failure::Corrupt(format!("the cursor \"{}\": {error}", self.key.name)))?;
-        Ok(Sequence::new(cursor.sequence))
+        let reached = cursor.map(|cursor| Sequence::new(cursor.sequence));
+        Ok(self.start.position(reached))
     }
 
     async fn move_to(&self, sequence: Sequence) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! One attempt at one delivery: a connection of its own to an address that was looked at, one request, the status.
 
-use std::time::Duration;
+use std::{io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 use tokio_util::task::AbortOnDropHandle;
@@ -32,7 +32,7 @@ pub(super) enum Undelivered {
     NoAddress(#[from] NoAddress),
     /// No connection, or none that can be trusted.
     #[error("it cannot be connected to: {0}")]
-    Unconnected(#[from] std::io::Error),
+    Unconnected(#[from] io::Error),
     /// Its name is none that a certificate could be for.
     #[error("its name is none that a certificate could be for")]
     NoName,
@@ -70,6 +70,7 @@ impl Sending<'_> {
     }
 
     async fn attempt(&self, target: &Target, signer: &Signer, delivery: &Delivery) -> Result<StatusCode, Undelivered> {
+        let ends = Instant::now() + self.within;
         let request = Request::post(target.path())
             .header(HOST, target.authority())
             .header(CONTENT_TYPE, "application/json")
@@ -80,7 +81,7 @@ impl Sending<'_> {
             .body(Full::new(delivery.body.clone()))?;
         let addresses = target.addresses(self.allow_private).await?;
         // To an address that was looked at, never to the name again: it may lead elsewhere by now.
-        let stream = TcpStream::connect(addresses.as_slice()).await?;
+        let stream = first_connection(&addresses, ends, TcpStream::connect).await?;
         if target.is_https() {
             let name = ServerName::try_from(target.host().to_owned()).map_err(|_| Undelivered::NoName)?;
             Ok(exchange(self.tls.connect(name, stream).await?, request).await?)
@@ -88,6 +89,29 @@ impl Sending<'_> {
             Ok(exchange(stream, request).await?)
         }
     }
+}
+
+/// Connects to one address after the other until one takes it. None may take more than its share of the time that is left: the
+/// ones after an address that is silent would never be tried.
+async fn first_connection<S, C>(
+    addresses: &[SocketAddr],
+    ends: Instant,
+    connect: impl Fn(SocketAddr) -> C,
+) -> io::Result<S>
+where
+    C: Future<Output = io::Result<S>>,
+{
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for (waiting, address) in (1..=addresses.len()).rev().zip(addresses) {
+        let left = ends.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(waiting).unwrap_or(u32::MAX);
+        failure = match timeout(share, connect(*address)).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(failure)) => failure,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+    }
+    Err(failure)
 }
 
 /// Sends the request and answers the status. The answer's body is not read: nothing in it would change what happens next.
@@ -98,4 +122,34 @@ where
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     Ok(sender.send_request(request).await?.status())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_address_leaves_time_for_the_others() {
+        let [silent, refusing, good] =
+            ["192.0.2.1:443", "192.0.2.2:443", "192.0.2.3:443"].map(|text| text.parse::<SocketAddr>().unwrap());
+        let connect = move |address: SocketAddr| async move {
+            if address == silent {
+                pending::<()>().await;
+            }
+            if address == refusing {
+                return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+            }
+            Ok(address)
+        };
+        let ends = Instant::now() + Duration::from_secs(10);
+        let connected = first_connection(&[silent, refusing, good], ends, connect).await;
+        assert_eq!(connected.unwrap(), good);
+        assert!(Instant::now() < ends, "time is left for the request");
+
+        let failure = first_connection(&[refusing, silent], ends, connect).await.unwrap_err();
+        assert_eq!(failure.kind(), io::ErrorKind::TimedOut);
+        assert!(Instant::now() >= ends, "the last address has all the time that is left");
+    }
 }

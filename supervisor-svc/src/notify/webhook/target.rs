@@ -135,16 +135,17 @@ fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => match address.segments() {
-            // IPv4 inside IPv6 (mapped, NAT64, 6to4) leads where that leads.
+            // IPv4 inside IPv6 (mapped, translated, NAT64, 6to4) leads where that leads.
             [0, 0, 0, 0, 0, 0xffff, high, low]
+            | [0, 0, 0, 0, 0xffff, 0, high, low]
             | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
             | [0x2002, high, low, _, _, _, _, _] => {
                 let [a, b] = high.to_be_bytes();
                 let [c, d] = low.to_be_bytes();
                 is_public_v4(Ipv4Addr::new(a, b, c, d))
             }
-            // Unspecified, loopback and IPv4 in the oldest way; local NAT64.
-            [0, 0, 0, 0, 0, 0, _, _] | [0x64, 0xff9b, 1, _, _, _, _, _] => false,
+            // Unspecified, loopback and IPv4 in the oldest way; local NAT64; site-local, which came before unique local.
+            [0, 0, 0, 0, 0, 0, _, _] | [0x64, 0xff9b, 1, _, _, _, _, _] | [0xfec0..=0xfeff, ..] => false,
             _ => !(address.is_multicast() || address.is_unique_local() || address.is_unicast_link_local()),
         },
     }
@@ -211,6 +212,7 @@ mod tests {
             "172.32.0.1",
             "2606:2800:220:1::1",
             "64:ff9b::5db8:d822",
+            "::ffff:0:5db8:d822",
         ] {
             assert!(is_public(address.parse().unwrap()), "{address}");
         }
@@ -230,10 +232,12 @@ mod tests {
             "::1",
             "::127.0.0.1",
             "::ffff:10.0.0.1",
+            "::ffff:0:10.0.0.1",
             "64:ff9b::a00:1",
             "64:ff9b:1::1",
             "2002:7f00:1::",
             "fe80::1",
+            "fec0::1",
             "fd00::1",
             "ff02::1",
         ] {

@@ -1,0 +1,113 @@
+//! Ctrl-C: once to end in order, twice to end at once.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use support::{
+    PATIENCE, start,
+    up::{interrupt, troupe, wait_for_ready},
+};
+use tokio::time::timeout;
+use troupe_proto::supervisor::v1::{
+    CreateSessionRequest, SpawnAgentRequest, WatchThreadsRequest, event::Kind, watch_threads_response::Message,
+};
+
+/// `troupe`, which says on standard error what it is about.
+fn telling(home: &Path, arguments: &[&str]) -> Command {
+    let mut command = troupe(home);
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// Sends SIGINT, and again once the process says that it is stopping. Answers its exit code, and all that it said.
+fn asked_twice(mut process: Child) -> (Option<i32>, String) {
+    let mut stderr = BufReader::new(process.stderr.take().unwrap());
+    let mut said = String::new();
+    interrupt(process.id());
+    while !said.contains("another Ctrl-C") {
+        assert!(stderr.read_line(&mut said).unwrap() > 0, "it ended by itself: {said}");
+    }
+    interrupt(process.id());
+    stderr.read_to_string(&mut said).unwrap();
+    (process.wait().unwrap().code(), said)
+}
+
+#[test]
+fn a_pair_that_is_asked_twice_does_not_wait_for_its_drain() {
+    let home = tempfile::tempdir().unwrap();
+    let ready = home.path().join("ready.json");
+    let mut process = telling(home.path(), &["up", "--no-runner", "--ready-file", "ready.json"])
+        .args(["--registry-listen", "127.0.0.1:0", "--supervisor-listen", "127.0.0.1:0"])
+        .spawn()
+        .unwrap();
+    let addresses = wait_for_ready(&ready, &mut process);
+    // A peer that says nothing holds the drain up to its end. That it is greeted says that it was let in.
+    let mut silent = TcpStream::connect(addresses["supervisor"].as_str().unwrap()).unwrap();
+    silent.read_exact(&mut [0; 9]).unwrap();
+
+    let (code, said) = asked_twice(process);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("stopped at once, as it was asked to a second time"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_is_asked_twice_does_not_wait_for_its_turns() {
+    let home = tempfile::tempdir().unwrap();
+    let (_pair, mut client) = start(home.path()).await;
+    let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
+    let session = created.into_inner().session.unwrap().session_id;
+    let watch = WatchThreadsRequest {
+        session_id: session.clone(),
+        ..WatchThreadsRequest::default()
+    };
+    let mut events = client.watch_threads(watch).await.unwrap().into_inner();
+
+    let address = ready_address(home.path());
+    let runner = telling(home.path(), &["run", "--supervisor", &address, "--drain", "1h"])
+        .spawn()
+        .unwrap();
+    let request = SpawnAgentRequest {
+        session_id: session,
+        agent_type: String::from("worker"),
+        message: Some(String::from("hold")),
+        ..SpawnAgentRequest::default()
+    };
+    client.spawn_agent(request).await.unwrap();
+    timeout(PATIENCE, async {
+        loop {
+            let message = events.message().await.unwrap().unwrap().message;
+            if let Some(Message::Event(event)) = message
+                && matches!(event.kind, Some(Kind::TurnStarted(_)))
+            {
+                return;
+            }
+        }
+    })
+    .await
+    .unwrap();
+
+    let stopping = tokio::task::spawn_blocking(move || asked_twice(runner));
+    let (code, said) = timeout(PATIENCE, stopping).await.unwrap().unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("stopped at once, as it was asked to a second time"),
+        "{said}"
+    );
+}
+
+/// Where the pair that [`start`] started has its supervisor.
+fn ready_address(home: &Path) -> String {
+    let ready = std::fs::read_to_string(home.join("ready.json")).unwrap();
+    let addresses: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    format!("http://{}", addresses["supervisor"].as_str().unwrap())
+}

@@ -1,0 +1,70 @@
+//! Calls of threads to which an operator must agree first: those of the supervisor's own tools that `approve_tools` names.
+//! It is asked here, where all of them arrive: a thread's token may come past its runner. A spawn and an edge wait by
+//! themselves instead, resolved and recorded; see [`approval::is_needed`](crate::domain::approval::is_needed).
+
+use prost::Message;
+use serde_json::Value;
+use tonic::{Code, Status};
+use troupe_proto::{fault::Fault, reason::Reason};
+
+use super::{SupervisorService, call::Call};
+use crate::{
+    domain::{approval::APPROVAL_TIMEOUT, authorize},
+    session::{
+        Handle,
+        tool_calls::{self, Answer, AskedCall},
+    },
+};
+
+impl SupervisorService {
+    /// Waits until an operator has agreed to a call that the caller may make; who needs to ask nobody does not wait. `shown`
+    /// are the arguments that the operator sees. A retry within the turn is the same call, and is answered by the same
+    /// approval.
+    pub(super) async fn agreed(
+        &self,
+        call: &Call,
+        handle: &Handle,
+        method: &str,
+        request: &impl Message,
+        shown: impl FnOnce() -> Value,
+    ) -> Result<(), Status> {
+        let Some(thread) = call.caller.thread() else {
+            return Ok(());
+        };
+        let Some(tool) = authorize::gated_tool(&handle.state(), method) else {
+            return Ok(());
+        };
+        let asked = AskedCall {
+            tool: tool.to_owned(),
+            arguments: shown().to_string(),
+            request: Some(request.encode_to_vec()),
+            runner_kind: String::new(),
+            paths: Vec::new(),
+            confined: false,
+        };
+        let decided = tool_calls::decide(
+            &self.directory.context().denials,
+            handle,
+            thread,
+            &asked,
+            call.origin(""),
+            self.patience(call.deadline, APPROVAL_TIMEOUT),
+        )
+        .await?;
+        let fault = match decided.answer {
+            Answer::Allowed => return Ok(()),
+            Answer::Refused(reason) => Fault::new(Code::PermissionDenied, Reason::ToolDenied, reason),
+            Answer::Waits if self.draining.is_cancelled() => return Err(crate::watch::draining("call again")),
+            Answer::Waits => Fault::new(
+                Code::DeadlineExceeded,
+                Reason::DeadlineExceeded,
+                "the call waits for an operator's approval; nothing was done, call again to go on waiting",
+            ),
+        };
+        let fault = match decided.approval {
+            Some(approval) => fault.with("approval_id", approval),
+            None => fault,
+        };
+        Err(fault.with("tool", tool).into())
+    }
+}
