@@ -120,7 +120,7 @@ pub(crate) struct Global {
         value_name = "TOKEN"
     )]
     pub(crate) token: Option<Given>,
-    /// A file with it
+    /// A file with it, in its first line
     #[arg(
         long,
         global = true,

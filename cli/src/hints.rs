@@ -97,7 +97,9 @@ pub(crate) const fn for_condition(kind: ConditionKind) -> Option<&'static str> {
         ConditionKind::BudgetExhausted => {
             Some("`troupe budget ID --tokens NUMBER` gives it more; then `troupe send ID -m TEXT`")
         }
-        ConditionKind::PolicyGap => Some("its runner cannot hold it to all of its policy; `troupe watch` says to what"),
+        ConditionKind::PolicyGap => {
+            Some("its program cannot do all as its policy and role say; `troupe watch` says what")
+        }
         ConditionKind::Unspecified | ConditionKind::Closing => None,
     }
 }

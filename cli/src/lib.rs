@@ -10,6 +10,7 @@ mod commands;
 mod content;
 mod context;
 mod error;
+mod first;
 mod follow;
 mod hints;
 mod ids;
@@ -103,6 +104,9 @@ fn wants_json() -> bool {
 fn execute(cli: Cli, settings: Settings) -> Result<ExitCode> {
     if cli.global.output == Output::Sarif && !matches!(cli.command, Command::Lint(_)) {
         return Err(Error::usage("only `troupe lint` writes SARIF").hint("use --output json"));
+    }
+    if first::is_here() && commands::runs_programs(&cli.command) {
+        return first::run().map_err(|error| Error::failure(format!("cannot run as the first process: {error}")));
     }
     let context = Context::new(cli.global);
     let command = match commands::without_runtime(cli.command) {

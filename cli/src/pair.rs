@@ -3,6 +3,7 @@
 
 use std::{
     fmt::Display,
+    future::pending,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -21,6 +22,7 @@ use svc_kit::{
     serve::{Listener, ServeLimits},
     shutdown::Shutdown,
     telemetry::Telemetry,
+    token_file::{TokenFile, Tokens},
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -76,16 +78,14 @@ pub(crate) struct Pair {
     runner_stop: CancellationToken,
     services: JoinSet<Result<()>>,
     runner: JoinSet<Result<()>>,
-    admin: Option<SocketAddr>,
     telemetry: Telemetry,
-    /// The admin port outlives everything else, so that all of it is seen to end.
-    admin_stop: CancellationToken,
-    admin_port: JoinSet<Result<()>>,
+    /// The admin port is there before everything else and after it, so that all of it is seen to start and to end.
+    admin: Option<Admin>,
 }
 
 /// The tokens of one pair.
 struct Secrets {
-    operator: Option<SecretToken>,
+    operator: Option<Tokens>,
     runner: SecretToken,
     service: SecretToken,
 }
@@ -93,7 +93,7 @@ struct Secrets {
 impl Secrets {
     fn load(options: &PairOptions, directory: &Path) -> Result<Self> {
         let needs_operator = options.runner.is_some() && !options.trust_loopback;
-        let operator = needs_operator.then(|| SecretToken::load_or_create(&directory.join(token::FILE)));
+        let operator = needs_operator.then(|| TokenFile::load_or_create(directory.join(token::FILE)));
         Ok(Self {
             operator: operator.transpose().map_err(Error::of)?,
             runner: SecretToken::generate().map_err(Error::of)?,
@@ -134,8 +134,16 @@ impl Pair {
         let mut catalogue = options.catalogue.config(is_on_loopback).map_err(usage)?;
         catalogue.hidden.push(data_dir.path().to_owned());
         let telemetry = Telemetry::start("troupe", options.admin.admin_listen.is_some()).map_err(usage)?;
-        let admin = Admin::open(&options.admin, &telemetry).await.map_err(Error::of)?;
+        let names = [registry_svc::SERVICES, supervisor_svc::SERVICES].concat();
+        let admin = Admin::start(&options.admin, &telemetry, &names)
+            .await
+            .map_err(Error::of)?;
 
+        let mut supervision = supervisor_svc::Config::new(options.data_dir, listen::url_of(registry));
+        supervision.registry_token = Some(secrets.service.clone().into());
+        options.sessions.apply(&mut supervision).map_err(usage)?;
+        // Before the registry serves: from then on the whole is said to.
+        let opened = supervisor_svc::Supervisor::open(supervision).await.map_err(Error::of)?;
         let shutdown = Shutdown::new();
         let mut services = JoinSet::new();
         let listener = |tcp| Listener::from(tcp).tells(admin.as_ref());
@@ -146,17 +154,13 @@ impl Pair {
             secrets.authenticator(options.insecure),
             shutdown.for_service(),
         )?;
-        let mut supervision = supervisor_svc::Config::new(options.data_dir, listen::url_of(registry));
-        supervision.registry_token = Some(secrets.service.clone());
-        options.sessions.apply(&mut supervision).map_err(usage)?;
-        serve_supervisor(
-            &mut services,
+        let serving = opened.serve(
             listener(supervisor_listener),
-            supervision,
             secrets.authenticator(options.insecure),
+            ServeLimits::default(),
             shutdown.for_service(),
-        )
-        .await?;
+        );
+        services.spawn(async move { serving.await.map_err(Error::of) });
         let runner_stop = CancellationToken::new();
         let mut runner = JoinSet::new();
         if let Some(own) = &options.runner {
@@ -164,20 +168,11 @@ impl Pair {
             let run = troupe_runner::run(config, runner_stop.clone());
             runner.spawn(async move { run.await.map_err(Error::of) });
         }
-        let (admin_stop, mut admin_port) = (CancellationToken::new(), JoinSet::new());
-        let admin_address = admin.as_ref().map(Admin::address);
-        if let Some(admin) = admin {
-            let serving = admin.serve(admin_stop.clone());
-            admin_port.spawn(async move {
-                serving.await;
-                Ok(())
-            });
-        }
         let token_file = secrets.operator.is_some().then(|| data_dir.path().join(token::FILE));
         let token = secrets
             .operator
             .as_ref()
-            .map_or_else(Token::none, |operator| Token::given(operator.expose()));
+            .map_or_else(Token::none, |operator| Token::given(operator.shown().expose()));
         Ok(Self {
             registry,
             supervisor,
@@ -188,10 +183,8 @@ impl Pair {
             runner_stop,
             services,
             runner,
-            admin: admin_address,
             telemetry,
-            admin_stop,
-            admin_port,
+            admin,
         })
     }
 
@@ -206,8 +199,8 @@ impl Pair {
     }
 
     /// Where health and metrics are served, if they are.
-    pub(crate) const fn admin(&self) -> Option<SocketAddr> {
-        self.admin
+    pub(crate) fn admin(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Admin::address)
     }
 
     /// Where its data is.
@@ -227,10 +220,17 @@ impl Pair {
 
     /// Waits until a part of the pair ends by itself, which none should.
     pub(crate) async fn failed(&mut self) -> Error {
+        let admin = &mut self.admin;
+        let broken_off = async {
+            match admin {
+                Some(admin) => admin.broken_off().await,
+                None => pending().await,
+            }
+        };
         let ended = tokio::select! {
             Some(ended) = self.services.join_next() => ended,
             Some(ended) = self.runner.join_next() => ended,
-            Some(ended) = self.admin_port.join_next() => ended,
+            () = broken_off => Ok(Ok(())),
         };
         match ended {
             Ok(Ok(())) => Error::failure("a part of the pair ended by itself; its log says why"),
@@ -249,10 +249,11 @@ impl Pair {
         let services = all(&mut self.services).await;
         self.runner_stop.cancel();
         let runner = all(&mut self.runner).await;
-        self.admin_stop.cancel();
-        let admin_port = all(&mut self.admin_port).await;
+        if let Some(admin) = self.admin {
+            admin.end().await;
+        }
         self.telemetry.end().await;
-        services.and(runner).and(admin_port)
+        services.and(runner)
     }
 }
 
@@ -274,19 +275,6 @@ fn serve_registry(
 ) -> Result<()> {
     let registry = registry_svc::Registry::open(catalogue).map_err(Error::of)?;
     let serving = registry.serve(listener, authenticator, ServeLimits::default(), shutdown);
-    services.spawn(async move { serving.await.map_err(Error::of) });
-    Ok(())
-}
-
-async fn serve_supervisor(
-    services: &mut JoinSet<Result<()>>,
-    listener: Listener,
-    supervision: supervisor_svc::Config,
-    authenticator: Authenticator,
-    shutdown: Shutdown,
-) -> Result<()> {
-    let supervisor = supervisor_svc::Supervisor::open(supervision).await.map_err(Error::of)?;
-    let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), shutdown);
     services.spawn(async move { serving.await.map_err(Error::of) });
     Ok(())
 }

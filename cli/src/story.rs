@@ -179,6 +179,10 @@ fn changes(updated: &SessionUpdated) -> String {
             .as_ref()
             .map(|budget| format!("budget {}", budget_in_words(Some(budget)))),
         updated.limits.as_ref().map(|_| "limits".to_owned()),
+        updated
+            .edge_management
+            .map(|_| format!("edge management {}", names::edge_management(updated.edge_management()))),
+        updated.replace_orchestrators.then(|| "orchestrators".to_owned()),
         updated.replace_webhooks.then(|| "webhooks".to_owned()),
     ];
     changes.into_iter().flatten().collect::<Vec<_>>().join(", ")

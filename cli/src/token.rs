@@ -11,7 +11,7 @@ use std::{
     str::FromStr,
 };
 
-use svc_kit::{listen::is_this_machine, paths};
+use svc_kit::{listen::is_this_machine, paths, token_file};
 
 use crate::{
     args::Global,
@@ -102,7 +102,7 @@ impl Token {
             return match Self::from_file(path)? {
                 Some(token) => Ok(token),
                 None => Err(Error::failure(format!("there is no token in {}", path.display()))
-                    .hint("--token-file and TROUPE_TOKEN_FILE name a file with nothing but the token")),
+                    .hint("--token-file and TROUPE_TOKEN_FILE name a file with nothing but tokens")),
             };
         }
         let directory = match &global.data_dir {
@@ -122,14 +122,13 @@ impl Token {
         Ok(Self::from_file(&directory.join(FILE))?.unwrap_or_else(Self::none))
     }
 
-    /// The token in a file; `None`: there is no file, or nothing in it.
+    /// The first token in a file; `None`: there is no file, or nothing in it.
     fn from_file(path: &Path) -> Result<Option<Self>> {
         match fs::read_to_string(path) {
-            Ok(text) if !text.trim().is_empty() => Ok(Some(Self {
-                text: Some(text.trim().to_owned()),
+            Ok(text) => Ok(token_file::lines(&text).next().map(|first| Self {
+                text: Some(first.to_owned()),
                 origin: Origin::File(path.to_owned()),
             })),
-            Ok(_) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::failure(format!("cannot read {}: {error}", path.display()))
                 .hint("pass --token, or make the file readable to you")),
@@ -175,7 +174,7 @@ mod tests {
         assert_eq!((given.expose(), given.origin()), (Some("from-me"), &Origin::Given));
 
         let named = directory.path().join("named");
-        fs::write(&named, "from-the-named-file\n").unwrap();
+        fs::write(&named, "\n from-the-named-file\nanother\n").unwrap();
         let mut global_with_file = global(None, Some(directory.path()));
         global_with_file.token_file = Some(named.clone());
         let found = Token::find(&global_with_file, "10.0.0.7").unwrap();

@@ -146,6 +146,7 @@ fn a_session_is_paused_and_set() {
     let set = |arguments: &[&str]| succeeds(&up, &[&["session"][..], arguments].concat())["session"].clone();
     assert_eq!(set(&["mode", session, "implementation"])["mode"], "IMPLEMENTATION");
     assert_eq!(set(&["orchestration", session, "auto"])["orchestration"], "AUTO");
+    assert_eq!(set(&["edges", session, "self"])["edge_management"], "SELF");
     assert_eq!(
         set(&["budget", session, "--tokens", "100000"])["budget"]["tokens"],
         100_000
@@ -157,6 +158,7 @@ fn a_session_is_paused_and_set() {
         "updated  paused",
         "updated  goes on",
         "updated  AUTO",
+        "updated  edge management SELF",
         "updated  budget 100000 tokens",
     ] {
         assert!(log.contains(change), "{change} is not in {log}");

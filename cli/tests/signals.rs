@@ -11,7 +11,7 @@ use std::{
 };
 
 use support::{
-    PATIENCE, start,
+    PATIENCE, ready_address, start,
     up::{interrupt, troupe, wait_for_ready},
 };
 use tokio::time::timeout;
@@ -103,11 +103,4 @@ async fn a_runner_that_is_asked_twice_does_not_wait_for_its_turns() {
         said.contains("stopped at once, as it was asked to a second time"),
         "{said}"
     );
-}
-
-/// Where the pair that [`start`] started has its supervisor.
-fn ready_address(home: &Path) -> String {
-    let ready = std::fs::read_to_string(home.join("ready.json")).unwrap();
-    let addresses: serde_json::Value = serde_json::from_str(&ready).unwrap();
-    format!("http://{}", addresses["supervisor"].as_str().unwrap())
 }

@@ -17,6 +17,7 @@ use support::{
 };
 use tempfile::TempDir;
 use tokio::{process::Child, time::timeout};
+use tonic::{Code, Request};
 use troupe_proto::supervisor::v1::{
     CreateSessionRequest, ListActiveAgentsRequest, SpawnAgentRequest, WatchThreadsRequest,
     watch_threads_response::Message,
@@ -203,6 +204,57 @@ async fn snapshot_of(client: &mut Client, session: &str, resumed: Option<String>
     }
 }
 
+/// What a caller with that token is answered, or how it is refused.
+async fn listed(client: &mut Client, session: &str, token: &str) -> Result<usize, Code> {
+    let mut request = Request::new(ListActiveAgentsRequest {
+        session_id: session.to_owned(),
+        ..ListActiveAgentsRequest::default()
+    });
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.metadata_mut().insert("authorization", bearer);
+    let answer = timeout(PATIENCE, client.list_active_agents(request)).await.unwrap();
+    answer
+        .map(|listed| listed.into_inner().threads.len())
+        .map_err(|status| status.code())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_of_keys_that_are_kept_count_after_a_rotation() {
+    let mut pair = Pair::start().await;
+    let created = pair.client.create_session(CreateSessionRequest::default()).await;
+    let created = created.unwrap().into_inner();
+    let (session, token) = (created.session.unwrap().session_id, created.thread_token);
+    assert!(listed(&mut pair.client, &session, &token).await.is_ok());
+    let refused = run(pair.home.path(), &["rotate-keys"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let owner = format!("(process {})", pair.process.id().unwrap());
+    assert!(stderr(&refused).contains(&owner), "{}", stderr(&refused));
+    let home = pair.stop().await;
+
+    let keys = data_dir(home.path()).join("token.keys");
+    let before = fs::read_to_string(&keys).unwrap();
+    assert_eq!(json(home.path(), &["rotate-keys"])["keys"], Value::from(2));
+    assert_ne!(fs::read_to_string(&keys).unwrap(), before);
+    assert_eq!(fs::metadata(&keys).unwrap().permissions().mode() & 0o777, 0o600);
+    let (mut process, mut client) = start(home.path()).await;
+    assert!(listed(&mut client, &session, &token).await.is_ok());
+    let newer = client.create_session(CreateSessionRequest::default()).await.unwrap();
+    let newer = newer.into_inner();
+    let newer = (newer.session.unwrap().session_id, newer.thread_token);
+    process.kill().await.unwrap();
+
+    // Of two keys the newer one is kept.
+    assert_eq!(
+        json(home.path(), &["rotate-keys", "--keep", "1"])["keys"],
+        Value::from(2)
+    );
+    let (mut process, mut client) = start(home.path()).await;
+    assert_eq!(listed(&mut client, &session, &token).await, Err(Code::Unauthenticated));
+    assert!(listed(&mut client, &newer.0, &newer.1).await.is_ok());
+    process.kill().await.unwrap();
+    assert_eq!(run(home.path(), &["rotate-keys", "--keep", "8"]).status.code(), Some(2));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_is_named_and_the_exit_code_says_so() {
     let mut pair = Pair::start().await;
@@ -268,6 +320,7 @@ fn every_command_has_an_example_and_says_what_is_not_there() {
         &["verify"][..],
         &["dump", id],
         &["compact"],
+        &["rotate-keys"],
         &["backup", backup.to_str().unwrap()],
     ] {
         let help = run(home.path(), &[arguments[0], "--help"]);

@@ -109,6 +109,41 @@ def policy_without_names(find):
     find("NetworkPolicy", "troupe-runner")["spec"]["egress"].pop(0)
 
 
+def question_of_names_to_anybody(find):
+    """NetworkPolicy troupe-runner lets out to every address"""
+    find("NetworkPolicy", "troupe-runner")["spec"]["egress"][0].pop("to")
+
+
+def way_out_that_leads_inside(find):
+    """NetworkPolicy troupe-runner lets out to 169.254.0.0/16, which is inside"""
+    inside = ["10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"]
+    outside = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": inside}}], "ports": [{"port": 443}]}
+    find("NetworkPolicy", "troupe-runner")["spec"]["egress"].append(outside)
+
+
+def scratch_without_a_bound(find):
+    """the emptyDir scratch may fill its node"""
+    volumes = pod(find("Deployment", "troupe-runner"))["volumes"]
+    next(volume for volume in volumes if volume["name"] == "scratch")["emptyDir"] = {}
+
+
+def variable_that_is_there_twice(find):
+    """StatefulSet troupe-supervisor sets TROUPE_DATA_DIR twice"""
+    variables = pod(find("StatefulSet", "troupe-supervisor"))["containers"][0]["env"]
+    variables.append({"name": "TROUPE_DATA_DIR", "value": "/tmp"})
+
+
+def policy_that_keeps_prometheus_out(find):
+    """the policy of troupe-registry keeps Prometheus out"""
+    find("NetworkPolicy", "troupe-registry")["spec"]["ingress"].pop()
+
+
+def monitor_of_the_same_pods(find):
+    """troupe-registry is read twice by Prometheus"""
+    read = find("PodMonitor", "troupe-registry")["spec"]["selector"]
+    find("PodMonitor", "troupe-supervisor")["spec"]["selector"] = read
+
+
 def pod(workload):
     return workload["spec"]["template"]["spec"]
 

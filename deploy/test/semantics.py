@@ -8,6 +8,11 @@ import urllib.parse
 
 SERVICE_DRAIN_SECONDS = 10  # the services' own deadline; docs/operating.md, "Stopping and restarting"
 SLACK_SECONDS = 5
+# What lies inside of a network or belongs to a node, by the block that has it in it.
+INSIDE = {
+    "0.0.0.0/0": ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"),
+    "::/0": ("fc00::/7", "fe80::/10"),
+}
 
 WORKLOADS = ("Deployment", "StatefulSet")
 
@@ -135,6 +140,9 @@ def check_volumes(manifests):
             paths = [mount["mountPath"] for mount in one.get("volumeMounts", [])]
             if len(paths) != len(set(paths)):
                 yield f"{name_of(workload.thing)}: {one['name']} has two volumes in one place"
+        for volume in workload.pod.get("volumes", []):
+            if "emptyDir" in volume and not (volume["emptyDir"] or {}).get("sizeLimit"):
+                yield f"{name_of(workload.thing)}: the emptyDir {volume['name']} may fill its node"
         if any("subPath" in mount for mount in mounts):
             yield f"{name_of(workload.thing)} mounts a subPath, which never changes"
 
@@ -182,7 +190,7 @@ def check_grace(manifests):
         sleep = workload.main.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
         drains = [argument for argument in workload.arguments() if argument.startswith("--drain=")]
         drain = int(drains[0].removeprefix("--drain=").removesuffix("s")) if drains else SERVICE_DRAIN_SECONDS
-        if workload.main.get("ports") and not sleep:
+        if set(workload.ports()) - {"admin"} and not sleep:
             yield f"{name_of(workload.thing)} closes its port before anybody has heard of it"
         if workload.pod["terminationGracePeriodSeconds"] < sleep + drain + SLACK_SECONDS:
             needs = f"preStop ({sleep} s), drain ({drain} s) and {SLACK_SECONDS} s"
@@ -203,6 +211,30 @@ def check_budgets(manifests):
     for workload in manifests.workloads():
         if workload.replicas > 1 and workload.name not in covered:
             yield f"{name_of(workload.thing)} has several pods and no budget"
+
+
+def check_variables(manifests):
+    for workload in manifests.workloads():
+        for one in workload.containers:
+            names = [variable["name"] for variable in one.get("env", [])]
+            for name in sorted({name for name in names if names.count(name) > 1}):
+                yield f"{name_of(workload.thing)} sets {name} twice"
+
+
+def check_monitors(manifests):
+    """Prometheus reads each pod once, and is let in."""
+    read = []
+    for monitor in manifests.of("PodMonitor", "ServiceMonitor"):
+        read += [workload.name for workload in manifests.selected(monitor["spec"]["selector"]["matchLabels"])]
+    for name in sorted(set(read)):
+        if read.count(name) > 1:
+            yield f"{name} is read twice by Prometheus"
+        workload = next(workload for workload in manifests.workloads() if workload.name == name)
+        for policy in manifests.of("NetworkPolicy"):
+            if selector_of(policy).items() <= workload.labels.items():
+                opened = [port["port"] for rule in policy["spec"].get("ingress", []) for port in rule["ports"]]
+                if workload.ports()["admin"] not in opened:
+                    yield f"the policy of {name} keeps Prometheus out"
 
 
 def check_security(manifests):
@@ -348,6 +380,17 @@ def check_network(manifests):
             yield f"the policy of {caller.name} keeps it from calling {called.name}"
         if not lets(policies[called.name].get("ingress", []), "from", caller.labels, url.port):
             yield f"the policy of {called.name} keeps {caller.name} out"
-        names = [port for rule in policies[caller.name]["egress"] if "to" not in rule for port in rule.get("ports", [])]
+        names = [port for rule in policies[caller.name]["egress"] for port in rule.get("ports", [])]
         if not any(port["port"] == 53 and port.get("protocol") == "UDP" for port in names):
             yield f"the policy of {caller.name} keeps it from resolving names"
+
+
+def check_egress(manifests):
+    """Nobody is let out to everywhere: a rule names its peers, and all addresses are without those inside."""
+    for policy in manifests.of("NetworkPolicy"):
+        for rule in policy["spec"].get("egress", []):
+            if not rule.get("to"):
+                yield f"{name_of(policy)} lets out to every address"
+            for block in (peer["ipBlock"] for peer in rule.get("to", []) if "ipBlock" in peer):
+                for inside in sorted(set(INSIDE.get(block["cidr"], ())) - set(block.get("except", []))):
+                    yield f"{name_of(policy)} lets out to {inside}, which is inside"

@@ -160,10 +160,11 @@ fn supervisor() -> Supervisor {
         tokio::spawn(server.serve_with_incoming(incoming));
         Ok(())
     });
+    let clock = Clock::new(Counted::new());
     let surroundings = Surroundings {
         store: Arc::new(MemoryStore::new()),
-        registry: RegistryClient::over(|| to_registry.clone(), String::from("registry"), None),
-        clock: Clock::new(Counted::new()),
+        registry: RegistryClient::over(|| to_registry.clone(), String::from("registry"), None, clock.clone()),
+        clock,
     };
     let config = Config::new(keys::directory(), String::new());
     Supervisor::over(surroundings, config).expect("it needs nothing but its keys")

@@ -2,7 +2,7 @@
 
 use svc_kit::auth::{
     Caller::{self, Admin, Service, Viewer},
-    Row,
+    Effect, Row,
 };
 
 /// Reads: operators, and the supervisor on behalf of threads.
@@ -11,24 +11,25 @@ const READS: &[Caller] = &[Admin, Viewer, Service];
 const BUNDLES: &[Caller] = &[Admin, Service];
 
 macro_rules! rows {
-    ($($method:literal => $who:expr,)+) => {
+    ($($method:literal => $effect:ident $who:expr,)+) => {
         /// The table.
         pub const AUTHORITY: &[Row] = &[$(Row {
             method: concat!("/troupe.registry.v1.AgentRegistryService/", $method),
             who: $who,
+            effect: Effect::$effect,
         },)+];
     };
 }
 
 rows! {
-    "ListAgents" => READS,
-    "ResolveSpawn" => READS,
-    "RouteAgent" => READS,
-    "PutWorkspace" => BUNDLES,
-    "GetWorkspace" => BUNDLES,
-    "ListDiagnostics" => READS,
-    "WatchAgents" => READS,
-    "DescribeSpawnTool" => READS,
+    "ListAgents" => Reads READS,
+    "ResolveSpawn" => Reads READS,
+    "RouteAgent" => Reads READS,
+    "PutWorkspace" => Changes BUNDLES,
+    "GetWorkspace" => Reads BUNDLES,
+    "ListDiagnostics" => Reads READS,
+    "WatchAgents" => Reads READS,
+    "DescribeSpawnTool" => Reads READS,
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub use crate::{
     grpc::{server::RegistryServer, watch::WatchBounds},
     limits_table::limits,
     options::{CatalogueOptions, OptionsError},
+    serve::SERVICES,
     source::{
         bundle::{BundleBounds, Upload},
         gather::{Gathered, gather},
@@ -137,7 +138,8 @@ impl Parts {
 }
 
 impl Registry {
-    /// Opens a registry: checks the roots, reads the model catalogue, seeds the user scope. Blocks on the disk for as
+    /// Opens a registry: checks the roots, reads the model catalogue, seeds the user scope and logs what somebody should
+    /// look at there. Blocks on the disk for as
     /// long as that takes; call it before serving.
     ///
     /// # Errors
@@ -161,6 +163,7 @@ impl Registry {
         } else {
             SeedReport::default()
         };
+        seeded.log();
         Ok(Self {
             parts: Arc::new(Parts {
                 sources,
@@ -176,7 +179,7 @@ impl Registry {
         })
     }
 
-    /// What seeding did when the registry was opened, for the start message.
+    /// What seeding did when the registry was opened.
     #[must_use]
     pub fn seeded(&self) -> &SeedReport {
         &self.parts.seeded

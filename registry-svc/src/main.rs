@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    Box::pin(svc_kit::program::main(registry_svc::program::run)).await
+fn main() -> ExitCode {
+    svc_kit::program::main(registry_svc::program::run)
 }

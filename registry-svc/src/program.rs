@@ -10,12 +10,11 @@ use svc_kit::{
     jwt::Jwt,
     listen,
     program::{Program, ServiceOptions},
-    secret::SecretToken,
-    serve::{Listener, ServeLimits},
-    shutdown::Shutdown,
+    serve::Listener,
+    token_file::{TokenFile, Tokens},
 };
 
-use crate::{CatalogueOptions, Registry};
+use crate::{CatalogueOptions, Registry, SERVICES};
 
 /// Knows the cast: discovers role templates, lists them, and resolves what a spawn gets.
 ///
@@ -34,7 +33,7 @@ pub struct Options {
     /// Where templates lie, and what they may say.
     #[command(flatten)]
     catalogue: CatalogueOptions,
-    /// A file with the token that callers must show. Without, calls from this machine are trusted.
+    /// A file with the tokens, a line each, of which callers must show one. Without, calls from this machine are trusted.
     #[arg(long, env = "TROUPE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// What every service has.
@@ -55,31 +54,38 @@ impl AsRef<ServiceOptions> for Options {
 /// One sentence about what cannot be had.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
-    let program = Program::start("registry-svc", &service.admin).await?;
+    let program = Program::start("registry-svc", SERVICES, &service.admin).await?;
     let listener = listen::bind(&options.registry_listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
-    let token = options.token_file.map(|path| SecretToken::load(&path)).transpose()?;
+    let tokens = options.token_file.map(TokenFile::load).transpose()?;
     let jwt = Jwt::load(service.jwt.clone())?;
-    let knows_callers = token.is_some() || jwt.is_some() || service.tls.knows_clients();
+    let knows_callers = tokens.is_some() || jwt.is_some() || service.tls.knows_clients();
     listen::refuse_open_bind(address, knows_callers, service.insecure)?;
-    let listener = Listener::new(listener, service.tls.clone().load()?).tells(program.admin());
-    let authenticator = authenticator(token, jwt, Trust::of(knows_callers, service.insecure));
+    let listener = Listener::new(listener, service.tls.clone().load()?)
+        .tells(program.admin())
+        .reflects(!service.no_reflection);
+    let authenticator = authenticator(tokens, jwt, Trust::of(knows_callers, service.insecure));
     let config = options.catalogue.config(listen::is_loopback(address.ip()))?;
-    let registry = tokio::task::spawn_blocking(move || Registry::open(config)).await??;
-    let shutdown = Shutdown::new();
-    tokio::spawn(shutdown.clone().on_signal());
+    let opening = tokio::task::spawn_blocking(move || Registry::open(config));
+    let Some(registry) = program.open(opening).await else {
+        program.end().await;
+        return Ok(());
+    };
+    let registry = registry??;
     tracing::info!(%address, "registry-svc serves");
     program.ready(&service, "registry", address)?;
-    let serving = registry.serve(listener, authenticator, ServeLimits::default(), shutdown);
-    program.beside(Box::pin(serving)).await?;
+    let serving = registry.serve(listener, authenticator, service.limits(), program.shutdown());
+    let served = Box::pin(serving).await;
+    program.end().await;
+    served?;
     Ok(())
 }
 
-fn authenticator(token: Option<SecretToken>, jwt: Option<Arc<Jwt>>, trust: Trust) -> Authenticator {
+fn authenticator(tokens: Option<Tokens>, jwt: Option<Arc<Jwt>>, trust: Trust) -> Authenticator {
     let known = Authenticator::new().jwt(jwt).trust(trust);
-    match token {
-        // One token serves people and the supervisor: to the registry both may read everything.
-        Some(token) => known.operator("token", OperatorRole::Admin, token),
+    match tokens {
+        // They serve people and the supervisor: to the registry both may read everything.
+        Some(tokens) => known.operator("token", OperatorRole::Admin, tokens),
         None => known,
     }
 }

@@ -10,6 +10,9 @@ use troupe_proto::registry::v1::agent_registry_service_server::SERVICE_NAME;
 
 use crate::{AUTHORITY, Registry};
 
+/// The full names of what it serves, as health has them.
+pub const SERVICES: &[&str] = &[SERVICE_NAME];
+
 impl Registry {
     /// Serves until `shutdown`, with health and reflection.
     ///
@@ -24,7 +27,7 @@ impl Registry {
         shutdown: Shutdown,
     ) -> Result<(), ServeError> {
         let routes = Routes::new(self.service_until(shutdown.draining()));
-        let serving = Serving::new(routes, vec![SERVICE_NAME]);
+        let serving = Serving::new(routes, SERVICES.to_vec());
         let auth = AuthLayer::new(authenticator, AUTHORITY);
         serve::serve(listener, serving, auth, limits, shutdown).await
     }

@@ -138,6 +138,7 @@ async fn the_tools_are_described_with_the_roles_of_the_catalogue() {
         names,
         [
             "spawn_agent",
+            "spawn_node",
             "list_agents",
             "list_active_agents",
             "send_input",
@@ -166,6 +167,9 @@ async fn the_tools_are_described_with_the_roles_of_the_catalogue() {
     assert!(agent_type.ends_with(&format!("\n{}", described.hint)), "{agent_type}");
     assert!(agent_type.contains("in the project (nearest directory first)"));
     assert_eq!(schema(&described.tools, "wait")["required"], serde_json::json!(["ids"]));
+    let node = schema(&described.tools, "spawn_node");
+    assert_eq!(node["required"], serde_json::json!(["label", "roleTemplate"]));
+    assert!(node["properties"]["instructions"].is_object(), "{node}");
     assert_eq!(describe(&site, &[]).await.unwrap(), described);
 }
 
@@ -177,7 +181,7 @@ async fn the_hint_can_be_cut_down_to_some_roles() {
     assert!(!described.hint.contains("worker"), "{}", described.hint);
     let none = describe(&site, &["ghost"]).await.unwrap();
     assert_eq!(none.hint, "");
-    assert_eq!(none.tools.len(), 10);
+    assert_eq!(none.tools.len(), 11);
     assert_fault(
         &describe(&site, &["no name"]).await.unwrap_err(),
         Code::InvalidArgument,

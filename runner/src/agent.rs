@@ -109,6 +109,20 @@ impl Casting {
         self.working_directory.as_deref().unwrap_or(&self.scratch)
     }
 
+    /// Where the role has its model asked, in the place of the provider's own address; `None`: there. It is also none
+    /// where the operator has put the program's default in the place of the role's model: that is another provider's,
+    /// with credentials that are nothing for this one.
+    pub(crate) fn endpoint(&self, model: &ModelChoice) -> Option<&str> {
+        let is_replaced = *model == ModelChoice::Default && !self.resolved.model.is_empty();
+        Some(self.resolved.endpoint.as_str()).filter(|endpoint| !endpoint.is_empty() && !is_replaced)
+    }
+
+    /// What to say of an endpoint that the program does not use; `None`: it does, or the role names none.
+    pub(crate) fn gap_of_endpoint(&self, is_used: bool) -> Option<String> {
+        let is_ignored = !is_used && !self.resolved.endpoint.is_empty();
+        is_ignored.then(|| "its model is not asked at the endpoint that its role names".to_owned())
+    }
+
     /// Whether there is a directory to work in.
     pub(crate) async fn check_directory(&self) -> Result<(), StartFailure> {
         let directory = self.directory();

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use svc_kit::tls::ClientFiles;
+use tokio::sync::watch;
 use tonic::Code;
 
 use crate::{programs::Programs, worktree::WorktreeCleanup};
@@ -47,6 +48,8 @@ pub struct RunnerConfig {
     pub hook: Vec<OsString>,
     /// How patient the runner is with programs.
     pub timing: Timing,
+    /// Where the runner says whether it is ready: attached, and not about to end.
+    pub ready: watch::Sender<bool>,
 }
 
 impl RunnerConfig {
@@ -74,6 +77,7 @@ impl RunnerConfig {
             hook: Vec::new(),
             scratch,
             timing: Timing::default(),
+            ready: watch::Sender::new(false),
         }
     }
 
@@ -103,6 +107,7 @@ impl fmt::Debug for RunnerConfig {
             .field("hidden", &self.hidden)
             .field("hook", &self.hook)
             .field("timing", &self.timing)
+            .field("ready", &*self.ready.borrow())
             .finish()
     }
 }

@@ -58,6 +58,25 @@ impl Desk {
         // Nobody hears a program that is being stopped.
         let _ = self.events.send(event).await;
     }
+
+    /// Tells of all that the program is known not to be held to, or not to have, at its start: at once, since a thread
+    /// shows the last thing that was said.
+    pub(crate) async fn tell_gaps(&self, gaps: &[String]) {
+        if !gaps.is_empty() {
+            self.tell(AgentEvent::PolicyGap(gaps.join("; "))).await;
+        }
+    }
+}
+
+/// A driver's end of the channels, and the thread's.
+pub(crate) fn desk() -> (Desk, mpsc::Sender<Order>, mpsc::Receiver<AgentEvent>) {
+    let (orders, to_obey) = mpsc::channel(WAITING);
+    let (tell, events) = mpsc::channel(UNHEARD_EVENTS);
+    let desk = Desk {
+        orders: to_obey,
+        events: tell,
+    };
+    (desk, orders, events)
 }
 
 /// The thread's end.
@@ -71,12 +90,8 @@ pub(crate) struct Driven {
 impl Driven {
     /// Has a driver speak with the child from now on.
     pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(child: Child, drive: impl FnOnce(Desk) -> F) -> Self {
-        let (orders, to_obey) = mpsc::channel(WAITING);
-        let (tell, events) = mpsc::channel(UNHEARD_EVENTS);
-        let driver = tokio::spawn(drive(Desk {
-            orders: to_obey,
-            events: tell,
-        }));
+        let (desk, orders, events) = desk();
+        let driver = tokio::spawn(drive(desk));
         Self {
             child,
             orders,
@@ -162,8 +177,13 @@ pub(crate) type Answered = Result<Result<Value, String>, String>;
 
 impl Program {
     pub(crate) fn new(child: &Child, output: ChildOutput) -> Self {
+        Self::over(child.input().clone(), output)
+    }
+
+    /// A program that has these pipes.
+    pub(crate) fn over(input: ChildInput, output: ChildOutput) -> Self {
         Self {
-            input: child.input().clone(),
+            input,
             output,
             kept: VecDeque::new(),
             kept_bytes: 0,

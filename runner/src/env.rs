@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use troupe_proto::common::v1::Sandbox;
+use serde_json::{Map, Value};
+use troupe_proto::common::v1::{ResolvedSpawn, Sandbox};
 
 use crate::{agent::Casting, outbox::Attempt};
 
@@ -52,6 +53,8 @@ pub(crate) fn environment(casting: &Casting, inherited: impl Fn(&str) -> Option<
         ("TROUPE_MODEL", resolved.model.clone()),
         ("TROUPE_REASONING_EFFORT", resolved.reasoning_effort.clone()),
         ("TROUPE_PROVIDER", resolved.provider.clone()),
+        ("TROUPE_ENDPOINT", resolved.endpoint.clone()),
+        ("TROUPE_PARAMETERS", parameters(resolved)),
         ("TROUPE_SANDBOX", sandbox_name(resolved.sandbox()).to_owned()),
     ];
     environment.extend(
@@ -62,6 +65,19 @@ pub(crate) fn environment(casting: &Casting, inherited: impl Fn(&str) -> Option<
             .map(|(name, value)| (name.to_owned(), OsString::from(value))),
     );
     environment
+}
+
+/// What a role sets for its provider, as one object of JSON; empty: nothing.
+fn parameters(resolved: &ResolvedSpawn) -> String {
+    if resolved.parameters.is_empty() {
+        return String::new();
+    }
+    let set: Map<String, Value> = resolved
+        .parameters
+        .iter()
+        .map(|(name, text)| (name.clone(), serde_json::from_str(text).unwrap_or_default()))
+        .collect();
+    Value::Object(set).to_string()
 }
 
 /// Adds what an operator lets a program have: variables that it inherits, and such as it is given. What is given counts.
@@ -126,7 +142,7 @@ pub(crate) fn scratch_of(root: &Path, attempt: &Attempt) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use troupe_proto::common::v1::{ResolvedSpawn, ToolPolicy};
+    use troupe_proto::common::v1::ToolPolicy;
 
     use super::*;
 
@@ -139,6 +155,8 @@ mod tests {
             resolved: ResolvedSpawn {
                 agent_type: "worker".to_owned(),
                 model: "bad\0model".to_owned(),
+                endpoint: "https://proxy.example".to_owned(),
+                parameters: [("temperature".to_owned(), "0.1".to_owned())].into(),
                 ..Default::default()
             },
             tool_policy: ToolPolicy::default(),
@@ -157,10 +175,19 @@ mod tests {
             "PATH" | "TROUPE_OPERATOR_TOKEN" | "OPENAI_API_KEY" => Some(OsString::from("x")),
             _ => None,
         };
-        let names: Vec<_> = environment(&casting, parent)
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
+        let environment = environment(&casting, parent);
+        let value = |wanted: &str| {
+            environment
+                .iter()
+                .find(|(name, _)| name == wanted)
+                .map(|(_, value)| value)
+        };
+        assert_eq!(value("TROUPE_ENDPOINT"), Some(&OsString::from("https://proxy.example")));
+        assert_eq!(
+            value("TROUPE_PARAMETERS"),
+            Some(&OsString::from(r#"{"temperature":0.1}"#))
+        );
+        let names: Vec<_> = environment.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
             names,
             [
@@ -171,6 +198,8 @@ mod tests {
                 "TROUPE_GENERATION",
                 "TROUPE_DEPTH",
                 "TROUPE_AGENT_TYPE",
+                "TROUPE_ENDPOINT",
+                "TROUPE_PARAMETERS",
             ]
         );
     }

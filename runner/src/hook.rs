@@ -126,6 +126,15 @@ impl HookServer {
         })
     }
 
+    /// One that is asked without a socket.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn over(calls: mpsc::Receiver<HookCall>) -> Self {
+        Self {
+            calls,
+            _serving: CancellationToken::new().drop_guard(),
+        }
+    }
+
     /// The next question. Nothing is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> HookCall {
         match self.calls.recv().await {

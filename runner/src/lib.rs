@@ -25,6 +25,9 @@ mod confinement;
 mod driven;
 mod env;
 mod errand;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod git;
 mod group;
 mod home;

@@ -25,3 +25,13 @@ pub(crate) fn compile(policy: &ToolPolicy) -> Result<Policy, PolicyError> {
     });
     Policy::compile(layers.collect())
 }
+
+/// What to say of tools that a policy allows and that a read-only thread is not offered; `None`: there are none.
+pub(crate) fn gap_of_withheld(tools: &[&str]) -> Option<String> {
+    (!tools.is_empty()).then(|| {
+        format!(
+            "read-only it is not offered {}, which its policy allows: they would have the network that its model is on",
+            tools.join(", ")
+        )
+    })
+}

@@ -8,10 +8,10 @@ use crate::text::{cut, one_line};
 /// The longest activity and the longest detail of a tool call, in characters.
 pub(crate) const MAX_DETAIL_CHARS: usize = 160;
 /// The longest name of a tool, in characters.
-const MAX_NAME_CHARS: usize = 128;
+pub(crate) const MAX_NAME_CHARS: usize = 128;
 /// The longest plan, in steps, and its longest step, in bytes.
-const MAX_STEPS: usize = 64;
-const MAX_STEP_BYTES: usize = 256;
+pub(crate) const MAX_STEPS: usize = 64;
+pub(crate) const MAX_STEP_BYTES: usize = 256;
 /// What stands for what is not shown.
 const REDACTED: &str = "<redacted>";
 /// A text that is longer may hold anything.

@@ -4,7 +4,7 @@
 use std::{convert::Infallible, pin::pin, time::Duration};
 
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,7 @@ pub(crate) struct Runner {
     /// Whether the supervisor ever took it in: then what it says now is not its last word.
     was_attached: bool,
     drain_limit: Duration,
+    ready: watch::Sender<bool>,
 }
 
 /// Why a stream is served no longer.
@@ -44,7 +45,7 @@ impl Runner {
         config.check()?;
         let supervisor = Supervisor::new(&config)?;
         let (tell, news) = mpsc::channel(NEWS);
-        let drain_limit = config.timing.drain_limit;
+        let (drain_limit, ready) = (config.timing.drain_limit, config.ready.clone());
         let stage = Stage::new(config, supervisor.channel_for_tools(), tell);
         Ok(Self {
             supervisor,
@@ -52,6 +53,7 @@ impl Runner {
             news,
             was_attached: false,
             drain_limit,
+            ready,
         })
     }
 
@@ -82,11 +84,13 @@ impl Runner {
             };
             match opened {
                 Ok(mut link) => {
+                    self.ready.send_replace(!self.stage.is_draining());
                     let since = Instant::now();
                     let parting = tokio::select! {
                         () = &mut end => None,
                         parting = self.serve(&mut link) => Some(parting),
                     };
+                    self.ready.send_replace(false);
                     match parting {
                         None => return (Some(link), Ok(())),
                         Some(Parting::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),

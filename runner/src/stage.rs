@@ -137,7 +137,7 @@ impl Stage {
     pub(crate) fn welcome(&mut self, welcome: &RunnerWelcome) {
         self.control.clear();
         self.fleeting.clear();
-        if self.drained.is_some() {
+        if self.is_draining() {
             self.say_draining();
         }
         for verdict in &welcome.threads {
@@ -284,7 +284,7 @@ impl Stage {
     }
 
     fn no_room(&self, attempt: &Attempt) -> Option<StartFailure> {
-        let (refusal, message) = if self.drained.is_some() {
+        let (refusal, message) = if self.is_draining() {
             (StartRefusal::NoCapacity, "the runner is stopping".to_owned())
         } else if self.config.capacity > 0 && self.live() >= self.config.capacity as usize {
             let message = format!("the runner executes {} threads already", self.config.capacity);
@@ -476,6 +476,11 @@ impl Stage {
         self.say_draining();
         self.look_whether_drained();
         drained
+    }
+
+    /// Whether it takes no more threads.
+    pub(crate) const fn is_draining(&self) -> bool {
+        self.drained.is_some()
     }
 
     fn say_draining(&mut self) {

@@ -3,7 +3,7 @@
 
 use svc_kit::auth::{
     Caller::{self, Admin, Runner, Thread, Viewer},
-    Row,
+    Effect, Row,
 };
 
 /// Operators only.
@@ -16,56 +16,57 @@ const VERBS: &[Caller] = &[Admin, Thread];
 const READS: &[Caller] = &[Admin, Viewer, Thread];
 
 macro_rules! rows {
-    ($($service:literal { $($method:literal => $who:expr,)+ })+) => {
+    ($($service:literal { $($method:literal => $effect:ident $who:expr,)+ })+) => {
         /// The table.
         pub const AUTHORITY: &[Row] = &[$($(Row {
             method: concat!("/troupe.supervisor.v1.", $service, "/", $method),
             who: $who,
+            effect: Effect::$effect,
         },)+)+];
     };
 }
 
 rows! {
     "AgentSupervisorService" {
-        "CreateSession" => OPERATORS,
-        "GetSession" => READS,
-        "ListSessions" => OBSERVERS,
-        "WatchSessions" => OBSERVERS,
-        "UpdateSession" => OPERATORS,
-        "CloseSession" => OPERATORS,
-        "DeleteSession" => OPERATORS,
-        "SpawnAgent" => VERBS,
-        "SendInput" => VERBS,
-        "InterruptAgent" => VERBS,
-        "WaitAgents" => VERBS,
-        "CloseAgent" => VERBS,
-        "ResumeAgent" => VERBS,
-        "SetThreadNote" => VERBS,
-        "UpdateThreadBudget" => VERBS,
-        "GetThread" => READS,
-        "ListActiveAgents" => READS,
-        "AuthorizeTool" => VERBS,
-        "DescribeTools" => READS,
-        "ListSpawnableAgents" => READS,
-        "CreateEdge" => VERBS,
-        "DeleteEdge" => VERBS,
-        "ListEdges" => READS,
-        "SendHandoff" => VERBS,
-        "ListMailbox" => VERBS,
-        "AcknowledgeMailbox" => VERBS,
-        "ListApprovals" => READS,
-        "ResolveApproval" => OPERATORS,
-        "WatchThreads" => READS,
-        "WatchNotifications" => OBSERVERS,
-        "SetActiveThread" => OBSERVERS,
-        "ListPrompts" => READS,
-        "GetPrompt" => READS,
-        "ListArtifacts" => READS,
-        "GetContent" => READS,
-        "GetQuota" => READS,
+        "CreateSession" => Changes OPERATORS,
+        "GetSession" => Reads READS,
+        "ListSessions" => Reads OBSERVERS,
+        "WatchSessions" => Reads OBSERVERS,
+        "UpdateSession" => Changes OPERATORS,
+        "CloseSession" => Changes OPERATORS,
+        "DeleteSession" => Changes OPERATORS,
+        "SpawnAgent" => Changes VERBS,
+        "SendInput" => Changes VERBS,
+        "InterruptAgent" => Changes VERBS,
+        "WaitAgents" => Reads VERBS,
+        "CloseAgent" => Changes VERBS,
+        "ResumeAgent" => Changes VERBS,
+        "SetThreadNote" => Changes VERBS,
+        "UpdateThreadBudget" => Changes VERBS,
+        "GetThread" => Reads READS,
+        "ListActiveAgents" => Reads READS,
+        "AuthorizeTool" => Reads VERBS,
+        "DescribeTools" => Reads READS,
+        "ListSpawnableAgents" => Reads READS,
+        "CreateEdge" => Changes VERBS,
+        "DeleteEdge" => Changes VERBS,
+        "ListEdges" => Reads READS,
+        "SendHandoff" => Changes VERBS,
+        "ListMailbox" => Reads VERBS,
+        "AcknowledgeMailbox" => Changes VERBS,
+        "ListApprovals" => Reads READS,
+        "ResolveApproval" => Changes OPERATORS,
+        "WatchThreads" => Reads READS,
+        "WatchNotifications" => Reads OBSERVERS,
+        "SetActiveThread" => Reads OBSERVERS,
+        "ListPrompts" => Reads READS,
+        "GetPrompt" => Reads READS,
+        "ListArtifacts" => Reads READS,
+        "GetContent" => Reads READS,
+        "GetQuota" => Reads READS,
     }
     "ThreadRunnerService" {
-        "Attach" => &[Admin, Runner],
+        "Attach" => Changes &[Admin, Runner],
     }
 }
 

@@ -27,6 +27,12 @@ pub trait TimeSource: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Clock(Arc<dyn TimeSource>);
 
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
 impl Clock {
     /// The clock that rests on `source`.
     #[must_use]
@@ -88,19 +94,25 @@ impl Clock {
         WaitId::from_uuid(self.0.new_uuid())
     }
 
-    /// The lifetime and up to a fifth more, so that streams that began together do not end together.
+    /// The time and up to a fifth more, so that what began together does not end together.
     #[must_use]
-    pub fn jittered(&self, lifetime: Duration) -> Duration {
+    pub fn jittered(&self, time: Duration) -> Duration {
+        time + self.part_of(time / 5)
+    }
+
+    /// A part of the time, from none to nearly all of it, as it happens. In whole milliseconds, which timers count in: a
+    /// seeded history would depend on how they round.
+    #[must_use]
+    pub fn part_of(&self, time: Duration) -> Duration {
         // The lowest bits of a UUIDv7 are random.
         let random = self.0.new_uuid().as_u128() % 1_000;
-        let fraction = u32::try_from(random).unwrap_or_default();
-        lifetime + lifetime / 5 * fraction / 1_000
+        Duration::from_millis(u64::try_from(time.as_millis() * random / 1_000).unwrap_or_default())
     }
 }
 
 /// The time of day in a session: never before what its log has, and as fast as time passes. A log that was written by a
 /// clock that was ahead goes on from there.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SessionClock {
     clock: Clock,
     ahead: Duration,
@@ -120,14 +132,6 @@ impl SessionClock {
     #[must_use]
     pub fn now(&self) -> UnixMillis {
         self.clock.now().plus(self.ahead)
-    }
-}
-
-impl fmt::Debug for SessionClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionClock")
-            .field("ahead", &self.ahead)
-            .finish_non_exhaustive()
     }
 }
 

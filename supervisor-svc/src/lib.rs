@@ -29,5 +29,5 @@ pub use self::{
     authority::AUTHORITY,
     limits_table::limits,
     options::SessionOptions,
-    service::{Config, OpenError, RunError, Supervisor, Surroundings},
+    service::{Config, OpenError, RunError, SERVICES, Supervisor, Surroundings},
 };

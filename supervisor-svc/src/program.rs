@@ -11,13 +11,12 @@ use svc_kit::{
     listen,
     paths::{self, DataDir},
     program::{Program, ServiceOptions},
-    secret::SecretToken,
-    serve::{Listener, ServeLimits},
-    shutdown::Shutdown,
+    serve::Listener,
     tls::ClientFiles,
+    token_file::TokenFile,
 };
 
-use crate::{Config, SessionOptions, Supervisor};
+use crate::{Config, SERVICES, SessionOptions, Supervisor};
 
 /// Owns the tree of agent threads. Needs a registry; runners attach to it with the token in `runner.token`.
 ///
@@ -41,13 +40,15 @@ pub struct Options {
         default_value = "http://127.0.0.1:50051"
     )]
     registry_url: String,
-    /// The file with the token that the registry knows this service by. Without, none is sent.
+    /// The file with the token that the registry knows this service by, in its first line. Without, none is sent.
     #[arg(long, env = "TROUPE_REGISTRY_TOKEN_FILE", value_name = "FILE")]
     registry_token_file: Option<PathBuf>,
-    /// The file with the token of operators [default: `operator.token` in the data directory, made at the first start]
+    /// The file with the tokens of operators, a line each [default: `operator.token` in the data directory, made at the
+    /// first start]
     #[arg(long, env = "TROUPE_OPERATOR_TOKEN_FILE", value_name = "FILE")]
     operator_token_file: Option<PathBuf>,
-    /// The file with the token of runners [default: `runner.token` in the data directory, made at the first start]
+    /// The file with the tokens of runners, a line each [default: `runner.token` in the data directory, made at the first
+    /// start]
     #[arg(long, env = "TROUPE_RUNNER_TOKEN_FILE", value_name = "FILE")]
     runner_token_file: Option<PathBuf>,
     /// Where sessions and tokens are kept [default: `troupe` in the XDG data directory]
@@ -87,28 +88,27 @@ impl AsRef<ServiceOptions> for Options {
 /// One sentence about what cannot be had.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
-    let program = Program::start("supervisor-svc", &service.admin).await?;
+    let program = Program::start("supervisor-svc", SERVICES, &service.admin).await?;
     let data_dir = match options.data_dir {
         Some(path) => path,
         None => paths::default_data_dir()?,
     };
     let data_dir = DataDir::open(&data_dir)?;
-    let token = |given: Option<PathBuf>, name: &str| match given {
-        Some(path) => SecretToken::load(&path),
-        None => SecretToken::load_or_create(&data_dir.join(name)),
+    let tokens = |given: Option<PathBuf>, name: &str| match given {
+        Some(path) => TokenFile::load(path),
+        None => TokenFile::load_or_create(data_dir.join(name)),
     };
-    let operator = token(options.operator_token_file, "operator.token")?;
-    let runner = token(options.runner_token_file, "runner.token")?;
-    let registry_token = options
-        .registry_token_file
-        .map(|path| SecretToken::load(&path))
-        .transpose()?;
+    let operator = tokens(options.operator_token_file, "operator.token")?;
+    let runner = tokens(options.runner_token_file, "runner.token")?;
+    let registry_token = options.registry_token_file.map(TokenFile::load).transpose()?;
 
     let listener = listen::bind(&options.supervisor_listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     listen::refuse_open_bind(address, true, service.insecure)?;
     let knows_clients = service.tls.knows_clients();
-    let listener = Listener::new(listener, service.tls.clone().load()?).tells(program.admin());
+    let listener = Listener::new(listener, service.tls.clone().load()?)
+        .tells(program.admin())
+        .reflects(!service.no_reflection);
     let jwt = Jwt::load(service.jwt.clone())?;
     let trust = trust(options.require_token || knows_clients, jwt.is_some(), service.insecure);
     let authenticator = Authenticator::new()
@@ -130,13 +130,17 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         identity: options.registry_cert.zip(options.registry_key),
     };
     options.sessions.apply(&mut config).map_err(anyhow::Error::msg)?;
-    let supervisor = Supervisor::open(config).await?;
-    let shutdown = Shutdown::new();
-    tokio::spawn(shutdown.clone().on_signal());
+    let Some(supervisor) = program.open(Supervisor::open(config)).await else {
+        program.end().await;
+        return Ok(());
+    };
+    let supervisor = supervisor?;
     tracing::info!(%address, data = %data_dir.path().display(), "supervisor-svc serves");
     program.ready(&service, "supervisor", address)?;
-    let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), shutdown);
-    program.beside(Box::pin(serving)).await?;
+    let serving = supervisor.serve(listener, authenticator, service.limits(), program.shutdown());
+    let served = Box::pin(serving).await;
+    program.end().await;
+    served?;
     Ok(())
 }
 

@@ -12,11 +12,12 @@ use futures::Stream;
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
     encoded::TakenOver,
-    secret::{SecretError, SecretToken},
+    secret::SecretError,
     serve::{self, Listener, ServeError, ServeLimits, Serving},
     shutdown::Shutdown,
     thread_token::TokenKeys,
     tls::ClientFiles,
+    token_file::Tokens,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -51,6 +52,9 @@ use crate::{
 /// How often remembered requests that have expired are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(60 * 60);
 
+/// The full names of what it serves, as health has them.
+pub const SERVICES: &[&str] = &[AGENTS, RUNNERS];
+
 /// What the supervisor is told at its start.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -59,7 +63,7 @@ pub struct Config {
     /// Where the registry is.
     pub registry_url: String,
     /// What the registry knows it by.
-    pub registry_token: Option<SecretToken>,
+    pub registry_token: Option<Tokens>,
     /// Whom to believe is the registry, where its URL is one over TLS, and what to show it.
     pub registry_tls: ClientFiles,
     /// Defaults and maxima of sessions' limits.
@@ -167,10 +171,12 @@ impl Supervisor {
         let store = SqliteStore::open(path.clone())
             .await
             .map_err(|source| OpenError::Store { path, source })?;
+        let clock = Clock::system();
         let registry = RegistryClient::new(
             &config.registry_url,
             config.registry_token.clone(),
             &config.registry_tls,
+            clock.clone(),
         )
         .map_err(|source| OpenError::RegistryUrl {
             url: config.registry_url.clone(),
@@ -179,7 +185,7 @@ impl Supervisor {
         let surroundings = Surroundings {
             store: Arc::new(store),
             registry,
-            clock: Clock::system(),
+            clock,
         };
         Self::over(surroundings, config)
     }
@@ -341,6 +347,6 @@ impl Supervisor {
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );
-        Serving::new(routes, vec![AGENTS, RUNNERS])
+        Serving::new(routes, SERVICES.to_vec())
     }
 }

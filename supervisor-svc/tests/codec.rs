@@ -266,6 +266,8 @@ fn settings() -> BoxedStrategy<Settings> {
             vec(text(), 0..3),
             btree_map(text(), text(), 0..4),
             (any::<u32>(), span()).prop_map(|(repeats, silence)| StallRule { repeats, silence }),
+            edges(),
+            vec(text(), 0..3),
         ),
     )
         .prop_map(|(first, second, third)| Settings {
@@ -277,6 +279,8 @@ fn settings() -> BoxedStrategy<Settings> {
             budget: first.4,
             mode: first.5,
             orchestration: first.6,
+            edge_management: third.6,
+            orchestrators: third.7,
             approve_orchestrators: second.0,
             prompt_log: second.1,
             restart_policy: second.2,
@@ -300,14 +304,18 @@ fn change() -> BoxedStrategy<SettingsChange> {
         option::of(any::<bool>()),
         option::of(orchestration()),
         option::of(vec(webhook(), 0..3)),
+        option::of(edges()),
+        option::of(vec(text(), 0..3)),
     )
         .prop_map(
-            |(mode, limits, budget, paused, orchestration, webhooks)| SettingsChange {
+            |(mode, limits, budget, paused, orchestration, webhooks, edge_management, orchestrators)| SettingsChange {
                 mode,
                 limits,
                 budget,
                 paused,
                 orchestration,
+                edge_management,
+                orchestrators,
                 webhooks,
             },
         )
@@ -352,12 +360,15 @@ fn origins() -> impl Strategy<Value = BTreeMap<String, ValueOrigin>> {
     btree_map(text(), origin, 0..4)
 }
 
-fn spawned() -> BoxedStrategy<Spawned> {
-    let edges = prop_oneof![
+fn edges() -> impl Strategy<Value = EdgeManagement> {
+    prop_oneof![
         Just(EdgeManagement::None),
         Just(EdgeManagement::SelfOnly),
         Just(EdgeManagement::All)
-    ];
+    ]
+}
+
+fn spawned() -> BoxedStrategy<Spawned> {
     let wake = prop_oneof![
         Just(WakePolicy::None),
         Just(WakePolicy::OnIdle),
@@ -367,7 +378,7 @@ fn spawned() -> BoxedStrategy<Spawned> {
         (option::of(thread_id()), any::<u32>(), status_kind(), any::<bool>()),
         (text(), text(), text(), text(), text(), text()),
         (text(), text(), text(), text()),
-        (origins(), sandbox(), policy(), policy(), texts(), edges),
+        (origins(), sandbox(), policy(), policy(), texts(), edges()),
         (
             option::of(source()),
             option::of(content()),
@@ -841,13 +852,19 @@ fn a_newer_release_is_told_from_damage() {
     let good = stored(&note(3));
     assert_eq!(read(&good), Ok(note(3)));
 
+    let older = store::Record {
+        version: 1,
+        ..good.clone()
+    };
+    assert_eq!(read(&older), Ok(note(3)));
+
     let newer = store::Record {
-        version: 2,
+        version: 3,
         ..good.clone()
     };
     assert!(needs_upgrade(&read(&newer)));
-    // Version 2, whose field 2 is a number.
-    assert!(needs_upgrade(&decode_record(session(1), &[0x08, 2, 0x10, 5])));
+    // Version 3, whose field 2 is a number.
+    assert!(needs_upgrade(&decode_record(session(1), &[0x08, 3, 0x10, 5])));
 
     let with_event = |event: Option<pb::Event>| store::Record { event, ..good.clone() };
     assert!(
@@ -896,6 +913,51 @@ fn a_missing_policy_is_not_an_unrestricted_one() {
     };
     spawned.tool_policy = None;
     assert!(is_malformed(&read(&record)));
+}
+
+fn spawned_in(record: &mut store::Record) -> &mut pb::ThreadSpawned {
+    match &mut record.event.as_mut().unwrap().kind {
+        Some(pb::event::Kind::ThreadSpawned(spawned)) => spawned,
+        other => panic!("another kind: {other:?}"),
+    }
+}
+
+#[test]
+fn a_record_says_once_what_a_thread_and_its_children_may_use() {
+    let policy = Policy::compile(vec![Layer::nothing("role \"worker\"")]).unwrap();
+    let alike = Spawned {
+        effective: policy.clone(),
+        grant: policy,
+        ..root()
+    };
+    let shown = |spawned: &Spawned| {
+        let recorded = at(
+            1,
+            Event::Thread(thread(2), ThreadEvent::Spawned(Arc::new(spawned.clone()))),
+        );
+        (stored(&recorded), event_to_pb(session(1), &recorded), recorded)
+    };
+    let (mut record, event, recorded) = shown(&alike);
+    assert_eq!(spawned_in(&mut record).grant, None);
+    assert_eq!(read(&record), Ok(recorded.clone()));
+    let Some(pb::event::Kind::ThreadSpawned(public)) = event.kind else {
+        panic!("another kind");
+    };
+    assert!(public.grant.is_some());
+    assert_eq!(public.grant, public.tool_policy, "clients are told both");
+
+    // As version 1 has it.
+    record.version = 1;
+    spawned_in(&mut record).grant = public.grant;
+    assert_eq!(read(&record), Ok(recorded));
+
+    let wider = Spawned {
+        grant: Policy::unrestricted(),
+        ..alike
+    };
+    let (mut record, _, recorded) = shown(&wider);
+    assert_eq!(spawned_in(&mut record).grant, Some(common::ToolPolicy::default()));
+    assert_eq!(read(&record), Ok(recorded));
 }
 
 #[test]
@@ -951,6 +1013,8 @@ fn some_settings() -> Settings {
         budget: Budget::default(),
         mode: Mode::default(),
         orchestration: Orchestration::default(),
+        edge_management: EdgeManagement::All,
+        orchestrators: Vec::new(),
         approve_orchestrators: false,
         prompt_log: PromptLog::default(),
         restart_policy: RestartPolicy::default(),
@@ -1146,6 +1210,8 @@ fn a_fence_shows_below_it() {
     assert_eq!(child.conditions.len(), 1);
     assert_eq!(child.conditions[0].kind(), pb::ConditionKind::Closing);
     assert_eq!(child.conditions[0].reason, "enough");
+    let set = UnixMillis::new(1_004);
+    assert_eq!(child.conditions[0].since, Some(time_to_pb(set)), "its parent's fence");
     assert_eq!(child.parent_thread_id, thread(2).to_string());
 
     let telemetry = |generation| pb::Telemetry {

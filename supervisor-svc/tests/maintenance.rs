@@ -15,7 +15,8 @@ use supervisor_svc::{
         evolve::{evolve, open},
         ids::{Digest, Epoch, Generation, InputNumber, Sequence, SessionId, ThreadId, Turn},
         settings::{
-            Budget, Limits, Mode, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease, StallRule, Webhook,
+            Budget, EdgeManagement, Limits, Mode, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease,
+            StallRule, Webhook,
         },
         time::UnixMillis,
     },
@@ -50,6 +51,8 @@ fn settings(prompt_log: PromptLog) -> Settings {
         budget: Budget::default(),
         mode: Mode::default(),
         orchestration: Orchestration::default(),
+        edge_management: EdgeManagement::All,
+        orchestrators: Vec::new(),
         approve_orchestrators: false,
         prompt_log,
         restart_policy: RestartPolicy::default(),

@@ -100,6 +100,8 @@ fn settings() -> Settings {
         budget: NOTHING,
         mode: Mode::Planning,
         orchestration: Orchestration::Auto,
+        edge_management: EdgeManagement::SelfOnly,
+        orchestrators: vec![String::from("lead")],
         approve_orchestrators: true,
         prompt_log: PromptLog::Hashes,
         restart_policy: RestartPolicy::OnLost,
@@ -476,6 +478,35 @@ fn the_second_version_has_one_event_for_all_webhooks() {
         assert_eq!(start.position(None), Sequence::new(30));
         assert_eq!(start.position(Some(Sequence::new(7))), Sequence::new(7));
     }
+    assert_eq!(read(&restored, &encode_snapshot(&restored)), Ok(restored));
+}
+
+#[test]
+fn the_third_version_does_not_say_when_a_fence_was_set() {
+    let session = full();
+    let mut snapshot = raw(&session);
+    snapshot.version = 3;
+    for span in snapshot.threads.iter_mut().flat_map(|thread| &mut thread.fenced) {
+        assert!(span.time.take().is_some());
+    }
+    let restored = read(&session, &snapshot.encode_to_vec()).unwrap();
+    let fenced = |session: &Session| session.in_spawn_order().find(|thread| thread.fence.is_some()).cloned();
+    assert!(fenced(&session).unwrap().fenced_since().is_some());
+    assert_eq!(fenced(&restored).unwrap().fenced_since(), None);
+    assert_eq!(read(&restored, &encode_snapshot(&restored)), Ok(restored));
+}
+
+#[test]
+fn the_fourth_version_narrows_no_edges_and_names_no_orchestrators() {
+    let session = full();
+    let mut snapshot = raw(&session);
+    snapshot.version = 4;
+    let kept = snapshot.session.as_mut().unwrap();
+    kept.edge_management = 0;
+    kept.orchestrators.clear();
+    let restored = read(&session, &snapshot.encode_to_vec()).unwrap();
+    assert_eq!(restored.settings.edge_management, EdgeManagement::All);
+    assert!(restored.settings.orchestrators.is_empty());
     assert_eq!(read(&restored, &encode_snapshot(&restored)), Ok(restored));
 }
 

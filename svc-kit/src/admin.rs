@@ -2,12 +2,7 @@
 //! `/metrics` over HTTP. Nothing here says or changes anything about sessions, and nobody has to prove who they are; so it
 //! is not for the outside.
 
-use std::{
-    future::{Future, ready},
-    io,
-    net::SocketAddr,
-    time::Duration,
-};
+use std::{future::ready, io, net::SocketAddr, time::Duration};
 
 use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
@@ -15,7 +10,7 @@ use axum::{
     routing::get,
 };
 use prometheus::Registry;
-use tokio::{net::TcpListener, time::timeout};
+use tokio::{net::TcpListener, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     service::Routes,
@@ -49,6 +44,9 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// A name in health that says only that the process lives.
 pub const LIVENESS: &str = "liveness";
 
+/// A name in health for what is no server: whether the process can do at present what it is there for.
+pub const READINESS: &str = "readiness";
+
 /// Where the admin port is, if there is one.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct AdminOptions {
@@ -77,29 +75,48 @@ pub enum AdminError {
 /// The admin port of a process. Each of its services tells it how it is, by [`crate::serve::Listener::tells`].
 #[derive(Debug)]
 pub struct Admin {
-    listener: TcpListener,
     address: SocketAddr,
     reporter: HealthReporter,
-    metrics: Registry,
+    ended: CancellationToken,
+    /// The one task that serves.
+    serving: JoinSet<()>,
 }
 
 impl Admin {
-    /// Binds the port. `None`: no such port is wanted.
+    /// Binds the port and serves from now on, so before anything that takes long: the process lives, and of `services` and
+    /// the whole is said that they do not serve yet. `None`: no such port is wanted.
     ///
     /// # Errors
     ///
     /// If the address cannot be had.
-    pub async fn open(options: &AdminOptions, telemetry: &Telemetry) -> Result<Option<Self>, AdminError> {
+    pub async fn start(
+        options: &AdminOptions,
+        telemetry: &Telemetry,
+        services: &[&str],
+    ) -> Result<Option<Self>, AdminError> {
         let Some(address) = &options.admin_listen else {
             return Ok(None);
         };
         let listener = bind(address).await?;
-        Ok(Some(Self {
+        let mut admin = Self {
             address: listener.local_addr().map_err(AdminError::Listener)?,
-            listener,
             reporter: HealthReporter::new(),
+            ended: CancellationToken::new(),
+            serving: JoinSet::new(),
+        };
+        admin.announce(services, false).await;
+        admin
+            .reporter
+            .set_service_status(LIVENESS, ServingStatus::Serving)
+            .await;
+        let port = Port {
+            listener,
+            address: admin.address,
+            reporter: admin.reporter.clone(),
             metrics: telemetry.registry(),
-        }))
+        };
+        admin.serving.spawn(port.serve(admin.ended.clone()));
+        Ok(Some(admin))
     }
 
     /// Where it listens.
@@ -112,23 +129,42 @@ impl Admin {
         self.reporter.clone()
     }
 
-    /// Serves beside something else, as long as that lasts, so that services are seen to drain.
-    pub async fn beside<F: Future>(admin: Option<Self>, served: F) -> F::Output {
-        let Some(admin) = admin else {
-            return served.await;
+    /// Says of these services, and of the whole, whether they serve: for what is no server and is asked for all the same.
+    pub async fn announce(&self, services: &[&str], is_serving: bool) {
+        let status = if is_serving {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
         };
-        let ended = CancellationToken::new();
-        let task = tokio::spawn(admin.serve(ended.clone()));
-        let output = served.await;
-        ended.cancel();
-        if let Err(defect) = task.await {
-            tracing::error!(%defect, "the admin port broke off");
+        for name in services.iter().chain(&[""]) {
+            self.reporter.set_service_status(name, status).await;
         }
-        output
     }
 
-    /// Serves until `ended`, and not much longer: who still listens then is cut off.
-    pub async fn serve(self, ended: CancellationToken) {
+    /// Waits until it is not served any more, which does not happen by itself.
+    pub async fn broken_off(&mut self) {
+        if let Some(Err(defect)) = self.serving.join_next().await {
+            tracing::error!(%defect, "the admin port broke off");
+        }
+    }
+
+    /// Ends it, and not much later: who still listens then is cut off. It comes last, so that services are seen to drain.
+    pub async fn end(mut self) {
+        self.ended.cancel();
+        self.broken_off().await;
+    }
+}
+
+/// What serves.
+struct Port {
+    listener: TcpListener,
+    address: SocketAddr,
+    reporter: HealthReporter,
+    metrics: Registry,
+}
+
+impl Port {
+    async fn serve(self, ended: CancellationToken) {
         let address = self.address;
         tracing::info!(%address, "health and metrics are served");
         if let Err(error) = self.serve_until(ended).await {
@@ -143,7 +179,6 @@ impl Admin {
             metrics,
             address: _,
         } = self;
-        reporter.set_service_status(LIVENESS, ServingStatus::Serving).await;
         let health = HealthServer::new(HealthService::from_health_reporter(reporter));
         // So that grpcurl can ask as probes do.
         let described = reflection(&[], tonic_health::pb::FILE_DESCRIPTOR_SET);

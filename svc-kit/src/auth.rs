@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use futures::future::{Either, Ready, ready};
+use futures::future::{BoxFuture, Either, ready};
 use http::{HeaderMap, HeaderValue, Request, Response, header::AUTHORIZATION};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
@@ -20,12 +20,14 @@ use tower::{Layer, Service};
 use troupe_proto::{fault::Fault, reason::Reason};
 
 use crate::{
+    audit::{Audit, Entry},
+    call::code,
     identity::{OperatorRole, Principal},
     jwt::{Jwt, MAX_JWT_BYTES},
     listen::is_loopback,
     peer::Peer,
-    secret::SecretToken,
     thread_token::TokenKeys,
+    token_file::Tokens,
 };
 
 /// The one text for every failed authentication: which of its causes it was helps only an attacker.
@@ -38,8 +40,20 @@ const OPEN: &[&str] = &[
     "/grpc.reflection.v1alpha.ServerReflection/",
 ];
 
+/// Of these, the methods that stream.
+pub(crate) const OPEN_STREAMS: &[&str] = &[
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
 /// Set by proxies: a call that carries one does not come from where its connection comes from.
 const FORWARDED: &[&str] = &["forwarded", "x-forwarded-for", "x-real-ip"];
+
+/// Operators that no provider and no authority vouches for: of a static token, and those who need none.
+const OWN_OPERATORS: &[&str] = &["local", LOOPBACK, ANONYMOUS];
+const LOOPBACK: &str = "loopback";
+const ANONYMOUS: &str = "anonymous";
 
 /// How much of a method's path an error quotes; more than any method of ours has.
 const QUOTED_BYTES: usize = 128;
@@ -85,7 +99,7 @@ impl Trust {
 /// Finds the principal behind a call.
 #[derive(Debug, Default)]
 pub struct Authenticator {
-    secrets: Vec<(SecretToken, Principal)>,
+    secrets: Vec<(Tokens, Principal)>,
     threads: Option<Arc<TokenKeys>>,
     jwt: Option<Arc<Jwt>>,
     trust: Trust,
@@ -98,25 +112,25 @@ impl Authenticator {
         Self::default()
     }
 
-    /// Accepts `token` as that of an operator.
+    /// Accepts `tokens` as those of an operator.
     #[must_use]
-    pub fn operator(self, name: impl Into<String>, role: OperatorRole, token: SecretToken) -> Self {
+    pub fn operator(self, name: impl Into<String>, role: OperatorRole, tokens: impl Into<Tokens>) -> Self {
         let name = name.into();
-        self.secret(token, Principal::Operator { name, role })
+        self.secret(tokens, Principal::Operator { name, role })
     }
 
-    /// Accepts `token` as that of a runner.
+    /// Accepts `tokens` as those of a runner.
     #[must_use]
-    pub fn runner(self, name: impl Into<String>, token: SecretToken) -> Self {
+    pub fn runner(self, name: impl Into<String>, tokens: impl Into<Tokens>) -> Self {
         let name = name.into();
-        self.secret(token, Principal::Runner { name })
+        self.secret(tokens, Principal::Runner { name })
     }
 
-    /// Accepts `token` as that of another service.
+    /// Accepts `tokens` as those of another service.
     #[must_use]
-    pub fn service(self, name: impl Into<String>, token: SecretToken) -> Self {
+    pub fn service(self, name: impl Into<String>, tokens: impl Into<Tokens>) -> Self {
         let name = name.into();
-        self.secret(token, Principal::Service { name })
+        self.secret(tokens, Principal::Service { name })
     }
 
     /// Accepts the thread tokens of these keys.
@@ -148,7 +162,7 @@ impl Authenticator {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next()) {
             (None, _) => match &peer.principal {
-                Some(principal) => Some((**principal).clone()),
+                Some(principal) => self.vouched((**principal).clone()),
                 None => self.without_token(headers, peer.address.map(|address| address.ip())),
             },
             (Some(value), None) => self.by_token(bearer(value)?),
@@ -156,32 +170,49 @@ impl Authenticator {
         }
     }
 
-    fn secret(mut self, token: SecretToken, principal: Principal) -> Self {
-        self.secrets.push((token, principal));
+    fn secret(mut self, tokens: impl Into<Tokens>, principal: Principal) -> Self {
+        self.secrets.push((tokens.into(), principal));
         self
     }
 
     fn by_token(&self, token: &str) -> Option<Principal> {
         let mut found = None;
         // Every secret is compared, whichever matches, so the time tells nothing.
-        for (secret, principal) in &self.secrets {
-            if secret.matches(token) {
+        for (tokens, principal) in &self.secrets {
+            if tokens.matches(token) {
                 found = Some(principal);
             }
         }
         found
             .cloned()
             .or_else(|| self.threads.as_ref()?.verify(token).map(Principal::Thread))
-            .or_else(|| self.jwt.as_ref()?.verify(token))
+            .or_else(|| self.vouched(self.jwt.as_ref()?.verify(token)?))
+    }
+
+    /// Whom a provider or an authority vouches for, unless the name is that of an operator of this service's own: the two
+    /// would share request ids, and be one in logs and events.
+    fn vouched(&self, principal: Principal) -> Option<Principal> {
+        let Principal::Operator { name, .. } = &principal else {
+            return Some(principal);
+        };
+        let is_own = |own: &Principal| matches!(own, Principal::Operator { name: taken, .. } if taken == name);
+        if OWN_OPERATORS.contains(&name.as_str()) || self.secrets.iter().any(|(_, own)| is_own(own)) {
+            tracing::warn!(
+                operator = name.as_str(),
+                "a JWT or a certificate is refused: this service has an operator of that name itself"
+            );
+            return None;
+        }
+        Some(principal)
     }
 
     fn without_token(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<Principal> {
         let name = match self.trust {
             Trust::Nobody => return None,
-            Trust::Everybody => "anonymous",
+            Trust::Everybody => ANONYMOUS,
             Trust::Loopback => {
                 let direct = !FORWARDED.iter().any(|name| headers.contains_key(*name));
-                (direct && peer.is_some_and(is_loopback)).then_some("loopback")?
+                (direct && peer.is_some_and(is_loopback)).then_some(LOOPBACK)?
             }
         };
         Some(Principal::Operator {
@@ -236,12 +267,23 @@ pub struct Row {
     pub method: &'static str,
     /// Who may call it. Nobody else may.
     pub who: &'static [Caller],
+    /// What it does.
+    pub effect: Effect,
+}
+
+/// What a method does to what a service holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing that outlasts the call or its caller's own view.
+    Reads,
+    /// It changes something, so its calls are in the audit log.
+    Changes,
 }
 
 /// A service's table of who may call what, ready for looking up.
 #[derive(Clone, Debug)]
 pub struct Authority {
-    rows: HashMap<&'static str, &'static [Caller]>,
+    rows: HashMap<&'static str, Row>,
 }
 
 impl Authority {
@@ -249,8 +291,14 @@ impl Authority {
     #[must_use]
     pub fn new(table: &'static [Row]) -> Self {
         Self {
-            rows: table.iter().map(|row| (row.method, row.who)).collect(),
+            rows: table.iter().map(|row| (row.method, *row)).collect(),
         }
+    }
+
+    /// The method of that path, if it changes something.
+    fn changing(&self, method: &str) -> Option<&'static str> {
+        let row = self.rows.get(method)?;
+        (row.effect == Effect::Changes).then_some(row.method)
     }
 
     /// Whether a principal may call a method.
@@ -260,7 +308,7 @@ impl Authority {
     /// PERMISSION_DENIED NOT_PERMITTED, naming the kind of principal and the method.
     pub fn check(&self, method: &str, principal: &Principal) -> Result<(), Status> {
         let row = self.rows.get(method);
-        if row.is_some_and(|who| who.contains(&Caller::of(principal))) {
+        if row.is_some_and(|row| row.who.contains(&Caller::of(principal))) {
             return Ok(());
         }
         let kind = principal.kind();
@@ -335,6 +383,7 @@ pub struct AuthLayer {
 struct Shared {
     authenticator: Authenticator,
     authority: Authority,
+    audit: Audit,
 }
 
 impl AuthLayer {
@@ -345,6 +394,7 @@ impl AuthLayer {
             shared: Arc::new(Shared {
                 authenticator,
                 authority: Authority::new(table),
+                audit: Audit::default(),
             }),
         }
     }
@@ -376,20 +426,40 @@ pub struct Auth<S> {
 impl<S, B, R> Service<Request<B>> for Auth<S>
 where
     S: Service<Request<B>, Response = Response<R>>,
-    R: Default,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    R: Default + Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Either<S::Future, Ready<Result<S::Response, S::Error>>>;
+    type Future = Either<S::Future, BoxFuture<'static, Result<S::Response, S::Error>>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        match self.shared.admit(&mut request) {
-            Ok(()) => Either::Left(self.inner.call(request)),
-            Err(refusal) => Either::Right(ready(Ok(refusal.into_http()))),
+        let admitted = self.shared.admit(&mut request);
+        let changing = self.shared.authority.changing(request.uri().path());
+        let entry = changing.and_then(|method| Entry::of(method, &request));
+        match (admitted, entry) {
+            (Ok(()), None) => Either::Left(self.inner.call(request)),
+            (Ok(()), Some(entry)) => {
+                let (work, shared) = (self.inner.call(request), Arc::clone(&self.shared));
+                Either::Right(Box::pin(async move {
+                    let answer = work.await;
+                    if let Ok(response) = &answer {
+                        shared.audit.write(&entry, code(response.headers()));
+                    }
+                    answer
+                }))
+            }
+            (Err(refusal), entry) => {
+                if let Some(entry) = entry {
+                    self.shared.audit.write(&entry, refusal.code());
+                }
+                Either::Right(Box::pin(ready(Ok(refusal.into_http()))))
+            }
         }
     }
 }
@@ -405,11 +475,12 @@ impl Shared {
             .authenticator
             .authenticate(request.headers(), peer)
             .ok_or_else(unauthenticated)?;
-        self.authority.check(request.uri().path(), &principal)?;
         // What handlers cannot see they cannot log.
         request.headers_mut().remove(AUTHORIZATION);
+        let allowed = self.authority.check(request.uri().path(), &principal);
+        // The audit log names whoever is refused, too.
         request.extensions_mut().insert(principal);
-        Ok(())
+        allowed
     }
 }
 
@@ -422,7 +493,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::identity::ThreadPrincipal;
+    use crate::{identity::ThreadPrincipal, secret::SecretToken};
 
     const READ: &str = "/test.v1.ThingService/Read";
     const WRITE: &str = "/test.v1.ThingService/Write";
@@ -430,10 +501,12 @@ mod tests {
         Row {
             method: READ,
             who: &[Caller::Admin, Caller::Viewer, Caller::Thread],
+            effect: Effect::Reads,
         },
         Row {
             method: WRITE,
             who: &[Caller::Admin, Caller::Runner, Caller::Service],
+            effect: Effect::Changes,
         },
     ];
 
@@ -623,6 +696,29 @@ mod tests {
         assert_eq!(cast.authenticator().authenticate(&headers, &peer), None);
     }
 
+    #[test]
+    fn nobody_is_vouched_for_under_the_name_of_an_operator_of_our_own() {
+        let cast = Cast::new();
+        let of = |name: &str, role| {
+            let name = name.to_owned();
+            let principal = Some(Arc::new(Principal::Operator { name, role }));
+            let peer = Peer {
+                address: None,
+                principal,
+            };
+            cast.authenticator().authenticate(&HeaderMap::new(), &peer)
+        };
+        for role in [OperatorRole::Admin, OperatorRole::Viewer] {
+            for name in ["ann", "vic", "local", "loopback", "anonymous"] {
+                assert_eq!(of(name, role), None, "{name}");
+            }
+            // The names of runners and services are theirs.
+            for name in ["eve", "box", "supervisor"] {
+                assert!(of(name, role).is_some(), "{name}");
+            }
+        }
+    }
+
     #[tokio::test]
     async fn the_peer_address_is_that_of_the_connection() {
         let peer: SocketAddr = "127.0.0.1:1234".parse().unwrap();
@@ -642,14 +738,17 @@ mod tests {
         let check = Row {
             method: "/grpc.health.v1.Health/Check",
             who: &[],
+            effect: Effect::Reads,
         };
         let watch = Row {
             method: "/grpc.health.v1.Health/Watch",
             who: &[],
+            effect: Effect::Reads,
         };
         let stale = Row {
             method: "/grpc.health.v1.Health/Gone",
             who: &[],
+            effect: Effect::Reads,
         };
         let service = &["grpc.health.v1.Health"];
         let problems = rows_missing(set, service, &[check, check, stale]);

@@ -1,9 +1,9 @@
 //! What every call gets before anything else looks at it: a trace, a deadline, a place among the calls in flight, and a
 //! line in the log; and its time is measured.
 //!
-//! A call counts as in flight until its response begins, so open streams are not counted; the services bound those.
-//! Health and reflection, which are open to all, are not counted either: whoever calls them takes no place of those who
-//! say who they are. A deadline of their own bounds them until their response begins.
+//! A call counts as in flight until its response begins, so open streams are not counted; the module `streams` bounds
+//! those. Health and reflection, which are open to all, are not counted either: whoever calls them takes no place of those
+//! who say who they are. A deadline of their own bounds them until their response begins.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use std::{
 };
 
 use http::{HeaderMap, Request, Response};
-use opentelemetry::{KeyValue, metrics::Histogram};
+use opentelemetry::{KeyValue, metrics::Histogram, trace::SpanKind};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout_at},
@@ -28,6 +28,7 @@ use crate::{
     auth::{is_open, quote},
     deadline::Deadline,
     metrics::meter,
+    rpc,
     trace_context::TraceParent,
     traces::{CallSpan, CallTracer},
 };
@@ -67,13 +68,9 @@ impl Measure {
     }
 
     fn record(&self, method: &str, code: Code, elapsed: Duration) {
-        self.duration.record(
-            elapsed.as_secs_f64(),
-            &[
-                KeyValue::new("rpc.method", self.known(method)),
-                KeyValue::new("rpc.response.status_code", i64::from(i32::from(code))),
-            ],
-        );
+        let mut attributes = vec![KeyValue::new("rpc.method", self.known(method)), rpc::system()];
+        attributes.extend(rpc::outcome(&SpanKind::Server, code));
+        self.duration.record(elapsed.as_secs_f64(), &attributes);
     }
 }
 
@@ -152,7 +149,7 @@ where
 
         let caller = TraceParent::from_headers(request.headers());
         let known = self.measure.known(&method);
-        let call = (!open).then(|| CallSpan::begin(&self.measure.tracer, known, caller.as_ref()));
+        let call = (!open).then(|| CallSpan::begin(&self.measure.tracer, SpanKind::Server, known, caller.as_ref()));
         let recorded = call.as_ref().and_then(CallSpan::context);
         let trace = recorded.or(caller).unwrap_or_else(TraceParent::root);
         let span = tracing::info_span!("rpc", method = %method, trace_id = trace.trace_id());
@@ -191,7 +188,7 @@ where
 }
 
 /// The code of an answer as far as its headers tell: a refusal's code, OK for an answer that begins.
-fn code(headers: &HeaderMap) -> Code {
+pub(crate) fn code(headers: &HeaderMap) -> Code {
     headers
         .get("grpc-status")
         .map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))

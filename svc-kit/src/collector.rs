@@ -108,7 +108,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PREFIX: &str = "OTEL_EXPORTER_OTLP";
 
 /// A variable and its value; an empty one counts as not set.
-fn given(variable: &str) -> Option<(String, String)> {
+pub(crate) fn given(variable: &str) -> Option<(String, String)> {
     let value = env::var(variable).ok().filter(|value| !value.is_empty())?;
     Some((variable.to_owned(), value))
 }

@@ -30,6 +30,7 @@ use tonic_health::server::HealthReporter;
 
 use crate::{
     admin::Admin,
+    bounded::Bounded,
     listen::reachable,
     peer::{self, Peer},
     tls::{self, ServerTls},
@@ -43,20 +44,29 @@ pub(crate) const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 const PREFACE_BYTES: usize = 24;
 /// What accepting waits after an error, so that running out of file descriptors does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// How many failed handshakes are written in 10 seconds: enough to see why a client cannot connect, and no more where
+/// something only looks whether the port is open.
+const MAX_FAILED_HANDSHAKES: u32 = 10;
 
-/// Where a server listens, whether over TLS, and who else is told of its health.
+/// Where a server listens, whether over TLS, who else is told of its health, and whether it says what methods it has.
 #[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
     tls: Option<ServerTls>,
     told: Option<HealthReporter>,
+    reflects: bool,
 }
 
 impl Listener {
     /// A listener over TLS; `None`: over plain TCP.
     #[must_use]
     pub const fn new(tcp: TcpListener, tls: Option<ServerTls>) -> Self {
-        Self { tcp, tls, told: None }
+        Self {
+            tcp,
+            tls,
+            told: None,
+            reflects: true,
+        }
     }
 
     /// The same, whose server tells the admin port how it is, if there is one.
@@ -66,6 +76,17 @@ impl Listener {
             told: admin.map(Admin::reporter),
             ..self
         }
+    }
+
+    /// The same, whose server says what methods it has, or does not.
+    #[must_use]
+    pub fn reflects(self, reflects: bool) -> Self {
+        Self { reflects, ..self }
+    }
+
+    /// Whether its server says what methods it has.
+    pub(crate) const fn is_reflecting(&self) -> bool {
+        self.reflects
     }
 
     /// Who is told of the server's health beside its own clients.
@@ -107,12 +128,18 @@ pub(crate) fn accept(
     greeted_within: Duration,
     cut: CancellationToken,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    let Listener { tcp, tls, told: _ } = listener;
+    let Listener {
+        tcp,
+        tls,
+        told: _,
+        reflects: _,
+    } = listener;
     let incoming = TcpIncoming::from(tcp)
         .with_nodelay(Some(true))
         .with_keepalive(Some(TCP_KEEPALIVE));
     let limit = limit.clamp(1, Semaphore::MAX_PERMITS);
     let places = Arc::new(Semaphore::new(limit));
+    let failures = Arc::new(Bounded::new(MAX_FAILED_HANDSHAKES));
     let accepted = stream::unfold((incoming, places), |(mut incoming, places)| async move {
         let place = Arc::clone(&places).acquire_owned().await.ok()?;
         let accepted = match incoming.next().await? {
@@ -126,7 +153,15 @@ pub(crate) fn accept(
         Some((accepted, (incoming, places)))
     });
     accepted
-        .map(move |accepted| open(accepted, tls.clone(), greeted_within, cut.clone()))
+        .map(move |accepted| {
+            open(
+                accepted,
+                tls.clone(),
+                Arc::clone(&failures),
+                greeted_within,
+                cut.clone(),
+            )
+        })
         .buffer_unordered(limit)
         .filter_map(future::ready)
 }
@@ -135,6 +170,7 @@ pub(crate) fn accept(
 async fn open(
     accepted: io::Result<(TcpStream, OwnedSemaphorePermit)>,
     tls: Option<ServerTls>,
+    failures: Arc<Bounded>,
     greeted_within: Duration,
     cut: CancellationToken,
 ) -> Option<io::Result<Connection>> {
@@ -150,7 +186,10 @@ async fn open(
             match AbortOnDropHandle::new(tokio::spawn(tls.accept(tcp))).await {
                 Ok(Ok(stream)) => Transport::Tls(Box::new(stream)),
                 Ok(Err(error)) => {
-                    tracing::debug!(?address, %error, "a TLS handshake failed");
+                    if let Some(passed_over) = failures.admit() {
+                        let passed_over = (passed_over > 0).then_some(passed_over);
+                        tracing::info!(peer = address.map(display), %error, passed_over, "a TLS handshake failed");
+                    }
                     return None;
                 }
                 Err(defect) => {

@@ -16,10 +16,15 @@ pub fn hold<T: Send + 'static>(answer: http::Response<Body>, kept: T, at_most: D
         sleep(at_most).await;
         drop(kept);
     }));
+    keep(answer, keeper)
+}
+
+/// The same answer, which keeps `kept` until its body was sent or is given up.
+pub(crate) fn keep<T: Send + 'static>(answer: http::Response<Body>, kept: T) -> http::Response<Body> {
     answer.map(|body| {
         Body::new(body.map_frame(move |frame| {
             // That the closure names it is what keeps it.
-            let _ = &keeper;
+            let _ = &kept;
             frame
         }))
     })

@@ -1,5 +1,5 @@
-//! Operators who come with a JWT of an identity provider. Its signature, issuer, audience and times are checked, and one
-//! claim says what its subject may do here. Threads, runners and services never come with one.
+//! Operators who come with a JWT of an identity provider. Its signature, issuer, audience and times are checked, and its
+//! claims say what its subject may do here ([`crate::jwt_roles`]). Threads, runners and services never come with one.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -7,11 +7,12 @@ use jsonwebtoken::{
     Algorithm, DecodingKey, Validation, decode, decode_header,
     jwk::{Jwk, KeyAlgorithm, PublicKeyUse},
 };
-use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::{
-    identity::{MAX_NAME_BYTES, OperatorRole, Principal},
+    identity::{MAX_NAME_BYTES, Principal},
     jwks::{Keys, KeysAt, KeysError},
+    jwt_roles::{Grant, Roles},
     tls::ClientFiles,
 };
 
@@ -36,7 +37,7 @@ const LEEWAY_SECONDS: u64 = 30;
 /// Whose tokens are taken for operators'.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct JwtOptions {
-    /// Take tokens of this issuer for those of operators: JWTs, whose claim `troupe_role` is admin or viewer
+    /// Take tokens of this issuer for those of operators: JWTs, whose claims say who is admin or viewer
     #[arg(long, env = "TROUPE_JWT_ISSUER", value_name = "URL", requires_all = ["jwt_audience", "jwt_keys"])]
     pub jwt_issuer: Option<String>,
     /// The audience that they must be for
@@ -48,6 +49,20 @@ pub struct JwtOptions {
     /// The authorities of the certificate at that URL, PEM [default: the public ones]
     #[arg(long, env = "TROUPE_JWT_CA", value_name = "FILE", requires = "jwt_keys")]
     pub jwt_ca: Option<PathBuf>,
+    /// The claim that says what their subject may do, a text or a list of texts; dots lead into claims that have others in
+    /// them, as in realm_access.roles [default: troupe_role]
+    #[arg(long, env = "TROUPE_JWT_ROLE_CLAIM", value_name = "NAME", requires = "jwt_issuer")]
+    pub jwt_role_claim: Option<String>,
+    /// What a value of that claim, or with sub:SUBJECT a subject, is granted: admin or viewer (repeatable, or with `;`
+    /// between; of several the strongest counts) [default: admin=admin;viewer=viewer]
+    #[arg(
+        long = "jwt-role",
+        env = "TROUPE_JWT_ROLES",
+        value_name = "VALUE=ROLE",
+        value_delimiter = ';',
+        requires = "jwt_issuer"
+    )]
+    pub jwt_roles: Vec<Grant>,
 }
 
 /// Checks tokens of one issuer.
@@ -56,20 +71,7 @@ pub struct Jwt {
     issuer: String,
     audience: String,
     keys: Keys,
-}
-
-/// What of a token's claims is read beside those that are checked.
-#[derive(Deserialize)]
-struct Claims {
-    sub: String,
-    troupe_role: Role,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Role {
-    Admin,
-    Viewer,
+    roles: Roles,
 }
 
 impl Jwt {
@@ -84,6 +86,8 @@ impl Jwt {
             jwt_audience: Some(audience),
             jwt_keys: Some(place),
             jwt_ca: authorities,
+            jwt_role_claim: claim,
+            jwt_roles: grants,
         } = options
         else {
             return Ok(None);
@@ -96,6 +100,7 @@ impl Jwt {
             issuer,
             audience,
             keys: Keys::open(place, files)?,
+            roles: Roles::new(claim, grants),
         })))
     }
 
@@ -115,18 +120,17 @@ impl Jwt {
             (None, [only]) => only,
             (None, _) => return None,
         };
-        let claims = decode::<Claims>(token, &key_of(key, header.alg)?, &self.validation(header.alg))
+        let claims = decode::<Map<String, Value>>(token, &key_of(key, header.alg)?, &self.validation(header.alg))
             .ok()?
             .claims;
-        let name = Some(claims.sub).filter(|name| (1..=MAX_NAME_BYTES).contains(&name.len()))?;
-        if name.chars().any(char::is_control) {
+        let name = claims.get("sub")?.as_str()?;
+        if !(1..=MAX_NAME_BYTES).contains(&name.len()) || name.chars().any(char::is_control) {
             return None;
         }
-        let role = match claims.troupe_role {
-            Role::Admin => OperatorRole::Admin,
-            Role::Viewer => OperatorRole::Viewer,
-        };
-        Some(Principal::Operator { name, role })
+        Some(Principal::Operator {
+            role: self.roles.of(name, &claims)?,
+            name: name.to_owned(),
+        })
     }
 
     fn validation(&self, algorithm: Algorithm) -> Validation {
@@ -158,7 +162,7 @@ mod tests {
     use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
     use jsonwebtoken::{EncodingKey, Header, encode};
     use rcgen::{KeyPair, PublicKeyData as _};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -216,7 +220,7 @@ mod tests {
             jwt_issuer: Some("https://id.example.org".to_owned()),
             jwt_audience: Some("troupe".to_owned()),
             jwt_keys: Some(KeysAt::File(path.to_owned())),
-            jwt_ca: None,
+            ..JwtOptions::default()
         };
         Jwt::load(options).unwrap().unwrap()
     }
@@ -293,7 +297,7 @@ mod tests {
             jwt_issuer: Some("i".to_owned()),
             jwt_audience: Some("a".to_owned()),
             jwt_keys: Some(KeysAt::File(directory.path().join("missing"))),
-            jwt_ca: None,
+            ..JwtOptions::default()
         };
         assert!(Jwt::load(options).unwrap_err().to_string().contains("missing"));
         assert!(Jwt::load(JwtOptions::default()).unwrap().is_none());

@@ -9,7 +9,9 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod audit;
 pub mod auth;
+mod bounded;
 pub mod call;
 mod collector;
 mod connection;
@@ -20,6 +22,7 @@ pub mod held;
 pub mod identity;
 pub mod jwks;
 pub mod jwt;
+pub mod jwt_roles;
 pub mod limits;
 pub mod listen;
 pub mod logging;
@@ -29,15 +32,19 @@ pub mod paths;
 pub mod peer;
 mod private_file;
 pub mod program;
+mod resource;
+mod rpc;
 pub mod secret;
 pub mod serve;
 pub mod settings;
 mod share;
 pub mod shutdown;
 pub mod stamp;
+mod streams;
 pub mod telemetry;
 pub mod thread_token;
 pub mod tls;
+pub mod token_file;
 pub mod trace_context;
 pub mod traces;
 

@@ -10,7 +10,8 @@ use crate::{
     connection::PREFACE_WITHIN,
     jwt::MAX_JWT_BYTES,
     secret::{MAX_TOKEN_BYTES, MIN_SECRET_BYTES},
-    serve::ServeLimits,
+    serve::{MAX_CONNECTION_AGE, ServeLimits},
+    token_file::MAX_TOKENS,
 };
 
 /// One number.
@@ -133,6 +134,7 @@ pub fn limits() -> Vec<Limit> {
         Limit::bytes(AREA, "a token", MAX_TOKEN_BYTES),
         Limit::bytes(AREA, "a token of an identity provider", MAX_JWT_BYTES),
         Limit::bytes(AREA, "a token, at least", MIN_SECRET_BYTES),
+        Limit::count(AREA, "tokens in a file", MAX_TOKENS),
         Limit::count(AREA, "connections at once", serve.max_connections),
         Limit::count(
             AREA,
@@ -147,9 +149,31 @@ pub fn limits() -> Vec<Limit> {
         Limit::count(AREA, "of these, those of one caller", serve.max_calls_per_caller),
         Limit::count(
             AREA,
+            "open streams of one operator, runner or service",
+            serve.max_open_streams_per_caller,
+        ),
+        Limit::count(AREA, "open streams of one thread", serve.max_open_streams_per_thread),
+        Limit::count(
+            AREA,
+            "open streams of health and reflection to one address",
+            serve.max_open_streams_per_stranger,
+        ),
+        Limit::count(
+            AREA,
+            "open streams of health and reflection to all",
+            serve.max_open_streams_of_strangers,
+        ),
+        Limit::count(
+            AREA,
             "calls that a peer began and gave up before they were looked at",
             serve.max_pending_resets,
         ),
+        Limit::time(
+            AREA,
+            "a connection until it is asked to go away; its streams live on",
+            MAX_CONNECTION_AGE,
+        )
+        .set_by("--max-connection-age", "TROUPE_MAX_CONNECTION_AGE"),
         Limit::time(AREA, "the first bytes of a connection", PREFACE_WITHIN),
         Limit::time(AREA, "the first request of one to the admin port", HEAD_WITHIN),
         Limit::time(AREA, "a silent connection until it is pinged", serve.keepalive_interval),

@@ -36,14 +36,14 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Starts measuring, for everything in this process, if anybody wants it. Instruments that were made before do nothing;
     /// so this comes first.
-    pub(crate) fn start(process: &'static str, is_read_here: bool) -> Result<Option<Self>, TelemetryError> {
+    pub(crate) fn start(resource: Resource, is_read_here: bool) -> Result<Option<Self>, TelemetryError> {
         let collector = Signal::Metrics.channel()?;
         if collector.is_none() && !is_read_here {
             return Ok(None);
         }
         let registry = Registry::new();
         let mut provider = SdkMeterProvider::builder()
-            .with_resource(Resource::builder().with_service_name(process).build())
+            .with_resource(resource)
             .with_view(in_seconds);
         if is_read_here {
             let exporter = opentelemetry_prometheus::exporter()

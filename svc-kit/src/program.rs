@@ -8,17 +8,21 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{CommandFactory, FromArgMatches};
 use serde_json::json;
+use tokio::runtime;
 
 use crate::{
     admin::{Admin, AdminError, AdminOptions},
     jwt::JwtOptions,
     logging::{self, LogOptions},
     paths::{self, PathsError},
+    serve::{MAX_CONNECTION_AGE, ServeLimits},
     settings::{Settings, SettingsError, SettingsOptions},
+    shutdown::Shutdown,
     telemetry::{Telemetry, TelemetryError},
     tls::TlsOptions,
 };
@@ -38,6 +42,18 @@ pub struct ServiceOptions {
     /// The admin port.
     #[command(flatten)]
     pub admin: AdminOptions,
+    /// After how many seconds a connection is asked to go away, so that clients behind a balancer spread anew; streams on it
+    /// live on. 0: connections stay
+    #[arg(
+        long,
+        env = "TROUPE_MAX_CONNECTION_AGE",
+        value_name = "SECONDS",
+        default_value_t = MAX_CONNECTION_AGE.as_secs()
+    )]
+    pub max_connection_age: u64,
+    /// Answer no reflection, by which everybody who reaches the service may ask for its methods
+    #[arg(long, env = "TROUPE_NO_REFLECTION")]
+    pub no_reflection: bool,
     /// Serve off loopback although nobody has to prove who they are
     #[arg(long)]
     pub insecure: bool,
@@ -52,8 +68,19 @@ pub struct ServiceOptions {
     pub settings: SettingsOptions,
 }
 
+impl ServiceOptions {
+    /// The bounds of the service, as far as they are set.
+    #[must_use]
+    pub fn limits(&self) -> ServeLimits {
+        ServeLimits {
+            max_connection_age: (self.max_connection_age > 0).then(|| Duration::from_secs(self.max_connection_age)),
+            ..ServeLimits::default()
+        }
+    }
+}
+
 /// Runs a program whose options are an `O`: shows help or settings if that is asked for, else does what it is for.
-pub async fn main<O, F, E>(run: impl FnOnce(O) -> F) -> ExitCode
+pub fn main<O, F, E>(run: impl FnOnce(O) -> F) -> ExitCode
 where
     O: CommandFactory + FromArgMatches + AsRef<ServiceOptions>,
     F: Future<Output = Result<(), E>>,
@@ -79,7 +106,19 @@ where
     if let Err(error) = logging::start(&options.as_ref().log) {
         return refuse(&error, None);
     }
-    match run(options).await {
+    let ended = match runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => {
+            let ended = runtime.block_on(run(options));
+            // Who is stopped while it opens does not wait until the whole log is checked.
+            runtime.shutdown_background();
+            ended
+        }
+        Err(error) => {
+            tracing::error!(%error, "cannot start");
+            return ExitCode::FAILURE;
+        }
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -96,9 +135,10 @@ fn refuse(error: &dyn Display, remedy: Option<&str>) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// What goes on around a service: spans, metrics, and the admin port.
+/// What goes on around a service: signals, spans, metrics, and the admin port.
 #[derive(Debug)]
 pub struct Program {
+    shutdown: Shutdown,
     telemetry: Telemetry,
     admin: Option<Admin>,
 }
@@ -106,6 +146,9 @@ pub struct Program {
 /// Why a service cannot be surrounded by these.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
+    /// It cannot be told to stop.
+    #[error("signals cannot be heard: {0}")]
+    Signals(#[from] io::Error),
     /// Nothing can be told of it.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
@@ -115,15 +158,35 @@ pub enum ProgramError {
 }
 
 impl Program {
-    /// Starts them, so before the service is opened.
+    /// Starts them, so before the service, which has these `services`, is opened: that may take long, and meanwhile the
+    /// process is seen to live and can be stopped.
     ///
     /// # Errors
     ///
     /// If the address of the admin port cannot be had, or what the variables of OpenTelemetry say is of no use.
-    pub async fn start(process: &'static str, admin: &AdminOptions) -> Result<Self, ProgramError> {
+    pub async fn start(process: &'static str, services: &[&str], admin: &AdminOptions) -> Result<Self, ProgramError> {
+        let shutdown = Shutdown::by_signal()?;
         let telemetry = Telemetry::start(process, admin.admin_listen.is_some())?;
-        let admin = Admin::open(admin, &telemetry).await?;
-        Ok(Self { telemetry, admin })
+        let admin = Admin::start(admin, &telemetry, services).await?;
+        Ok(Self {
+            shutdown,
+            telemetry,
+            admin,
+        })
+    }
+
+    /// What SIGTERM and SIGINT trigger.
+    #[must_use]
+    pub fn shutdown(&self) -> Shutdown {
+        self.shutdown.clone()
+    }
+
+    /// What comes of opening the service; `None`: it is to stop before that.
+    pub async fn open<F: Future>(&self, opening: F) -> Option<F::Output> {
+        tokio::select! {
+            opened = opening => Some(opened),
+            () = self.shutdown.triggered() => None,
+        }
     }
 
     /// The admin port, if there is one.
@@ -148,10 +211,11 @@ impl Program {
         paths::write_ready_file(path, &said)
     }
 
-    /// Goes on as long as the service serves, so that it is seen to drain, and sends what is left then.
-    pub async fn beside<F: Future>(self, serving: F) -> F::Output {
-        let served = Admin::beside(self.admin, serving).await;
+    /// Ends it, after the service, so that that is seen to drain; and sends what is left.
+    pub async fn end(self) {
+        if let Some(admin) = self.admin {
+            admin.end().await;
+        }
         self.telemetry.end().await;
-        served
     }
 }

@@ -1,4 +1,5 @@
-//! Static bearer tokens: made at random, kept in private files, compared in constant time, never shown by accident.
+//! Static bearer tokens: made at random, compared in constant time, never shown by accident. [`crate::token_file`] keeps
+//! them.
 
 use std::{
     fmt, io,
@@ -9,7 +10,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::digest::CtOutput;
 use sha2::{Digest as _, Sha256};
 
-use crate::private_file::{self, Unusable};
+use crate::private_file::Unusable;
 
 /// The longest token that is looked at, in bytes; longer ones are refused unread.
 pub const MAX_TOKEN_BYTES: usize = 512;
@@ -91,49 +92,6 @@ impl SecretToken {
         (fits && text.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(text.to_owned()))
     }
 
-    /// The token of the file at `path`; where there is no file, a new one, written with permissions 0600.
-    ///
-    /// The caller holds the lock of the directory ([`crate::paths::DataDir`]), so no two processes make different ones.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read, written or kept from others, or holds no token.
-    pub fn load_or_create(path: &Path) -> Result<Self, SecretError> {
-        if let Some(token) = Self::read(path)? {
-            return Ok(token);
-        }
-        let token = Self::generate()?;
-        let line = format!("{}\n", token.0);
-        private_file::replace(path, line.as_bytes(), private_file::PRIVATE).map_err(|cause| SecretError::Write {
-            path: path.to_owned(),
-            cause,
-        })?;
-        Ok(token)
-    }
-
-    /// The token in the file, which somebody else has put there: one that is made up here nobody could show.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such file, it cannot be read or kept from others, or holds no token.
-    pub fn load(path: &Path) -> Result<Self, SecretError> {
-        Self::read(path)?.ok_or_else(|| SecretError::Read {
-            path: path.to_owned(),
-            cause: io::ErrorKind::NotFound.into(),
-        })
-    }
-
-    fn read(path: &Path) -> Result<Option<Self>, SecretError> {
-        let Some(text) = private_file::read(path).map_err(|why| SecretError::unusable(path, why))? else {
-            return Ok(None);
-        };
-        let token = Self::parse(&text).ok_or_else(|| SecretError::Malformed {
-            path: path.to_owned(),
-            problem: "a token has 16 to 512 visible ASCII characters",
-        })?;
-        Ok(Some(token))
-    }
-
     /// Whether `candidate` is this token, in a time that tells nothing about either.
     #[must_use]
     pub fn matches(&self, candidate: &str) -> bool {
@@ -173,54 +131,7 @@ pub(crate) fn random() -> Result<[u8; RANDOM_BYTES], SecretError> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs::{self, Permissions},
-        os::unix::fs::PermissionsExt as _,
-    };
-
     use super::*;
-
-    fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & 0o777
-    }
-
-    #[test]
-    fn a_token_is_made_once_and_kept() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("operator.token");
-        let made = SecretToken::load_or_create(&path).unwrap();
-        let kept = SecretToken::load_or_create(&path).unwrap();
-        assert_eq!(made, kept);
-        assert_eq!(made.expose().len(), 43);
-        assert_eq!(mode(&path), 0o600);
-        assert_eq!(
-            fs::read_dir(directory.path()).unwrap().count(),
-            1,
-            "nothing is left aside"
-        );
-    }
-
-    #[test]
-    fn permissions_that_are_too_wide_are_narrowed() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("operator.token");
-        let made = SecretToken::load_or_create(&path).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(SecretToken::load_or_create(&path).unwrap(), made);
-        assert_eq!(mode(&path), 0o600);
-    }
-
-    #[test]
-    fn a_file_without_a_token_is_an_error_and_stays() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("operator.token");
-        for text in ["", "\n", "short", "two words are not a token"] {
-            private_file::replace(&path, text.as_bytes(), private_file::PRIVATE).unwrap();
-            let error = SecretToken::load_or_create(&path).unwrap_err();
-            assert!(matches!(error, SecretError::Malformed { .. }), "{text:?}: {error}");
-            assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        }
-    }
 
     #[test]
     fn only_the_same_text_matches() {

@@ -29,12 +29,13 @@ use crate::{
     connection::{self, PREFACE_WITHIN},
     share::ShareLayer,
     shutdown::Shutdown,
+    streams::StreamLayer,
 };
 
 /// What is served.
 #[derive(Debug)]
 pub struct Serving {
-    /// The services. Health and reflection are added to them.
+    /// The services. Health is added to them, and reflection unless the listener does without.
     pub routes: Routes,
     /// The full names of the services, for health and reflection: `troupe.registry.v1.AgentRegistryService`.
     pub names: Vec<&'static str>,
@@ -65,6 +66,14 @@ pub struct ServeLimits {
     pub max_calls_in_flight: usize,
     /// Of these, those of one caller; more are refused as OVERLOADED.
     pub max_calls_per_caller: usize,
+    /// Streams of one operator, runner or service that have begun to answer and go on; more are refused as OVERLOADED.
+    pub max_open_streams_per_caller: usize,
+    /// The same of one thread.
+    pub max_open_streams_per_thread: usize,
+    /// The same of one address, of the methods that are open to all.
+    pub max_open_streams_per_stranger: usize,
+    /// The same of all addresses together.
+    pub max_open_streams_of_strangers: usize,
     /// The headers of a call, in bytes.
     pub max_header_bytes: u32,
     /// Streams that a peer opened and reset at once before they were looked at ("rapid reset").
@@ -82,6 +91,9 @@ pub struct ServeLimits {
     pub drain: Duration,
 }
 
+/// The age at which connections are asked to go away unless something else is set: longer than a watch lasts.
+pub(crate) const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+
 impl Default for ServeLimits {
     fn default() -> Self {
         Self {
@@ -89,11 +101,16 @@ impl Default for ServeLimits {
             max_streams_per_connection: 1024,
             max_calls_in_flight: 4096,
             max_calls_per_caller: 2048,
+            max_open_streams_per_caller: 16_384,
+            max_open_streams_per_thread: 64,
+            max_open_streams_per_stranger: 256,
+            // A client that follows the health of a service has one such stream a connection.
+            max_open_streams_of_strangers: 4096,
             max_header_bytes: 16 * 1024,
             max_pending_resets: 64,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
-            max_connection_age: None,
+            max_connection_age: Some(MAX_CONNECTION_AGE),
             notice: Duration::ZERO,
             drain: Duration::from_secs(9),
         }
@@ -113,6 +130,9 @@ pub enum ServeError {
     /// The descriptors are malformed: a defect of the build.
     #[error("reflection cannot be served: {0}")]
     Reflection(tonic_reflection::server::Error),
+    /// The descriptors of the API are malformed: a defect of the build.
+    #[error("the API cannot be read: {0}")]
+    Descriptors(#[from] prost::DecodeError),
     /// The transport failed.
     #[error("serving failed: {0}")]
     Transport(#[source] tonic::transport::Error),
@@ -138,9 +158,13 @@ pub async fn serve(
     let listener = listener.into();
     let url = listener.url().map_err(ServeError::Listener)?;
     let described = || reflection(&names, descriptor_set);
-    let routes = routes
-        .add_service(described().build_v1().map_err(ServeError::Reflection)?)
-        .add_service(described().build_v1alpha().map_err(ServeError::Reflection)?);
+    let routes = if listener.is_reflecting() {
+        routes
+            .add_service(described().build_v1().map_err(ServeError::Reflection)?)
+            .add_service(described().build_v1alpha().map_err(ServeError::Reflection)?)
+    } else {
+        routes
+    };
     let reporters = listener.told().into_iter().collect();
     let cut = CancellationToken::new();
     let incoming = connection::accept(listener, limits.max_connections, PREFACE_WITHIN, cut.clone());
@@ -156,7 +180,7 @@ pub async fn serve(
 ///
 /// # Errors
 ///
-/// If the transport fails.
+/// If the descriptors are malformed or the transport fails.
 pub async fn serve_over<C>(
     incoming: impl Stream<Item = io::Result<C>>,
     routes: Routes,
@@ -207,6 +231,7 @@ where
             .layer(CallLayer::new(limits.max_calls_in_flight, auth.methods()))
             .layer(auth)
             .layer(ShareLayer::new(limits.max_calls_per_caller))
+            .layer(StreamLayer::new(troupe_proto::FILE_DESCRIPTOR_SET, limits)?)
             .serve_with_incoming_shutdown(routes, incoming, close.clone().cancelled_owned()),
     );
 

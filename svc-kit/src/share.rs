@@ -4,54 +4,62 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     future::ready,
+    hash::Hash,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
 
 use http::{Request, Response};
-use tonic::Status;
 use tower::{Layer, Service};
 
 use crate::{call::overloaded, identity::Principal};
 
-/// Puts [`Share`] behind the layer that finds the caller.
-#[derive(Clone, Debug)]
-pub(crate) struct ShareLayer(Arc<Shares>);
-
-/// How many calls of each caller are in flight; who has none is not there.
+/// How much of something each owner has; who has none of it is not there.
 #[derive(Debug)]
-struct Shares {
-    max: usize,
-    taken: Mutex<HashMap<Principal, usize>>,
+pub(crate) struct Shares<K>(Mutex<HashMap<K, usize>>);
+
+impl<K> Default for Shares<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
 }
 
-impl Shares {
-    fn take(self: &Arc<Self>, caller: &Principal) -> Result<Place, Status> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        match taken.get_mut(caller) {
-            Some(count) if *count >= self.max => return Err(overloaded("you have too many calls in flight")),
+impl<K: Clone + Eq + Hash> Shares<K> {
+    /// One more for this owner; `None` if it has `max` already.
+    pub(crate) fn take(self: &Arc<Self>, owner: &K, max: usize) -> Option<Place<K>> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match taken.get_mut(owner) {
+            Some(count) if *count >= max => return None,
             Some(count) => *count += 1,
-            None => drop(taken.insert(caller.clone(), 1)),
+            None => drop(taken.insert(owner.clone(), 1)),
         }
-        Ok(Place {
+        Some(Place {
             shares: Arc::clone(self),
-            caller: caller.clone(),
+            owner: owner.clone(),
         })
     }
 }
 
-/// A caller's place for one call, until it is dropped.
-#[derive(Debug)]
-struct Place {
-    shares: Arc<Shares>,
-    caller: Principal,
+#[cfg(test)]
+impl<K> Shares<K> {
+    /// Whether nobody has anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
 }
 
-impl Drop for Place {
+/// One of what an owner has, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place<K: Clone + Eq + Hash> {
+    shares: Arc<Shares<K>>,
+    owner: K,
+}
+
+impl<K: Clone + Eq + Hash> Drop for Place<K> {
     fn drop(&mut self) {
-        let mut taken = self.shares.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut count) = taken.entry(self.caller.clone()) {
+        let mut taken = self.shares.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut count) = taken.entry(self.owner.clone()) {
             match *count.get() {
                 0 | 1 => drop(count.remove()),
                 _ => *count.get_mut() -= 1,
@@ -60,11 +68,18 @@ impl Drop for Place {
     }
 }
 
+/// Puts [`Share`] behind the layer that finds the caller.
+#[derive(Clone, Debug)]
+pub(crate) struct ShareLayer {
+    max: usize,
+    calls: Arc<Shares<Principal>>,
+}
+
 impl ShareLayer {
     /// A layer that lets each caller have at most that many calls in flight.
     pub(crate) fn new(max: usize) -> Self {
-        let taken = Mutex::default();
-        Self(Arc::new(Shares { max, taken }))
+        let calls = Arc::default();
+        Self { max, calls }
     }
 }
 
@@ -72,8 +87,8 @@ impl<S> Layer<S> for ShareLayer {
     type Service = Share<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let shares = Arc::clone(&self.0);
-        Share { inner, shares }
+        let (max, calls) = (self.max, Arc::clone(&self.calls));
+        Share { inner, max, calls }
     }
 }
 
@@ -81,7 +96,8 @@ impl<S> Layer<S> for ShareLayer {
 #[derive(Clone, Debug)]
 pub(crate) struct Share<S> {
     inner: S,
-    shares: Arc<Shares>,
+    max: usize,
+    calls: Arc<Shares<Principal>>,
 }
 
 impl<S, B, R> Service<Request<B>> for Share<S>
@@ -101,20 +117,17 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         // Health and reflection have no caller.
-        let place = request
-            .extensions()
-            .get::<Principal>()
-            .map(|caller| self.shares.take(caller));
-        match place.transpose() {
-            Ok(place) => {
-                let work = self.inner.call(request);
-                Box::pin(async move {
-                    let _place = place;
-                    work.await
-                })
-            }
-            Err(refusal) => Box::pin(ready(Ok(refusal.into_http()))),
+        let caller = request.extensions().get::<Principal>();
+        let place = caller.map(|caller| self.calls.take(caller, self.max));
+        if matches!(place, Some(None)) {
+            let refusal = overloaded("you have too many calls in flight");
+            return Box::pin(ready(Ok(refusal.into_http())));
         }
+        let work = self.inner.call(request);
+        Box::pin(async move {
+            let _place = place;
+            work.await
+        })
     }
 }
 
@@ -123,7 +136,7 @@ mod tests {
     use std::convert::Infallible;
 
     use tokio::sync::Semaphore;
-    use tonic::Code;
+    use tonic::{Code, Status};
     use tower::{ServiceExt as _, service_fn};
 
     use super::*;
@@ -150,18 +163,18 @@ mod tests {
         let code = |response: Response<()>| Status::from_header_map(response.headers()).map(|status| status.code());
 
         let held = [call("a"), call("a")];
-        while service.shares.taken.lock().unwrap().values().sum::<usize>() < held.len() {
+        while service.calls.0.lock().unwrap().values().sum::<usize>() < held.len() {
             tokio::task::yield_now().await;
         }
         assert_eq!(code(call("a").await.unwrap().unwrap()), Some(Code::ResourceExhausted));
         let other = call("b");
-        while service.shares.taken.lock().unwrap().len() < 2 {
+        while service.calls.0.lock().unwrap().len() < 2 {
             tokio::task::yield_now().await;
         }
         open.add_permits(3);
         for held in held.into_iter().chain([other]) {
             assert_eq!(code(held.await.unwrap().unwrap()), None);
         }
-        assert!(service.shares.taken.lock().unwrap().is_empty());
+        assert!(service.calls.is_empty());
     }
 }

@@ -22,6 +22,21 @@ impl Shutdown {
         Self::default()
     }
 
+    /// A handle that the next SIGTERM or SIGINT triggers: none from now on is missed. Needs a Tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system refuses to install the handlers.
+    pub fn by_signal() -> io::Result<Self> {
+        let (shutdown, mut signals) = (Self::new(), Signals::listen()?);
+        let triggered = shutdown.clone();
+        tokio::spawn(async move {
+            signals.next().await;
+            triggered.trigger();
+        });
+        Ok(shutdown)
+    }
+
     /// A handle for one service among several of a process: triggered together with this one, draining on its own, so
     /// that each service's health says NOT_SERVING before its streams end.
     #[must_use]

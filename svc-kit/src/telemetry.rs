@@ -8,7 +8,7 @@ use opentelemetry_sdk::error::OTelSdkError;
 use prometheus::Registry;
 use tokio::{sync::oneshot, time::timeout};
 
-use crate::{collector::CollectorError, metrics::Metrics, traces::Traces};
+use crate::{collector::CollectorError, metrics::Metrics, resource, traces::Traces};
 
 /// How long the last spans and metrics may take. With the drain of a service it is less than 10 seconds.
 const FAREWELL: Duration = Duration::from_millis(800);
@@ -42,9 +42,10 @@ impl Telemetry {
     ///
     /// If what the variables of OpenTelemetry say is of no use.
     pub fn start(process: &'static str, is_read_here: bool) -> Result<Self, TelemetryError> {
+        let resource = resource::of(process);
         Ok(Self {
-            traces: Traces::start(process)?,
-            metrics: Metrics::start(process, is_read_here)?,
+            traces: Traces::start(resource.clone())?,
+            metrics: Metrics::start(resource, is_read_here)?,
         })
     }
 

@@ -35,6 +35,27 @@ const MAX_KID_BYTES: usize = 16;
 /// More keys than any rotation needs.
 const MAX_KEYS: usize = 8;
 
+/// How many keys that no longer mint go on to be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept(usize);
+
+impl Kept {
+    /// As many as there may be.
+    pub const ALL: Self = Self(MAX_KEYS - 1);
+
+    /// So many; `None`: there may not be as many.
+    #[must_use]
+    pub fn new(keys: usize) -> Option<Self> {
+        (keys <= Self::ALL.0).then_some(Self(keys))
+    }
+
+    /// How many these are.
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self.0
+    }
+}
+
 #[derive(Clone)]
 struct Key {
     kid: String,
@@ -94,9 +115,8 @@ impl TokenKeys {
 
     /// The keys of `token.keys` in `dir`; where there is no such file, one new key, written with permissions 0600.
     ///
-    /// The file holds a line `<kid> <key in base64url>` per key. The first mints; the others are still accepted, so a
-    /// key is rotated by putting a new line on top. The caller holds the lock of the directory
-    /// ([`crate::paths::DataDir`]).
+    /// The file holds a line `<kid> <key in base64url>` per key. The first mints; the others are still accepted
+    /// ([`Self::rotate`]). The caller holds the lock of the directory ([`crate::paths::DataDir`]).
     ///
     /// # Errors
     ///
@@ -119,6 +139,35 @@ impl TokenKeys {
         Self::parse(&text).map_err(|problem| SecretError::Malformed { path, problem })
     }
 
+    /// Puts a new key on top of those of `token.keys` in `dir`: it mints from the next start on, and those before go on to be
+    /// accepted, down to `keep` of them. Answers how many keys there are then; `None`: there is no such file, and the next
+    /// start makes it. The caller holds the lock of the directory.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, written or kept from others, or holds no keys.
+    pub fn rotate(dir: &Path, keep: Kept) -> Result<Option<usize>, SecretError> {
+        let path = dir.join(KEYS_FILE);
+        let Some(old) = private_file::read(&path).map_err(|why| SecretError::unusable(&path, why))? else {
+            return Ok(None);
+        };
+        let malformed = |problem| SecretError::Malformed {
+            path: path.clone(),
+            problem,
+        };
+        Self::parse(&old).map_err(malformed)?;
+        let mut text = new_file()?;
+        for line in key_lines(&old).take(keep.0) {
+            text.push_str(line);
+            text.push('\n');
+        }
+        // Two ids are the same once in so many rotations that it is enough to say so.
+        let keys = Self::parse(&text).map_err(|problem| SecretError::Random(problem.to_owned()))?;
+        private_file::replace(&path, text.as_bytes(), private_file::PRIVATE)
+            .map_err(|cause| SecretError::Write { path, cause })?;
+        Ok(Some(1 + keys.retired.len()))
+    }
+
     /// Copies the file of the keys from one directory into another, where it gets permissions 0600: a copy of a log is
     /// of use to its threads only with the keys that made their tokens. Answers whether there was one.
     ///
@@ -139,8 +188,7 @@ impl TokenKeys {
 
     fn parse(text: &str) -> Result<Self, &'static str> {
         let mut keys: Vec<Key> = Vec::new();
-        let lines = text.lines().map(str::trim);
-        for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        for line in key_lines(text) {
             let (kid, secret) = line.split_once(' ').ok_or("a line is not `<kid> <key>`")?;
             let secret = URL_SAFE_NO_PAD
                 .decode(secret.trim())
@@ -191,6 +239,12 @@ impl TokenKeys {
         key.over(payload).verify_slice(&mac).ok()?;
         decode(&URL_SAFE_NO_PAD.decode(payload).ok()?)
     }
+}
+
+/// The lines of a key file that have a key.
+fn key_lines(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// A key file with one new key.
@@ -323,6 +377,32 @@ mod tests {
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_rotation_adds_a_key_and_keeps_so_many() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        assert_eq!(TokenKeys::rotate(dir, Kept::ALL).unwrap(), None);
+        assert!(!dir.join(KEYS_FILE).exists(), "nothing is made");
+
+        let first = TokenKeys::load_or_create(dir).unwrap().mint(&thread());
+        for keys in (2..=MAX_KEYS).chain([MAX_KEYS]) {
+            let last = TokenKeys::load_or_create(dir).unwrap().mint(&thread());
+            assert_eq!(TokenKeys::rotate(dir, Kept::ALL).unwrap(), Some(keys));
+            let now = TokenKeys::load_or_create(dir).unwrap();
+            assert_eq!(now.verify(&last), Some(thread()));
+            assert_ne!(now.mint(&thread()), last);
+        }
+        assert_eq!(TokenKeys::load_or_create(dir).unwrap().verify(&first), None);
+
+        let last = TokenKeys::load_or_create(dir).unwrap().mint(&thread());
+        let none = Kept::new(0).unwrap();
+        assert_eq!(TokenKeys::rotate(dir, none).unwrap(), Some(1));
+        assert_eq!(TokenKeys::load_or_create(dir).unwrap().verify(&last), None);
+        let mode = fs::metadata(dir.join(KEYS_FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(Kept::new(MAX_KEYS), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use opentelemetry::{
     Context,
     propagation::{Extractor, TextMapPropagator as _},
@@ -73,6 +73,14 @@ impl TraceParent {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Puts it into the headers of an outgoing call.
+    pub(crate) fn put(&self, headers: &mut HeaderMap) {
+        // Hexadecimal digits and hyphens are always a legal value.
+        if let Ok(value) = HeaderValue::try_from(self.as_str()) {
+            headers.insert(HEADER, value);
+        }
     }
 
     /// The trace id alone, as logs show it: 32 hexadecimal digits.

@@ -3,20 +3,35 @@
 //! The module `collector` has what switches it on. Without it spans cost nothing, and a call's trace context is passed on
 //! all the same. Spans have names, ids and numbers, and no text of a prompt, an input or an answer.
 
-use std::fmt;
+use std::{
+    borrow::Cow,
+    error::Error as _,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
 
+use futures::future::{BoxFuture, Either};
+use http::{Request, Response};
 use opentelemetry::{
-    KeyValue, global,
+    KeyValue, Value, global,
     trace::{Span as _, SpanKind, Status as Outcome, Tracer as _},
 };
 use opentelemetry_otlp::{SpanExporter, WithTonicConfig as _};
 use opentelemetry_sdk::{Resource, error::OTelSdkResult, trace::SdkTracerProvider};
-use tonic::Code;
+use tonic::{Code, TimeoutExpired, body::Body, transport::Channel};
+use tower::Service;
 
-use crate::{collector::Signal, telemetry::TelemetryError, trace_context::TraceParent};
+use crate::{call::code, collector::Signal, rpc, telemetry::TelemetryError, trace_context::TraceParent};
 
 /// What makes our spans.
 const TRACER: &str = "troupe";
+
+/// Whether spans go to a collector. Set once, and read by those that make some for nobody but it.
+static ARE_SENT: AtomicBool = AtomicBool::new(false);
 
 /// The spans of this process on their way to a collector.
 #[derive(Debug)]
@@ -24,16 +39,17 @@ pub(crate) struct Traces(SdkTracerProvider);
 
 impl Traces {
     /// Starts sending, for everything in this process, if a collector is named. Needs a Tokio runtime.
-    pub(crate) fn start(process: &'static str) -> Result<Option<Self>, TelemetryError> {
+    pub(crate) fn start(resource: Resource) -> Result<Option<Self>, TelemetryError> {
         let Some(channel) = Signal::Traces.channel()? else {
             return Ok(None);
         };
         let exporter = SpanExporter::builder().with_tonic().with_channel(channel).build()?;
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
-            .with_resource(Resource::builder().with_service_name(process).build())
+            .with_resource(resource)
             .build();
         global::set_tracer_provider(provider.clone());
+        ARE_SENT.store(true, Ordering::Relaxed);
         Ok(Some(Self(provider)))
     }
 
@@ -90,44 +106,98 @@ impl fmt::Debug for CallTracer {
     }
 }
 
-/// A call that is being served, as a span.
-pub(crate) struct CallSpan(global::BoxedSpan);
+/// A call as a span.
+pub(crate) struct CallSpan {
+    span: global::BoxedSpan,
+    kind: SpanKind,
+}
 
 impl CallSpan {
     /// Begins it, below the span that the caller named.
-    pub(crate) fn begin(tracer: &CallTracer, method: &'static str, caller: Option<&TraceParent>) -> Self {
+    pub(crate) fn begin<M>(tracer: &CallTracer, kind: SpanKind, method: M, caller: Option<&TraceParent>) -> Self
+    where
+        M: Clone + Into<Cow<'static, str>> + Into<Value>,
+    {
         let CallTracer(tracer) = tracer;
         let builder = tracer
-            .span_builder(method)
-            .with_kind(SpanKind::Server)
-            .with_attributes([
-                KeyValue::new("rpc.system.name", "grpc"),
-                KeyValue::new("rpc.method", method),
-            ]);
+            .span_builder(method.clone())
+            .with_kind(kind.clone())
+            .with_attributes([rpc::system(), KeyValue::new("rpc.method", method)]);
         let parent = caller.map(TraceParent::context).unwrap_or_default();
-        Self(tracer.build_with_context(builder, &parent))
+        let span = tracer.build_with_context(builder, &parent);
+        Self { span, kind }
     }
 
     /// What calls that this one makes are below; `None`: it is not recorded.
     pub(crate) fn context(&self) -> Option<TraceParent> {
-        TraceParent::of_span(self.0.span_context())
+        TraceParent::of_span(self.span.span_context())
     }
 
     pub(crate) fn end(mut self, code: Code) {
-        self.0
-            .set_attribute(KeyValue::new("rpc.response.status_code", i64::from(i32::from(code))));
-        // A refusal is the caller's; of these the service is the cause.
-        if matches!(
-            code,
-            Code::Unknown
-                | Code::DeadlineExceeded
-                | Code::Unimplemented
-                | Code::Internal
-                | Code::Unavailable
-                | Code::DataLoss
-        ) {
-            self.0.set_status(Outcome::error(code.description()));
+        self.span.set_attributes(rpc::outcome(&self.kind, code));
+        if rpc::is_failure(&self.kind, code) {
+            self.span.set_status(Outcome::error(code.description()));
         }
-        self.0.end();
+        self.span.end();
     }
+}
+
+/// A channel whose calls are spans, each below the one that its `traceparent` names, where spans are sent at all.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    channel: Channel,
+    tracer: Arc<CallTracer>,
+}
+
+impl Traced {
+    /// That channel. Made after spans are sent, so after [`crate::telemetry::Telemetry::start`].
+    #[must_use]
+    pub fn new(channel: Channel) -> Self {
+        let tracer = Arc::default();
+        Self { channel, tracer }
+    }
+}
+
+impl Service<Request<Body>> for Traced {
+    type Response = Response<Body>;
+    type Error = tonic::transport::Error;
+    type Future =
+        Either<<Channel as Service<Request<Body>>>::Future, BoxFuture<'static, Result<Self::Response, Self::Error>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Service::<Request<Body>>::poll_ready(&mut self.channel, context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if !ARE_SENT.load(Ordering::Relaxed) {
+            return Either::Left(self.channel.call(request));
+        }
+        let method = request.uri().path().trim_start_matches('/').to_owned();
+        let caller = TraceParent::from_headers(request.headers());
+        let span = CallSpan::begin(&self.tracer, SpanKind::Client, method, caller.as_ref());
+        if let Some(context) = span.context() {
+            context.put(request.headers_mut());
+        }
+        let work = self.channel.call(request);
+        Either::Right(Box::pin(async move {
+            let answer = work.await;
+            span.end(match &answer {
+                Ok(response) => code(response.headers()),
+                Err(error) => code_of(error),
+            });
+            answer
+        }))
+    }
+}
+
+/// What a call comes to that got no answer.
+fn code_of(error: &tonic::transport::Error) -> Code {
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        if next.is::<TimeoutExpired>() {
+            return Code::DeadlineExceeded;
+        }
+        cause = next.source();
+    }
+    Code::Unavailable
 }

@@ -241,11 +241,12 @@ async fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
-/// Every caller here is one and the same, who may have any number of calls in flight.
+/// Every caller here is one and the same, who may have any number of calls in flight and of streams.
 fn limits() -> ServeLimits {
     ServeLimits {
         max_calls_in_flight: 1 << 20,
         max_calls_per_caller: 1 << 20,
+        max_open_streams_per_caller: 1 << 20,
         ..ServeLimits::default()
     }
 }

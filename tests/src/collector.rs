@@ -1,6 +1,6 @@
 //! A collector of spans and metrics over OTLP, which hands on what it is told.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use opentelemetry_proto::tonic::{
     collector::{
@@ -14,6 +14,7 @@ use opentelemetry_proto::tonic::{
         },
     },
     common::v1::any_value::Value,
+    resource::v1::Resource,
     trace::v1::Span,
 };
 use tokio::{net::TcpListener, process::Command, sync::mpsc};
@@ -98,19 +99,31 @@ impl Collector {
         for told in &self.seen {
             let Told::Spans(request) = told else { continue };
             for resource in &request.resource_spans {
-                let attributes = &resource.resource.as_ref().unwrap().attributes;
-                let name = attributes
-                    .iter()
-                    .find(|attribute| attribute.key == "service.name")
-                    .unwrap();
-                let Some(Value::StringValue(name)) = name.value.as_ref().unwrap().value.clone() else {
-                    panic!("a service's name is text");
-                };
+                let name = attributes(resource.resource.as_ref())["service.name"].clone();
                 let inner = resource.scope_spans.iter().flat_map(|scope| &scope.spans);
                 spans.extend(inner.map(|span| (name.clone(), span.clone())));
             }
         }
         spans
+    }
+
+    /// What each process says of itself, with its spans and with its metrics.
+    #[must_use]
+    pub fn processes(&self) -> [Vec<BTreeMap<String, String>>; 2] {
+        let mut processes = [Vec::new(), Vec::new()];
+        for told in &self.seen {
+            match told {
+                Told::Spans(request) => {
+                    let resources = request.resource_spans.iter();
+                    processes[0].extend(resources.map(|spans| attributes(spans.resource.as_ref())));
+                }
+                Told::Metrics(request) => {
+                    let resources = request.resource_metrics.iter();
+                    processes[1].extend(resources.map(|metrics| attributes(metrics.resource.as_ref())));
+                }
+            }
+        }
+        processes
     }
 
     /// The names of all metrics.
@@ -128,6 +141,17 @@ impl Collector {
             .map(|metric| metric.name.clone())
             .collect()
     }
+}
+
+/// The attributes of a process that are text.
+fn attributes(resource: Option<&Resource>) -> BTreeMap<String, String> {
+    let attributes = resource.into_iter().flat_map(|resource| &resource.attributes);
+    attributes
+        .filter_map(|attribute| match attribute.value.as_ref()?.value.as_ref()? {
+            Value::StringValue(text) => Some((attribute.key.clone(), text.clone())),
+            _ => None,
+        })
+        .collect()
 }
 
 /// Hands on what it is told.

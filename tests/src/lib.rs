@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+pub mod admin;
 pub mod agents;
 pub mod authority;
 pub mod client;

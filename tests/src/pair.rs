@@ -235,7 +235,7 @@ async fn serve_supervisor(
     let listener = TcpListener::bind(ANYWHERE).await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut config = Config::new(base.join("data"), url_of(registry));
-    config.registry_token = Some(secret(SERVICE));
+    config.registry_token = Some(secret(SERVICE).into());
     configure(&mut config);
     let supervisor = Supervisor::open(config).await.unwrap();
     let shutdown = Shutdown::new();

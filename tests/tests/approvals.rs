@@ -8,8 +8,9 @@ use troupe_proto::{
     common::v1::{Dialect, EdgeManagement, Scope},
     reason::Reason,
     supervisor::v1::{
-        Approval, ApprovalDecision, ApprovalKind, CreateSessionRequest, GetThreadRequest, ListApprovalsRequest,
-        ResolveApprovalRequest, ResumeAgentRequest, SpawnAgentRequest, StatusKind,
+        Approval, ApprovalDecision, ApprovalKind, CreateSessionRequest, DescribeToolsRequest, GetThreadRequest,
+        ListApprovalsRequest, ResolveApprovalRequest, ResumeAgentRequest, Session, SpawnAgentRequest, StatusKind,
+        UpdateSessionRequest,
     },
 };
 use troupe_tests::{
@@ -315,6 +316,80 @@ async fn a_session_may_have_its_orchestrators_ask_too() {
         .await;
     let orchestrator = spawn(&tree, node(&tree, "orchestrator")).await;
     let planner = spawn_by(&pair, &orchestrator, own_node("planner")).await;
+    assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
+}
+
+async fn update(tree: &Tree, request: UpdateSessionRequest) -> Session {
+    let request = UpdateSessionRequest {
+        session_id: tree.session.clone(),
+        ..request
+    };
+    let answer = within("the answer to an update", tree.client().update_session(request)).await;
+    answer.unwrap().into_inner().session.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_narrows_the_edges_of_all_its_nodes() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    assert_eq!(tree.now().await.edge_management(), EdgeManagement::All);
+    let orchestrator = spawn(&tree, node(&tree, "orchestrator")).await;
+    for (edges, offered) in [(EdgeManagement::None, false), (EdgeManagement::Self_, true)] {
+        let narrow = UpdateSessionRequest {
+            edge_management: Some(edges.into()),
+            ..UpdateSessionRequest::default()
+        };
+        assert_eq!(update(&tree, narrow).await.edge_management(), edges);
+        assert_eq!(tree.now().await.edge_management(), edges);
+        let request = DescribeToolsRequest {
+            thread_id: orchestrator.id.clone(),
+            ..DescribeToolsRequest::default()
+        };
+        let tools = within("the tools", tree.client().describe_tools(request)).await;
+        let tools = tools.unwrap().into_inner().tools;
+        assert_eq!(tools.iter().any(|tool| tool.name == "spawn_node"), offered, "{edges:?}");
+        let mut client = pair.with_token(&orchestrator.token);
+        let answer = within("the answer to a spawn", client.spawn_agent(own_node("planner"))).await;
+        if offered {
+            // Who may not manage every edge is no orchestrator.
+            let planner = Spawned::of(answer.unwrap().into_inner());
+            assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
+        } else {
+            refused(
+                answer,
+                Code::PermissionDenied,
+                Reason::NotPermitted,
+                "the session lets nobody manage edges",
+            );
+        }
+    }
+
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(tree.now().await.edge_management(), EdgeManagement::Self_);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_says_who_is_an_orchestrator() {
+    let pair = Pair::start().await;
+    write_lead(&pair);
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            orchestrators: vec![String::from("lead")],
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    assert_eq!(tree.now().await.orchestrators, ["lead"]);
+    let lead = spawn(&tree, node(&tree, "lead")).await;
+    let planner = spawn_by(&pair, &lead, own_node("planner")).await;
+    assert_eq!(kind(&planner.thread), StatusKind::PendingInit);
+
+    let nobody = UpdateSessionRequest {
+        replace_orchestrators: true,
+        ..UpdateSessionRequest::default()
+    };
+    assert!(update(&tree, nobody).await.orchestrators.is_empty());
+    let planner = spawn_by(&pair, &lead, own_node("planner")).await;
     assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
 }
 

@@ -152,6 +152,10 @@ async fn sessions() {
             => InvalidArgument InvalidInput "Provide either message or items, but not both";
         create_session(CreateSessionRequest { agent_type: "nobody".into(), ..Default::default() })
             => NotFound TemplateNotFound "missing agent template: nobody";
+        create_session(CreateSessionRequest { agent_name: "strict".into(), ..Default::default() })
+            => InvalidArgument InvalidAgentName "agent_name requires a non-default agent_type";
+        create_session(CreateSessionRequest { reasoning_effort: "extreme".into(), model: "m".into(), ..Default::default() })
+            => InvalidArgument UnsupportedEffort "reasoning_effort \"extreme\" is not supported for model \"m\"";
         create_session(CreateSessionRequest { labels: [(String::new(), "x".into())].into(), ..Default::default() })
             => InvalidArgument InvalidArgument "a label has an empty key";
         create_session(CreateSessionRequest { labels: [(String::from("team"), "a\nb".into())].into(), ..Default::default() })
@@ -164,6 +168,18 @@ async fn sessions() {
             => InvalidArgument InvalidArgument "tool_ceiling";
         create_session(CreateSessionRequest { budget: Some(negative()), ..Default::default() })
             => InvalidArgument InvalidArgument "budget.wall_time must not be negative";
+        create_session(CreateSessionRequest { edge_management: 77, ..Default::default() })
+            => InvalidArgument InvalidArgument "edge_management";
+        create_session(CreateSessionRequest { orchestrators: vec!["x".into(); 65], ..Default::default() })
+            => InvalidArgument InvalidArgument "65 orchestrators; at most 64 are allowed";
+        create_session(CreateSessionRequest { orchestrators: vec![long(129)], ..Default::default() })
+            => InvalidArgument InvalidArgument "orchestrators has 129 bytes; at most 128 are allowed";
+        create_session(CreateSessionRequest { orchestrators: vec![" ".into()], ..Default::default() })
+            => InvalidArgument InvalidArgument "orchestrators has an empty name; give the name of a graph template";
+        update_session(UpdateSessionRequest { edge_management: Some(0), ..of(&stage) })
+            => InvalidArgument InvalidArgument "edge_management";
+        update_session(UpdateSessionRequest { orchestrators: vec!["lead".into()], ..of(&stage) })
+            => InvalidArgument InvalidArgument "orchestrators are given without replace_orchestrators";
         update_session(UpdateSessionRequest::default()) => InvalidArgument InvalidArgument "session_id is required";
         update_session(UpdateSessionRequest { mode: Some(0), ..of(&stage) }) => InvalidArgument InvalidArgument "mode";
         update_session(UpdateSessionRequest { limits: limits(None, Some(99)).limits, ..of(&stage) })

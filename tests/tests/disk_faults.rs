@@ -10,8 +10,10 @@
 #[path = "../faults/machine.rs"]
 mod machine;
 
-use std::time::Duration;
+use std::{fs, process::Stdio, time::Duration};
 
+use supervisor_svc::{SERVICES, store::DATABASE};
+use tokio::{process::Child, task::yield_now};
 use tonic::{Code, Request};
 use troupe_proto::{
     fault::reason_of,
@@ -19,8 +21,9 @@ use troupe_proto::{
     supervisor::v1::{CreateSessionRequest, ListSessionsRequest, RunnerHello, SetThreadNoteRequest, SpawnAgentRequest},
 };
 use troupe_tests::{
+    admin::Admin,
     events::{assert_whole, name},
-    process::Home,
+    process::{Home, service, terminate},
     refusal::refused,
     runner::{Attempt, Runner, hello},
     tree::{Spawned, Tree},
@@ -42,6 +45,56 @@ fn spawn(tree: &Tree) -> SpawnAgentRequest {
         request_id: String::from("once"),
         ..tree.request("worker")
     }
+}
+
+/// A start that takes as long as the disk does, as that of a large log, which is checked as a whole.
+async fn slow_start(machine: &Machine, home: &Home) -> (Child, Admin) {
+    let (mut command, _) = service(home, "supervisor");
+    let mut process = machine
+        .equip(&mut command)
+        .args(["--admin-listen", "127.0.0.1:0", "--log-format", "json", "--data-dir"])
+        .arg(machine.path(DATA))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let admin = Admin::of(&mut process).await;
+    within("a log that is being opened", async {
+        while !machine.path(DATA).join(DATABASE).exists() {
+            yield_now().await;
+        }
+    })
+    .await;
+    assert!(admin.is_serving("liveness").await);
+    for name in SERVICES.iter().chain(&[""]) {
+        assert!(!admin.is_serving(name).await, "{name}");
+    }
+    (process, admin)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_log_is_opened_the_service_lives_is_not_ready_and_can_be_stopped() {
+    let machine = machine().await;
+    // From then on there are tokens and keys, and a new log alone waits for the disk.
+    assert!(machine.start(&[]).await.terminate().await.success());
+    for file in fs::read_dir(machine.path(DATA)).unwrap() {
+        let file = file.unwrap();
+        if file.file_name().to_string_lossy().starts_with(DATABASE) {
+            fs::remove_file(file.path()).unwrap();
+        }
+    }
+    machine.put(FAULT, "stall");
+    let home = Home::default();
+    let (mut process, _) = Box::pin(slow_start(&machine, &home)).await;
+    terminate(&process);
+    let ended = within("its end", process.wait()).await.unwrap();
+    assert!(ended.success(), "{ended}");
+
+    let (mut process, admin) = Box::pin(slow_start(&machine, &home)).await;
+    machine.put(FAULT, "");
+    for name in SERVICES.iter().chain(&[""]) {
+        admin.until(name, true).await;
+    }
+    process.kill().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

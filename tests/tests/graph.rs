@@ -4,11 +4,11 @@
 
 use tonic::{Code, Status};
 use troupe_proto::{
-    common::v1::BlockKind,
+    common::v1::{BlockKind, EdgeManagement},
     reason::Reason,
     supervisor::v1::{
         ArtifactRef, CreateEdgeRequest, DeleteEdgeRequest, DescribeToolsRequest, Edge, Handoff, ListEdgesRequest,
-        ResponseExpectation, SendHandoffRequest, SpawnAgentRequest, Turn,
+        ResponseExpectation, SendHandoffRequest, SpawnAgentRequest, ToolCeiling, Turn,
     },
 };
 use troupe_tests::{
@@ -297,6 +297,46 @@ async fn threads_are_offered_the_tools_that_they_have() {
         let answer = stage.tree.client().describe_tools(request).await.unwrap().into_inner();
         let offered = |tool: &str| answer.tools.iter().any(|described| described.name == tool);
         assert_eq!((offered("create_edge"), offered("send_handoff")), (may_create, true));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_may_spawn_nodes_are_offered_that_and_nobody_else_is() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let node = |role_template: &str| SpawnAgentRequest {
+        role_template: role_template.to_owned(),
+        ..tree.request("")
+    };
+    let without_edges = SpawnAgentRequest {
+        edge_management: EdgeManagement::None.into(),
+        ..node("orchestrator")
+    };
+    let without_tool = SpawnAgentRequest {
+        permissions: Some(ToolCeiling {
+            deny_list: vec![String::from("spawn_node")],
+            ..ToolCeiling::default()
+        }),
+        ..node("orchestrator")
+    };
+    for (request, expected) in [
+        (node("orchestrator"), (true, true)),
+        (node("planner"), (true, false)),
+        (without_edges, (true, false)),
+        (without_tool, (true, false)),
+        (tree.request("orchestrator"), (true, false)),
+    ] {
+        let thread = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+        let request = DescribeToolsRequest {
+            thread_id: thread,
+            ..DescribeToolsRequest::default()
+        };
+        let answer = within("the tools", tree.client().describe_tools(request))
+            .await
+            .unwrap();
+        let tools = answer.into_inner().tools;
+        let offered = |tool: &str| tools.iter().any(|described| described.name == tool);
+        assert_eq!((offered("spawn_agent"), offered("spawn_node")), expected);
     }
 }
 

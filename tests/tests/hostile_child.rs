@@ -146,7 +146,7 @@ impl Cast {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_method_on_everything_else_is_refused_alike() {
-    let cast = Cast::assemble().await;
+    let cast = Box::pin(Cast::assemble()).await;
     let heads = cast.heads().await;
     let mut first = BTreeMap::new();
     for (whom, target) in cast.others() {
@@ -166,7 +166,7 @@ async fn every_method_on_everything_else_is_refused_alike() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edges_and_their_ends_look_like_nothing_either() {
-    let cast = Cast::assemble().await;
+    let cast = Box::pin(Cast::assemble()).await;
     let child = || cast.child.id.clone();
     let join = |from: &str, to: &str| CreateEdgeRequest {
         from_thread_id: from.to_owned(),
@@ -227,7 +227,7 @@ async fn edges_and_their_ends_look_like_nothing_either() {
 /// answered, and whether there is such a thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handoff_that_is_wrong_says_nothing_of_whom_it_names() {
-    let cast = Cast::assemble().await;
+    let cast = Box::pin(Cast::assemble()).await;
     let to_parent = || SendHandoffRequest {
         to_thread_id: cast.parent.id.clone(),
         message: String::from("look at this"),
@@ -321,7 +321,7 @@ async fn a_handoff_that_is_wrong_says_nothing_of_whom_it_names() {
 /// That an alias is taken has to be said, since aliases are unique in a session. By whom has not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_alias_that_is_taken_does_not_say_by_whom() {
-    let cast = Cast::assemble().await;
+    let cast = Box::pin(Cast::assemble()).await;
     let request = SpawnAgentRequest {
         alias: SIBLING.to_owned(),
         ..cast.tree.request("worker")
@@ -336,7 +336,7 @@ async fn an_alias_that_is_taken_does_not_say_by_whom() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_handed_the_token_of_somebody_elses_child() {
-    let cast = Cast::assemble().await;
+    let cast = Box::pin(Cast::assemble()).await;
     let request = SpawnAgentRequest {
         request_id: String::from("once"),
         ..cast.tree.request_under(&cast.parent.id, "worker")
@@ -514,7 +514,7 @@ async fn a_spawn_gives_nothing_that_its_parent_has_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn however_it_asks_nobody_is_spawned_below_the_limit() {
-    let cast = Cast::assemble().await;
+    let cast = Box::pin(Cast::assemble()).await;
     let heads = cast.heads().await;
     let plain = || cast.tree.request("worker");
     let requests = [
@@ -637,7 +637,7 @@ fn with_a_flipped_bit(token: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forged_token_is_as_good_as_none() {
-    let cast = Cast::assemble().await;
+    let cast = Box::pin(Cast::assemble()).await;
     let good = &cast.child.token;
     let parts = |token: &str| token.split('.').map(str::to_owned).collect::<Vec<String>>();
     let [version, kid, payload, mac] = &parts(good)[..] else {

@@ -16,11 +16,17 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
 };
-use troupe_proto::{registry::v1::ListAgentsRequest, supervisor::v1::CreateSessionRequest};
+use tonic::Code;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use troupe_proto::{
+    fault::retry_after, reason::Reason, registry::v1::ListAgentsRequest, supervisor::v1::CreateSessionRequest,
+};
 use troupe_tests::{
     client,
     process::{Home, Up},
+    refusal::refused,
     tree::Tree,
+    watch::Watch,
     within,
 };
 
@@ -259,6 +265,16 @@ async fn list_agents(at: SocketAddr) {
     answer.unwrap();
 }
 
+/// Where a registry serves that has these bounds.
+async fn registry_within(limits: ServeLimits) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let registry = Registry::open(Config::default()).unwrap();
+    let authenticator = Authenticator::new().trust(Trust::Loopback);
+    tokio::spawn(registry.serve(listener, authenticator, limits, Shutdown::new()));
+    at
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_malformed_frame_ends_its_connection() {
     const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -489,6 +505,89 @@ async fn one_stream_too_many_is_refused_and_the_others_live() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_has_so_many_open_streams_and_operators_others() {
+    let stage = Stage::set().await;
+    let thread = client::supervisor(stage.up.supervisor, Some(&stage.tree.root_token));
+    let request = stage.tree.watch_request();
+    let watch = async || {
+        let mut thread = thread.clone();
+        let answer = within("a watch or a refusal", thread.watch_threads(request.clone())).await;
+        answer.map(tonic::Response::into_inner)
+    };
+    let opening = async {
+        let mut watches = Vec::new();
+        for _ in 0..ServeLimits::default().max_open_streams_per_thread {
+            watches.push(watch().await.unwrap());
+        }
+        let refusal = refused(
+            watch().await,
+            Code::ResourceExhausted,
+            Reason::Overloaded,
+            "too many open streams",
+        );
+        assert!(retry_after(&refusal).is_some());
+        watches
+    };
+    let mut watches = stage.beside(opening).await;
+    Watch::open(&stage.up.client(), request.clone()).await;
+
+    // What has ended makes room.
+    watches.pop();
+    within("room for a watch", async { while watch().await.is_err() {} }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_have_so_many_open_streams_and_calls_all_the_same() {
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        let health = HealthClient::new(client::endpoint(at).connect_lazy());
+        let ask = HealthCheckRequest { service: String::new() };
+        let opening = async {
+            let mut health = health.clone();
+            let mut watches = Vec::new();
+            for _ in 0..ServeLimits::default().max_open_streams_per_stranger {
+                watches.push(within("a watch", health.watch(ask.clone())).await.unwrap());
+            }
+            let more = within("a refusal", health.watch(ask.clone())).await;
+            refused(
+                more,
+                Code::ResourceExhausted,
+                Reason::Overloaded,
+                "too many open streams",
+            );
+            let answer = within("health", health.check(ask.clone())).await.unwrap();
+            assert_eq!(answer.get_ref().status(), ServingStatus::Serving);
+            watches
+        };
+        stage.beside(opening).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_connection_is_asked_to_go_and_its_calls_end_as_ever() {
+    let limits = ServeLimits {
+        max_connection_age: Some(Duration::from_secs(1)),
+        ..ServeLimits::default()
+    };
+    let at = registry_within(limits).await;
+    let mut old = Peer::greet(at).await;
+    old.send(&begin(FIRST)).await;
+    let reason = loop {
+        let received = old.receive().await.expect("it is not cut off");
+        if received.kind == GOAWAY {
+            break received.number(4);
+        }
+    };
+    assert_eq!(reason, NO_ERROR);
+    let ping = old.pinged().await.expect("a call is still on it");
+    old.send(&frame(PING, ACK, CONNECTION, &ping)).await;
+    list_agents(at).await;
+    old.send(&finish(FIRST)).await;
+    assert_eq!(old.answered(FIRST).await, Ok(()));
+    assert!(matches!(old.ended().await, None | Some(NO_ERROR)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_answers_no_ping_is_let_go() {
     /// How many answers show that a connection lives on.
     const PINGS: usize = 5;
@@ -497,11 +596,7 @@ async fn who_answers_no_ping_is_let_go() {
         keepalive_timeout: Duration::from_secs(2),
         ..ServeLimits::default()
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let at = listener.local_addr().unwrap();
-    let registry = Registry::open(Config::default()).unwrap();
-    let authenticator = Authenticator::new().trust(Trust::Loopback);
-    tokio::spawn(registry.serve(listener, authenticator, limits, Shutdown::new()));
+    let at = registry_within(limits).await;
 
     let mut silent = Peer::greet(at).await;
     silent.send(&begin(FIRST)).await;

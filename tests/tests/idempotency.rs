@@ -16,6 +16,7 @@ use troupe_tests::{
     client::Supervisor,
     pair::Pair,
     refusal::refused,
+    runner::Runner,
     tree::{Tree, kind},
     within,
 };
@@ -258,6 +259,31 @@ async fn close_agent_and_resume_agent_happen_once() {
     })
     .await;
     assert!(generation > 1 && !token.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_close_answers_what_the_agent_had_said_also_once_it_is_down() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "it works").await;
+    let close = CloseAgentRequest {
+        request_id: id(),
+        thread_id: worker.clone(),
+        ..CloseAgentRequest::default()
+    };
+    for status in [StatusKind::Completed, StatusKind::Shutdown] {
+        let answer = tree.client().close_agent(close.clone()).await.unwrap();
+        let before = answer.into_inner().status_before.unwrap();
+        assert_eq!((before.kind(), &*before.message), (StatusKind::Completed, "it works"));
+        assert_eq!(tree.status(&worker).await, status, "when that was answered");
+        if status == StatusKind::Completed {
+            runner.shutdown().await;
+            runner.stop(&attempt).await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,7 @@ use jsonwebtoken::{
     jwk::{Jwk, JwkSet},
 };
 use rcgen::KeyPair;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
@@ -51,14 +51,24 @@ impl Key {
     }
 
     fn token(&self, role: &str) -> String {
+        self.signed("ann", json!({"troupe_role": role}))
+    }
+
+    /// A token of that subject with these claims besides.
+    fn signed(&self, subject: &str, mut claims: Value) -> String {
         let header = Header {
             kid: Some(self.id.to_owned()),
             ..Header::new(Algorithm::ES256)
         };
         let expires = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 300;
-        let claims = json!({
-            "iss": "https://id.example.org", "aud": "troupe", "sub": "ann", "exp": expires, "troupe_role": role,
-        });
+        for (name, value) in [
+            ("iss", json!("https://id.example.org")),
+            ("aud", json!("troupe")),
+            ("sub", json!(subject)),
+            ("exp", json!(expires)),
+        ] {
+            claims[name] = value;
+        }
         encode(&header, &claims, &self.key).unwrap()
     }
 }
@@ -101,6 +111,55 @@ async fn a_provider_says_who_is_an_operator_and_of_what_kind() {
     let refused = by("viewer").create_session(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert_eq!(lists(address, &key.token("root")).await, Err(Code::Unauthenticated));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_and_accounts_of_a_cluster_have_the_roles_that_they_are_granted() {
+    const ACCOUNT: &str = "system:serviceaccount:ci:deployer";
+    let home = Home::default();
+    let key = Key::new("one");
+    fs::write(home.path().join("keys.json"), key.published()).unwrap();
+    let by_account = format!("sub:{ACCOUNT}=admin");
+    let arguments = [
+        "--jwt-role-claim=realm_access.roles",
+        "--jwt-role=troupe-readers=viewer",
+        "--jwt-role",
+        &by_account,
+    ];
+    let (_process, address) = supervisor(&home, "keys.json", &arguments).await;
+    let creates = async |token: &str| {
+        let mut client = client::supervisor(address, Some(token));
+        let created = client.create_session(CreateSessionRequest::default()).await;
+        created.map(drop).map_err(|status| status.code())
+    };
+
+    // As a cluster projects them: they have no role, and no claim can be added.
+    let namespace = json!({"kubernetes.io": {"namespace": "ci", "serviceaccount": {"name": "deployer"}}});
+    assert_eq!(creates(&key.signed(ACCOUNT, namespace.clone())).await, Ok(()));
+    let other = key.signed("system:serviceaccount:ci:default", namespace);
+    assert_eq!(creates(&other).await, Err(Code::Unauthenticated));
+
+    let groups = |groups: Value| json!({"realm_access": {"roles": groups}, "troupe_role": "admin"});
+    let reader = key.signed("ann", groups(json!(["offline_access", "troupe-readers"])));
+    assert_eq!(lists(address, &reader).await, Ok(1));
+    assert_eq!(creates(&reader).await, Err(Code::PermissionDenied));
+    for nobody in [json!(["offline_access"]), json!("admin")] {
+        let token = key.signed("ann", groups(nobody));
+        assert_eq!(lists(address, &token).await, Err(Code::Unauthenticated));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_does_not_vouch_for_the_operator_of_the_static_token() {
+    let home = Home::default();
+    let key = Key::new("one");
+    fs::write(home.path().join("keys.json"), key.published()).unwrap();
+    let (_process, address) = supervisor(&home, "keys.json", &[]).await;
+    let local = key.signed("local", json!({"troupe_role": "admin"}));
+    assert_eq!(lists(address, &local).await, Err(Code::Unauthenticated));
+    assert_eq!(lists(address, &key.token("admin")).await, Ok(0));
+    let token = fs::read_to_string(home.path().join("data/operator.token")).unwrap();
+    assert_eq!(lists(address, token.trim()).await, Ok(0));
 }
 
 /// Answers every request with what is published by then.

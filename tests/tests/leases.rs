@@ -145,6 +145,23 @@ async fn a_lease_that_runs_out_settles_the_thread_and_ends_its_being_out_of_reac
     assert!(!has(&thread, ConditionKind::Unreachable));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_stays_and_says_nothing_is_lost_after_one_lease() {
+    let pair = Pair::with(|config| config.lease = Duration::from_secs(4)).await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    runner.run(&worker).await;
+    let is_end = |event: &Event| event.thread_id == worker && matches!(event.kind, Some(Kind::TurnEnded(_)));
+    let log = about(&tree.watch_after(0).await.until(is_end).await, &worker);
+    let seconds = |event: Option<&Event>| event.and_then(|event| event.time).unwrap().seconds;
+    let started = log
+        .iter()
+        .find(|event| matches!(event.kind, Some(Kind::TurnStarted(_))));
+    let silent = seconds(log.last()) - seconds(started);
+    assert!((3..8).contains(&silent), "lost after {silent} s");
+}
+
 // ---- attempts and restarts ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

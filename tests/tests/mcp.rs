@@ -9,7 +9,8 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout},
 };
 use troupe_proto::supervisor::v1::{
-    CreateSessionRequest, Limits, ListSessionsRequest, ResolveApprovalRequest, Session, ToolCeiling, event::Kind,
+    CreateSessionRequest, Limits, ListSessionsRequest, ResolveApprovalRequest, Session, StatusKind, ToolCeiling,
+    event::Kind,
 };
 use troupe_tests::{
     client::{self, Supervisor},
@@ -148,6 +149,10 @@ async fn grant(tree: &Tree) {
     tree.client().resolve_approval(request).await.unwrap();
 }
 
+fn names_tool(list: &Value, tool: &str) -> bool {
+    list.as_array().unwrap().iter().any(|pattern| pattern == tool)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_persons_own_agent_leads_others_and_the_session_ends_with_it() {
     let home = Home::default();
@@ -168,8 +173,32 @@ async fn a_persons_own_agent_leads_others_and_the_session_ends_with_it() {
     assert!(spawn.to_string().contains("worker"), "roles are hinted at: {spawn}");
 
     let roles = client.call("list_agents", json!({})).await.unwrap();
-    let roles: Vec<_> = roles["agents"].as_array().unwrap().iter().collect();
-    assert!(roles.iter().any(|role| role["agent_type"] == "worker"));
+    let roles = roles["agents"].as_array().unwrap();
+    let worker = roles.iter().find(|role| role["agent_type"] == "worker").unwrap();
+    assert!(names_tool(&worker["allow_list"], "wait") && names_tool(&worker["deny_list"], "spawn_agent"));
+    assert!(worker.get("default_prompt").is_none(), "{worker}");
+    let asked = json!({"agent_type": " Bug_Hunter", "expanded": true});
+    let hunters = client.call("list_agents", asked).await.unwrap();
+    let [hunter] = &hunters["agents"].as_array().unwrap()[..] else {
+        panic!("one role is asked for: {hunters}")
+    };
+    assert_eq!(hunter["agent_type"], "bug-hunter");
+    assert!(hunter["default_prompt"].is_string(), "{hunter}");
+    for (name, error, reason) in [
+        ("nobody", "missing agent template: nobody", "TEMPLATE_NOT_FOUND"),
+        (
+            "no one",
+            "invalid agent_type \"no one\"; expected snake_case or kebab-case like \"worker\", \"my_custom_role\", or \
+             \"my-custom-role\"",
+            "INVALID_AGENT_TYPE",
+        ),
+    ] {
+        let refused = client
+            .call("list_agents", json!({"agent_type": name}))
+            .await
+            .unwrap_err();
+        assert_eq!(refused, json!({"error": error, "reason": reason}));
+    }
 
     let task = json!({"agent_type": "worker", "message": "Greet.\nsay: hello"});
     let spawned = client.call("spawn_agent", task).await.unwrap();
@@ -186,6 +215,21 @@ async fn a_persons_own_agent_leads_others_and_the_session_ends_with_it() {
         .await
         .unwrap_err();
     assert_eq!(refused["reason"], "INVALID_INPUT", "{refused}");
+    for (input, error) in [
+        (json!({"items": []}), "Items can't be empty"),
+        (
+            json!({"items": [], "message": "x"}),
+            "Provide either message or items, but not both",
+        ),
+        (json!({"items": null}), "Provide one of: message or items"),
+    ] {
+        let mut to_one = input.clone();
+        to_one["id"] = json!(id);
+        for (tool, arguments) in [("spawn_agent", input), ("send_input", to_one)] {
+            let refused = client.call(tool, arguments).await.unwrap_err();
+            assert_eq!(refused, json!({"error": error, "reason": "INVALID_INPUT"}), "{tool}");
+        }
+    }
     let unknown = client.call("format_disk", json!({})).await.unwrap_err();
     assert_eq!(unknown["error"], "unsupported tool: format_disk");
 
@@ -236,6 +280,37 @@ async fn a_threads_token_gives_the_tools_of_that_thread_and_no_more() {
     assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(1), &b""[..]));
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains("the supervisor offers no tools"), "{said}");
+    up.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_acts_for_a_thread_stays_with_it_and_those_below_it() {
+    let home = Home::default();
+    let up = Up::start(&home).await;
+    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+    let (lead, sibling) = (tree.spawn("").await, tree.spawn("").await);
+    let below = tree.spawn_under(&lead.id, "").await;
+    let mut client = Client::start(&home, &up, &["--thread", &lead.id], None).await;
+    let active = client.call("list_active_agents", json!({})).await.unwrap();
+    assert_eq!(active["agents"].as_array().unwrap().len(), 1, "{active}");
+    assert_eq!(active["agents"][0]["thread_id"], below.id);
+    let note = json!({"note": "mine"});
+    assert_eq!(
+        client.call("set_thread_note", note).await.unwrap(),
+        json!({"thread_note": "mine"})
+    );
+    for (tool, arguments) in [
+        ("close_agent", json!({"id": sibling.id})),
+        ("send_input", json!({"id": tree.root, "message": "Stop."})),
+        ("set_thread_note", json!({"id": sibling.id, "note": "theirs"})),
+        ("wait", json!({"ids": [below.id, sibling.id], "timeout_ms": 10_000})),
+    ] {
+        let refused = client.call(tool, arguments).await.unwrap_err();
+        assert_eq!(refused["reason"], "OUTSIDE_SUBTREE", "{tool}: {refused}");
+    }
+    assert_ne!(tree.status(&sibling.id).await, StatusKind::Shutdown);
+    client.call("close_agent", json!({"id": below.id})).await.unwrap();
+    client.go_away().await;
     up.kill().await;
 }
 

@@ -1,22 +1,29 @@
 //! The admin port of a pair: health for probes, and every metric that the documentation names.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+use std::{collections::BTreeSet, fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
 
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use svc_kit::admin::{LIVENESS, READINESS};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    process::Child,
     time::timeout,
 };
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
-use troupe_proto::supervisor::v1::{CreateSessionRequest, OnLimit};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, Event, OnLimit, event::Kind};
 use troupe_tests::{
+    admin::Admin,
     agents::settled,
     client::endpoint,
-    process::{Home, Up},
+    process::{Home, Up, service, terminate},
     tree::Tree,
     within,
 };
+
+/// What only a service over TLS measures; `up` is none.
+const EXPIRY: &str = "troupe_tls_certificate_expiry_seconds";
 
 /// What is answered to a plain HTTP request.
 async fn get(address: &str, path: &str) -> String {
@@ -123,10 +130,12 @@ async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
     let answer = get(&admin, "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("content-type: text/plain"), "{answer}");
-    assert_eq!(measured(&answer), documented(), "{answer}");
+    let mut expected = documented();
+    assert!(expected.remove(EXPIRY), "{EXPIRY} is documented");
+    assert_eq!(measured(&answer), expected, "{answer}");
     let has = |line: &str| answer.lines().any(|other| other.starts_with(line));
     for line in [
-        "rpc_server_call_duration_seconds_count{rpc_method=\"troupe.supervisor.v1.AgentSupervisorService/SpawnAgent\",rpc_response_status_code=\"0\"} 2",
+        "rpc_server_call_duration_seconds_count{rpc_method=\"troupe.supervisor.v1.AgentSupervisorService/SpawnAgent\",rpc_response_status_code=\"OK\",rpc_system_name=\"grpc\"} 2",
         "troupe_turns_total{status=\"COMPLETED\"} 1",
         "troupe_thread_cascade_duration_seconds_count 1",
         "troupe_thread_queue_duration_seconds_count 1",
@@ -143,6 +152,50 @@ async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
         assert!(has(line), "{line}\n{answer}");
     }
     assert!(!answer.contains(&first), "no ids, which nobody could count");
+}
+
+/// Writes the certificate of a server that ends with that year's beginning, and its key.
+fn write_certificate(directory: &Path, year: i32) {
+    let mut params = CertificateParams::new(vec![String::from("localhost")]).unwrap();
+    params.not_after = date_time_ymd(year, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    fs::write(directory.join("tls.key"), key.serialize_pem()).unwrap();
+    fs::write(directory.join("tls.crt"), certificate.pem()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_tells_when_its_certificate_ends() {
+    let home = Home::default();
+    write_certificate(home.path(), 2100);
+    let (mut command, ready) = service(&home, "registry");
+    command.args([
+        "--tls-cert",
+        "tls.crt",
+        "--tls-key",
+        "tls.key",
+        "--admin-listen",
+        "127.0.0.1:0",
+    ]);
+    let _process = command.spawn().unwrap();
+    within("a service that serves", ready.address()).await;
+    let ready = fs::read_to_string(home.path().join("registry.json")).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    let admin = ready["admin"].as_str().unwrap();
+    let ends = async || {
+        let answer = get(admin, "/metrics").await;
+        let line = answer
+            .lines()
+            .find_map(|line| line.strip_prefix(EXPIRY)?.strip_prefix(' '));
+        line.map(|value| value.parse::<u64>().unwrap())
+    };
+    assert_eq!(ends().await, Some(4_102_444_800));
+
+    // Nobody has to connect for the new one to be seen; and files that are of no use leave the one before.
+    write_certificate(home.path(), 2200);
+    assert_eq!(ends().await, Some(7_258_118_400));
+    fs::write(home.path().join("tls.crt"), "nothing").unwrap();
+    assert_eq!(ends().await, Some(7_258_118_400));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,4 +218,54 @@ async fn requests_that_do_not_go_on_do_not_keep_the_admin_port_from_others() {
     }
     let answer = timeout(SOON, get(&admin, "/metrics")).await;
     assert!(answer.expect("an answer soon").starts_with("HTTP/1.1 200"));
+}
+
+/// A runner that is attached.
+async fn runner(home: &Home, supervisor: SocketAddr) -> (Child, Admin) {
+    let url = format!("http://{supervisor}");
+    let mut process = home
+        .troupe(&[
+            "run",
+            "--supervisor",
+            &url,
+            "--drain",
+            "1h",
+            "--admin-listen",
+            "127.0.0.1:0",
+        ])
+        .env("TROUPE_LOG_FORMAT", "json")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let admin = Admin::of(&mut process).await;
+    admin.until(READINESS, true).await;
+    (process, admin)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_is_ready_while_it_is_attached_and_does_not_drain() {
+    let home = Home::default();
+    let up = Up::start(&home).await;
+    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+
+    let (mut process, admin) = runner(&home, up.supervisor).await;
+    let mut holding = tree.request("worker");
+    holding.message = Some(String::from("hold"));
+    let thread = tree.try_spawn(holding).await.unwrap().thread.unwrap().thread_id;
+    let mut watch = tree.watch_after(0).await;
+    let has_begun = |event: &Event| matches!(event.kind, Some(Kind::TurnStarted(_)));
+    watch.until(has_begun).await;
+    terminate(&process);
+    admin.until(READINESS, false).await;
+    assert!(admin.is_serving(LIVENESS).await && !admin.is_serving("").await);
+    tree.close(&thread).await;
+    let ended = within("the end of the runner", process.wait()).await.unwrap();
+    assert!(ended.success(), "{ended}");
+
+    let (mut process, admin) = runner(&home, up.supervisor).await;
+    assert!(admin.is_serving("").await);
+    up.kill().await;
+    admin.until(READINESS, false).await;
+    assert!(admin.is_serving(LIVENESS).await);
+    process.kill().await.unwrap();
 }

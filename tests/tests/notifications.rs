@@ -12,7 +12,7 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         CreateSessionRequest, Notification,
-        NotificationKind::{self, AgentTurnComplete, SubAgentComplete},
+        NotificationKind::{self, AgentTurnComplete, RunnerLost, SubAgentComplete},
         NotificationPolicy, SetActiveThreadRequest, StatusKind, TurnOutcome, UpdateSessionRequest,
         WatchNotificationsRequest, WatchNotificationsResponse, Webhook,
     },
@@ -156,6 +156,26 @@ async fn nobody_is_told_of_what_happens_before_their_eyes() {
     runner.begin(&again).await;
     runner.complete(&again, "done").await;
     assert_eq!(notes.about().await.0, watched.thread);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_comes_back_without_its_thread_is_told_of_as_lost() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
+    let lost = working(&tree, &mut runner).await.thread;
+    let _runner = runner.come_back(&pair, &[]).await;
+
+    let told = notes.next().await;
+    assert_eq!(
+        (&told.thread_id, told.kinds().collect::<Vec<_>>()),
+        (&lost, vec![RunnerLost])
+    );
+    let why = "agent worker (worker) lost its runner: runner r came back without the agent";
+    assert_eq!(told.text, why);
+    assert_eq!(notes.about().await, (lost.clone(), vec![SubAgentComplete]), "once");
+    assert!(tree.thread(&lost).await.conditions.is_empty(), "it is settled");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

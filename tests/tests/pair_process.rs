@@ -1,11 +1,16 @@
 //! `troupe up` as a process: ready, answering, alone in its data directory, closed to the network, and gone when asked.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::{process::Output, time::Duration};
+use std::{
+    fs::{self, File},
+    process::Output,
+    time::Duration,
+};
 
+use supervisor_svc::domain::ids::Digest;
 use tokio::time::timeout;
 use tokio_stream::iter;
-use tonic::transport::Channel;
+use tonic::{Code, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use tonic_reflection::pb::v1::{
     ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
@@ -14,8 +19,9 @@ use tonic_reflection::pb::v1::{
 use troupe_proto::{registry::v1::ListAgentsRequest, supervisor::v1::CreateSessionRequest};
 use troupe_tests::{
     client::{endpoint, registry},
-    process::{Home, Up},
+    process::{Home, Up, service},
     tree::Tree,
+    within,
 };
 
 const REGISTRY: &str = "troupe.registry.v1.AgentRegistryService";
@@ -37,14 +43,21 @@ async fn is_serving(channel: &Channel, service: &str) -> bool {
     answer.into_inner().status() == ServingStatus::Serving
 }
 
-/// What reflection lists.
-async fn services(channel: &Channel) -> Vec<String> {
-    let ask = ServerReflectionRequest {
+fn list_services() -> ServerReflectionRequest {
+    ServerReflectionRequest {
         host: String::new(),
         message_request: Some(MessageRequest::ListServices(String::new())),
-    };
+    }
+}
+
+/// What reflection lists.
+async fn services(channel: &Channel) -> Vec<String> {
     let mut client = ServerReflectionClient::new(channel.clone());
-    let mut answers = client.server_reflection_info(iter([ask])).await.unwrap().into_inner();
+    let mut answers = client
+        .server_reflection_info(iter([list_services()]))
+        .await
+        .unwrap()
+        .into_inner();
     let answer = answers.message().await.unwrap().unwrap();
     let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
         panic!("reflection answers something else")
@@ -93,6 +106,62 @@ async fn a_pair_that_is_ready_answers_health_reflection_and_calls() {
         "the home is seeded"
     );
     up.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_without_reflection_answers_all_else() {
+    let home = Home::default();
+    let (mut command, ready) = service(&home, "registry");
+    let _process = command.arg("--no-reflection").spawn().unwrap();
+    let address = within("a service that serves", ready.address()).await;
+    let channel = endpoint(address.parse().unwrap()).connect().await.unwrap();
+    assert!(is_serving(&channel, REGISTRY).await);
+    let mut client = ServerReflectionClient::new(channel);
+    let refused = client
+        .server_reflection_info(iter([list_services()]))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+}
+
+/// What `registry-svc` logged until it served.
+async fn said_by_registry(home: &Home) -> String {
+    let log = home.path().join("registry.log");
+    let (mut command, ready) = service(home, "registry");
+    let mut process = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
+    within("a service that serves", ready.address()).await;
+    process.kill().await.unwrap();
+    fs::remove_file(home.path().join("registry.json")).unwrap();
+    fs::read_to_string(log).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_seeding_left_undone_is_logged() {
+    const TROUBLE: &str = "cannot seed ";
+    const OUTDATED: &str = "edited copies of embedded files are older than this release's";
+    let home = Home::default();
+    let codex = home.path().join(".codex");
+    fs::create_dir(&codex).unwrap();
+    fs::write(codex.join("collab"), "a file in the way").unwrap();
+    let said = said_by_registry(&home).await;
+    assert_eq!(said.matches(TROUBLE).count(), 1, "{said}");
+    assert!(!said.contains(OUTDATED), "{said}");
+
+    // As after an upgrade: an edited copy of what an older release wrote.
+    let worker = codex.join(".agents/worker.md");
+    let embedded = Digest::of(&fs::read(&worker).unwrap()).to_string();
+    fs::write(&worker, "---\ndescription: Mine.\n---\nMine.\n").unwrap();
+    let manifest = codex.join(".agents/.troupe-seed.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replace(&embedded, &Digest::of(b"older").to_string())).unwrap();
+    let said = said_by_registry(&home).await;
+    let line = said.lines().find(|line| line.contains(OUTDATED)).unwrap();
+    assert!(line.contains("INFO") && line.contains("worker.md"), "{line}");
+    assert_eq!(line.matches(".md").count(), 1, "{line}");
+
+    Up::start(&home).await.kill().await;
+    let said = fs::read_to_string(home.path().join("log")).unwrap();
+    assert!(said.contains(TROUBLE), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -107,6 +107,49 @@ async fn two_turns(pair: &Pair, tree: &Tree) -> (String, Runner, Vec<PromptBlock
     (worker, runner, start.turn.unwrap().blocks, second.blocks)
 }
 
+/// Spawns a thread; its id, and what it is told as its role.
+async fn told(tree: &Tree, runner: &mut Runner, request: SpawnAgentRequest) -> (String, Option<String>) {
+    let id = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let blocks = runner.start_of(&id).await.turn.unwrap().blocks;
+    let role = blocks.into_iter().find(|block| block.kind() == BlockKind::Role);
+    (id, role.map(|block| block.text))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_words_of_its_own_or_adds_to_its_parents_is_told_its_parents() {
+    let pair = Pair::start().await;
+    pair.write_role("lead", "---\ndescription: Leads.\n---\nLead them.\n");
+    let agents = Path::new(&pair.project()).join(".codex/agents");
+    std::fs::create_dir_all(&agents).unwrap();
+    let scribe = "---\nname: scribe\ndescription: Writes.\n---\nWrite it down.\n";
+    std::fs::write(agents.join("scribe.md"), scribe).unwrap();
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+
+    let (lead, text) = told(&tree, &mut runner, tree.request("lead")).await;
+    assert_eq!(text.as_deref(), Some("Lead them."));
+    let one_of_a_kind = SpawnAgentRequest {
+        custom_system_prompt: String::from("You are one of a kind."),
+        ..tree.request("lead")
+    };
+    let (special, _) = told(&tree, &mut runner, one_of_a_kind).await;
+    for (parent, role, expected) in [
+        // A root that its client executes has no role.
+        (&tree.root, "", None),
+        (&tree.root, "scribe", Some("Write it down.")),
+        (&lead, "", Some("Lead them.")),
+        (&lead, "default", Some("Lead them.")),
+        (&lead, "scribe", Some("Lead them.\n\nWrite it down.")),
+        (&lead, "lead", Some("Lead them.")),
+        (&special, "", Some("You are one of a kind.")),
+        (&special, "scribe", Some("You are one of a kind.\n\nWrite it down.")),
+        (&special, "lead", Some("Lead them.")),
+    ] {
+        let (_, text) = told(&tree, &mut runner, tree.request_under(parent, role)).await;
+        assert_eq!(text.as_deref(), expected, "{role:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_effective_prompt_is_kept_whole() {
     let pair = Pair::start().await;
@@ -163,6 +206,63 @@ async fn the_effective_prompt_is_kept_whole() {
     let other = page(&client, &worker, 1, &one.next_page_token).await.unwrap();
     assert_eq!([one.prompts, other.prompts].concat(), without_texts);
     assert_eq!(other.next_page_token, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_shall_be_reached_stands_in_every_prompt() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let request = SpawnAgentRequest {
+        objective: String::from("a clean build"),
+        definition_of_done: String::from("no warnings"),
+        ..tree.request("worker")
+    };
+    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "done").await;
+    tree.send(&worker, "go on").await;
+    runner.turn_of(&attempt).await;
+
+    for turn in [1, 2] {
+        let kept = prompt(&tree.client(), &worker, turn).await.unwrap();
+        let task = &block(&kept, BlockKind::Task).text;
+        let assigned = "## Objective\n- a clean build\n\n## Definition of done\n- no warnings\n";
+        assert!(task.contains(assigned), "turn {turn}: {task}");
+        assert_eq!(
+            task.contains("- the task\n"),
+            turn == 1,
+            "the input itself is given once: {task}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_words_of_all_that_waits_are_one_block() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    // Of their beginnings alone a record would have no room for one each.
+    let last_words: Vec<String> = (0..64).map(|number| format!("{number} {}", "ä".repeat(300))).collect();
+    for text in &last_words {
+        let request = SendInputRequest {
+            thread_id: worker.clone(),
+            message: Some(String::from("more")),
+            r#override: text.clone(),
+            ..SendInputRequest::default()
+        };
+        within("the answer to an input", tree.client().send_input(request))
+            .await
+            .unwrap();
+    }
+    runner.complete(&attempt, "done").await;
+    let turn = runner.turn_of(&attempt).await;
+    assert_eq!(turn.inputs.len(), last_words.len());
+    let mut sent = turn.blocks.iter().filter(|block| block.kind() == BlockKind::Override);
+    assert_eq!(sent.next().unwrap().text, last_words.join("\n\n"));
+    assert!(sent.next().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,26 +3,31 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     future::pending,
+    mem,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use svc_kit::listen::url_of;
-use tokio::{io::AsyncWriteExt as _, net::TcpListener, sync::watch};
+use futures::{future::join_all, stream::unfold};
+use svc_kit::{deadline::Deadline, listen::url_of};
+use tokio::{io::AsyncWriteExt as _, net::TcpListener, sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
 use tonic::{
     Code, Request, Response, Status,
     body::Body,
     codegen::{BoxFuture, Context, Poll, Service, http},
     server::{Grpc, NamedService, UnaryService},
-    transport::{Server, server::TcpIncoming},
+    transport::Server,
 };
 use tonic_prost::ProstCodec;
 use troupe_proto::{
     MAX_MESSAGE_BYTES,
     common::v1::{ResolvedSpawn, Sandbox},
+    fault::retry_after,
     reason::Reason,
     registry::v1::{
         ResolveSpawnRequest, ResolveSpawnResponse, agent_registry_service_server::SERVICE_NAME as REGISTRY,
@@ -55,6 +60,13 @@ struct Fake {
     asked: watch::Sender<u32>,
     /// How often it answered with the name of what was known already.
     named: Arc<Mutex<u32>>,
+    /// How long the last caller would wait.
+    patience: Arc<Mutex<Option<Duration>>>,
+    /// Whether it makes room for the next of its kind when it is asked.
+    leaves: Arc<Mutex<bool>>,
+    listener: Arc<TcpListener>,
+    /// Ends the present server.
+    serving: Arc<Mutex<CancellationToken>>,
 }
 
 impl Fake {
@@ -66,16 +78,36 @@ impl Fake {
 
     /// A registry on a free port, as long as the test runs, and where that is.
     async fn serve(answer: Answer) -> (Self, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
         let fake = Self {
             answer: Arc::new(Mutex::new(answer)),
             asked: watch::Sender::new(0),
             named: Arc::default(),
+            patience: Arc::default(),
+            leaves: Arc::default(),
+            listener: Arc::new(listener),
+            serving: Arc::default(),
         };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let server = Server::builder().add_service(fake.clone());
-        tokio::spawn(async move { server.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap() });
+        fake.take_over();
         (fake, address)
+    }
+
+    /// Begins to serve in the place of who does now, who leaves as a service does that is told to stop: with GOAWAY on each
+    /// connection, while calls are under way.
+    fn take_over(&self) {
+        let ended = CancellationToken::new();
+        let before = mem::replace(&mut *self.serving.lock().unwrap(), ended.clone());
+        let incoming = unfold(Arc::clone(&self.listener), |listener| async move {
+            let accepted = listener.accept().await.map(|(stream, _)| stream);
+            Some((accepted, listener))
+        });
+        let server = Server::builder().add_service(self.clone());
+        tokio::spawn(async move {
+            let served = server.serve_with_incoming_shutdown(incoming, ended.cancelled_owned());
+            served.await.unwrap();
+        });
+        before.cancel();
     }
 
     fn says(&self, answer: Answer) {
@@ -88,6 +120,11 @@ impl UnaryService<ResolveSpawnRequest> for Fake {
     type Future = BoxFuture<Response<ResolveSpawnResponse>, Status>;
 
     fn call(&mut self, request: Request<ResolveSpawnRequest>) -> Self::Future {
+        let (headers, now) = (request.metadata().clone().into_headers(), Instant::now());
+        *self.patience.lock().unwrap() = Deadline::from_headers(&headers, now).map(|deadline| deadline.at - now);
+        if mem::take(&mut *self.leaves.lock().unwrap()) {
+            self.take_over();
+        }
         let (known_etag, named) = (request.into_inner().known_etag, Arc::clone(&self.named));
         self.asked.send_modify(|times| *times += 1);
         let answer = self.answer.lock().unwrap().clone();
@@ -145,6 +182,14 @@ fn worker() -> ResolvedSpawn {
 fn described(bytes: usize) -> ResolvedSpawn {
     ResolvedSpawn {
         agent_description: "x".repeat(bytes),
+        ..worker()
+    }
+}
+
+/// A worker that may spawn so many roles.
+fn spawning(roles: usize) -> ResolvedSpawn {
+    ResolvedSpawn {
+        spawn_list: (0..roles).map(|number| format!("a-role-of-number-{number}")).collect(),
         ..worker()
     }
 }
@@ -266,6 +311,51 @@ async fn what_no_registry_would_say_is_no_verdict() {
     spawns_again(&tree).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_refused_together_is_not_told_to_come_back_together() {
+    let (_fake, pair) = Fake::start(Answer::Failure(Code::Internal)).await;
+    let tree = tree(&pair).await;
+    let mut told = BTreeSet::new();
+    // Some of them after the registry has been asked, the others while it is left alone.
+    for _ in 0..16 {
+        let status = tree.try_spawn(tree.request("worker")).await.unwrap_err();
+        told.insert(retry_after(&status).unwrap());
+    }
+    assert!(told.len() > 1, "{told:?}");
+    assert!(
+        *told.first().unwrap() >= Duration::from_secs(1),
+        "nobody comes too soon: {told:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_registry_is_told_how_long_the_caller_waits() {
+    let (fake, pair) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
+    let tree = tree(&pair).await;
+    tree.spawn("worker").await;
+    let longest = fake.patience.lock().unwrap().take().expect("a deadline in any case");
+
+    let mut hurried = Request::new(tree.request("worker"));
+    hurried.set_timeout(longest / 2);
+    tree.client().spawn_agent(hurried).await.unwrap();
+    let left = fake.patience.lock().unwrap().take().expect("the caller's deadline");
+    assert!(!left.is_zero() && left <= longest / 2, "{left:?} of {longest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_spawn_fails_when_a_registry_leaves_under_it_and_the_next_is_there() {
+    let (fake, pair) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
+    let tree = tree(&pair).await;
+    for _ in 0..3 {
+        *fake.leaves.lock().unwrap() = true;
+        let spawns = (0..3).map(|_| tree.try_spawn(tree.request("worker")));
+        for spawned in join_all(spawns).await {
+            assert_eq!(Spawned::of(spawned.unwrap()).thread.agent_type, "worker");
+        }
+        assert!(!*fake.leaves.lock().unwrap(), "it left");
+    }
+}
+
 /// As where the registry's machine has vanished. TCP alone would send again for a quarter of an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_fell_silent_is_given_up() {
@@ -310,11 +400,15 @@ async fn an_answer_that_cannot_be_understood_or_kept_spawns_nothing() {
     for (resolved, code) in [
         (ResolvedSpawn::default(), Code::Unavailable),
         (of_no_sandbox, Code::Unavailable),
-        (described(64 * 1_024), Code::ResourceExhausted),
+        (spawning(1_024), Code::ResourceExhausted),
     ] {
         fake.says(Answer::Resolved(Box::new(resolved)));
         let status = tree.try_spawn(tree.request("worker")).await.unwrap_err();
         assert_eq!(status.code(), code, "{status:?}");
+        assert!(
+            code != Code::Unavailable || retry_after(&status).is_some(),
+            "{status:?}"
+        );
     }
     assert_eq!(tree.head().await, head, "nothing is recorded");
 }

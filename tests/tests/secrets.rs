@@ -6,8 +6,15 @@ use std::{
     fs::{self, File, OpenOptions, Permissions},
     os::unix::fs::PermissionsExt as _,
     path::Path,
+    time::SystemTime,
 };
 
+use jsonwebtoken::{
+    Algorithm, EncodingKey, Header, encode,
+    jwk::{Jwk, JwkSet},
+};
+use rcgen::KeyPair;
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -15,14 +22,16 @@ use tokio::{
 };
 use tonic::Status;
 use troupe_proto::supervisor::v1::{
-    CreateSessionRequest, NotificationKind, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, StatusKind,
-    Webhook,
+    CreateSessionRequest, ListSessionsRequest, NotificationKind, SendInputRequest, SetThreadNoteRequest,
+    SpawnAgentRequest, StatusKind, Webhook,
 };
 use troupe_tests::{
     agents::settled,
+    authority::Authority,
     client,
     collector::Collector,
     process::{Home, Ready, service},
+    receiver::Receiver,
     tree::{Spawned, Tree, kind},
     within,
 };
@@ -40,6 +49,24 @@ fn plant(directory: &Path, name: &str) -> String {
     fs::write(&path, planted(name)).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     path.to_str().unwrap().to_owned()
+}
+
+/// Publishes the key of a provider of identities, `jwks.json`, and answers a token that it vouches for.
+fn vouched_for(directory: &Path) -> String {
+    let key = EncodingKey::from_ec_der(&KeyPair::generate().unwrap().serialize_der());
+    let mut jwk = Jwk::from_encoding_key(&key, Algorithm::ES256).unwrap();
+    jwk.common.key_id = Some(String::from("one"));
+    let published = serde_json::to_string(&JwkSet { keys: vec![jwk] }).unwrap();
+    fs::write(directory.join("jwks.json"), published).unwrap();
+    let header = Header {
+        kid: Some(String::from("one")),
+        ..Header::new(Algorithm::ES256)
+    };
+    let expires = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 300;
+    let claims = json!({
+        "iss": "https://id.example.org", "aud": "troupe", "sub": "ann", "exp": expires, "troupe_role": "admin",
+    });
+    encode(&header, &claims, &key).unwrap()
 }
 
 /// Starts a service that logs all that there is to log, and its dependencies too.
@@ -84,12 +111,29 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     let file = |name: &str| plant(home.path(), name);
     let (registry_token, operator, runner) = (file("registry.token"), file("operator.token"), file("runner.token"));
 
-    let (_registry, _, registry) = start(&home, &collector, "registry", &["--token-file", &registry_token]).await;
+    let authority = Authority::default();
+    authority.publish(home.path(), "ca.crt");
+    let (_, key) = authority.server(home.path(), "registry");
+    let key = fs::read_to_string(key).unwrap();
+    let key = key.lines().nth(1).expect("the first line of the key itself");
+    let jwt = vouched_for(home.path());
+
+    let of_registry = [
+        ["--token-file", &registry_token],
+        ["--tls-cert", "registry.crt"],
+        ["--tls-key", "registry.key"],
+    ];
+    let of_registry = of_registry.as_flattened();
+    let (_registry, _, registry) = start(&home, &collector, "registry", of_registry).await;
     // A password in the URL, as proxies want them.
-    let url = format!("http://ann:{}@{registry}", planted("password"));
+    let url = format!("https://ann:{}@{registry}", planted("password"));
     let arguments = [
         ["--data-dir", "data"],
         ["--registry-url", &url],
+        ["--registry-ca", "ca.crt"],
+        ["--jwt-issuer", "https://id.example.org"],
+        ["--jwt-audience", "troupe"],
+        ["--jwt-keys", "jwks.json"],
         ["--registry-token-file", &registry_token],
         ["--operator-token-file", &operator],
         ["--runner-token-file", &runner],
@@ -99,7 +143,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
         &home,
         &collector,
         "supervisor",
-        &[arguments, &["--require-token"]].concat(),
+        &[arguments, &["--require-token", "--webhook-allow-private"]].concat(),
     )
     .await;
     let mut command = home.troupe(&[
@@ -110,7 +154,10 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
         &runner,
     ]);
     let log = OpenOptions::new().append(true).open(home.path().join("log")).unwrap();
-    command.env("TROUPE_LOG", "trace").stderr(log);
+    command
+        .env("TROUPE_LOG", "trace")
+        .env("ANTHROPIC_API_KEY", planted("provider-key"))
+        .stderr(log);
     let _runner = collector.hears(&mut command).spawn().unwrap();
 
     // Everything that a client may say, and that is carried out.
@@ -118,17 +165,26 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     let client = client::supervisor(supervisor.parse().unwrap(), Some(&token));
     let webhook = |url: String| Webhook {
         url,
-        kinds: vec![NotificationKind::AgentTurnComplete.into()],
+        kinds: vec![
+            NotificationKind::AgentTurnComplete.into(),
+            NotificationKind::SubAgentComplete.into(),
+        ],
         secret: planted("webhook-secret"),
     };
     let request = CreateSessionRequest {
-        webhooks: vec![webhook(String::from("https://127.0.0.1:9/hook"))],
+        webhooks: vec![webhook(String::from("ftp://127.0.0.1:9/hook"))],
         ..CreateSessionRequest::default()
     };
     let mut errors = Vec::new();
-    // A webhook must not lead into the network of the service.
     errors.push(client.clone().create_session(request).await.unwrap_err());
-    let tree = Tree::open(client.clone(), CreateSessionRequest::default()).await;
+    let receiver = Receiver::start().await;
+    let request = CreateSessionRequest {
+        webhooks: vec![webhook(receiver.url())],
+        ..CreateSessionRequest::default()
+    };
+    let tree = Tree::open(client.clone(), request).await;
+    let mut vouched_for = client::supervisor(supervisor.parse().unwrap(), Some(&jwt));
+    vouched_for.list_sessions(ListSessionsRequest::default()).await.unwrap();
     let spawn = |role: &str| SpawnAgentRequest {
         message: Some(format!("say: {}", planted("prompt"))),
         objective: planted("objective"),
@@ -140,6 +196,11 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     };
     let worker = Spawned::of(tree.try_spawn(spawn("worker")).await.unwrap());
     assert_eq!(kind(&settled(&tree, &worker.id).await), StatusKind::Completed);
+
+    // Delivered and not accepted; the next attempt shows that the first is over.
+    for _ in 0..2 {
+        receiver.next(503).await;
+    }
 
     // And what is refused: by the registry, by the domain, at the door.
     errors.push(tree.try_spawn(spawn("nobody")).await.unwrap_err());
@@ -170,10 +231,16 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
         command.args(arguments).arg("--print-config=json");
         async move { within("the settings", command.output()).await.unwrap().stdout }
     };
+    let up = async {
+        let mut command = home.troupe(&["up", "--registry-listen", "127.0.0.1:0", "--print-config=json"]);
+        command.env("ANTHROPIC_API_KEY", planted("provider-key"));
+        within("the settings", command.output()).await.unwrap().stdout
+    };
     let mut found = vec![
+        ("the settings of `up`", String::from_utf8(up.await)),
         (
             "the registry's settings",
-            String::from_utf8(configured("registry", &["--token-file", &registry_token]).await),
+            String::from_utf8(configured("registry", of_registry).await),
         ),
         (
             "the supervisor's settings",
@@ -217,7 +284,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     found.push(("the log", log));
 
     for (what, text) in found {
-        for secret in [PLANTED, &worker.token, &tree.root_token] {
+        for secret in [PLANTED, &worker.token, &tree.root_token, &jwt, key] {
             let place = text.find(secret).map(|place| {
                 let from = (place.saturating_sub(300)..=place).find(|at| text.is_char_boundary(*at));
                 text[from.unwrap_or(place)..].chars().take(600).collect::<String>()

@@ -1,6 +1,16 @@
 //! Spawning: who may, what a child gets, what bounds the tree, and what is written down about it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::fs;
+
+use supervisor_svc::{
+    domain::{
+        event::{Event, ThreadEvent},
+        ids::{Sequence, SessionId},
+    },
+    store::{DATABASE, EventStore as _, SqliteStore},
+    wire::decode_record,
+};
 use tonic::Code;
 use tonic_types::StatusExt as _;
 use troupe_proto::{
@@ -218,6 +228,48 @@ async fn a_threads_child_works_where_its_parent_does() {
     tree.try_spawn(request).await.unwrap();
 }
 
+/// A role with so many tools and a description that is so long.
+fn large_role(tools: usize, description: usize) -> String {
+    let listed: String = (0..tools)
+        .map(|number| format!("  - the_tool_number_{number:04}_with_a_long_name_to_it\n"))
+        .collect();
+    let description = "x".repeat(description);
+    format!("---\ndescription: {description}\nallow_list:\n{listed}---\nYou look around.\n")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_role_is_spawned_and_one_that_is_too_large_told_why_not() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    pair.write_role("scout", &large_role(200, 17_000));
+    let scout = tree.spawn("scout").await.thread;
+    let layers = &scout.tool_policy.as_ref().unwrap().layers;
+    assert!(layers.iter().any(|layer| layer.allow_list.len() == 200), "{layers:?}");
+    assert_eq!(scout.grant, scout.tool_policy);
+    let log = about(&tree.log().await, &scout.thread_id);
+    let Some(Kind::ThreadSpawned(spawned)) = log[0].kind.clone() else {
+        panic!("{log:?} begins otherwise");
+    };
+    assert_eq!(spawned.agent_description, "x".repeat(1_024));
+    assert_eq!(
+        (&spawned.tool_policy, &spawned.grant),
+        (&scout.tool_policy, &scout.grant)
+    );
+
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(tree.thread(&scout.thread_id).await.grant, scout.grant);
+    assert_eq!(about(&tree.log().await, &scout.thread_id)[0], log[0]);
+
+    pair.write_role("scout", &large_role(400, 10));
+    let head = tree.head().await;
+    let answer = tree.try_spawn(tree.request("scout")).await;
+    let text = "nothing was done: the record of the agent's role has ";
+    let status = refused(answer, Code::ResourceExhausted, Reason::LimitExceeded, text);
+    assert!(status.message().contains("tool_policy"), "{status}");
+    assert_eq!(tree.head().await, head);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_template_that_was_edited_counts_for_the_next_spawn() {
     let pair = Pair::start().await;
@@ -421,4 +473,44 @@ async fn noted(tree: &Tree, agent_name: &str, note: Option<&str>) -> String {
         ..tree.request("scout")
     };
     Spawned::of(tree.try_spawn(request).await.unwrap()).thread.thread_note
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_says_which_event_let_a_thread_in() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree_of(1).await;
+    let first = tree.spawn("worker").await;
+    let second = Spawned::of(tree.try_spawn(queued(tree.request("worker"))).await.unwrap());
+    assert_eq!(kind(&second.thread), StatusKind::Queued);
+    tree.close(&first.id).await;
+    assert_eq!(tree.status(&second.id).await, StatusKind::PendingInit);
+
+    let copy = tempfile::tempdir().unwrap();
+    pair.restart_after(|data| {
+        for file in fs::read_dir(data).unwrap() {
+            let file = file.unwrap();
+            if file.file_name().to_string_lossy().starts_with(DATABASE) {
+                fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+            }
+        }
+    })
+    .await;
+    let store = SqliteStore::open(copy.path().join(DATABASE)).await.unwrap();
+    let session: SessionId = tree.session.parse().unwrap();
+    let (mut closed, mut admitted) = (None, None);
+    for stored in store.read(session, Sequence::ZERO, 100).await.unwrap() {
+        let recorded = decode_record(session, &stored.bytes).unwrap();
+        match recorded.event {
+            Event::Thread(id, ThreadEvent::Closed { .. }) if id.to_string() == first.id => {
+                assert_eq!(recorded.circumstances.cause, None, "a command brought it about");
+                closed = Some(recorded.sequence);
+            }
+            Event::Thread(id, ThreadEvent::Admitted) if id.to_string() == second.id => {
+                admitted = Some(recorded.circumstances.cause);
+            }
+            _ => {}
+        }
+    }
+    assert!(closed.is_some());
+    assert_eq!(admitted, Some(closed));
 }

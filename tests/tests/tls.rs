@@ -6,7 +6,11 @@ use std::{
     process::{Output, Stdio},
 };
 
-use tokio::process::{Child, Command};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+    process::{Child, Command},
+};
 use troupe_tests::{
     authority::Authority,
     process::{Home, service},
@@ -129,4 +133,31 @@ async fn certificates_alone_say_who_everybody_is() {
             );
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_says_which_client_cannot_connect_and_why() {
+    let stage = Stage::new();
+    let (mut command, ready) = service(&stage.home, "registry");
+    command
+        .args(["--tls-cert", "registry.crt", "--tls-key", "registry.key"])
+        .stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let address = within("a service that serves", ready.address()).await;
+
+    // Like a client whose URL begins with `http`.
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    let said = async {
+        while let Some(line) = log.next_line().await.unwrap() {
+            if line.contains("a TLS handshake failed") {
+                return line;
+            }
+        }
+        panic!("the service has ended");
+    };
+    let said = within("the failed handshake", said).await;
+    let peer = client.local_addr().unwrap().to_string();
+    assert!(said.contains(&peer) && said.contains("error"), "{said}");
 }

@@ -4,11 +4,17 @@
 
 use std::{convert::Infallible, process::Stdio};
 
-use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::{
+    common::v1::any_value::Value,
+    trace::v1::{Span, span::SpanKind},
+};
 use serde_json::json;
 use tokio::process::{Child, Command};
 use tonic::Request;
-use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, StatusKind, event::Kind};
+use troupe_proto::{
+    registry::v1::ListAgentsRequest,
+    supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, StatusKind, event::Kind},
+};
 use troupe_tests::{
     agents::settled,
     authority::Authority,
@@ -35,12 +41,20 @@ async fn start(command: &mut Command, ready: &Ready) -> (Child, String) {
     (process, address)
 }
 
-/// A span of the trace, by how its name ends, and the process that it is from.
-fn of_trace(collector: &Collector, name: &str) -> Option<(String, Span)> {
+/// A span of the trace, by the process that it is from and how its name ends.
+fn of_trace(collector: &Collector, process: &str, name: &str) -> Option<Span> {
     let spans = collector.spans();
-    spans
-        .into_iter()
-        .find(|(_, span)| span.name.ends_with(name) && hexadecimal(&span.trace_id) == TRACE)
+    let mut spans = spans.into_iter().filter(|(of, _)| of == process).map(|(_, span)| span);
+    spans.find(|span| span.name.ends_with(name) && hexadecimal(&span.trace_id) == TRACE)
+}
+
+/// What a span says under that key, if that is text.
+fn said<'s>(span: &'s Span, key: &str) -> Option<&'s str> {
+    let attribute = span.attributes.iter().find(|attribute| attribute.key == key)?;
+    match attribute.value.as_ref()?.value.as_ref()? {
+        Value::StringValue(text) => Some(text),
+        _ => None,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,19 +84,40 @@ async fn a_spawn_is_one_trace_through_all_processes() {
     let worker = Spawned::of(client.spawn_agent(request).await.unwrap().into_inner()).id;
 
     let mut found = Vec::new();
-    for name in ["/SpawnAgent", "/ResolveSpawn", "invoke_agent worker", "/SetThreadNote"] {
-        found.push(collector.until(name, |collector| of_trace(collector, name)).await);
+    for (process, name) in [
+        ("supervisor-svc", "/SpawnAgent"),
+        ("supervisor-svc", "/ResolveSpawn"),
+        ("registry-svc", "/ResolveSpawn"),
+        ("troupe-runner", "invoke_agent worker"),
+        ("supervisor-svc", "/SetThreadNote"),
+    ] {
+        found.push(
+            collector
+                .until(name, |collector| of_trace(collector, process, name))
+                .await,
+        );
     }
-    let [(spawning, spawn), (resolving, resolve), (running, turn), (noting, note)] = &found[..] else {
-        panic!("four spans");
+    let [spawn, ask, resolve, turn, note] = &found[..] else {
+        panic!("five spans");
     };
-    assert_eq!(
-        [spawning, resolving, running, noting],
-        ["supervisor-svc", "registry-svc", "troupe-runner", "supervisor-svc"]
-    );
+    for (span, kind) in [
+        (spawn, SpanKind::Server),
+        (ask, SpanKind::Client),
+        (resolve, SpanKind::Server),
+    ] {
+        assert_eq!(span.kind(), kind, "{}", span.name);
+        for (key, value) in [
+            ("rpc.system.name", "grpc"),
+            ("rpc.method", span.name.as_str()),
+            ("rpc.response.status_code", "OK"),
+        ] {
+            assert_eq!(said(span, key), Some(value), "{}", span.name);
+        }
+        assert_eq!(said(span, "error.type"), None, "{}", span.name);
+    }
     assert_eq!(spawn.name, "troupe.supervisor.v1.AgentSupervisorService/SpawnAgent");
     assert_eq!(hexadecimal(&spawn.parent_span_id), CLIENT);
-    for (child, parent) in [(resolve, spawn), (turn, spawn), (note, turn)] {
+    for (child, parent) in [(ask, spawn), (resolve, ask), (turn, spawn), (note, turn)] {
         assert_eq!(
             child.parent_span_id, parent.span_id,
             "{} is below {}",
@@ -102,6 +137,49 @@ async fn a_spawn_is_one_trace_through_all_processes() {
         .collect();
     let expected = format!("00-{TRACE}-{}-01", hexadecimal(&spawn.span_id));
     assert_eq!(traces, [expected.clone(), expected.clone(), expected]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_is_who_its_variables_say_and_one_of_its_kind_otherwise() {
+    let mut ids = Vec::new();
+    for (name, variables) in [
+        ("registry-svc", &[][..]),
+        (
+            "other",
+            &[("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,service.instance.id=one")][..],
+        ),
+        (
+            "catalogue",
+            &[
+                ("OTEL_SERVICE_NAME", "catalogue"),
+                ("OTEL_RESOURCE_ATTRIBUTES", "service.name=other"),
+            ][..],
+        ),
+    ] {
+        let home = Home::default();
+        let mut collector = Collector::start().await;
+        let (mut command, ready) = service(&home, "registry");
+        command.envs(variables.iter().copied());
+        let (_registry, registry) = start(collector.hears(&mut command), &ready).await;
+        let mut client = client::registry(registry.parse().unwrap(), None);
+        let answer = within("the agents", client.list_agents(ListAgentsRequest::default())).await;
+        answer.unwrap();
+        let [by_spans, by_metrics] = collector
+            .until("spans and metrics", |collector| {
+                let processes = collector.processes().map(|processes| processes.first().cloned());
+                let [Some(by_spans), Some(by_metrics)] = processes else {
+                    return None;
+                };
+                Some([by_spans, by_metrics])
+            })
+            .await;
+        assert_eq!(by_spans, by_metrics);
+        assert_eq!(by_spans["service.name"], name);
+        assert_eq!(by_spans["service.version"], env!("CARGO_PKG_VERSION"));
+        ids.push(by_spans["service.instance.id"].clone());
+    }
+    assert_eq!(ids[1], "one");
+    assert_ne!(ids[0], ids[2]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

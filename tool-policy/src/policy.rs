@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::compiled::CompiledLayer;
 use crate::decision::Decision;
 use crate::layer::{Layer, PolicyError};
+use crate::pattern::Pattern;
 
 /// Which tools may be used, ready to decide; cheap to clone.
 ///
@@ -103,10 +104,22 @@ impl Policy {
         !tools.iter().any(|tool| self.allows(tool))
     }
 
-    /// What to tell about a child that is left without any of `tools`, if it is.
+    /// Whether it allows a tool that is none of `tools` and that one of its layers names: what a program or a server has
+    /// of its own, nobody else knows. A pattern stands for the shortest name that it matches.
+    fn allows_another(&self, tools: &[&str]) -> bool {
+        self.layers().any(|layer| {
+            layer.allow.iter().any(|text| {
+                let is_for = |tool: &&str| Pattern::new(text, layer.mode).is_ok_and(|pattern| pattern.matches(tool));
+                !tools.iter().any(is_for) && self.allows(&text.replace('*', "").replace('?', "_"))
+            })
+        })
+    }
+
+    /// What to tell about a child that is left without any of `tools` and of those that its role names beside them, if it
+    /// is.
     #[must_use]
     pub fn no_tools_warning(&self, tools: &[&str], agent_type: &str) -> Option<String> {
-        if tools.is_empty() || !self.allows_none_of(tools) {
+        if tools.is_empty() || !self.allows_none_of(tools) || self.allows_another(tools) {
             return None;
         }
         Some(format!(
@@ -348,6 +361,20 @@ mod tests {
         assert!(!some.allows_none_of(&["exec_command", "wait"]));
         assert_eq!(some.no_tools_warning(&["exec_command", "wait"], "worker"), None);
         assert_eq!(nothing.no_tools_warning(&[], "worker"), None, "nothing was offered");
+    }
+
+    #[test]
+    fn tools_that_only_a_role_knows_are_tools() {
+        for (layers, is_told) in [
+            (vec![glob(&["mcp__db__query"], &[])], false),
+            (vec![glob(&["mcp__*"], &[]), glob(&["mcp__db_?"], &[])], false),
+            (vec![glob(&["wait"], &[]), glob(&["mcp__*"], &[])], true),
+            (vec![glob(&["mcp__*"], &["*"])], true),
+            (vec![glob(&["wai*"], &["wait"])], true),
+        ] {
+            let warning = policy(&layers).no_tools_warning(&["wait"], "worker");
+            assert_eq!(warning.is_some(), is_told, "{layers:?}");
+        }
     }
 
     #[test]

@@ -39,6 +39,11 @@ pub(crate) enum Outcome {
     Async(Box<Command>),
 }
 
+/// Whether the command has a runner in its process, and so agent programs as its children.
+pub(crate) const fn runs_programs(command: &Command) -> bool {
+    matches!(command, Command::Run(_) | Command::Up(_) | Command::Demo(_))
+}
+
 /// Runs the command if it needs no runtime: an agent program is a process of its own, thousands of times.
 pub(crate) fn without_runtime(command: Command) -> Outcome {
     match command {

@@ -2,12 +2,19 @@
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     env,
+    future::pending,
     path::{self, PathBuf},
     time::Duration,
 };
 
-use svc_kit::{shutdown::Signals, telemetry::Telemetry};
+use svc_kit::{
+    admin::{Admin, AdminOptions, READINESS},
+    shutdown::Signals,
+    telemetry::Telemetry,
+};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig};
 
@@ -60,6 +67,9 @@ pub(crate) struct Args {
     /// How long turns that are under way may go on when it is stopped
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = time::parse_duration)]
     drain: Duration,
+    /// The admin port
+    #[command(flatten)]
+    admin: AdminOptions,
     /// Where threads work
     #[command(flatten)]
     worktrees: WorktreeArgs,
@@ -81,11 +91,35 @@ fn parse_label(text: &str) -> std::result::Result<(String, String), String> {
 /// Runs threads until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("info")?;
+    let options = args.admin.clone();
     let config = config(args, context)?;
-    let telemetry = Telemetry::start("troupe-runner", false).map_err(|error| Error::usage(error.to_string()))?;
-    let ran = Box::pin(run_until_told(config, context)).await;
+    let is_read_here = options.admin_listen.is_some();
+    let telemetry = Telemetry::start("troupe-runner", is_read_here).map_err(|error| Error::usage(error.to_string()))?;
+    let admin = Admin::start(&options, &telemetry, &[READINESS])
+        .await
+        .map_err(Error::of)?;
+    let ready = config.ready.subscribe();
+    let ran = tokio::select! {
+        ran = Box::pin(run_until_told(config, context)) => ran,
+        never = tell(admin.as_ref(), ready) => match never {},
+    };
+    if let Some(admin) = admin {
+        admin.end().await;
+    }
     telemetry.end().await;
     ran
+}
+
+/// Tells the admin port whether the runner is ready, as long as it is polled.
+async fn tell(admin: Option<&Admin>, mut ready: watch::Receiver<bool>) -> Infallible {
+    if let Some(admin) = admin {
+        while ready.changed().await.is_ok() {
+            let is_ready = *ready.borrow_and_update();
+            admin.announce(&[READINESS], is_ready).await;
+        }
+    }
+    // The runner is gone: there is nothing more to tell.
+    pending().await
 }
 
 fn config(args: Args, context: &Context) -> Result<RunnerConfig> {

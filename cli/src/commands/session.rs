@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde_json::json;
 use tonic::Request;
 use troupe_proto::{
-    common::v1::Mode,
+    common::v1::{EdgeManagement, Mode},
     supervisor::v1::{Budget, DeleteSessionRequest, Orchestration, Session, UpdateSessionRequest},
 };
 
@@ -51,6 +51,9 @@ enum Action {
     /// Set who keeps its orchestrators going
     #[command(after_help = "Example: troupe session orchestration 0000cc03 auto")]
     Orchestration(OrchestrationArgs),
+    /// Set which edges agents of graph templates may manage at most; without any they spawn nothing
+    #[command(after_help = "Example: troupe session edges 0000cc03 none")]
+    Edges(EdgesArgs),
     /// Set what it may spend as a whole; what is not given is without bound
     #[command(after_help = "Example: troupe session budget 0000cc03 --tokens 500000 --turns 100")]
     Budget(BudgetArgs),
@@ -110,6 +113,39 @@ impl From<Who> for Orchestration {
     }
 }
 
+/// The arguments of `session edges`.
+#[derive(Debug, clap::Args)]
+struct EdgesArgs {
+    /// The session
+    #[command(flatten)]
+    one: One,
+    /// The edges that they may manage, if their templates declare as much
+    #[arg(value_enum, value_name = "EDGES")]
+    edges: Edges,
+}
+
+/// Which edges agents may manage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Edges {
+    /// None
+    None,
+    /// Those that the agent itself ends in
+    #[value(name = "self")]
+    Own,
+    /// All
+    All,
+}
+
+impl From<Edges> for EdgeManagement {
+    fn from(edges: Edges) -> Self {
+        match edges {
+            Edges::None => Self::None,
+            Edges::Own => Self::Self_,
+            Edges::All => Self::All,
+        }
+    }
+}
+
 /// The arguments of `session budget`.
 #[derive(Debug, clap::Args)]
 struct BudgetArgs {
@@ -156,6 +192,14 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             };
             update(&args.one, request, context).await
         }
+        Action::Edges(args) => {
+            let edge_management = Some(EdgeManagement::from(args.edges).into());
+            let request = UpdateSessionRequest {
+                edge_management,
+                ..change()
+            };
+            update(&args.one, request, context).await
+        }
         Action::Budget(args) => {
             let budget = Some(Budget::from(args.budget));
             update(&args.one, UpdateSessionRequest { budget, ..change() }, context).await
@@ -191,12 +235,19 @@ fn text(session: &Session) -> String {
     } else {
         (style::GOOD, "open")
     };
+    let edges = match session.edge_management() {
+        EdgeManagement::Unspecified | EdgeManagement::All => String::new(),
+        narrowed @ (EdgeManagement::None | EdgeManagement::Self_) => {
+            format!("edges {}", names::edge_management(narrowed))
+        }
+    };
     Line::default()
         .mark(style::HEADING, "session")
         .word(style::PLAIN, &session.session_id)
         .word(look, state)
         .word(style::NAME, names::mode(session.mode()))
         .word(style::NAME, names::orchestration(session.orchestration()))
+        .word(style::NAME, edges)
         .word(style::DIM, budget_in_words(session.budget.as_ref()))
         .render(ui::columns())
 }
@@ -246,6 +297,7 @@ mod tests {
             &["mode", "0000cc03", "IMPLEMENT"],
             &["budget", "0000cc03"],
             &["orchestration", "0000cc03", "manual"],
+            &["edges", "0000cc03", "own"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
@@ -258,6 +310,7 @@ mod tests {
             paused: true,
             mode: Mode::Planning.into(),
             orchestration: Orchestration::Auto.into(),
+            edge_management: EdgeManagement::Self_.into(),
             budget: Some(Budget {
                 turns: 3,
                 ..Budget::default()
@@ -266,7 +319,7 @@ mod tests {
         };
         assert_eq!(
             ui::plain(&text(&session)),
-            "session  01939c5a-0000-7000-8000-00000000cc03  paused  PLANNING  AUTO  3 turns"
+            "session  01939c5a-0000-7000-8000-00000000cc03  paused  PLANNING  AUTO  edges SELF  3 turns"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `troupe store`: what is kept on disk, checked, read, packed and copied without asking a service.
+//! `troupe store`: what is kept on disk, checked, read, packed and copied without asking a service, and its keys rotated.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,6 +11,7 @@ use supervisor_svc::{
     maintenance::{self, Backup, Fault, MaintenanceError, Progress, Report},
     store::ReadError,
 };
+use svc_kit::thread_token::Kept;
 
 use crate::{
     context::Context,
@@ -25,8 +26,9 @@ Examples:
   troupe store dump 01939c5a-0000-7000-8000-00000000aa01
   troupe store backup ~/backups/monday
   troupe store compact
+  troupe store rotate-keys
 
-All but `compact` work beside a running service. --data-dir says whose data it is.";
+All but `compact` and `rotate-keys` work beside a running service. --data-dir says whose data it is.";
 
 const VERIFY_HELP: &str = "\
 Examples:
@@ -52,6 +54,14 @@ Example:
   troupe store compact
 
 Stop the service first. It takes as much free space as the database has, for as long as it runs.";
+
+const ROTATE_KEYS_HELP: &str = "\
+Examples:
+  troupe store rotate-keys
+  troupe store rotate-keys --keep 1
+
+Stop the service first. From its next start on it makes tokens with the new key, and takes those that were made with a key
+that is kept. With --keep 0 no token counts that a thread has now.";
 
 const BACKUP_HELP: &str = "\
 Examples:
@@ -92,6 +102,13 @@ enum Action {
     /// Give back the space of what was deleted; the service must be stopped
     #[command(after_help = COMPACT_HELP)]
     Compact,
+    /// Make threads' tokens with a new key from now on; the service must be stopped
+    #[command(after_help = ROTATE_KEYS_HELP)]
+    RotateKeys {
+        /// How many of the keys before go on to count, the newest ones [default: all, up to 7]
+        #[arg(long, value_name = "N", value_parser = parse_kept)]
+        keep: Option<Kept>,
+    },
     /// Copy the log and the keys of tokens into an empty directory
     #[command(after_help = BACKUP_HELP)]
     Backup {
@@ -106,12 +123,18 @@ fn parse_session(text: &str) -> std::result::Result<SessionId, String> {
         .map_err(|_| "expected the whole id of a session: 36 characters with hyphens".to_owned())
 }
 
+fn parse_kept(text: &str) -> std::result::Result<Kept, String> {
+    let kept = text.parse().ok().and_then(Kept::new);
+    kept.ok_or_else(|| format!("expected a number from 0 to {}", Kept::ALL.get()))
+}
+
 /// Does what is to be done.
 pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
     match args.action {
         Action::Verify => verify(context),
         Action::Dump { session, after } => dump(session, Sequence::new(after), context),
         Action::Compact => compact(context),
+        Action::RotateKeys { keep } => rotate_keys(keep.unwrap_or(Kept::ALL), context),
         Action::Backup { destination } => backup(&destination, context),
     }
 }
@@ -151,6 +174,17 @@ fn compact(context: &Context) -> Result<()> {
     context.ui.answer(
         || json!({ "bytes_before": done.before, "bytes_after": done.after }),
         || format!("{} before, {} after", size(done.before), size(done.after)),
+    )
+}
+
+fn rotate_keys(keep: Kept, context: &Context) -> Result<()> {
+    let keys = maintenance::rotate_keys(&context.data_dir()?, keep).map_err(failure)?;
+    context.ui.answer(
+        || json!({ "keys": keys }),
+        || match keys {
+            1 => "a new key; no token from before counts any more".to_owned(),
+            several => format!("a new key; those before that still count: {}", several - 1),
+        },
     )
 }
 

@@ -182,6 +182,9 @@ fn session_updated(updated: &SessionUpdated) -> Value {
         "orchestration": updated.orchestration.map(|_| name(names::orchestration(updated.orchestration()))),
         "webhooks": list(&updated.webhooks, session::webhook),
         "replace_webhooks": updated.replace_webhooks,
+        "edge_management": updated.edge_management.map(|_| name(names::edge_management(updated.edge_management()))),
+        "orchestrators": updated.orchestrators,
+        "replace_orchestrators": updated.replace_orchestrators,
     })
 }
 

@@ -19,6 +19,8 @@ pub(crate) fn session(session: &Session) -> Value {
         "mode": name(names::mode(session.mode())),
         "orchestration": name(names::orchestration(session.orchestration())),
         "approve_orchestrators": session.approve_orchestrators,
+        "edge_management": name(names::edge_management(session.edge_management())),
+        "orchestrators": session.orchestrators,
         "prompt_log": name(names::prompt_log(session.prompt_log())),
         "restart_policy": name(names::restart_policy(session.restart_policy())),
         "policy_inheritance": name(names::policy_inheritance(session.policy_inheritance())),

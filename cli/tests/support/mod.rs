@@ -71,6 +71,13 @@ pub async fn start_with_channel(home: &Path) -> (Child, Client, Channel) {
     (process, Client::new(channel.clone()), channel)
 }
 
+/// Where the pair that [`start`] started has its supervisor.
+pub fn ready_address(home: &Path) -> String {
+    let ready = fs::read_to_string(home.join("ready.json")).unwrap();
+    let addresses: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    format!("http://{}", addresses["supervisor"].as_str().unwrap())
+}
+
 /// The log of a session from its beginning.
 pub async fn log(client: &mut Client, session: &str) -> Vec<Event> {
     let head = client

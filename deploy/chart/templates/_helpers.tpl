@@ -5,8 +5,8 @@
 {{- $name | trunc 40 | trimSuffix "-" -}}
 {{- end }}
 
-{{- /* What selects the pods of a component, and their only labels: one with a version would restart them for nothing. Takes
-       a dict of root and component. Never changes: selectors are immutable. */}}
+{{- /* What selects the pods of a component, and the labels that they have in any case: one with a version would restart them
+       for nothing. Takes a dict of root and component. Never changes: selectors are immutable. */}}
 {{- define "troupe.selector" -}}
 app.kubernetes.io/name: troupe
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -32,6 +32,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- define "troupe.pod" -}}
 {{- $own := index .root.Values .component -}}
 automountServiceAccountToken: false
+{{- with $own.serviceAccountName }}
+serviceAccountName: {{ quote . }}
+{{- end }}
 # Or the services of this release would set TROUPE_* variables, which are settings.
 enableServiceLinks: false
 securityContext:
@@ -70,10 +73,28 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* What the pods of a component are marked with; without an annotation nothing. Takes a dict of root and component. */}}
-{{- define "troupe.annotations" -}}
-{{- with (index .root.Values .component).podAnnotations -}}
+{{- /* What the pods of a component are marked with. Takes a dict of root and component. */}}
+{{- define "troupe.podMetadata" -}}
+{{- $own := index .root.Values .component -}}
+labels:
+  {{- include "troupe.selector" . | nindent 2 }}
+  {{- with $own.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $own.podAnnotations }}
 annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Several pods of a component are on several nodes, as far as there are. Takes a dict of root and component. */}}
+{{- define "troupe.spread" -}}
+{{- if gt (int (index .root.Values .component).replicas) 1 -}}
+topologySpreadConstraints:
+  - topologyKey: kubernetes.io/hostname
+    maxSkew: 1
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "troupe.selector" . | nindent 8 }}
 {{- end }}
 {{- end }}
 
@@ -103,17 +124,18 @@ annotations: {{- toYaml . | nindent 2 }}
 {{ ternary "tls" "kubernetes.io/h2c" (ne .Values.tls.registrySecret "") }}
 {{- end }}
 
-{{- /* Where health and metrics are served, one port for each service. */}}
+{{- /* Where health and metrics are served, one port for each component. */}}
 {{- define "troupe.registryAdmin" -}}9051{{- end }}
 {{- define "troupe.supervisorAdmin" -}}9052{{- end }}
+{{- define "troupe.runnerAdmin" -}}9053{{- end }}
 
-{{- /* The probes of a service, and its end. They ask the admin port, since the kubelet's speak no TLS. Takes a dict of
-       service, port and startSeconds. */}}
+{{- /* The probes. They ask the admin port, since the kubelet's speak no TLS. Takes a dict of service and port. A supervisor
+       lives while it opens its log, however long that takes, and is ready after that. */}}
 {{- define "troupe.probes" -}}
 startupProbe:
-  grpc: {port: {{ .port }}}
+  grpc: {port: {{ .port }}, service: liveness}
   periodSeconds: 1
-  failureThreshold: {{ .startSeconds }}
+  failureThreshold: 30
 readinessProbe:
   grpc: {port: {{ .port }}, service: {{ .service }}}
   periodSeconds: 5
@@ -123,6 +145,10 @@ livenessProbe:
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
+{{- end }}
+
+{{- /* The end of a service, which has a port for others. */}}
+{{- define "troupe.leave" -}}
 lifecycle:
   preStop:
     # The listener closes with SIGTERM; until then everybody should have heard that this pod leaves.

@@ -12,12 +12,16 @@ from . import sandbox
 from .volumes import Volume
 
 GRPCURL = "grpcurl"
+# How often a pod is asked whether it is ready, a second apart.
+READY_TRIES = 60
 # What is known of pods and containers, and of these fields only one value.
 _POD = {
     "automountServiceAccountToken": False,
     "enableServiceLinks": False,
     "securityContext": None,
     "terminationGracePeriodSeconds": None,
+    "restartPolicy": "Never",
+    "initContainers": None,
     "containers": None,
     "volumes": None,
 }
@@ -59,7 +63,8 @@ class Pod:
         self.name = name
         self.spec = workload["spec"]["template"]["spec"]
         refuse_unknown(self.spec, _POD)
-        for container in self.spec["containers"]:
+        self.first = self.spec.get("initContainers", [])
+        for container in (*self.first, *self.spec["containers"]):
             refuse_unknown(container, _CONTAINER)
         self.claims = [claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", [])]
         (self.main,) = self.spec["containers"]
@@ -69,8 +74,30 @@ class Pod:
 
     # -- starting
 
-    def start(self):
-        """As far as ready. Fails with what a person would see in `kubectl describe` and `kubectl logs`."""
+    def start(self, until_ready=True):
+        """As far as ready, or as started. Fails with what a person would see in `kubectl describe` and `kubectl logs`."""
+        if self.first:
+            raise NotImplementedError("init containers of a pod that goes on")
+        self.prepare()
+        self.process = self.run(self.main)
+        self.await_start(until_ready)
+        return self
+
+    def complete(self, seconds=60):
+        """All of a pod that ends: one container after the other, until one fails. Answers what the last one said."""
+        self.prepare()
+        try:
+            for container in (*self.first, self.main):
+                self.process = self.run(container)
+                status = self.process.wait(timeout=seconds)
+                if status != 0:
+                    raise Failed(f"{container['name']} ended with {status}; the log:\n{self.log(container)}")
+            return self.log()
+        finally:
+            self.kill()
+
+    def prepare(self):
+        """Its directory and its volumes."""
         self.directory = Path(tempfile.mkdtemp(prefix=f"{self.name}.", dir=self.node.directory))
         self.directory.chmod(0o755)
         group = self.context["fsGroup"]
@@ -78,9 +105,6 @@ class Pod:
         for spec in self.spec.get("volumes", []):
             self.volumes[spec["name"]] = Volume(spec, self.directory / "volumes" / spec["name"], group, self.node)
         self.node.pods.append(self)
-        self.process = self.run(self.main)
-        self.await_start()
-        return self
 
     def run(self, container):
         root = self.directory / f"root-{container['name']}"
@@ -115,19 +139,26 @@ class Pod:
             environment[variable["name"]] = variable["value"]
         return environment
 
-    def await_start(self):
-        """The startup probe, as often as it may fail, then the others once; without probes a second of life."""
+    def await_start(self, until_ready):
+        """Until it is started or ready, and the liveness probe once; without probes a second of life."""
         startup = self.main.get("startupProbe")
-        for _ in range(startup["failureThreshold"] if startup else 1):
-            time.sleep(startup.get("periodSeconds", 10) if startup else 1)
-            self.expect_alive()
-            if not startup or self.probe("startup"):
-                break
+        if startup:
+            self.await_probe("startup", startup["failureThreshold"])
         else:
-            raise Failed(f"the startup probe never succeeded; the log:\n{self.log()}")
-        for kind in ("readiness", "liveness"):
-            if f"{kind}Probe" in self.main and not self.probe(kind):
-                raise Failed(f"the {kind} probe fails after the start")
+            time.sleep(1)
+            self.expect_alive()
+        if until_ready and "readinessProbe" in self.main:
+            self.await_probe("readiness", READY_TRIES)
+        if "livenessProbe" in self.main and not self.probe("liveness"):
+            raise Failed("the liveness probe fails after the start")
+
+    def await_probe(self, kind, tries):
+        for _ in range(tries):
+            time.sleep(min(1, self.main[f"{kind}Probe"].get("periodSeconds", 10)))
+            self.expect_alive()
+            if self.probe(kind):
+                return
+        raise Failed(f"the {kind} probe never succeeded; the log:\n{self.log()}")
 
     def expect_alive(self):
         if self.process.poll() is not None:
@@ -156,8 +187,8 @@ class Pod:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
 
-    def log(self):
-        text = (self.directory / f"{self.main['name']}.log").read_text()
+    def log(self, container=None):
+        text = (self.directory / f"{(container or self.main)['name']}.log").read_text()
         return text[-4000:]
 
     # -- ending

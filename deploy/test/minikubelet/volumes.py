@@ -59,12 +59,14 @@ class Volume:
         elif self.kind in ("secret", "projected"):
             make_directory(path, group, 0o2755)
             self.sync()
+        elif self.kind == "persistentVolumeClaim":
+            self.path = node.claim(spec[self.kind]["claimName"], group)
         else:
             raise NotImplementedError(f"volumes of kind {self.kind}")
 
     def sync(self):
         """What the kubelet does every minute or so: an update of the objects reaches the files."""
-        if self.kind == "emptyDir":
+        if self.kind in ("emptyDir", "persistentVolumeClaim"):
             return
         source = self.spec[self.kind]
         write_files(self.path, self.files(source), self.group, source.get("defaultMode", 0o644))

@@ -85,12 +85,19 @@ fn guess(text: &str) -> Dialect {
 }
 
 fn salvage(stem: &str, text: &str) -> AgentType {
-    let written = lines(text).find(|(key, _)| matches!(*key, "agent_type" | "name"));
-    let name = written.and_then(|(_, value)| {
-        let value = value.split(" #").next().unwrap_or(value);
-        AgentType::parse(value.trim().trim_matches(['"', '\''])).ok()
-    });
-    name.unwrap_or_else(|| AgentType::salvage(stem))
+    written_name(&["agent_type", "name"], text).unwrap_or_else(|| AgentType::salvage(stem))
+}
+
+/// The name behind the first of these keys in what may be frontmatter.
+pub(super) fn written_name(keys: &[&str], text: &str) -> Option<AgentType> {
+    let (_, value) = lines(text).find(|(key, _)| keys.contains(key))?;
+    name_in(value)
+}
+
+/// The name that a scalar says, with or without quotes, and a comment behind it.
+pub(super) fn name_in(value: &str) -> Option<AgentType> {
+    let value = value.split(" #").next().unwrap_or(value);
+    AgentType::parse(value.trim().trim_matches(['"', '\''])).ok()
 }
 
 /// The `key: value` lines of what may be frontmatter.

@@ -74,6 +74,7 @@ fn cut(text: &str) -> String {
 pub fn tools(roles: &[Listed<'_>]) -> Vec<Tool> {
     vec![
         spawn_agent(&hint(roles)),
+        spawn_node(),
         list_agents(),
         list_active_agents(),
         send_input(),
@@ -118,13 +119,58 @@ fn spawn_agent(hint: &str) -> Tool {
     )
 }
 
+/// In the spelling of graph templates.
+fn spawn_node() -> Tool {
+    let capabilities = json!({
+        "edgeManagement": {
+            "type": "string",
+            "enum": ["none", "self", "all"],
+            "description": "Which edges it may manage, at most what its template declares. Default: that.",
+        },
+        "writeCode": boolean("Whether it may write files. Only together with writeDocs. Default: true."),
+        "writeDocs": boolean("Whether it may write files. Only together with writeCode. Default: true."),
+        "runCommands": boolean("Whether it may run commands. Default: true."),
+        "delegateOnly": boolean("Whether it may neither write files nor run commands. Default: false."),
+    });
+    let permissions = json!({
+        "cliPermissionsMode": {"type": "string", "enum": ["skip"], "description": "Nothing else can be asked for."},
+        "agentManagementRequiresApproval": boolean("Without effect: the session says so."),
+    });
+    tool(
+        "spawn_node",
+        "Spawns a node by its graph template, with an edge between you and it. Answers its nodeId. It knows only what \
+         you tell it.",
+        &["label", "roleTemplate"],
+        json!({
+            "label": string("A name of it for people."),
+            "alias": string("A short name that is unique in the session and stands for its id."),
+            "roleTemplate": string("The name of its graph template, such as planner."),
+            "instructions": string("The task: objective, inputs, limits, definition of done."),
+            "input": {"type": "object", "description": "What belongs to the task as data, in any shape."},
+            "provider": string("The provider. Left out: yours."),
+            "capabilities": narrowing("What it may do of what its template declares and you may.", capabilities),
+            "permissions": narrowing("How it asks for permission.", permissions),
+            "session": {"type": "object", "description": "Without effect: a node keeps its session while it lives."},
+            "customSystemPrompt": string("A text instead of its template's. Only operators may give one."),
+        }),
+    )
+}
+
+/// An object, all keys of which may be left out.
+fn narrowing(description: &str, properties: Value) -> Value {
+    let mut schema = object(&[], properties);
+    schema["description"] = description.into();
+    schema
+}
+
 fn list_agents() -> Tool {
     tool(
         "list_agents",
-        "Lists the roles that you may spawn, with their personas.",
+        "Lists the roles that you may spawn, with their personas and tools.",
         &[],
         json!({
             "agent_type": string("Lists this role only. Left out: all."),
+            "expanded": boolean("Whether to show models, reasoning efforts and prompts, too. Default: false."),
         }),
     )
 }
@@ -387,6 +433,7 @@ mod tests {
             names,
             [
                 "spawn_agent",
+                "spawn_node",
                 "list_agents",
                 "list_active_agents",
                 "send_input",

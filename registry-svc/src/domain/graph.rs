@@ -24,6 +24,7 @@ const RESTRICTIONS: Restrictions = Restrictions {
     read_only: None,
     allow: None,
     deny: None,
+    lists: false,
 };
 
 /// What a preamble declares.
@@ -374,6 +375,19 @@ You lead.
                 ),
             ]
         );
+    }
+
+    #[test]
+    fn what_would_restrict_in_other_dialects_has_no_key_to_point_to() {
+        for key in ["spawn_list", "grant_list", "spawn_lst", "allow_list"] {
+            let error = parse(&format!("[template]\n{key} = ['worker']\n\nx"))
+                .template
+                .unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("key \"{key}\" would restrict nothing here, and this dialect has no key that does")
+            );
+        }
     }
 
     #[test]

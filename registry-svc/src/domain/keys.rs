@@ -21,7 +21,7 @@ pub struct KeySet {
     pub restrictions: Restrictions,
 }
 
-/// The keys of a dialect that restrict; `None` where it has none. `spawn_list` and `grant_list` are the same in all.
+/// The keys of a dialect that restrict; `None` where it has none.
 #[derive(Clone, Copy, Debug)]
 pub struct Restrictions {
     /// What forces the sandbox read-only.
@@ -30,6 +30,8 @@ pub struct Restrictions {
     pub allow: Option<&'static str>,
     /// What denies tools.
     pub deny: Option<&'static str>,
+    /// Whether it has `spawn_list` and `grant_list`, which are called so wherever there are any.
+    pub lists: bool,
 }
 
 /// What a key restricts.
@@ -49,8 +51,9 @@ impl Restrictions {
             Restricts::ReadOnly => self.read_only,
             Restricts::Allow => self.allow,
             Restricts::Deny => self.deny,
-            Restricts::Spawn => Some("spawn_list"),
-            Restricts::Grant => Some("grant_list"),
+            Restricts::Spawn if self.lists => Some("spawn_list"),
+            Restricts::Grant if self.lists => Some("grant_list"),
+            Restricts::Spawn | Restricts::Grant => None,
         }
     }
 }
@@ -184,6 +187,7 @@ mod tests {
             read_only: Some("read_only"),
             allow: Some("allow_list"),
             deny: Some("deny_list"),
+            lists: true,
         },
     };
 
@@ -293,6 +297,7 @@ mod tests {
             read_only: None,
             allow: Some("tools"),
             deny: None,
+            lists: true,
         };
         for (key, text) in [
             (

@@ -92,12 +92,19 @@ fn marker(line: &str, markers: Markers) -> Option<PersonaName> {
 struct Fence {
     letter: char,
     length: usize,
+    /// The quotes that it stands in.
+    quotes: usize,
 }
 
 impl Fence {
     /// The fence that is open after a line. One that is never closed reaches to the end of the file, as in Markdown.
     fn after(open: Option<Self>, line: &str) -> Option<Self> {
-        let text = outside_containers(line).trim();
+        let (text, quotes) = match open {
+            // Marks of lists are text by now, and so are those of more quotes: nothing opens in code.
+            Some(fence) => (behind_quotes(line, fence.quotes), fence.quotes),
+            None => outside_containers(line),
+        };
+        let text = text.trim();
         let letter = text.chars().next().filter(|letter| matches!(letter, '`' | '~'));
         let Some(letter) = letter else { return open };
         let length = text.chars().take_while(|other| *other == letter).count();
@@ -106,16 +113,26 @@ impl Fence {
             Some(fence) if fence.letter == letter && length >= fence.length && rest.is_empty() => None,
             Some(fence) => Some(fence),
             // A back-tick in the rest makes it inline code.
-            None if length >= 3 && !(letter == '`' && rest.contains('`')) => Some(Self { letter, length }),
+            None if length >= 3 && !(letter == '`' && rest.contains('`')) => Some(Self { letter, length, quotes }),
             None => None,
         }
     }
 }
 
-/// A line without the marks of the lists and quotes that it stands in: a fence may open right behind them.
-fn outside_containers(line: &str) -> &str {
+/// A line without the marks of so many quotes.
+fn behind_quotes(line: &str, quotes: usize) -> &str {
+    (0..quotes).fold(line.trim_start(), |text, _| {
+        text.strip_prefix('>').map_or(text, str::trim_start)
+    })
+}
+
+/// A line without the marks of the lists and quotes that it stands in, and the number of the quotes: a fence may open
+/// right behind them.
+fn outside_containers(line: &str) -> (&str, usize) {
     let mut text = line.trim_start();
+    let mut quotes = 0;
     loop {
+        quotes += usize::from(text.starts_with('>'));
         let unnumbered = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
         let item = if unnumbered.len() == text.len() {
             ["- ", "* ", "+ ", ">"].iter().find_map(|mark| text.strip_prefix(mark))
@@ -124,7 +141,7 @@ fn outside_containers(line: &str) -> &str {
         };
         match item {
             Some(rest) => text = rest.trim_start(),
-            None => return text,
+            None => return (text, quotes),
         }
     }
 }
@@ -259,6 +276,8 @@ mod tests {
             ("~~~~", "~~~~~"),
             ("  - ```yaml", "    ```"),
             ("10. > ```", "> ```"),
+            ("> > ```", ">> ```"),
+            ("> ```", "```"),
             ("    ```", "    ```"),
         ] {
             let body = format!("{open}\n{marker}\n{close}\n<!-- agent_name: y -->\ny");
@@ -275,6 +294,9 @@ mod tests {
             "```\n~~~\n<!-- agent_name: x -->",
             "```\n``` info\n<!-- agent_name: x -->",
             "```\nnever closed\n<!-- agent_name: x -->",
+            "```\n> ```\n<!-- agent_name: x -->",
+            "```\n- ```\n1. ```\n<!-- agent_name: x -->",
+            "> ```\n> > ```\n<!-- agent_name: x -->",
         ] {
             assert_eq!(split(body).1, [], "{body}");
         }

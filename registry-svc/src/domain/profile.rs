@@ -41,6 +41,7 @@ const RESTRICTIONS: Restrictions = Restrictions {
     read_only: Some("read_only"),
     allow: Some("tools"),
     deny: Some("tool_denylist"),
+    lists: true,
 };
 
 const KEYS: KeySet = KeySet {

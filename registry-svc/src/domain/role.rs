@@ -44,6 +44,7 @@ const RESTRICTIONS: Restrictions = Restrictions {
     read_only: Some("read_only"),
     allow: Some("allow_list"),
     deny: Some("deny_list"),
+    lists: true,
 };
 
 /// The frontmatter as it is written. `read_only` is no Option: a null there is an error, since its author wanted a

@@ -23,6 +23,7 @@ const RESTRICTIONS: Restrictions = Restrictions {
     read_only: None,
     allow: Some("tools"),
     deny: None,
+    lists: true,
 };
 
 const KEYS: KeySet = KeySet {

@@ -39,6 +39,23 @@ pub struct SeedReport {
     pub warnings: Vec<String>,
 }
 
+impl SeedReport {
+    /// Says what somebody should look at.
+    pub(crate) fn log(&self) {
+        for warning in &self.warnings {
+            tracing::warn!("{warning}");
+        }
+        if !self.outdated.is_empty() {
+            let files: Vec<_> = self.outdated.iter().map(|path| path.display().to_string()).collect();
+            tracing::info!(
+                files = %files.join(", "),
+                "edited copies of embedded files are older than this release's, and hide them; a copy that is deleted \
+                 gives way to the embedded file"
+            );
+        }
+    }
+}
+
 /// What was seeded into a directory.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Manifest {

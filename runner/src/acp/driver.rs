@@ -33,8 +33,8 @@ const MAX_REFUSALS: u32 = 16;
 /// How many calls of one turn are known, and how many names of tools that nobody offered.
 const MAX_CALLS: usize = 4096;
 const MAX_GAPS: usize = 16;
-/// The longest id of a call that is known, in bytes, and its longest arguments that are kept as they are, in bytes of
-/// JSON.
+/// The longest id of a call, of a question and of an answer to it that is kept, in bytes; and the longest arguments of a
+/// call, in bytes of JSON: longer ones are kept as they may be shown, if that is shorter.
 const MAX_ID_BYTES: usize = 1024;
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
 /// How many questions of the program wait at once: more than the thread lets wait.
@@ -61,7 +61,8 @@ pub(super) struct Opening {
 /// A call of a tool.
 struct Call {
     tool: String,
-    arguments: Value,
+    /// `None`: they are too long to be kept.
+    arguments: Option<Value>,
     is_told: bool,
     is_done: bool,
 }
@@ -70,11 +71,28 @@ struct Call {
 struct Question {
     /// The program's own id of it.
     id: Value,
-    options: Value,
+    /// What allows it and what does not, in the program's words.
+    allowed: Value,
+    denied: Value,
     /// The id of the call, and what it is of.
     call: String,
     tool: String,
     arguments: Value,
+}
+
+impl Question {
+    /// Whether it is short enough to be kept until it is decided.
+    fn is_short(&self) -> bool {
+        let said = [&self.id, &self.allowed, &self.denied];
+        self.call.len() <= MAX_ID_BYTES && said.iter().all(|said| said.to_string().len() <= MAX_ID_BYTES)
+    }
+}
+
+/// What becomes of a question for leave: it is answered at once, or by the supervisor.
+enum Decided {
+    Allowed(String, Option<Value>),
+    Denied(String, &'static str),
+    Open(Question),
 }
 
 /// Speaks with one program.
@@ -335,15 +353,20 @@ impl Driver {
             return;
         };
         self.heard_at = Instant::now();
-        self.answer(&question.id, &events::outcome(&question.options, verdict.is_ok()));
         match verdict {
-            Ok(()) => self.begun(question.call, question.tool, question.arguments),
-            Err(failure) => self.refuse(&question.tool, failure.text()),
+            Ok(()) => {
+                self.answer(&question.id, &question.allowed);
+                self.begun(question.call, question.tool, Some(question.arguments));
+            }
+            Err(failure) => {
+                self.answer(&question.id, &question.denied);
+                self.refuse(&question.tool, failure.text());
+            }
         }
     }
 
     /// A call that was asked about runs now. Gemini CLI says nothing of it before its end.
-    fn begun(&mut self, id: String, tool: String, arguments: Value) {
+    fn begun(&mut self, id: String, tool: String, arguments: Option<Value>) {
         if self.calls.len() < MAX_CALLS && id.len() <= MAX_ID_BYTES {
             self.calls.entry(id).or_insert(Call {
                 tool,
@@ -437,7 +460,7 @@ impl Driver {
             self.message_over(desk).await;
             let call = Call {
                 tool,
-                arguments: json!({}),
+                arguments: Some(json!({})),
                 is_told: false,
                 is_done: false,
             };
@@ -447,7 +470,7 @@ impl Driver {
             return;
         };
         let arguments = events::arguments(profile, update);
-        if arguments.as_object().is_some_and(|fields| !fields.is_empty()) {
+        if is_told(&arguments) {
             call.arguments = kept(arguments);
         }
         let status = update["status"].as_str().unwrap_or("in_progress");
@@ -457,7 +480,7 @@ impl Driver {
         call.is_told |= is_news;
         let tool = call.tool.clone();
         if is_news {
-            let used = events::used(profile, &tool, &call.arguments);
+            let used = events::used(profile, &tool, call.arguments.as_ref().unwrap_or(&Value::Null));
             desk.tell(AgentEvent::ToolUsed(used)).await;
         }
         if status == "completed"
@@ -487,43 +510,55 @@ impl Driver {
             // Its title is something else here, so nobody knows what it asks for.
             (None, Profile::OpenCode) => None,
         };
-        let not_offered = Err("it is not offered");
-        let (tool, verdict) = match tool {
-            Some(tool) if self.opening.ours.contains(&tool) => (tool, Some(Ok(()))),
-            Some(tool) if self.prompts.is_empty() || !self.opening.tools.contains(&tool) => (tool, Some(not_offered)),
-            Some(tool) if self.questions.len() >= MAX_QUESTIONS => (tool, Some(Err("too many questions at once"))),
-            Some(tool) => (tool, None),
-            None => ("unknown".to_owned(), Some(not_offered)),
+        let told = events::arguments(profile, asked);
+        let arguments = if is_told(&told) {
+            kept(told)
+        } else {
+            call.map_or_else(|| Some(json!({})), |call| call.arguments.clone())
         };
-        if let Some(verdict) = verdict {
-            self.answer(id, &events::outcome(&params["options"], verdict.is_ok()));
-            match verdict {
-                Ok(()) => self.begun(call_id.to_owned(), tool, kept(events::arguments(profile, asked))),
-                Err(why) => self.refuse(&tool, why),
-            }
-            return;
-        }
-        let arguments = match events::arguments(profile, asked) {
-            told if told.as_object().is_some_and(|fields| !fields.is_empty()) => kept(told),
-            _ => call.map_or_else(|| json!({}), |call| call.arguments.clone()),
-        };
-        self.last_question += 1;
-        let question = self.last_question.to_string();
-        let event = AskedTool {
-            id: question.clone(),
-            tool: tool.clone(),
-            arguments: arguments.clone(),
-            written: events::written(asked, &self.opening.directory),
-        };
-        let waiting = Question {
+        let options = &params["options"];
+        let question = |tool: &str, arguments: Value| Question {
             id: id.clone(),
-            options: params["options"].clone(),
+            allowed: events::outcome(options, true),
+            denied: events::outcome(options, false),
             call: call_id.to_owned(),
-            tool,
+            tool: tool.to_owned(),
             arguments,
         };
-        self.questions.insert(question, waiting);
-        desk.tell(AgentEvent::ToolAsked(event)).await;
+        let decided = match tool {
+            Some(tool) if self.opening.ours.contains(&tool) => Decided::Allowed(tool, arguments),
+            Some(tool) if self.prompts.is_empty() || !self.opening.tools.contains(&tool) => {
+                Decided::Denied(tool, "it is not offered")
+            }
+            Some(tool) if self.questions.len() >= MAX_QUESTIONS => Decided::Denied(tool, "too many questions at once"),
+            Some(tool) => match arguments.map(|arguments| question(&tool, arguments)) {
+                Some(question) if question.is_short() => Decided::Open(question),
+                Some(_) | None => Decided::Denied(tool, "the question is too long"),
+            },
+            None => Decided::Denied("unknown".to_owned(), "it is not offered"),
+        };
+        match decided {
+            Decided::Allowed(tool, arguments) => {
+                self.answer(id, &events::outcome(options, true));
+                self.begun(call_id.to_owned(), tool, arguments);
+            }
+            Decided::Denied(tool, why) => {
+                self.answer(id, &events::outcome(options, false));
+                self.refuse(&tool, why);
+            }
+            Decided::Open(question) => {
+                self.last_question += 1;
+                let number = self.last_question.to_string();
+                let event = AskedTool {
+                    id: number.clone(),
+                    tool: question.tool.clone(),
+                    arguments: question.arguments.clone(),
+                    written: events::written(asked, &self.opening.directory),
+                };
+                self.questions.insert(number, question);
+                desk.tell(AgentEvent::ToolAsked(event)).await;
+            }
+        }
     }
 
     /// A prompt is over; with the last of them the turn, unless there is something left to say.
@@ -594,13 +629,18 @@ impl Driver {
     }
 }
 
-/// Arguments as they are kept: long ones as they may be shown.
-fn kept(arguments: Value) -> Value {
-    if arguments.to_string().len() > MAX_ARGUMENTS_BYTES {
-        redact::arguments(&arguments)
-    } else {
-        arguments
+/// Whether a program told any arguments.
+fn is_told(arguments: &Value) -> bool {
+    arguments.as_object().is_some_and(|fields| !fields.is_empty())
+}
+
+/// Arguments as they are kept: long ones as they may be shown. `None`: that is too long as well, since it has every key.
+fn kept(arguments: Value) -> Option<Value> {
+    let is_short = |arguments: &Value| arguments.to_string().len() <= MAX_ARGUMENTS_BYTES;
+    if is_short(&arguments) {
+        return Some(arguments);
     }
+    Some(redact::arguments(&arguments)).filter(is_short)
 }
 
 /// One of the options of a session.
@@ -621,7 +661,7 @@ mod tests {
     use super::*;
     use crate::{
         agent::Agent as _,
-        child::{Child, Launch},
+        child::{Child, Launch, Puppet},
         driven::{self, Driven},
         prompt::GivenTurn,
     };
@@ -658,7 +698,12 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             starts: Vec::new(),
         };
         let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES).unwrap();
-        let opening = Opening {
+        let driver = Driver::new(Program::new(&child, output), opening());
+        (child, driver)
+    }
+
+    fn opening() -> Opening {
+        Opening {
             profile: Profile::OpenCode,
             directory: "/".into(),
             servers: json!([]),
@@ -666,9 +711,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             tools: BTreeSet::from(["bash".to_owned()]),
             ours: BTreeSet::new(),
             record: None,
-        };
-        let driver = Driver::new(Program::new(&child, output), opening);
-        (child, driver)
+        }
     }
 
     #[tokio::test]
@@ -717,9 +760,43 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             driver.refuse("bash", "not now");
         }
         assert_eq!(driver.refused.len(), MAX_TOLD);
-        assert_eq!(kept(json!({"path": "a"})), json!({"path": "a"}));
+        assert_eq!(kept(json!({"path": "a"})), Some(json!({"path": "a"})));
         let long = json!({"path": "a", "content": "x".repeat(MAX_ARGUMENTS_BYTES)});
-        assert_eq!(kept(long), json!({"path": "a", "content": "<redacted>"}));
+        assert_eq!(kept(long), Some(json!({"path": "a", "content": "<redacted>"})));
+        let many: Value = (0..MAX_ARGUMENTS_BYTES)
+            .map(|key| (key.to_string(), json!(0)))
+            .collect();
+        assert_eq!(kept(many), None, "what may be shown has every key");
+    }
+
+    #[tokio::test]
+    async fn a_question_that_is_too_long_to_be_kept_is_denied() {
+        let (input, output, mut puppet) = Puppet::new(driven::MAX_LINE_BYTES);
+        let mut driver = Driver::new(Program::over(input, output), opening());
+        let (desk, _orders, mut events) = driven::desk();
+        driver.prompts.insert(1);
+        driver.begun("c".to_owned(), "bash".to_owned(), Some(json!({"command": "ls"})));
+        let long = "x".repeat(MAX_ID_BYTES);
+        let many: Value = (0..MAX_ARGUMENTS_BYTES)
+            .map(|key| (key.to_string(), json!(0)))
+            .collect();
+        for (id, once, arguments) in [
+            (json!(long), "once", json!({})),
+            (json!(0), long.as_str(), json!({})),
+            (json!(0), "once", many),
+        ] {
+            let params = json!({
+                "toolCall": {"toolCallId": "c", "rawInput": arguments},
+                "options": [{"optionId": once, "kind": "allow_once"}, {"optionId": "reject", "kind": "reject_once"}],
+            });
+            driver.asked(&id, &params, &desk).await;
+            let answer: Value = serde_json::from_str(&puppet.told.recv().await.unwrap()).unwrap();
+            assert_eq!(
+                (&answer["id"], &answer["result"]["outcome"]["optionId"]),
+                (&id, &json!("reject"))
+            );
+        }
+        assert!(driver.questions.is_empty() && events.try_recv().is_err());
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ use self::{
     settings::Own,
 };
 use crate::{
-    agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, StartFailure},
+    agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
     child::{Child, Launch},
     confinement::{self, Hold},
     driven::{self, Driven, Program},
@@ -72,7 +72,9 @@ impl AcpKind {
         let access = casting.resolved.sandbox();
         let hold = confinement::hold(access).await?;
         let tools = settings::tools(profile, &policy, access);
-        let mut gaps: Vec<&str> = settings::unasked(profile, &tools).into_iter().collect();
+        let withheld = settings::withheld(profile, &policy, access);
+        let mut gaps: Vec<String> = policy::gap_of_withheld(&withheld).into_iter().collect();
+        gaps.extend(settings::unasked(profile, &tools).map(str::to_owned));
         let ours: Vec<String> = casting
             .offered
             .iter()
@@ -83,14 +85,15 @@ impl AcpKind {
         let home = casting.state.join(profile.kind());
         prepare_home(profile, &home, self.program.program.login.as_deref())
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
-        let launch = self.launch(casting, &home, &model, &tools, &ours)?;
+        let (launch, uses_endpoint) = self.launch(casting, &home, &model, &tools, &ours)?;
+        gaps.extend(casting.gap_of_endpoint(uses_endpoint));
         let launch = match hold {
             Hold::Confined => {
                 let own = [home.as_path(), &casting.scratch];
                 confinement::confined(launch, access, &own, &casting.hidden)
             }
             Hold::Gap(gap) => {
-                gaps.extend(gap);
+                gaps.extend(gap.map(str::to_owned));
                 launch
             }
         };
@@ -107,9 +110,7 @@ impl AcpKind {
         let mut driver = Driver::new(Program::new(&child, output), opening);
         driver.prepare().await?;
         Ok(Box::new(Driven::new(child, async move |desk| {
-            for gap in gaps {
-                desk.tell(AgentEvent::PolicyGap(gap.to_owned())).await;
-            }
+            desk.tell_gaps(&gaps).await;
             driver.drive(desk).await;
         })))
     }
@@ -144,6 +145,7 @@ impl AcpKind {
         ))
     }
 
+    /// How the program is started, and whether it asks its model where the role says.
     fn launch(
         &self,
         casting: &Casting,
@@ -151,20 +153,28 @@ impl AcpKind {
         model: &ModelChoice,
         tools: &[Own],
         ours: &[String],
-    ) -> Result<Launch, StartFailure> {
+    ) -> Result<(Launch, bool), StartFailure> {
+        let endpoint = casting.endpoint(model);
         let model = model.name();
         let program = &self.program.program;
         let mut args: Vec<OsString> = self.program.args.iter().map(OsString::from).collect();
         let mut environment = self.environment(casting, home);
         let mut set = |name: &str, value: OsString| environment.push((name.to_owned(), value));
-        match self.program.profile {
+        let uses_endpoint = match self.program.profile {
             Profile::OpenCode => {
                 let model = model.map(|name| settings::opencode_model(name, program.provider.as_deref()));
-                let config =
+                let mut config =
                     settings::opencode(&program.settings, tools, ours, &casting.instructions, model.as_deref());
+                settings::tune(&mut config, &casting.resolved.parameters);
+                let provider = settings::opencode_provider(model.as_deref(), program.provider.as_deref());
+                let redirected = provider.zip(endpoint);
+                if let Some((provider, endpoint)) = redirected {
+                    settings::redirect(&mut config, provider, endpoint);
+                }
                 set("OPENCODE_CONFIG_CONTENT", config.to_string().into());
                 // It listens on a port of this machine, where its sessions are anybody's who has no password to show.
                 set("OPENCODE_SERVER_PASSWORD", Uuid::new_v4().simple().to_string().into());
+                redirected.is_some()
             }
             Profile::Gemini => {
                 let unwritten =
@@ -186,9 +196,15 @@ impl AcpKind {
                     })?;
                     set("GEMINI_SYSTEM_MD", path.into());
                 }
+                // With a login, or by Vertex AI, it has other addresses.
+                let endpoint = endpoint.filter(|_| settings::has_gemini_key(&quiet));
+                if let Some(endpoint) = endpoint {
+                    set("GOOGLE_GEMINI_BASE_URL", endpoint.into());
+                }
+                endpoint.is_some()
             }
-        }
-        Ok(Launch {
+        };
+        let launch = Launch {
             command: program.command.clone(),
             args,
             directory: casting.directory().to_owned(),
@@ -199,7 +215,8 @@ impl AcpKind {
                 .map(PathBuf::from)
                 .filter(|shim| shim.is_absolute())
                 .collect(),
-        })
+        };
+        Ok((launch, uses_endpoint))
     }
 
     fn environment(&self, casting: &Casting, home: &Path) -> Environment {
@@ -234,6 +251,34 @@ impl AgentKind for AcpKind {
     ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
         Box::pin(self.start_program(casting, model))
     }
+}
+
+/// Speaks with a program that has begun already, to its end. It is offered one tool of its own, and one of ours.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) async fn converse(
+    program: Program,
+    profile: Profile,
+    ours: &str,
+    directory: PathBuf,
+    desk: driven::Desk,
+) -> Result<(), StartFailure> {
+    let shell = match profile {
+        Profile::OpenCode => "bash",
+        Profile::Gemini => "run_shell_command",
+    };
+    let opening = Opening {
+        profile,
+        directory,
+        servers: json!([]),
+        effort: String::new(),
+        tools: [shell.to_owned()].into(),
+        ours: [profile.name_of_ours(ours)].into(),
+        record: None,
+    };
+    let mut driver = Driver::new(program, opening);
+    driver.prepare().await?;
+    driver.drive(desk).await;
+    Ok(())
 }
 
 /// What of a project the program would obey: looked for where it looks, in the directory and those above it up to the

@@ -1,6 +1,8 @@
 //! How a program of either profile is started for a policy, as pure data: its tools, its settings and its policy in its
 //! own words.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 use tool_policy::{NativeTools, Policy};
 use troupe_proto::common::v1::Sandbox;
@@ -11,6 +13,8 @@ use crate::programs::Profile;
 pub(super) const SERVER: &str = "troupe";
 /// The agent of OpenCode's that is the thread's role.
 pub(super) const AGENT: &str = "role";
+/// How Gemini CLI names the use of a key.
+const KEY: &str = "gemini-api-key";
 /// The priorities of Gemini CLI's rules: what is allowed stands above what is denied.
 const BELOW: u32 = 100;
 const ABOVE: u32 = 200;
@@ -29,8 +33,11 @@ pub(super) struct Own {
 enum Effect {
     /// It looks at files, or changes nothing outside of the program.
     Looks,
-    /// It writes, runs something or uses the network: nothing for a thread that may only read.
-    Acts,
+    /// It writes files: nothing for a thread that may only read.
+    Writes,
+    /// It runs something or uses the network. The program's is one with its tools', so it is nothing for such a thread
+    /// either.
+    Reaches,
 }
 
 const fn looks(name: &'static str) -> Own {
@@ -41,11 +48,20 @@ const fn looks(name: &'static str) -> Own {
     }
 }
 
-const fn acts(name: &'static str) -> Own {
+const fn reaches(name: &'static str) -> Own {
     Own {
         name,
-        effect: Effect::Acts,
+        effect: Effect::Reaches,
         alike: &[],
+    }
+}
+
+/// One that is allowed if these are as well.
+const fn writes(name: &'static str, alike: &'static [&'static str]) -> Own {
+    Own {
+        name,
+        effect: Effect::Writes,
+        alike,
     }
 }
 
@@ -57,15 +73,11 @@ const OPENCODE: &[Own] = &[
     looks("glob"),
     looks("list"),
     looks("todowrite"),
-    acts("bash"),
+    reaches("bash"),
     // One permission for all that write.
-    Own {
-        name: "edit",
-        effect: Effect::Acts,
-        alike: &["write", "patch", "multiedit", "apply_patch"],
-    },
-    acts("webfetch"),
-    acts("websearch"),
+    writes("edit", &["write", "patch", "multiedit", "apply_patch"]),
+    reaches("webfetch"),
+    reaches("websearch"),
 ];
 
 /// The same of Gemini CLI.
@@ -76,16 +88,12 @@ const GEMINI: &[Own] = &[
     looks("glob"),
     looks("list_directory"),
     looks("write_todos"),
-    acts("run_shell_command"),
-    acts("replace"),
+    reaches("run_shell_command"),
+    writes("replace", &[]),
     // By another name what a patch does.
-    Own {
-        name: "write_file",
-        effect: Effect::Acts,
-        alike: &["apply_patch"],
-    },
-    acts("web_fetch"),
-    acts("google_web_search"),
+    writes("write_file", &["apply_patch"]),
+    reaches("web_fetch"),
+    reaches("google_web_search"),
 ];
 
 impl Profile {
@@ -209,15 +217,24 @@ impl Profile {
 
 /// The tools of its own that a thread is offered.
 pub(super) fn tools(profile: Profile, policy: &Policy, access: Sandbox) -> Vec<Own> {
+    let fits = |effect: Effect| effect == Effect::Looks || access != Sandbox::ReadOnly;
+    allowed(profile, policy, fits)
+}
+
+/// Those that it is not offered for the sake of the network alone, although its policy allows them.
+pub(super) fn withheld(profile: Profile, policy: &Policy, access: Sandbox) -> Vec<&'static str> {
+    let fits = |effect: Effect| effect == Effect::Reaches && access == Sandbox::ReadOnly;
+    let withheld = allowed(profile, policy, fits);
+    withheld.iter().map(|own| own.name).collect()
+}
+
+fn allowed(profile: Profile, policy: &Policy, fits: impl Fn(Effect) -> bool) -> Vec<Own> {
     let all = match profile {
         Profile::OpenCode => OPENCODE,
         Profile::Gemini => GEMINI,
     };
     let allows = |name: &str| policy.decide_native(&profile.native(), name).is_allowed();
-    let may = |own: &&Own| {
-        let fits = own.effect == Effect::Looks || access != Sandbox::ReadOnly;
-        fits && allows(own.name) && own.alike.iter().all(|name| allows(name))
-    };
+    let may = |own: &&Own| fits(own.effect) && allows(own.name) && own.alike.iter().all(|name| allows(name));
     all.iter().filter(may).copied().collect()
 }
 
@@ -294,10 +311,44 @@ pub(super) fn opencode_model(name: &str, provider: Option<&str>) -> String {
     }
 }
 
+/// The provider of OpenCode's that such a model is asked of; `None`: OpenCode's own choice.
+pub(super) fn opencode_provider<'a>(model: Option<&'a str>, provider: Option<&'a str>) -> Option<&'a str> {
+    let named = model.and_then(|model| model.split_once('/'));
+    named.map_or(provider, |(provider, _)| Some(provider))
+}
+
+/// Has a provider of OpenCode's asked at another address.
+pub(super) fn redirect(config: &mut Value, provider: &str, endpoint: &str) {
+    let mut place = config;
+    for key in ["provider", provider, "options"] {
+        let below = &mut place[key];
+        if !below.is_object() {
+            *below = json!({});
+        }
+        place = below;
+    }
+    place["baseURL"] = endpoint.into();
+}
+
+/// Sets what OpenCode has settings for among the parameters of a role.
+pub(super) fn tune(config: &mut Value, parameters: &BTreeMap<String, String>) {
+    for name in ["temperature", "top_p"] {
+        let set = parameters.get(name).and_then(|text| serde_json::from_str(text).ok());
+        if let Some(number @ Value::Number(_)) = set {
+            config["agent"][AGENT][name] = number;
+        }
+    }
+}
+
+/// Whether Gemini CLI asks its model with a key, by those settings.
+pub(super) fn has_gemini_key(settings: &Value) -> bool {
+    settings["security"]["auth"]["selectedType"] == KEY
+}
+
 /// Gemini CLI's settings: the operator's, under what keeps it quiet.
 pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
     let mut settings = operators.clone();
-    let way = if has_login { "oauth-personal" } else { "gemini-api-key" };
+    let way = if has_login { "oauth-personal" } else { KEY };
     settings
         .entry("security")
         .or_insert_with(|| json!({"auth": {"selectedType": way}}));
@@ -324,7 +375,7 @@ pub(super) fn policy(tools: &[Own], ours: &[String]) -> Option<String> {
     for own in tools {
         let decision = match own.effect {
             Effect::Looks => "allow",
-            Effect::Acts => "ask_user",
+            Effect::Writes | Effect::Reaches => "ask_user",
         };
         text.push_str(&rule(own.name, decision, ABOVE));
     }
@@ -428,6 +479,20 @@ mod tests {
     }
 
     #[test]
+    fn what_only_the_network_keeps_from_a_reader_is_a_gap() {
+        let everything = compiled(&["*"], &[]);
+        for (profile, expected) in [
+            (Profile::OpenCode, ["bash", "webfetch", "websearch"]),
+            (Profile::Gemini, ["run_shell_command", "web_fetch", "google_web_search"]),
+        ] {
+            assert_eq!(withheld(profile, &everything, Sandbox::ReadOnly), expected);
+            assert!(withheld(profile, &everything, Sandbox::WorkspaceWrite).is_empty());
+            let reader = compiled(&["read_file", "apply_patch"], &[]);
+            assert!(withheld(profile, &reader, Sandbox::ReadOnly).is_empty());
+        }
+    }
+
+    #[test]
     fn everything_else_is_denied_before_anything_is_allowed() {
         let tools = tools(
             Profile::OpenCode,
@@ -496,6 +561,25 @@ mod tests {
         assert_eq!(opencode_model("m", Some("p")), "p/m");
         assert_eq!(opencode_model("q/m", Some("p")), "q/m");
         assert_eq!(opencode_model("m", None), "m");
+    }
+
+    #[test]
+    fn a_role_says_where_and_how_opencode_asks_its_model() {
+        assert_eq!(opencode_provider(Some("q/m"), Some("p")), Some("q"));
+        assert_eq!(opencode_provider(None, Some("p")), Some("p"));
+        assert_eq!(opencode_provider(Some("m"), None), None);
+
+        let mut config = json!({"provider": {"p": {"options": {"apiKey": "k", "baseURL": "a"}}, "q": 1}, "agent": {}});
+        for provider in ["p", "q"] {
+            redirect(&mut config, provider, "b");
+        }
+        let providers = json!({"p": {"options": {"apiKey": "k", "baseURL": "b"}}, "q": {"options": {"baseURL": "b"}}});
+        assert_eq!(config["provider"], providers);
+
+        let parameters = [("temperature", "0.5"), ("top_p", "\"high\""), ("tools", "1")];
+        let parameters = parameters.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        tune(&mut config, &parameters.into());
+        assert_eq!(config["agent"][AGENT], json!({"temperature": 0.5}));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! process; whatever becomes of the others, it does not return before the group is killed and the process is reaped.
 
 mod lines;
+#[cfg(any(test, feature = "fuzzing"))]
+mod puppet;
 
 use std::{
     ffi::OsString,
@@ -26,6 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::lines::BoundedLines;
 pub(crate) use self::lines::Line;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::puppet::Puppet;
 use crate::{
     agent::{Deaf, StartFailure, StopOrder, Stopped},
     env::Environment,

@@ -143,10 +143,7 @@ impl Driver {
 
     /// The id of a call: that of the request that brought it, and the one that it has itself.
     fn answer_tool(&self, id: &str, answer: &ToolAnswer) {
-        let Some((request, call)) = id.split_once(' ') else {
-            return;
-        };
-        let Ok(call) = serde_json::from_str::<Value>(call) else {
+        let Ok((request, call)) = serde_json::from_str::<(String, Value)>(id) else {
             return;
         };
         let (text, is_error) = match answer {
@@ -154,7 +151,7 @@ impl Driver {
             Err(failure) => (failure.to_json().to_string(), true),
         };
         let result = json!({"content": [{"type": "text", "text": text}], "isError": is_error});
-        self.program.say(&mcp_response(request, &call, &result));
+        self.program.say(&mcp_response(&request, &call, &result));
     }
 
     fn answer_hook(&self, request: &str, verdict: &Result<(), ToolFailure>) {
@@ -254,7 +251,8 @@ impl Driver {
 
     async fn called(&self, request: &str, message: &Value, desk: &Desk) {
         let name = message["params"]["name"].as_str().unwrap_or_default();
-        let id = format!("{request} {}", message["id"]);
+        // Both are the program's, and may have any characters.
+        let id = json!([request, message["id"]]).to_string();
         if !self.tools.iter().any(|offered| offered.name == name) {
             self.answer_tool(&id, &Err(ToolFailure::unsupported(name)));
             return;
@@ -322,7 +320,7 @@ fn control_response(request: &str, response: &Value) -> Value {
 mod tests {
     use super::*;
     use crate::{
-        child::{Child, Launch},
+        child::{Child, Launch, Puppet},
         driven,
     };
 
@@ -341,18 +339,39 @@ mod tests {
         assert!(why.contains("instead of answering"), "{why}");
     }
 
-    fn asked(message: &Value) -> Option<Value> {
-        let tool = ToolDescription {
+    #[tokio::test]
+    async fn a_call_is_answered_by_whatever_ids_it_came() {
+        let (input, output, mut puppet) = Puppet::new(driven::MAX_LINE_BYTES);
+        let driver = Driver::new(Program::over(input, output), vec![wait()]);
+        let (desk, _orders, mut events) = driven::desk();
+        for (request, id) in [("q", json!(1)), ("q 1 \"", json!("a b")), ("", Value::Null)] {
+            let message = json!({"id": id, "method": "tools/call", "params": {"name": "wait"}});
+            driver.called(request, &message, &desk).await;
+            let Some(AgentEvent::ToolCalled(call)) = events.recv().await else {
+                panic!("it is a call");
+            };
+            driver.answer_tool(&call.id, &Ok(json!({})));
+            let answer: Value = serde_json::from_str(&puppet.told.recv().await.unwrap()).unwrap();
+            assert_eq!(answer["response"]["request_id"], request);
+            assert_eq!(answer["response"]["response"]["mcp_response"]["id"], id);
+        }
+    }
+
+    fn wait() -> ToolDescription {
+        ToolDescription {
             name: "wait".to_owned(),
             description: "d".to_owned(),
             input_schema_json: "{}".to_owned(),
-        };
+        }
+    }
+
+    fn asked(message: &Value) -> Option<Value> {
         let said = json!({
             "type": "control_request",
             "request_id": "q",
             "request": {"subtype": "mcp_message", "server_name": SERVER, "message": message},
         });
-        protocol_answer(&said, &[tool])
+        protocol_answer(&said, &[wait()])
     }
 
     #[test]

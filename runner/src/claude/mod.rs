@@ -23,7 +23,7 @@ use self::{
     settings::{QUIET, Session},
 };
 use crate::{
-    agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, StartFailure},
+    agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
     child::{Child, Launch},
     confinement::{self, Hold},
     driven::{self, Driven, Program},
@@ -43,6 +43,8 @@ const CREDENTIALS: [(&str, &str); 2] = [
     ("ANTHROPIC_API_KEY", "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR"),
     ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR"),
 ];
+/// The variable with the address at which it asks its model.
+const ENDPOINT: &str = "ANTHROPIC_BASE_URL";
 /// The first descriptor that is free.
 const FIRST_DESCRIPTOR: usize = 3;
 
@@ -74,6 +76,9 @@ impl ClaudeKind {
         let tools = settings::tools(&policy, access);
         let effort = &casting.resolved.reasoning_effort;
         let mut environment = self.environment(casting, &home);
+        let endpoint = casting.endpoint(&model);
+        // The last one counts: over the operator's own, which is the provider's for every role.
+        environment.extend(endpoint.map(|endpoint| (ENDPOINT.to_owned(), OsString::from(endpoint))));
         let credentials = take_credentials(&mut environment);
         let launch = Launch {
             command: self.program.command.clone(),
@@ -82,12 +87,19 @@ impl ClaudeKind {
             environment,
             starts: Vec::new(),
         };
-        let (launch, gap) = match hold {
+        let mut gaps: Vec<String> = policy::gap_of_withheld(&settings::withheld(&policy, access))
+            .into_iter()
+            .chain(casting.gap_of_endpoint(endpoint.is_some()))
+            .collect();
+        let launch = match hold {
             Hold::Confined => {
                 let own = [home.as_path(), &casting.scratch];
-                (confinement::confined(launch, access, &own, &casting.hidden), None)
+                confinement::confined(launch, access, &own, &casting.hidden)
             }
-            Hold::Gap(gap) => (launch, gap),
+            Hold::Gap(gap) => {
+                gaps.extend(gap.map(str::to_owned));
+                launch
+            }
         };
         let launch = with_credentials(launch, &credentials, &casting.scratch)
             .map_err(|error| StartFailure::no_program(format!("its credentials cannot be handed over: {error}")))?;
@@ -95,9 +107,7 @@ impl ClaudeKind {
         let mut driver = Driver::new(Program::new(&child, output), casting.offered.clone());
         driver.prepare().await.map_err(StartFailure::no_program)?;
         Ok(Box::new(Driven::new(child, async move |desk| {
-            if let Some(gap) = gap {
-                desk.tell(AgentEvent::PolicyGap(gap.to_owned())).await;
-            }
+            desk.tell_gaps(&gaps).await;
             driver.drive(desk).await;
         })))
     }
@@ -136,6 +146,19 @@ impl AgentKind for ClaudeKind {
     ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
         Box::pin(self.start_program(casting, model))
     }
+}
+
+/// Speaks with a program that has begun already, to its end.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) async fn converse(
+    program: Program,
+    offered: Vec<troupe_proto::supervisor::v1::ToolDescription>,
+    desk: driven::Desk,
+) -> Result<(), StartFailure> {
+    let mut driver = Driver::new(program, offered);
+    driver.prepare().await.map_err(StartFailure::no_program)?;
+    driver.drive(desk).await;
+    Ok(())
 }
 
 /// A credential, and the variable that names the open file that has it.

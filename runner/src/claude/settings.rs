@@ -16,12 +16,12 @@ const TOOLS: &[(&str, Effect)] = &[
     ("Read", Effect::Looks),
     ("Grep", Effect::Looks),
     ("Glob", Effect::Looks),
-    ("Bash", Effect::Acts),
-    ("Edit", Effect::Acts),
-    ("Write", Effect::Acts),
-    ("NotebookEdit", Effect::Acts),
-    ("WebFetch", Effect::Acts),
-    ("WebSearch", Effect::Acts),
+    ("Bash", Effect::Reaches),
+    ("Edit", Effect::Writes),
+    ("Write", Effect::Writes),
+    ("NotebookEdit", Effect::Writes),
+    ("WebFetch", Effect::Reaches),
+    ("WebSearch", Effect::Reaches),
 ];
 
 /// What a tool does to the world.
@@ -29,15 +29,29 @@ const TOOLS: &[(&str, Effect)] = &[
 enum Effect {
     /// It looks at files.
     Looks,
-    /// It writes, runs something or uses the network: nothing for a thread that may only read.
-    Acts,
+    /// It writes files: nothing for a thread that may only read.
+    Writes,
+    /// It runs something or uses the network. Claude Code's is one with its tools', so it is nothing for such a thread
+    /// either.
+    Reaches,
 }
 
 /// The tools that a thread is offered.
 pub(super) fn tools(policy: &Policy, access: Sandbox) -> Vec<&'static str> {
+    let fits = |effect: Effect| effect == Effect::Looks || access != Sandbox::ReadOnly;
+    allowed(policy, fits)
+}
+
+/// The tools that it is not offered for the sake of the network alone, although its policy allows them.
+pub(super) fn withheld(policy: &Policy, access: Sandbox) -> Vec<&'static str> {
+    allowed(policy, |effect| {
+        effect == Effect::Reaches && access == Sandbox::ReadOnly
+    })
+}
+
+fn allowed(policy: &Policy, fits: impl Fn(Effect) -> bool) -> Vec<&'static str> {
     let may = |(name, effect): &&(&'static str, Effect)| {
-        let fits = *effect == Effect::Looks || access != Sandbox::ReadOnly;
-        fits && policy.decide_native(&NativeTools::CLAUDE, name).is_allowed()
+        fits(*effect) && policy.decide_native(&NativeTools::CLAUDE, name).is_allowed()
     };
     TOOLS.iter().filter(may).map(|(name, _)| *name).collect()
 }
@@ -135,6 +149,21 @@ mod tests {
         assert_eq!(tools(&policy(&["*"], &[]), Sandbox::ReadOnly), ["Read", "Grep", "Glob"]);
         assert!(!tools(&policy(&["*"], &["apply_patch"]), write).contains(&"Edit"));
         assert!(tools(&policy(&[], &["*"]), write).is_empty());
+    }
+
+    #[test]
+    fn what_only_the_network_keeps_from_a_reader_is_a_gap() {
+        let everything = policy(&["*"], &[]);
+        assert_eq!(
+            withheld(&everything, Sandbox::ReadOnly),
+            ["Bash", "WebFetch", "WebSearch"]
+        );
+        assert!(withheld(&everything, Sandbox::WorkspaceWrite).is_empty());
+        let reader = policy(&["read_file", "apply_patch"], &[]);
+        assert!(
+            withheld(&reader, Sandbox::ReadOnly).is_empty(),
+            "it has all that it may"
+        );
     }
 
     #[test]

@@ -25,6 +25,9 @@ use crate::{
     usage::Tokens,
 };
 
+/// The longest id of a thread, in bytes.
+const MAX_ID_BYTES: usize = 1024;
+
 /// How a thread is begun.
 pub(super) struct Opening {
     pub(super) config: Map<String, Value>,
@@ -190,7 +193,7 @@ impl Driver {
             None => match self.open().await? {
                 Ok((thread, total)) => {
                     self.thread = Some(thread.clone());
-                    self.record(&total);
+                    self.record(total);
                     thread
                 }
                 Err(why) => return Ok(Err(why)),
@@ -208,9 +211,9 @@ impl Driver {
 
     /// Resumes the thread that there was, or begins one; and sees that the hook is trusted in it. Answers its id, and what it
     /// had spent.
-    async fn open(&mut self) -> Result<Result<(String, Value), String>, String> {
+    async fn open(&mut self) -> Result<Result<(String, Tokens), String>, String> {
         let mut opened = None;
-        let mut total = Value::Null;
+        let mut total = Tokens::default();
         if let Some(known) = self.recorded() {
             let mut params = self.opening.params();
             params.insert("threadId".to_owned(), known["thread"].clone());
@@ -218,8 +221,8 @@ impl Driver {
             match self.call("thread/resume", params.into()).await? {
                 Ok(answer) => {
                     opened = thread_id(&answer);
-                    self.base = events::tokens(&known["total"]);
-                    total = known["total"].clone();
+                    total = events::tokens(&known["total"]);
+                    self.base = total;
                 }
                 Err(why) => warn!(why, "what Codex remembers of the thread is lost"),
             }
@@ -252,9 +255,9 @@ impl Driver {
         record["thread"].is_string().then_some(record)
     }
 
-    /// Writes down by what the thread is resumed, and what it has spent by then.
-    fn record(&self, total: &Value) {
-        let record = json!({"thread": self.thread, "total": total});
+    /// Writes down by what the thread is resumed, and what it has spent by then: of what Codex says of that, the numbers.
+    fn record(&self, total: Tokens) {
+        let record = json!({"thread": self.thread, "total": events::count(total)});
         if let Err(error) = home::replace(&self.opening.record, &record.to_string()) {
             warn!(%error, "Codex's thread cannot be resumed later");
         }
@@ -327,7 +330,7 @@ impl Driver {
             }
             ("turn/plan/updated", None) => desk.tell(events::plan(params)).await,
             ("thread/tokenUsage/updated", None) => {
-                self.record(&params["tokenUsage"]["total"]);
+                self.record(events::tokens(&params["tokenUsage"]["total"]));
                 desk.tell(events::spent(&params["tokenUsage"], self.base)).await;
             }
             ("error", None) if params["willRetry"] == true => {
@@ -411,8 +414,10 @@ impl Driver {
     }
 }
 
+/// The id of Codex's thread; one that is too long to be written down each time is none.
 fn thread_id(answer: &Value) -> Option<String> {
-    answer["thread"]["id"].as_str().map(str::to_owned)
+    let id = answer["thread"]["id"].as_str()?;
+    (id.len() <= MAX_ID_BYTES).then(|| id.to_owned())
 }
 
 /// A text, and the images of the inputs that it is of.

@@ -1,6 +1,6 @@
 //! What Codex tells of a turn, as events of an agent.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use troupe_proto::supervisor::v1::plan_step::State;
 
 use crate::{
@@ -72,6 +72,15 @@ pub(super) fn tokens(count: &Value) -> Tokens {
     }
 }
 
+/// A count as Codex has it: what [`tokens`] reads.
+pub(super) fn count(tokens: Tokens) -> Value {
+    json!({
+        "inputTokens": tokens.input,
+        "cachedInputTokens": tokens.cached_input,
+        "outputTokens": tokens.output,
+    })
+}
+
 /// What was spent beyond what had been before. Codex repeats its numbers; the total does not suffer from that.
 pub(super) fn spent(usage: &Value, base: Tokens) -> AgentEvent {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
@@ -100,8 +109,6 @@ pub(super) fn failure(error: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn used(item: &Value) -> (String, String) {
@@ -164,6 +171,8 @@ mod tests {
             context_left_percent: Some(75),
         };
         assert_eq!(spent(&usage, Tokens::default()), expected);
+        let total = tokens(&usage["total"]);
+        assert_eq!(tokens(&count(total)), total);
         let base = tokens(&json!({"inputTokens": 2000, "cachedInputTokens": 1000, "outputTokens": 50}));
         let AgentEvent::Spent { tokens, .. } = spent(&usage, base) else {
             panic!()

@@ -76,6 +76,10 @@ impl CodexKind {
         let environment = self.environment(casting, &home);
         let access = casting.resolved.sandbox();
         let mut config = settings::config(&self.program, &policy, access, &hook);
+        let is_used = casting
+            .endpoint(&model)
+            .is_some_and(|endpoint| settings::redirect(&mut config, self.program.provider.as_deref(), endpoint));
+        let gaps: Vec<String> = casting.gap_of_endpoint(is_used).into_iter().collect();
         if settings::hides_patches(&policy, access) {
             let path = self.catalog_without_patches(&casting.scratch, &environment).await?;
             config.insert("model_catalog_json".to_owned(), path.to_string_lossy().into());
@@ -110,7 +114,10 @@ impl CodexKind {
         };
         let mut driver = Driver::new(Program::new(&child, output), hooks, opening);
         driver.prepare().await?;
-        Ok(Box::new(Driven::new(child, |desk| driver.drive(desk))))
+        Ok(Box::new(Driven::new(child, async move |desk| {
+            desk.tell_gaps(&gaps).await;
+            driver.drive(desk).await;
+        })))
     }
 
     fn environment(&self, casting: &Casting, home: &Path) -> Environment {
@@ -167,6 +174,33 @@ impl CodexKind {
         let catalog = errand::output_of(&name, launch, CATALOG).await?;
         serde_json::from_slice(&catalog).map_err(|error| format!("its catalogue of models: {error}"))
     }
+}
+
+/// Speaks with a program that has begun already, to its end. Nothing of it is written down.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) async fn converse(
+    program: Program,
+    hooks: HookServer,
+    offered: Vec<troupe_proto::supervisor::v1::ToolDescription>,
+    directory: PathBuf,
+    desk: driven::Desk,
+) -> Result<(), StartFailure> {
+    let opening = Opening {
+        config: serde_json::Map::new(),
+        model: None,
+        provider: None,
+        effort: None,
+        directory,
+        sandbox: settings::sandbox(Sandbox::ReadOnly),
+        instructions: String::new(),
+        tools: offered,
+        // There is no such directory.
+        record: "/dev/null/thread.json".into(),
+    };
+    let mut driver = Driver::new(program, hooks, opening);
+    driver.prepare().await?;
+    driver.drive(desk).await;
+    Ok(())
 }
 
 impl AgentKind for CodexKind {

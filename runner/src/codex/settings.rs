@@ -85,6 +85,25 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
     config
 }
 
+/// Has the thread's provider asked at another address. Whether it is: those that Codex brings itself stay where they are,
+/// so it has to be one of the operator's.
+pub(super) fn redirect(config: &mut Map<String, Value>, provider: Option<&str>, endpoint: &str) -> bool {
+    let provider = provider.or_else(|| config.get("model_provider")?.as_str());
+    let Some(provider) = provider.map(str::to_owned) else {
+        return false;
+    };
+    let fields = config
+        .get_mut("model_providers")
+        .and_then(|providers| providers.get_mut(&provider)?.as_object_mut());
+    match fields {
+        Some(fields) => {
+            fields.insert("base_url".to_owned(), endpoint.into());
+            true
+        }
+        None => false,
+    }
+}
+
 /// The same settings, with the word that the hook is trusted: without it Codex passes over the hook in silence.
 pub(super) fn trusting(mut config: Map<String, Value>, key: &str, hash: &str) -> Map<String, Value> {
     merge(
@@ -205,6 +224,18 @@ mod tests {
         let catalog = without_patches(json!({"models": [{"slug": "m", "apply_patch_tool_type": "freeform"}]}));
         assert_eq!(catalog["models"][0]["apply_patch_tool_type"], Value::Null);
         assert_eq!(catalog["models"][0]["slug"], "m");
+    }
+
+    #[test]
+    fn a_provider_of_the_operators_is_asked_elsewhere() {
+        let settings = json!({"model_provider": "p", "model_providers": {"p": {"base_url": "a", "env_key": "K"}}});
+        for (provider, is_redirected) in [(None, true), (Some("p"), true), (Some("openai"), false)] {
+            let mut config = settings.as_object().unwrap().clone();
+            assert_eq!(redirect(&mut config, provider, "b"), is_redirected, "{provider:?}");
+            let url = if is_redirected { "b" } else { "a" };
+            assert_eq!(config["model_providers"]["p"], json!({"base_url": url, "env_key": "K"}));
+        }
+        assert!(!redirect(&mut Map::new(), None, "b"));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use troupe_proto::{
 };
 
 use self::protocol::ToProgram;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::protocol::parse;
 use crate::{
     agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, Deaf, Nudge, StartFailure, StopOrder, Stopped},
     child::{Child, ChildEvent, ChildOutput, Launch, Line},

@@ -78,7 +78,7 @@ const fn kind_name(kind: BlockKind) -> &'static str {
 }
 
 /// A line of the program. There is no wrong one: what is not of the protocol is text.
-pub(super) fn parse(line: &str) -> AgentEvent {
+pub(crate) fn parse(line: &str) -> AgentEvent {
     parse_object(line).unwrap_or_else(|| AgentEvent::Output(line.to_owned()))
 }
 

@@ -35,9 +35,7 @@ impl Voice {
         written: Vec<String>,
     ) -> Result<(), ToolFailure> {
         let arguments_json = arguments.to_string();
-        if let Some(text) = too_large(tool, &arguments_json, &written) {
-            return Err(ToolFailure::new(Reason::LimitExceeded, text));
-        }
+        check(tool, &arguments_json, &written)?;
         let (answer, decision) = oneshot::channel();
         let request = ToolRequest {
             request_id: Uuid::now_v7().to_string(),
@@ -58,6 +56,14 @@ impl Voice {
                 Err(ToolFailure::new(Reason::DeadlineExceeded, text))
             }
         }
+    }
+}
+
+/// Refuses what is too large to be asked about. Whoever looks at the files of a call first does this before.
+pub(super) fn check(tool: &str, arguments_json: &str, written: &[String]) -> Result<(), ToolFailure> {
+    match too_large(tool, arguments_json, written) {
+        None => Ok(()),
+        Some(text) => Err(ToolFailure::new(Reason::LimitExceeded, text)),
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 use troupe_proto::supervisor::v1::{
-    CreateEdgeResponse, SendInputResponse, SpawnAgentResponse, SpawnableAgent, Status, StatusKind, Thread,
-    WaitAgentsResponse,
+    CreateEdgeResponse, SendInputResponse, SpawnAgentResponse, SpawnableAgent, SpawnablePersona, Status, StatusKind,
+    Thread, WaitAgentsResponse,
 };
 
 /// The label of what an operator has to decide on first.
@@ -31,18 +31,45 @@ pub(super) fn spawned(key: &str, answer: SpawnAgentResponse) -> Value {
 
 /// `{"agents": [...]}`: the roles that may be spawned.
 pub(super) fn roles(agents: &[SpawnableAgent]) -> Value {
-    let role = |agent: &SpawnableAgent| {
-        let mut role = json!({"agent_type": agent.agent_type, "description": agent.description});
-        if !agent.agent_names.is_empty() {
-            role["agent_names"] = agent
-                .agent_names
-                .iter()
-                .map(|persona| json!({"name": persona.name, "description": persona.description}))
-                .collect();
-        }
-        role
-    };
     json!({"agents": agents.iter().map(role).collect::<Vec<_>>()})
+}
+
+fn role(agent: &SpawnableAgent) -> Value {
+    let mut role = json!({
+        "agent_type": agent.agent_type,
+        "description": agent.description,
+        "allow_list": agent.allow_list,
+        "deny_list": agent.deny_list,
+    });
+    let texts = [
+        ("model", &agent.model),
+        ("reasoning_effort", &agent.reasoning_effort),
+        ("default_prompt", &agent.default_prompt),
+    ];
+    add_given(&mut role, &texts);
+    if !agent.agent_names.is_empty() {
+        role["agent_names"] = agent.agent_names.iter().map(persona).collect();
+    }
+    role
+}
+
+fn persona(persona: &SpawnablePersona) -> Value {
+    let mut value = json!({"name": persona.name, "description": persona.description});
+    let texts = [
+        ("model", &persona.model),
+        ("reasoning_effort", &persona.reasoning_effort),
+        ("prompt", &persona.prompt),
+    ];
+    add_given(&mut value, &texts);
+    value
+}
+
+fn add_given(value: &mut Value, texts: &[(&str, &Option<String>)]) {
+    for (key, text) in texts {
+        if let Some(text) = text {
+            value[*key] = text.as_str().into();
+        }
+    }
 }
 
 /// `{"agents": [...]}`: threads with their bare statuses; parents only in a tree.

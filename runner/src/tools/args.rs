@@ -1,13 +1,17 @@
 //! The arguments of the supervisor's tools, as models write them. Keys that are not known are passed over; what is
-//! missing or contradicts itself is left for the supervisor to refuse, so that there is one text for it.
+//! missing or contradicts itself is left for the supervisor to refuse, so that there is one text for it; but for a list
+//! of no items, which it could not tell from none.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
-use troupe_proto::supervisor::v1::{
-    ArtifactRef, CreateEdgeRequest, EdgeKind, InputItem, ListScope, OnLimit, ResponseExpectation, SendHandoffRequest,
-    SendInputRequest, SpawnAgentRequest,
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{
+        ArtifactRef, CreateEdgeRequest, EdgeKind, InputItem, ListScope, OnLimit, ResponseExpectation,
+        SendHandoffRequest, SendInputRequest, SpawnAgentRequest,
+    },
 };
 
 use super::ToolFailure;
@@ -22,7 +26,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30 * 60);
 #[serde(default)]
 pub(super) struct SpawnAgent {
     message: Option<String>,
-    items: Vec<JsonItem>,
+    items: Option<Vec<JsonItem>>,
     agent_type: String,
     agent_name: String,
     model: String,
@@ -38,11 +42,11 @@ pub(super) struct SpawnAgent {
 }
 
 impl SpawnAgent {
-    pub(super) fn into_request(self, request_id: String) -> SpawnAgentRequest {
-        SpawnAgentRequest {
+    pub(super) fn into_request(self, request_id: String) -> Result<SpawnAgentRequest, ToolFailure> {
+        Ok(SpawnAgentRequest {
             request_id,
+            items: items(self.message.as_deref(), self.items)?,
             message: self.message,
-            items: items(self.items),
             agent_type: self.agent_type,
             agent_name: self.agent_name,
             model: self.model,
@@ -55,24 +59,17 @@ impl SpawnAgent {
             definition_of_done: self.definition_of_done,
             on_limit: on_limit(self.queue).into(),
             ..Default::default()
-        }
+        })
     }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ListAgents {
-    agent_type: Option<String>,
-}
-
-impl ListAgents {
-    /// Whether a role is asked for. Kebab and snake spellings are one name.
-    pub(super) fn admits(&self, agent_type: &str) -> bool {
-        let spelling = |name: &str| name.trim().to_ascii_lowercase().replace('-', "_");
-        self.agent_type
-            .as_deref()
-            .is_none_or(|asked| spelling(asked) == spelling(agent_type))
-    }
+    /// The role; `None`: all.
+    pub(super) agent_type: Option<String>,
+    /// Whether to say how they are told to work, too.
+    pub(super) expanded: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -100,8 +97,7 @@ impl ListActiveAgents {
 pub(super) struct SendInput {
     id: String,
     message: Option<String>,
-    #[serde(default)]
-    items: Vec<JsonItem>,
+    items: Option<Vec<JsonItem>>,
     #[serde(default)]
     interrupt: bool,
     /// Whether to wait for a slot instead of being refused.
@@ -110,16 +106,16 @@ pub(super) struct SendInput {
 }
 
 impl SendInput {
-    pub(super) fn into_request(self, request_id: String) -> SendInputRequest {
-        SendInputRequest {
+    pub(super) fn into_request(self, request_id: String) -> Result<SendInputRequest, ToolFailure> {
+        Ok(SendInputRequest {
             request_id,
             thread_id: self.id,
+            items: items(self.message.as_deref(), self.items)?,
             message: self.message,
-            items: items(self.items),
             interrupt: self.interrupt,
             on_limit: on_limit(self.queue).into(),
             ..Default::default()
-        }
+        })
     }
 }
 
@@ -278,8 +274,19 @@ impl SendHandoff {
     }
 }
 
-fn items(items: Vec<JsonItem>) -> Vec<InputItem> {
-    items.into_iter().map(Into::into).collect()
+/// What is given beside that message.
+fn items(message: Option<&str>, items: Option<Vec<JsonItem>>) -> Result<Vec<InputItem>, ToolFailure> {
+    let Some(items) = items else {
+        return Ok(Vec::new());
+    };
+    if items.is_empty() {
+        let text = match message {
+            Some(_) => "Provide either message or items, but not both",
+            None => "Items can't be empty",
+        };
+        return Err(ToolFailure::new(Reason::InvalidInput, text));
+    }
+    Ok(items.into_iter().map(Into::into).collect())
 }
 
 const fn on_limit(queue: bool) -> OnLimit {
@@ -299,7 +306,7 @@ mod tests {
             "message": "look", "agent_type": "explorer", "thread_note": "", "unknown": 1
         }))
         .unwrap();
-        let request = args.into_request("r".to_owned());
+        let request = args.into_request("r".to_owned()).unwrap();
         assert_eq!(request.message.as_deref(), Some("look"));
         assert_eq!(request.agent_type, "explorer");
         assert_eq!(request.thread_note.as_deref(), Some(""));
@@ -371,15 +378,5 @@ mod tests {
         let legacy: SendHandoff = serde_json::from_value(json!({"toNodeId": " a ", "summary": "done"})).unwrap();
         let request = legacy.into_request(String::new()).unwrap();
         assert_eq!((request.to_thread_id.as_str(), request.message.as_str()), ("a", "done"));
-    }
-
-    #[test]
-    fn roles_are_filtered_by_either_spelling() {
-        let filter = ListAgents {
-            agent_type: Some(" Bug-Hunter ".to_owned()),
-        };
-        assert!(filter.admits("bug_hunter"));
-        assert!(!filter.admits("worker"));
-        assert!(ListAgents::default().admits("worker"));
     }
 }

@@ -18,8 +18,8 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         CloseAgentRequest, CreateEdgeRequest, DescribeToolsRequest, GetThreadRequest, ListActiveAgentsRequest,
-        ListSpawnableAgentsRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest, SetThreadNoteRequest,
-        SpawnAgentRequest, SpawnAgentResponse, Thread, ToolDescription, WaitAgentsRequest,
+        ListScope, ListSpawnableAgentsRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest,
+        SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, Thread, ToolDescription, WaitAgentsRequest,
         agent_supervisor_service_client::AgentSupervisorServiceClient,
     },
 };
@@ -163,8 +163,9 @@ impl Toolbox {
         self.trace = trace;
     }
 
-    /// The same tools, called with the token of an operator, who has to name the thread for which he acts. What the
-    /// thread may not do is not kept from him: whoever hands out such a toolbox looks at [`Self::offered`] first.
+    /// The same tools, called with the token of an operator, who has to name the thread for which he acts. The supervisor
+    /// keeps nothing from him, so these keep to the thread's subtree themselves; and whoever hands out such a toolbox looks
+    /// at [`Self::offered`] first.
     pub(crate) fn on_behalf(mut self, session_id: String) -> Self {
         self.named = Named {
             session_id,
@@ -179,7 +180,15 @@ impl Toolbox {
     ///
     /// The supervisor will not have the token, or cannot be asked.
     pub(crate) async fn own_thread(&self) -> Result<Thread, ToolFailure> {
-        let request = GetThreadRequest::default();
+        self.thread("").await
+    }
+
+    /// A thread; without an id the one that the token is of.
+    async fn thread(&self, id: &str) -> Result<Thread, ToolFailure> {
+        let request = GetThreadRequest {
+            session_id: self.named.session_id.clone(),
+            thread_id: id.to_owned(),
+        };
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.get_thread(request).await
@@ -187,7 +196,28 @@ impl Toolbox {
             .await?;
         answer
             .thread
-            .ok_or_else(|| ToolFailure::local("the supervisor does not say whose token it is"))
+            .ok_or_else(|| ToolFailure::local("the supervisor does not say which thread that is"))
+    }
+
+    /// Whether a call stays with the thread and those below it. With the thread's own token the supervisor sees to that;
+    /// with an operator's nobody else does. A thread never gets another parent, so what is found stays true.
+    async fn check_subtree(&self, ids: &[&str]) -> Result<(), ToolFailure> {
+        let top = self.named.thread_id.as_str();
+        // Everything is below the root.
+        if top.is_empty() || self.thread(top).await?.parent_thread_id.is_empty() {
+            return Ok(());
+        }
+        for id in ids {
+            let mut thread = self.thread(id).await?;
+            while thread.thread_id != top {
+                if thread.parent_thread_id.is_empty() {
+                    let text = "Not permitted to act on agents outside your subtree.";
+                    return Err(ToolFailure::new(Reason::OutsideSubtree, text));
+                }
+                thread = self.thread(&thread.parent_thread_id).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The tools that the thread is offered.
@@ -228,7 +258,7 @@ impl Toolbox {
     }
 
     async fn spawn_agent(&self, args: args::SpawnAgent) -> ToolAnswer {
-        let answer = self.spawn(args.into_request(request_id())).await?;
+        let answer = self.spawn(args.into_request(request_id())?).await?;
         Ok(answers::spawned("agent_id", answer))
     }
 
@@ -256,6 +286,8 @@ impl Toolbox {
             let request = ListSpawnableAgentsRequest {
                 session_id: self.named.session_id.clone(),
                 thread_id: self.named.thread_id.clone(),
+                agent_type: args.agent_type.clone(),
+                expanded: args.expanded,
                 page_token,
                 ..Default::default()
             };
@@ -270,12 +302,15 @@ impl Toolbox {
                 break;
             }
         }
-        agents.retain(|agent| args.admits(&agent.agent_type));
         Ok(answers::roles(&agents))
     }
 
     async fn list_active_agents(&self, args: args::ListActiveAgents) -> ToolAnswer {
-        let scope = args.scope()?;
+        let scope = match args.scope()? {
+            // To an operator all are those of the session, and to the thread those below it.
+            ListScope::All if !self.named.thread_id.is_empty() => ListScope::Descendants,
+            scope => scope,
+        };
         let mut threads = Vec::new();
         let mut page_token = String::new();
         for _ in 0..MAX_PAGES {
@@ -304,8 +339,9 @@ impl Toolbox {
     async fn send_input(&self, args: args::SendInput) -> ToolAnswer {
         let request = SendInputRequest {
             session_id: self.named.session_id.clone(),
-            ..args.into_request(request_id())
+            ..args.into_request(request_id())?
         };
+        self.check_subtree(&[request.thread_id.as_str()]).await?;
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.send_input(request).await
@@ -321,6 +357,8 @@ impl Toolbox {
             thread_ids: args.ids,
             timeout: prost_types::Duration::try_from(timeout).ok(),
         };
+        let ids: Vec<&str> = request.thread_ids.iter().map(String::as_str).collect();
+        self.check_subtree(&ids).await?;
         let answer = self
             .send(&request, timeout + WAIT_MARGIN, |mut client, request| async move {
                 client.wait_agents(request).await
@@ -336,6 +374,7 @@ impl Toolbox {
             thread_id: args.id,
             ..Default::default()
         };
+        self.check_subtree(&[request.thread_id.as_str()]).await?;
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.close_agent(request).await
@@ -351,6 +390,7 @@ impl Toolbox {
             thread_id: args.id,
             ..Default::default()
         };
+        self.check_subtree(&[request.thread_id.as_str()]).await?;
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.resume_agent(request).await
@@ -367,6 +407,7 @@ impl Toolbox {
             thread_id: args.id.unwrap_or_else(|| self.thread_id.clone()),
             thread_note: args.note,
         };
+        self.check_subtree(&[request.thread_id.as_str()]).await?;
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.set_thread_note(request).await
@@ -380,6 +421,8 @@ impl Toolbox {
             session_id: self.named.session_id.clone(),
             ..args.into_request(request_id())?
         };
+        self.check_subtree(&[request.from_thread_id.as_str(), request.to_thread_id.as_str()])
+            .await?;
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.create_edge(request).await

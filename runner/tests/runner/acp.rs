@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(3600);
 const SILENT: &str = "touch $DIR/began; exec tail -f $DIR/began";
 
 /// Begins as OpenCode does, and has then read its first prompt.
-const BEGIN: &str = r#"
+pub(crate) const BEGIN: &str = r#"
 read -r greeting
 echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
 read -r opening

@@ -3,6 +3,7 @@
 
 mod acp;
 mod draining;
+mod endpoints;
 mod program;
 mod reattach;
 mod sample;

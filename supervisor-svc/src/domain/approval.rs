@@ -9,6 +9,7 @@ use super::{
     authorize::gated_tool,
     content::preview,
     event::{ApprovalDecision, ApprovalKind, Edge, Scope, Spawned, TemplateSource},
+    graph,
     ids::{ApprovalId, Sequence, ThreadId},
     session::Session,
     settings::{EdgeManagement, Sandbox},
@@ -82,17 +83,21 @@ pub fn forbids_resume(session: &Session, asking: &Thread) -> bool {
 
 /// Threads of graph templates must ask, unless they are orchestrators and the session trusts those.
 fn must_ask(session: &Session, asking: &Thread) -> bool {
-    asking.spawned.role.is_graph() && (session.settings.approve_orchestrators || !is_orchestrator(asking))
+    asking.spawned.role.is_graph() && (session.settings.approve_orchestrators || !is_orchestrator(session, asking))
 }
 
 /// An orchestrator may manage every edge, by a template that no project wrote: what lies in a project, an agent may have
-/// written, and it must not exempt itself.
-fn is_orchestrator(thread: &Thread) -> bool {
+/// written, and it must not exempt itself. An operator may name others, and says with it that they are trusted.
+fn is_orchestrator(session: &Session, thread: &Thread) -> bool {
+    let role = &thread.spawned.role;
+    if session.settings.orchestrators.contains(&role.agent_type) {
+        return true;
+    }
     let is_trusted = |source: &TemplateSource| match source.scope {
         Scope::User | Scope::System => true,
         Scope::Project => false,
     };
-    thread.spawned.role.source.as_ref().is_some_and(is_trusted) && thread.spawned.edge_management == EdgeManagement::All
+    role.source.as_ref().is_some_and(is_trusted) && graph::edge_management(session, thread) == EdgeManagement::All
 }
 
 /// What an approver is shown of a spawn: whom it would make, of which template, and what that one could do. The first line

@@ -90,7 +90,7 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
     let effect = canonical.map_or(Effect::Unknown, Effect::of);
     let workspace = session.workspace(thread);
     if let Err(reason) = by_sandbox(thread.sandbox, effect, workspace, call)
-        .and_then(|()| by_mode(session, thread.sandbox, effect, workspace, call))
+        .and_then(|()| by_mode(session, thread.sandbox, effect, call))
     {
         return ToolVerdict::Denied(reason);
     }
@@ -122,20 +122,16 @@ fn by_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall
     }
 }
 
-/// PLANNING: the repository is read-only except docs/.
-fn by_mode(
-    session: &Session,
-    sandbox: Sandbox,
-    effect: Effect,
-    workspace: &str,
-    call: &ToolCall<'_>,
-) -> Result<(), String> {
+/// PLANNING: the repository is read-only except docs/. It is the session's, wherever in it the thread works; without one
+/// there is no docs/.
+fn by_mode(session: &Session, sandbox: Sandbox, effect: Effect, call: &ToolCall<'_>) -> Result<(), String> {
     match (session.settings.mode, effect) {
         (Mode::Implementation, _) | (Mode::Planning, Effect::Coordinates | Effect::Reads | Effect::Network) => Ok(()),
         (Mode::Planning, Effect::Writes) => {
-            let docs = format!("{}/docs", workspace.trim_end_matches('/'));
-            let only_docs = !call.paths.is_empty() && call.paths.iter().all(|path| is_below(path, &docs));
-            if only_docs {
+            let repository = &session.settings.cwd;
+            let docs = format!("{}/docs", repository.trim_end_matches('/'));
+            let only_docs = call.paths.iter().all(|path| is_below(path, &docs));
+            if only_docs && !call.paths.is_empty() && !repository.is_empty() {
                 Ok(())
             } else {
                 Err(String::from(DOCS_ONLY))
@@ -158,6 +154,9 @@ fn by_operator(approval: Option<&Approval>) -> ToolVerdict {
         None => ToolVerdict::Waiting,
         Some(verdict) => match verdict.decision {
             ApprovalDecision::Granted => ToolVerdict::Allowed,
+            ApprovalDecision::Denied if verdict.reason.is_empty() => {
+                ToolVerdict::Denied(String::from("an operator denied the call"))
+            }
             ApprovalDecision::Denied => ToolVerdict::Denied(format!("an operator denied the call: {}", verdict.reason)),
             ApprovalDecision::Expired => ToolVerdict::Denied(String::from("no operator decided on the call in time")),
             ApprovalDecision::Moot => ToolVerdict::Denied(String::from("the thread has moved on since it asked")),

@@ -118,6 +118,15 @@ pub enum Command {
         /// Why, for people.
         message: String,
     },
+    /// The turn that waits for a runner can be handed to none.
+    RefuseTurn {
+        /// The thread.
+        thread: ThreadId,
+        /// The attempt.
+        generation: Generation,
+        /// Why, for people.
+        message: String,
+    },
     /// A fenced thread that nobody executes any more is closed.
     FinishClose {
         /// The thread.

@@ -91,6 +91,10 @@ pub struct SettingsChange {
     pub paused: Option<bool>,
     /// Who keeps the agents going.
     pub orchestration: Option<Orchestration>,
+    /// Which edges graph threads may manage at most.
+    pub edge_management: Option<EdgeManagement>,
+    /// The graph templates whose threads are orchestrators.
+    pub orchestrators: Option<Vec<String>>,
     /// The receivers of notifications.
     pub webhooks: Option<Vec<Webhook>>,
 }
@@ -312,6 +316,9 @@ pub struct Spawned {
     pub input: Option<ContentRef>,
 }
 
+/// How much of a role's description the record of a spawn says; all of it stands in the resolution.
+pub const MAX_DESCRIPTION_BYTES: usize = 1_024;
+
 /// What the registry resolved a role to, as far as recording a spawn changes nothing of it. Threads with the same share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Role {
@@ -319,7 +326,7 @@ pub struct Role {
     pub agent_type: String,
     /// The persona; empty: the default prompt.
     pub agent_name: String,
-    /// Its one-line description.
+    /// Its one-line description, at most [`MAX_DESCRIPTION_BYTES`] of it.
     pub agent_description: String,
     /// The model; empty: the runner's default.
     pub model: String,

@@ -445,6 +445,7 @@ impl Thread {
                 self.fence = Some(Arc::new(fence.clone()));
                 self.fenced.push_back(FenceSpan {
                     from: sequence,
+                    since: Some(time),
                     until: None,
                 });
                 if self.fenced.len() > MAX_FENCE_SPANS {

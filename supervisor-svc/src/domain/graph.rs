@@ -103,6 +103,13 @@ pub fn asking<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Threa
     approval::is_needed(session, thread, "CreateEdge").then_some(thread)
 }
 
+/// Which edges a graph thread may manage now: what its template declares and its spawn left it, as far as the session lets
+/// anybody.
+#[must_use]
+pub fn edge_management(session: &Session, thread: &Thread) -> EdgeManagement {
+    thread.spawned.edge_management.min(session.settings.edge_management)
+}
+
 /// Checks that the caller's edge management covers an edge. It binds graph threads only; authority is another check.
 ///
 /// # Errors
@@ -112,7 +119,7 @@ pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(),
         return Ok(());
     };
     let ends_in_it = [edge.from, edge.to].contains(&thread.id);
-    match thread.spawned.edge_management {
+    match edge_management(session, thread) {
         EdgeManagement::None => Err(Refusal::NotPermitted(String::from(
             "edgeManagement capability is disabled",
         ))),

@@ -82,7 +82,7 @@ pub fn task_block(session: &Session, thread: &Thread, assignment: Assignment<'_>
         Mode::Implementation => "IMPLEMENTATION",
     };
     section(&mut text, "Mode", &[mode.to_owned()]);
-    let edges = match thread.spawned.edge_management {
+    let edges = match graph::edge_management(session, thread) {
         EdgeManagement::None => "none",
         EdgeManagement::SelfOnly => "self",
         EdgeManagement::All => "all",
@@ -124,7 +124,7 @@ fn section(text: &mut String, title: &str, entries: &[String]) {
 fn known_threads(session: &Session, thread: &Thread) -> Vec<String> {
     let edges = graph::edges_of(session, thread.id);
     let neighbours = edges.iter().flat_map(|edge| [edge.from, edge.to]);
-    let below = match thread.spawned.edge_management {
+    let below = match graph::edge_management(session, thread) {
         EdgeManagement::None | EdgeManagement::SelfOnly => Vec::new(),
         EdgeManagement::All => session.subtree(thread.id),
     };
@@ -160,7 +160,7 @@ fn described(thread: &Thread) -> String {
 
 /// The edges that it ends in, and those below it where it manages all.
 fn known_edges(session: &Session, thread: &Thread) -> Vec<String> {
-    let edges = match thread.spawned.edge_management {
+    let edges = match graph::edge_management(session, thread) {
         EdgeManagement::None | EdgeManagement::SelfOnly => graph::edges_of(session, thread.id),
         EdgeManagement::All => graph::edges_within(session, thread.id),
     };

@@ -491,6 +491,12 @@ impl Session {
         if let Some(orchestration) = change.orchestration {
             settings.orchestration = orchestration;
         }
+        if let Some(edges) = change.edge_management {
+            settings.edge_management = edges;
+        }
+        if let Some(orchestrators) = &change.orchestrators {
+            settings.orchestrators.clone_from(orchestrators);
+        }
         if let Some(webhooks) = &change.webhooks {
             settings.webhooks.clone_from(webhooks);
             self.webhook_starts = webhook_starts(webhooks, &self.webhook_starts, self.sequence);

@@ -415,6 +415,10 @@ pub struct Settings {
     pub mode: Mode,
     /// Who keeps its agents going.
     pub orchestration: Orchestration,
+    /// Which edges graph threads may manage at most.
+    pub edge_management: EdgeManagement,
+    /// The graph templates whose threads are orchestrators, whatever they declare and whoever wrote them.
+    pub orchestrators: Vec<String>,
     /// Whether orchestrators need an approval too.
     pub approve_orchestrators: bool,
     /// How much of the prompts is kept.

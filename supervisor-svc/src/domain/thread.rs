@@ -111,6 +111,8 @@ pub const MAX_FENCE_SPANS: usize = 16;
 pub struct FenceSpan {
     /// The event that set it.
     pub from: Sequence,
+    /// When that was; `None`: an earlier release did not keep it.
+    pub since: Option<UnixMillis>,
     /// The event that closed the thread; `None` while it is not closed.
     pub until: Option<Sequence>,
 }
@@ -267,6 +269,13 @@ impl Thread {
         self.fenced
             .iter()
             .any(|span| span.from <= at && span.until.is_none_or(|until| at < until))
+    }
+
+    /// Since when it carries its own fence, where that is known.
+    #[must_use]
+    pub fn fenced_since(&self) -> Option<UnixMillis> {
+        self.fence.as_ref()?;
+        self.fenced.back()?.since
     }
 
     /// The runner that was handed the present attempt; `None` while nobody was.

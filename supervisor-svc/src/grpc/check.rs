@@ -48,6 +48,8 @@ pub(super) const LABELS: usize = 32;
 const LEAST_WALL_TIME: Duration = Duration::from_millis(1);
 /// The most patterns of tools whose calls need an operator.
 pub(super) const APPROVE_TOOLS: usize = 64;
+/// The most graph templates that a session names as orchestrators.
+pub(super) const ORCHESTRATORS: usize = 64;
 
 /// A request that is malformed at one field.
 pub(super) fn bad(field: &'static str, message: impl Into<String>) -> Status {
@@ -207,6 +209,22 @@ pub(super) fn approve_tools(patterns: &[String]) -> Result<(), Status> {
     authorize::approval_gate(patterns)
         .map(drop)
         .map_err(|error| bad("approve_tools", format!("approve_tools: {error}")))
+}
+
+/// The graph templates whose threads are orchestrators.
+pub(super) fn orchestrators(names: &[String]) -> Result<(), Status> {
+    const FIELD: &str = "orchestrators";
+    if names.len() > ORCHESTRATORS {
+        let text = format!("{} orchestrators; at most {ORCHESTRATORS} are allowed", names.len());
+        return Err(bad(FIELD, text));
+    }
+    if names.iter().any(|name| name.trim().is_empty()) {
+        return Err(bad(
+            FIELD,
+            "orchestrators has an empty name; give the name of a graph template",
+        ));
+    }
+    names.iter().try_for_each(|name| line(FIELD, name, NAME_BYTES))
 }
 
 /// A span of time that is not negative; `None` where it was not given.

@@ -7,8 +7,8 @@ use super::{
     authorize::ARGUMENTS_BYTES,
     call::REQUEST_ID_BYTES,
     check::{
-        ALIAS_BYTES, APPROVE_TOOLS, INPUT_BYTES, INPUT_ITEMS, LABELS, NAME_BYTES, NOTE_BYTES, PATH_BYTES, PROSE_BYTES,
-        REASON_BYTES,
+        ALIAS_BYTES, APPROVE_TOOLS, INPUT_BYTES, INPUT_ITEMS, LABELS, NAME_BYTES, NOTE_BYTES, ORCHESTRATORS,
+        PATH_BYTES, PROSE_BYTES, REASON_BYTES,
     },
     content::{MAX_READS, PART_BYTES, PART_WITHIN},
     graph,
@@ -55,6 +55,7 @@ pub(crate) fn limits() -> Vec<Limit> {
         Limit::bytes(REQUESTS, "the URL of a webhook", URL_BYTES),
         Limit::count(REQUESTS, "the capabilities that a spawn names", CAPABILITIES),
         Limit::count(REQUESTS, "the patterns of approve_tools", APPROVE_TOOLS),
+        Limit::count(REQUESTS, "the orchestrators of a session", ORCHESTRATORS),
         Limit::count(REQUESTS, "the patterns of a list of tools", tool_policy::MAX_PATTERNS),
         Limit::bytes(REQUESTS, "a pattern of tools", tool_policy::MAX_PATTERN_BYTES),
         Limit::bytes(REQUESTS, "the arguments of AuthorizeTool", ARGUMENTS_BYTES),

@@ -11,6 +11,7 @@ mod check;
 mod content;
 mod diff;
 mod graph;
+mod inherited;
 pub(crate) mod limits;
 mod listing;
 mod mailbox;

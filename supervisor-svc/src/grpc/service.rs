@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
 
-use super::{WaitLimits, content::MAX_READS, watch};
+use super::{WaitLimits, content::MAX_READS, inherited::Instructions, watch};
 use crate::{
     clock::Clock,
     domain::settings::{Limits, StallRule},
@@ -40,6 +40,8 @@ pub struct SupervisorService {
     pub(super) registry: RegistryClient,
     pub(super) keys: Arc<TokenKeys>,
     pub(super) clients: Clients,
+    /// What parents hand down.
+    pub(super) instructions: Arc<Instructions>,
     /// Room for contents that are being read.
     pub(super) reads: Arc<Semaphore>,
     pub(super) config: ServiceConfig,
@@ -61,6 +63,7 @@ impl SupervisorService {
             directory,
             registry,
             clients: Clients::default(),
+            instructions: Arc::default(),
             config,
             draining,
         }

@@ -24,7 +24,7 @@ use crate::{
         event::{CloseCause, Event, Role, SessionEvent, Spawned, ThreadEvent},
         refusal::{GuardedVerb, Refusal},
         session::{CASCADE_DEADLINE, Session},
-        settings::{Budget, ClosePolicy, LimitsChange, Sandbox, Settings, WakePolicy},
+        settings::{Budget, ClosePolicy, EdgeManagement, LimitsChange, Sandbox, Settings, WakePolicy},
         status::StatusKind,
     },
     registry::{RegistryClient, Unresolved},
@@ -147,15 +147,24 @@ impl SupervisorService {
         } else {
             None
         };
-        let needs_template = input.is_some() || !request.agent_type.trim().is_empty();
-        let resolved = if needs_template {
+        let names_something = [
+            &request.agent_type,
+            &request.agent_name,
+            &request.model,
+            &request.reasoning_effort,
+            &request.provider,
+        ]
+        .into_iter()
+        .any(|text| !text.trim().is_empty());
+        // Only the registry can tell whether what the request names is there.
+        let resolved = if input.is_some() || names_something {
             let question = ResolveSpawnRequest {
                 cwd: request.cwd.clone(),
                 workspace_digest: request.workspace_digest.clone(),
                 agent_type: Some(request.agent_type.clone()).filter(|name| !name.trim().is_empty()),
                 agent_name: request.agent_name.clone(),
                 model: request.model.clone(),
-                reasoning_effort: Some(request.reasoning_effort.clone()).filter(|effort| !effort.is_empty()),
+                reasoning_effort: Some(request.reasoning_effort.clone()).filter(|effort| !effort.trim().is_empty()),
                 provider: request.provider.clone(),
                 mode: request.mode,
                 inherited: Some(troupe_proto::registry::v1::InheritedSettings {
@@ -170,9 +179,6 @@ impl SupervisorService {
         } else {
             let role = Role {
                 agent_type: String::from("default"),
-                model: request.model.clone(),
-                reasoning_effort: request.reasoning_effort.clone(),
-                provider: request.provider.clone(),
                 ..Role::default()
             };
             Resolved::new(Arc::new(Resolution::unasked(role, sandbox)))
@@ -232,6 +238,8 @@ impl SupervisorService {
             budget: check::budget(request.budget)?,
             mode: check::given("mode", request.mode)?.unwrap_or_default(),
             orchestration: check::choice("orchestration", request.orchestration)?,
+            edge_management: check::given("edge_management", request.edge_management)?.unwrap_or(EdgeManagement::All),
+            orchestrators: request.orchestrators.clone(),
             approve_orchestrators: request.approve_orchestrators,
             prompt_log: check::choice("prompt_log", request.prompt_log)?,
             restart_policy: check::choice("restart_policy", request.restart_policy)?,
@@ -350,5 +358,6 @@ fn check_new(request: &pb::CreateSessionRequest) -> Result<(), Status> {
     check::text("provider", &request.provider, check::NAME_BYTES)?;
     check::labels("labels", &request.labels)?;
     check::labels("runner_labels", &request.runner_labels)?;
+    check::orchestrators(&request.orchestrators)?;
     check::approve_tools(&request.approve_tools)
 }

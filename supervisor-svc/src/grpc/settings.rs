@@ -38,6 +38,13 @@ impl SupervisorService {
                 "webhooks are given without replace_webhooks; set it, since they replace the present ones",
             ));
         }
+        if !(request.replace_orchestrators || request.orchestrators.is_empty()) {
+            return Err(check::bad(
+                "orchestrators",
+                "orchestrators are given without replace_orchestrators; set it, since they replace the present ones",
+            ));
+        }
+        check::orchestrators(&request.orchestrators)?;
         let webhooks = webhooks::checked(&request.webhooks, self.directory.context().webhooks.allow_private())?;
         Ok(SettingsUpdate {
             change: SettingsChange {
@@ -49,6 +56,11 @@ impl SupervisorService {
                     .orchestration
                     .map(|orchestration| check::choice("orchestration", orchestration))
                     .transpose()?,
+                edge_management: request
+                    .edge_management
+                    .map(|edges| check::choice("edge_management", edges))
+                    .transpose()?,
+                orchestrators: request.replace_orchestrators.then_some(request.orchestrators),
                 webhooks: request.replace_webhooks.then_some(webhooks),
             },
             limits: self.limits(request.limits.unwrap_or_default())?,

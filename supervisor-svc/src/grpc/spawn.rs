@@ -97,7 +97,7 @@ impl SupervisorService {
         check::direct("working_directory", &request.working_directory)?;
 
         let question = question(&state, parent, &request);
-        let mut resolved = match resolve(&self.registry_for(&state), &call, question).await {
+        let mut resolved = match self.resolve_below(&call, &state, parent, question).await {
             Ok(resolved) => resolved,
             Err(Unspawnable::Unknown(status)) => return Err(status),
             Err(Unspawnable::Verdict(status)) => {

@@ -25,12 +25,28 @@ impl From<Failure> for Status {
             Failure::OutcomeUnknown => {
                 Fault::new(Code::Unavailable, Reason::OutcomeUnknown, text).retry_after(Duration::from_secs(1))
             }
+            // It may have been carried out before its session's owner ended.
             Failure::Gone => {
-                Fault::new(Code::Unavailable, Reason::Overloaded, text).retry_after(Duration::from_millis(100))
+                Fault::new(Code::Unavailable, Reason::OutcomeUnknown, text).retry_after(Duration::from_millis(100))
             }
             Failure::Corrupt(_) => Fault::new(Code::DataLoss, Reason::CorruptRecord, text),
             Failure::UpgradeRequired(_) => Fault::new(Code::FailedPrecondition, Reason::UpgradeRequired, text),
         }
         .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::fault::{reason_of, retry_after};
+
+    use super::*;
+
+    #[test]
+    fn of_a_session_that_moves_nobody_says_that_nothing_was_done() {
+        let status = Status::from(Failure::Gone);
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(reason_of(&status), Some(Reason::OutcomeUnknown));
+        assert!(retry_after(&status).is_some());
     }
 }

@@ -1,5 +1,7 @@
 //! The verbs on threads: input, interrupt, close, resume, notes.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1::{self as pb, input_item::Item};
@@ -14,10 +16,11 @@ use crate::{
         refusal::{GuardedVerb, Refusal},
         session::Session,
         settings::{OnLimit, Urgency},
-        status::StatusKind,
+        status::{self, StatusKind},
+        thread::Thread,
     },
     session::Handle,
-    wire::{self, View, WireEnum as _},
+    wire::{self, View, WireEnum as _, parts::settled_to_pb},
 };
 
 impl SupervisorService {
@@ -296,19 +299,23 @@ fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
     }
 }
 
-/// The status that a close answers: that from before the call, with its message where the thread had settled.
+/// The status that a close answers: that from before the call, with its message where the thread had settled. It may have
+/// settled after the caller looked, and be closed by now; a closed thread still has how it had settled.
 fn status_before(before: &Session, after: &Session, target: ThreadId, remembered: Option<StatusKind>) -> pb::Status {
-    let earlier = before.thread(target).or_else(|| after.thread(target));
-    let mut status = earlier
-        .map(|thread| wire::thread::status(&thread.status, thread.since))
-        .unwrap_or_default();
-    if let Some(kind) = remembered
-        && status.kind != kind.number()
-    {
-        status = pb::Status {
-            kind: kind.number(),
+    let shown = |thread: &Arc<Thread>| wire::thread::status(&thread.status, thread.since);
+    let after = after.thread(target);
+    let settled = after.and_then(|thread| match &thread.status {
+        status::Status::Shutdown { before, .. } => before.as_deref(),
+        _ => None,
+    });
+    after
+        .map(shown)
+        .into_iter()
+        .chain(settled.map(|settled| settled_to_pb(settled, None)))
+        .chain(before.thread(target).map(shown))
+        .find(|status| remembered.is_none_or(|kind| status.kind == kind.number()))
+        .unwrap_or_else(|| pb::Status {
+            kind: remembered.map(|kind| kind.number()).unwrap_or_default(),
             ..pb::Status::default()
-        };
-    }
-    status
+        })
 }

@@ -1,6 +1,6 @@
 //! What a thread is offered: its tools with their schemas, and the roles that it may spawn. Both come from the registry
-//! and are cut down to what the thread may do. A thread learns names, descriptions and personas of roles, never their
-//! texts and never where they lie.
+//! and are cut down to what the thread may do. A thread learns what roles are for, what they may use and, if it asks,
+//! how they are told to work; never where they lie.
 
 use std::sync::Arc;
 
@@ -14,7 +14,10 @@ use troupe_proto::{
 
 use super::{SupervisorService, call::Call, check, page::Page, spawn::directory_of};
 use crate::{
-    domain::{authority, decide::spawn::lists, limits, refusal::GuardedVerb, session::Session, thread::Thread},
+    domain::{
+        authority, decide::spawn::lists, graph, limits, refusal::GuardedVerb, session::Session,
+        settings::EdgeManagement, thread::Thread,
+    },
     registry::Unresolved,
 };
 
@@ -67,6 +70,9 @@ impl SupervisorService {
         let call = Call::of(&request)?;
         let mut request = request.into_inner();
         let page = Page::of(&mut request, &call.scope)?;
+        if let Some(agent_type) = &request.agent_type {
+            check::text("agent_type", agent_type, check::NAME_BYTES)?;
+        }
         let (state, thread) = self
             .beheld(
                 &call,
@@ -78,10 +84,18 @@ impl SupervisorService {
             .await?;
         let mut agents = Vec::new();
         if limits::may_spawn(&state, &thread) {
-            let (cwd, workspace) = (directory_of(&state, &thread), state.settings.workspace_digest.clone());
+            let question = registry::ListAgentsRequest {
+                cwd: directory_of(&state, &thread),
+                workspace_digest: state.settings.workspace_digest.clone(),
+                // Broken roles are left out of a list; who names one is told what is wrong with it.
+                allow_partial: request.agent_type.is_none(),
+                agent_type: request.agent_type,
+                expanded: request.expanded,
+                ..registry::ListAgentsRequest::default()
+            };
             agents = self
                 .registry_for(&state)
-                .agents(cwd, workspace, call.deadline, &call.trace)
+                .agents(question, call.deadline, &call.trace)
                 .await
                 .map_err(Unresolved::into_status)?;
             // A thread that spawns in its subtree is bound by its own role too.
@@ -121,17 +135,32 @@ impl SupervisorService {
 
 fn is_offered(session: &Session, thread: &Thread, tool: &str) -> bool {
     let too_deep = SPAWN_TOOLS.contains(&tool) && !limits::may_spawn(session, thread);
-    !too_deep && thread.effective.allows(tool)
+    let no_node = tool == "spawn_node" && !spawns_nodes(session, thread);
+    !too_deep && !no_node && thread.effective.allows(tool)
+}
+
+/// Whether a thread speaks of nodes, and the spawn gate would let it have one.
+fn spawns_nodes(session: &Session, thread: &Thread) -> bool {
+    let role = &thread.spawned.role;
+    role.is_graph() && role.spawn_list.is_empty() && graph::edge_management(session, thread) != EdgeManagement::None
 }
 
 fn shown(agent: &registry::Agent) -> pb::SpawnableAgent {
     let personas = agent.agent_names.iter().map(|persona| pb::SpawnablePersona {
         name: persona.name.clone(),
         description: persona.description.clone(),
+        model: persona.model.clone(),
+        reasoning_effort: persona.reasoning_effort.clone(),
+        prompt: persona.prompt.clone(),
     });
     pb::SpawnableAgent {
         agent_type: agent.agent_type.clone(),
         description: agent.description.clone(),
         agent_names: personas.collect(),
+        allow_list: agent.allow_list.clone(),
+        deny_list: agent.deny_list.clone(),
+        model: agent.model.clone(),
+        reasoning_effort: agent.reasoning_effort.clone(),
+        default_prompt: agent.default_prompt.clone(),
     }
 }

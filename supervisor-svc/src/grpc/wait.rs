@@ -46,6 +46,21 @@ impl Default for WaitLimits {
     }
 }
 
+impl WaitLimits {
+    /// How long a call waits that gives this time and has this deadline.
+    fn time(self, given: Option<prost_types::Duration>, deadline: Option<Deadline>) -> Result<Duration, Status> {
+        let zero = || check::bad("timeout", "timeout_ms must be greater than zero");
+        let asked = match given {
+            None => self.default,
+            Some(span) => match Duration::try_from(span) {
+                Ok(span) if !span.is_zero() => span.min(self.max),
+                Ok(_) | Err(_) => return Err(zero()),
+            },
+        };
+        Ok(patience(deadline, asked))
+    }
+}
+
 impl SupervisorService {
     pub(super) async fn wait(&self, request: Request<pb::WaitAgentsRequest>) -> Result<pb::WaitAgentsResponse, Status> {
         let call = Call::of(&request)?;
@@ -64,7 +79,7 @@ impl SupervisorService {
             .iter()
             .map(|id| check::id("thread_ids", id))
             .collect::<Result<_, _>>()?;
-        let until = Instant::now() + self.wait_time(request.timeout, call.deadline)?;
+        let until = Instant::now() + self.config.wait.time(request.timeout, call.deadline)?;
         let names_session = call.token.is_some() || !request.session_id.is_empty();
         let one = if names_session {
             None
@@ -151,18 +166,6 @@ impl SupervisorService {
         Ok(None)
     }
 
-    fn wait_time(&self, given: Option<prost_types::Duration>, deadline: Option<Deadline>) -> Result<Duration, Status> {
-        let zero = || check::bad("timeout", "timeout_ms must be greater than zero");
-        let asked = match given {
-            None => self.config.wait.default,
-            Some(span) => match Duration::try_from(span) {
-                Ok(span) if !span.is_zero() => span.min(self.config.wait.max),
-                Ok(_) | Err(_) => return Err(zero()),
-            },
-        };
-        Ok(patience(deadline, asked))
-    }
-
     /// As long as a call waits for an operator: so long at most, and not once the service drains.
     pub(super) async fn patience(&self, deadline: Option<Deadline>, wanted: Duration) {
         tokio::select! {
@@ -214,4 +217,35 @@ fn patience(deadline: Option<Deadline>, wanted: Duration) -> Duration {
     deadline.map_or(wanted, |deadline| {
         deadline.remaining().saturating_sub(ANSWER_MARGIN).min(wanted)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_has_a_default_a_bound_and_its_callers_patience() {
+        let limits = WaitLimits::default();
+        let span = |seconds| prost_types::Duration { seconds, nanos: 0 };
+        for (given, left, waits) in [
+            (None, None, 5 * 60_000),
+            (Some(span(90)), None, 90_000),
+            (Some(span(30 * 60)), None, 30 * 60_000),
+            (Some(span(31 * 60)), None, 30 * 60_000),
+            (None, Some(10), 9_900),
+            (Some(span(5)), Some(10), 5_000),
+            (Some(span(60 * 60)), Some(60 * 60), 30 * 60_000),
+            (None, Some(0), 0),
+        ] {
+            let deadline = left.map(|seconds| Deadline {
+                at: Instant::now() + Duration::from_secs(seconds),
+            });
+            let time = limits.time(given, deadline).unwrap();
+            assert_eq!(time, Duration::from_millis(waits), "{given:?} with {left:?} s left");
+        }
+        for seconds in [0, -1] {
+            let status = limits.time(Some(span(seconds)), None).unwrap_err();
+            assert_eq!(status.message(), "timeout_ms must be greater than zero");
+        }
+    }
 }

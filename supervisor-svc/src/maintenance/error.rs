@@ -56,7 +56,13 @@ pub enum MaintenanceError {
         /// The directory.
         path: PathBuf,
     },
-    /// The keys of tokens can't be copied.
+    /// The directory has no keys of tokens.
+    #[error("there are no keys at {}; the next start of the service makes them", .path.display())]
+    NoKeys {
+        /// Where they were looked for.
+        path: PathBuf,
+    },
+    /// The keys of tokens can't be copied or replaced.
     #[error(transparent)]
     Keys(#[from] SecretError),
     /// A file or directory can't be made.

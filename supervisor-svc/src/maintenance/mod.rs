@@ -1,6 +1,7 @@
-//! Work on a data directory without asking a service: verify its log, read it, pack it, back it up.
+//! Work on a data directory without asking a service: verify its log, read it, pack it, back it up; and rotate the keys of
+//! its threads' tokens.
 //!
-//! Everything but [`compact`] works beside a running service: it reads without a lock and never holds the service up.
+//! Everything but [`compact`] and [`rotate_keys`] works beside a running service: it reads without a lock and never holds the service up.
 
 mod backup;
 mod error;
@@ -10,7 +11,10 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 
-use svc_kit::paths::DataDir;
+use svc_kit::{
+    paths::DataDir,
+    thread_token::{KEYS_FILE, Kept, TokenKeys},
+};
 
 pub use self::{
     backup::{Backup, backup},
@@ -30,6 +34,20 @@ pub fn compact(data_dir: &Path) -> Result<Compacted, MaintenanceError> {
     let database = database_of(data_dir)?;
     let _locked = DataDir::open(data_dir)?;
     Ok(store::compact(&database)?)
+}
+
+/// Puts a new key on top of those of a data directory, which must not be in use: it makes threads' tokens from the next
+/// start on, and so many of those before go on to be accepted. Answers how many keys there are then.
+///
+/// # Errors
+/// As of [`compact`], and [`MaintenanceError::NoKeys`].
+pub fn rotate_keys(data_dir: &Path, keep: Kept) -> Result<usize, MaintenanceError> {
+    // Before the lock, which would make the directory.
+    database_of(data_dir)?;
+    let _locked = DataDir::open(data_dir)?;
+    TokenKeys::rotate(data_dir, keep)?.ok_or_else(|| MaintenanceError::NoKeys {
+        path: data_dir.join(KEYS_FILE),
+    })
 }
 
 /// The database of a data directory.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// After so many questions in a row without an answer nobody asks for a while.
 const FAILURES: u32 = 8;
-/// How long that is. It is what callers are told to wait before they try again.
+/// How long that is. Callers are told to wait at least so long before they try again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Whether the registry answers. Every clone is the same circuit.

@@ -16,13 +16,14 @@ use opentelemetry::metrics::Counter;
 use svc_kit::{
     deadline::{self, Deadline},
     metrics::counter,
-    secret::SecretToken,
     tls::{self, ClientFiles},
+    token_file::Tokens,
     trace_context::{self, TraceParent},
+    traces::Traced,
 };
 use tokio::{
     sync::{Mutex, MutexGuard},
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tonic::{
     Code, Request, Response, Status, TimeoutExpired,
@@ -47,7 +48,7 @@ use self::{
     resolutions::{Known, Resolutions},
     rounds::Rounds,
 };
-use crate::{wire::Resolution, workspace::KeptWorkspace};
+use crate::{clock::Clock, wire::Resolution, workspace::KeptWorkspace};
 
 /// How long an answer may take, whatever the caller would wait.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -58,6 +59,10 @@ pub(crate) const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 /// How long connecting may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long a question waits at most until it is put for the last time: many lose their connections together, and are not to
+/// come back together.
+const AGAIN_WITHIN: Duration = Duration::from_millis(100);
+
 /// A connection is pinged so often, and given up where the answer takes longer: one whose other end vanished without a
 /// word, with its machine or behind a cut network, would otherwise swallow questions for as long as TCP sends again.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
@@ -67,13 +72,13 @@ pub(crate) const PING_ANSWER: Duration = Duration::from_secs(5);
 const PAGE_SIZE: i32 = 2_000;
 const MAX_PAGES: usize = 64;
 
-type Client = AgentRegistryServiceClient<Channel>;
+type Client = AgentRegistryServiceClient<Traced>;
 
 /// The registry, as the supervisor sees it.
 #[derive(Clone, Debug)]
 pub struct RegistryClient {
     pool: Pool,
-    token: Option<SecretToken>,
+    token: Option<Tokens>,
     url: Arc<str>,
     /// What it answered to spawns.
     resolutions: Arc<Resolutions>,
@@ -84,6 +89,7 @@ pub struct RegistryClient {
     transfers: Arc<Mutex<()>>,
     kept: Option<KeptWorkspace>,
     circuit: Circuit,
+    clock: Clock,
     /// How often it did not answer.
     unanswered: Counter<u64>,
 }
@@ -114,19 +120,24 @@ impl RegistryClient {
     ///
     /// # Errors
     /// If `url` is no URL.
-    pub fn new(url: &str, token: Option<SecretToken>, tls: &ClientFiles) -> Result<Self, tonic::transport::Error> {
+    pub fn new(
+        url: &str,
+        token: Option<Tokens>,
+        tls: &ClientFiles,
+        clock: Clock,
+    ) -> Result<Self, tonic::transport::Error> {
         let endpoint = Endpoint::from_shared(url.to_owned())?
             .connect_timeout(CONNECT_WITHIN)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_ANSWER)
             .keep_alive_while_idle(true);
-        Ok(Self::over(tls::channels(&endpoint, tls), url.to_owned(), token))
+        Ok(Self::over(tls::channels(&endpoint, tls), url.to_owned(), token, clock))
     }
 
     /// A client over channels of the caller's making; `url` only names the registry in logs and errors.
     #[must_use]
-    pub fn over(channel: impl Fn() -> Channel, url: String, token: Option<SecretToken>) -> Self {
+    pub fn over(channel: impl Fn() -> Channel, url: String, token: Option<Tokens>, clock: Clock) -> Self {
         Self {
             pool: Pool::of(channel),
             token,
@@ -136,6 +147,7 @@ impl RegistryClient {
             transfers: Arc::default(),
             kept: None,
             circuit: Circuit::default(),
+            clock,
             unanswered: counter(
                 "troupe.registry.unanswered",
                 "Questions that the registry did not answer",
@@ -205,10 +217,9 @@ impl RegistryClient {
             (None, Some(known)) if known.etag == etag => Ok(known.resolution),
             (None, _) => Err(self.judge(Status::internal("the registry answered without a resolution"))),
             (Some(resolved), _) => {
-                let resolution = Resolution::try_from(resolved).map(Arc::new).map_err(|error| {
-                    let text = format!("the registry's answer makes no sense ({error}); nothing was done, try again");
-                    Unresolved::Away(Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text).into())
-                })?;
+                let resolution = Resolution::try_from(resolved)
+                    .map(Arc::new)
+                    .map_err(|error| self.judge(Status::internal(format!("its answer makes no sense: {error}"))))?;
                 question.known_etag.clear();
                 let known = Known {
                     etag,
@@ -220,25 +231,18 @@ impl RegistryClient {
         }
     }
 
-    /// Every agent type that is fit to be listed, in order of name and in brief; broken ones are left out.
+    /// The agent types that a question is about, all pages of them, in order of name.
     ///
     /// # Errors
     /// See [`Unresolved`].
     pub async fn agents(
         &self,
-        cwd: String,
-        workspace_digest: String,
+        mut request: ListAgentsRequest,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Vec<Agent>, Unresolved> {
         let mut agents = Vec::new();
-        let mut request = ListAgentsRequest {
-            cwd,
-            workspace_digest,
-            allow_partial: true,
-            page_size: PAGE_SIZE,
-            ..ListAgentsRequest::default()
-        };
+        request.page_size = PAGE_SIZE;
         for _ in 0..MAX_PAGES {
             let page = self
                 .ask(&request, deadline, trace, |mut client, request| async move {
@@ -403,7 +407,7 @@ impl RegistryClient {
         answer
     }
 
-    /// Asks once, and where the connection was lost once more over another one, and then over the first, made anew.
+    /// Asks once, and where the connection was lost at once over another one, and soon after that over the first, made anew.
     async fn attempt<Q, A, F, R>(
         &self,
         place: &Lease<'_>,
@@ -425,6 +429,8 @@ impl RegistryClient {
         }
         // Where a registry left, that one may have ended with the first, which is made anew by now.
         if answer.as_ref().is_err_and(lost_in_transport) {
+            let longest = deadline::within(deadline, AGAIN_WITHIN);
+            sleep(self.clock.part_of(longest)).await;
             answer = attempt(place).await;
         }
         answer.map(Response::into_inner)
@@ -435,7 +441,7 @@ impl RegistryClient {
         deadline::limit(&mut request, deadline, within);
         trace_context::inject(request.metadata_mut(), trace);
         if let Some(token) = &self.token
-            && let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.expose()))
+            && let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.shown().expose()))
         {
             value.set_sensitive(true);
             request.metadata_mut().insert("authorization", value);
@@ -486,7 +492,8 @@ impl RegistryClient {
             "the registry at {} is not available ({why}); nothing was done, try again",
             self.url
         );
-        Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text).retry_after(circuit::PAUSE)
+        Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text)
+            .retry_after(self.clock.jittered(circuit::PAUSE))
     }
 }
 
@@ -511,10 +518,59 @@ fn lost_in_transport(status: &Status) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::future::ready;
+
+    use tokio::time::Instant;
+    use uuid::Uuid;
+
     use super::*;
+    use crate::{clock::TimeSource, domain::time::UnixMillis};
+
+    /// Every random number is the largest.
+    struct Unlucky;
+
+    impl TimeSource for Unlucky {
+        fn now(&self) -> UnixMillis {
+            UnixMillis::new(0)
+        }
+
+        fn new_uuid(&self) -> Uuid {
+            Uuid::from_u128(999)
+        }
+    }
+
+    /// When a question was put whose connections are all lost.
+    async fn asked_at(deadline: Option<Duration>) -> Vec<Duration> {
+        let clock = Clock::new(Unlucky);
+        let registry = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default(), clock).unwrap();
+        let (begun, asked) = (Instant::now(), std::sync::Mutex::new(Vec::new()));
+        let deadline = deadline.map(|left| Deadline { at: begun + left });
+        let lose = |_: Client, _: Request<()>| {
+            asked.lock().unwrap().push(begun.elapsed());
+            ready(Err::<Response<()>, _>(Status::from_error(
+                "the connection is lost".into(),
+            )))
+        };
+        let place = registry.pool.lease(None);
+        let answer = registry
+            .attempt(&place, &(), ANSWER_WITHIN, deadline, &TraceParent::root(), &lose)
+            .await;
+        assert!(answer.is_err());
+        asked.into_inner().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_lost_is_asked_again_at_once_and_for_the_last_time_after_a_moment() {
+        let patient = asked_at(None).await;
+        assert_eq!(patient[..2], [Duration::ZERO; 2]);
+        assert!(patient.len() == 3 && patient[2] > AGAIN_WITHIN / 2, "{patient:?}");
+
+        let hurried = asked_at(Some(AGAIN_WITHIN / 10)).await;
+        assert!(hurried.len() == 3 && hurried[2] < AGAIN_WITHIN / 2, "{hurried:?}");
+    }
 
     fn judged(status: Status) -> (bool, Code, Option<Reason>) {
-        let unresolved = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default())
+        let unresolved = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default(), Clock::system())
             .unwrap()
             .judge(status);
         let is_verdict = matches!(unresolved, Unresolved::Verdict(_));

@@ -10,6 +10,7 @@ use std::{
     },
 };
 
+use svc_kit::traces::Traced;
 use tonic::transport::Channel;
 use troupe_proto::{MAX_MESSAGE_BYTES, registry::v1::agent_registry_service_client::AgentRegistryServiceClient};
 
@@ -31,7 +32,7 @@ struct Connection {
 
 impl Connection {
     fn over(channel: Channel) -> Self {
-        let client = AgentRegistryServiceClient::new(channel)
+        let client = AgentRegistryServiceClient::new(Traced::new(channel))
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
         Self {

@@ -7,7 +7,7 @@ use svc_kit::identity::principal_of;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -230,7 +230,7 @@ impl ThreadRunnerService for RunnerGate {
         tokio::spawn(async move {
             stream.serve(incoming).await;
             tracing::info!(runner = %stream.runner, "a runner left");
-            stream.gate.hub().detach(&stream.runner, number);
+            stream.gate.hub().detach(&stream.runner, number, Instant::now());
         });
         Ok(Response::new(ReceiverStream::new(responses)))
     }
@@ -255,6 +255,7 @@ impl Stream {
         let mut pieces = Pieces::default();
         let mut has_told = false;
         let lease = self.gate.hub().lease();
+        let mut last_word = Instant::now();
         loop {
             let room = in_flight.len() < REPORTS_IN_FLIGHT;
             tokio::select! {
@@ -274,8 +275,14 @@ impl Stream {
                     Ok(decision) => self.decide(decision),
                     Err(error) => tracing::error!(runner = %self.runner, %error, "the decision on a tool call broke"),
                 },
-                message = timeout(lease, incoming.message()), if room => {
-                    let Ok(Ok(Some(pb::AttachRequest { message }))) = message else { return };
+                message = timeout_at(last_word + lease, incoming.message()), if room => {
+                    let Ok(message) = message else {
+                        // Its lease is over: it does not begin anew when that is noticed.
+                        self.gate.hub().detach(&self.runner, self.number, last_word);
+                        return;
+                    };
+                    let Ok(Some(pb::AttachRequest { message })) = message else { return };
+                    last_word = Instant::now();
                     // What a stream still says that a later one took the place of is no word of the runner any more.
                     if !self.gate.hub().is_present(&self.runner, self.number) {
                         return;

@@ -394,13 +394,14 @@ impl RunnerHub {
         stream
     }
 
-    /// A runner's stream ended, unless a newer one took its place. Its lease runs from now.
-    pub(super) fn detach(&self, id: &RunnerId, stream: u64) {
+    /// A runner's stream ended, unless a newer one took its place. Its lease runs from `since`: its last word, or the end of
+    /// the stream where that is later.
+    pub(super) fn detach(&self, id: &RunnerId, stream: u64, since: Instant) {
         let mut roster = self.lock();
         if let Some(runner) = roster.runners.get_mut(id)
             && runner.is_on(stream)
         {
-            runner.link = Link::Away { since: Instant::now() };
+            runner.link = Link::Away { since };
             drop(roster);
             self.announce();
             self.announce_lease();
@@ -562,30 +563,48 @@ mod tests {
         sync::mpsc,
         time::{advance, timeout},
     };
+    use uuid::Uuid;
 
     use super::*;
+
+    fn any_offer() -> Offer {
+        Offer {
+            kinds: Vec::new(),
+            labels: BTreeMap::new(),
+            capacity: 0,
+            session: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_runs_from_the_last_word() {
+        let hub = RunnerHub::new(LEASE);
+        let (outbox, _responses) = mpsc::channel(1);
+        let (id, generation) = (RunnerId::new("r"), Generation::new(1));
+        let thread = ThreadId::from_uuid(Uuid::from_u128(1));
+        let held = Held::new(SessionId::from_uuid(Uuid::from_u128(2)), generation, false);
+        let stream = hub.attach(&id, any_offer(), outbox, BTreeMap::from([(thread, held)]));
+        let last_word = Instant::now();
+        advance(LEASE).await;
+        assert_eq!(hub.standing(&id, thread, generation), Standing::Holds);
+        hub.detach(&id, stream, last_word);
+        assert_eq!(hub.standing(&id, thread, generation), Standing::Lost);
+        assert_eq!(hub.away(), 0);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_runners_that_were_lost_last_are_remembered() {
         let hub = RunnerHub::new(LEASE);
         let (outbox, _responses) = mpsc::channel(1);
         let id = |number: usize| RunnerId::new(format!("runner {number}"));
-        let attach = |number: usize| {
-            let offer = Offer {
-                kinds: Vec::new(),
-                labels: BTreeMap::new(),
-                capacity: 0,
-                session: None,
-            };
-            hub.attach(&id(number), offer, outbox.clone(), BTreeMap::new())
-        };
+        let attach = |number: usize| hub.attach(&id(number), any_offer(), outbox.clone(), BTreeMap::new());
         let is_known = |number: usize| hub.lock().runners.contains_key(&id(number));
 
         // The first one stays; of the others one too many is lost.
         attach(0);
         for number in 1..=MAX_LOST + 1 {
             let stream = attach(number);
-            hub.detach(&id(number), stream);
+            hub.detach(&id(number), stream, Instant::now());
             advance(Duration::from_millis(1)).await;
         }
         assert!(is_known(1), "its lease runs");

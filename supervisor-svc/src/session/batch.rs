@@ -198,9 +198,10 @@ impl Draft {
     fn record_all(&mut self, mut events: Vec<Event>, circumstances: &Circumstances) -> Result<(), record::EncodeError> {
         let waits = self.working.waits.clone();
         let (recorded, new_threads, marks) = (self.recorded.len(), self.new_threads.len(), self.marks.len());
+        let mut circumstances = circumstances.clone();
         while !events.is_empty() {
             for event in events {
-                if let Err(error) = self.record(event, circumstances) {
+                if let Err(error) = self.record(event, &circumstances) {
                     // Mostly it is the first event that cannot be recorded, and then nothing was folded.
                     if self.recorded.len() > recorded {
                         self.recorded.truncate(recorded);
@@ -212,6 +213,8 @@ impl Draft {
                     return Err(error);
                 }
             }
+            // Nothing followed from the state before, so what follows now follows from what these events began with.
+            circumstances.cause = self.recorded.get(recorded).map(|first| first.sequence);
             events = decide::follow_ups(&self.working);
         }
         Ok(())
@@ -315,6 +318,7 @@ impl Draft {
             | Command::Report { .. }
             | Command::LoseRunner { .. }
             | Command::RefuseStart { .. }
+            | Command::RefuseTurn { .. }
             | Command::FinishClose { .. }
             | Command::UpdateSession(_)
             | Command::DeleteEdge { .. }

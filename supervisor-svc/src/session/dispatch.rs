@@ -105,10 +105,26 @@ impl Job {
             Err(failure) => {
                 tracing::warn!(thread = %id, %failure, "a turn could not be dispatched");
                 self.let_go();
-                Message::Undispatched(id)
+                match failure {
+                    Failure::TooLarge(why) => self.give_up(&why).await,
+                    _ => Message::Undispatched(id),
+                }
             }
         };
         let _ = self.handle.control.send(ended).await;
+    }
+
+    /// A turn whose record is too large would be as large the next time: it is over.
+    async fn give_up(&self, why: &str) -> Message {
+        let command = Command::RefuseTurn {
+            thread: self.thread.id,
+            generation: self.thread.generation,
+            message: format!("the turn cannot be handed out: {why}"),
+        };
+        match self.handle.execute(command, Origin::service(), None, Vec::new()).await {
+            Ok(_) => Message::Dispatched(self.thread.id),
+            Err(_) => Message::Undispatched(self.thread.id),
+        }
     }
 
     async fn dispatch(&self) -> Result<Handed, Failure> {
@@ -163,17 +179,14 @@ impl Job {
             inputs.push(self.read(&input.content).await?);
         }
         let messages: Vec<String> = inputs.iter().map(input_text).collect();
+        let first = self.earlier_first_input().await?;
+        let said = |field: fn(&pb::Input) -> &str| {
+            let mut texts = first.iter().chain(&inputs).map(field);
+            texts.find(|text| !text.is_empty()).unwrap_or_default()
+        };
         let assignment = Assignment {
-            objective: inputs
-                .iter()
-                .map(|input| input.objective.as_str())
-                .find(|text| !text.is_empty())
-                .unwrap_or_default(),
-            definition_of_done: inputs
-                .iter()
-                .map(|input| input.definition_of_done.as_str())
-                .find(|text| !text.is_empty())
-                .unwrap_or_default(),
+            objective: said(|input| &input.objective),
+            definition_of_done: said(|input| &input.definition_of_done),
         };
         let handoffs = self.handoffs().await?;
         let incoming = Incoming {
@@ -187,12 +200,12 @@ impl Job {
             .filter_map(|block| Some((BlockKind::from_number(block.kind).ok()?, block.text.clone())))
             .collect();
         texts.push((BlockKind::Task, task));
-        let last_words = inputs.iter().map(|input| &input.r#override);
-        texts.extend(
-            last_words
-                .filter(|text| !text.is_empty())
-                .map(|text| (BlockKind::Override, text.clone())),
-        );
+        // One block, however many inputs waited: the record of the turn names each block.
+        let last_words = inputs.iter().map(|input| input.r#override.as_str());
+        let last_words: Vec<&str> = last_words.filter(|text| !text.is_empty()).collect();
+        if !last_words.is_empty() {
+            texts.push((BlockKind::Override, last_words.join("\n\n")));
+        }
 
         let (keeps_digests, keeps_texts) = match self.session.settings.prompt_log {
             PromptLog::Full => (true, true),
@@ -238,6 +251,18 @@ impl Job {
             }
         }
         Ok(prompt)
+    }
+
+    /// The input of the spawn, which says for good what shall be reached; `None` if there is none, or the turn is given it.
+    async fn earlier_first_input(&self) -> Result<Option<pb::Input>, Failure> {
+        let Some(content) = &self.thread.spawned.input else {
+            return Ok(None);
+        };
+        let waiting = &self.thread.pending_inputs;
+        if waiting.iter().any(|input| input.content.digest == content.digest) {
+            return Ok(None);
+        }
+        self.read(content).await.map(Some)
     }
 
     /// What the handoffs say that the prompt shows.

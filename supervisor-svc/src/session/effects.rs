@@ -134,21 +134,22 @@ impl Actor {
 
     /// Sees how the runner of one thread stands, and performs what is owed for it.
     pub(super) fn reconcile(&mut self, id: ThreadId) {
-        if let Some(command) = self.standing_of(id) {
-            self.own.push_back(command);
-        }
+        let commands = self.standing_of(id);
+        self.own.extend(commands);
         self.perform(id);
     }
 
     /// What follows from how its runner stands to a thread at work: out of reach after half a lease, lost after all of it or
     /// when the runner came back without it.
-    fn standing_of(&self, id: ThreadId) -> Option<Command> {
-        let thread = self.session.thread(id)?;
-        let runner = thread.holder()?;
+    fn standing_of(&self, id: ThreadId) -> Vec<Command> {
+        let held = self.session.thread(id);
+        let Some((thread, runner)) = held.and_then(|thread| Some((thread, thread.holder()?))) else {
+            return Vec::new();
+        };
         // Without a dispatched turn there is nothing to lose: whoever has room gets it.
         let has_turn = !thread.turn.is_undispatched();
         if !thread.status.kind().is_active() || !has_turn || self.dispatching.contains(&id) {
-            return None;
+            return Vec::new();
         }
         let reachable = |active, reason| Command::SetCondition {
             thread: id,
@@ -157,21 +158,27 @@ impl Actor {
             active,
             reason,
         };
-        let lost = |reason| Command::LoseRunner {
-            thread: id,
-            generation: thread.generation,
-            reason,
-        };
         let is_unreachable = thread.conditions.contains_key(&ConditionKind::Unreachable);
+        // Who was never out of reach is so now, for a moment: that is what tells people of the loss.
+        let lost = |reason: String| -> Vec<Command> {
+            let is_news = !is_unreachable && !self.session.is_closing(id);
+            let told = is_news.then(|| reachable(true, reason.clone()));
+            let lost = Command::LoseRunner {
+                thread: id,
+                generation: thread.generation,
+                reason,
+            };
+            told.into_iter().chain([lost]).collect()
+        };
         match self.context.runners.standing(runner, id, thread.generation) {
-            Standing::Holds if is_unreachable => Some(reachable(false, format!("runner {runner} is back"))),
+            Standing::Holds if is_unreachable => vec![reachable(false, format!("runner {runner} is back"))],
             Standing::Unreachable if !is_unreachable => {
                 let reason = format!("runner {runner} has been away for half of its lease");
-                Some(reachable(true, reason))
+                vec![reachable(true, reason)]
             }
-            Standing::Holds | Standing::Away | Standing::Unreachable => None,
-            Standing::Without => Some(lost(format!("runner {runner} came back without the agent"))),
-            Standing::Lost => Some(lost(format!("runner {runner} was lost: its lease ran out"))),
+            Standing::Holds | Standing::Away | Standing::Unreachable => Vec::new(),
+            Standing::Without => lost(format!("runner {runner} came back without the agent")),
+            Standing::Lost => lost(format!("runner {runner} was lost: its lease ran out")),
         }
     }
 

@@ -193,6 +193,7 @@ impl Handle {
             | Command::Report { .. }
             | Command::LoseRunner { .. }
             | Command::RefuseStart { .. }
+            | Command::RefuseTurn { .. }
             | Command::FinishClose { .. }
             | Command::UpdateSession(_)
             | Command::UpdateBudget { .. }

@@ -51,6 +51,25 @@ pub enum EncodeError {
         /// How large it would be.
         bytes: usize,
     },
+    /// The record of a spawn would be; what a template puts into it is told apart.
+    #[error(
+        "the record of the agent's role has {bytes} bytes; at most {max} are allowed: tool_policy, from the lists of the \
+         template and of those above it, has {tool_policy}, grant, from grant_list, {grant}, spawn_list {spawn_list}, and \
+         source, with what it shadows, {template}; shorten the longest, for instance by patterns with `*`",
+        max = MAX_RECORD_BYTES
+    )]
+    RoleTooLarge {
+        /// How large it would be.
+        bytes: usize,
+        /// How much of that is what the thread may use.
+        tool_policy: usize,
+        /// What its children may hold; 0: the same.
+        grant: usize,
+        /// The roles that it may spawn.
+        spawn_list: usize,
+        /// Where its template is.
+        template: usize,
+    },
 }
 
 pub(super) fn malformed(what: impl Into<String>) -> DecodeError {

@@ -124,9 +124,23 @@ pub fn event_to_pb(session: SessionId, recorded: &Recorded) -> pb::Event {
 
 /// An event as a record keeps it: what happened, without what the record's header says.
 pub(super) fn event_to_store(event: &Event) -> pb::Event {
+    let mut kind = super::event_out::kind(event, None);
+    leave_out_grant(&mut kind);
     pb::Event {
-        kind: Some(super::event_out::kind(event, None)),
+        kind: Some(kind),
         ..pb::Event::default()
+    }
+}
+
+/// Mostly a thread's children may hold what it may use itself. A record says that once: lists of tools are most of it.
+fn leave_out_grant(kind: &mut Kind) {
+    let (effective, grant) = match kind {
+        Kind::ThreadSpawned(spawned) => (&spawned.tool_policy, &mut spawned.grant),
+        Kind::ThreadResumed(resumed) => (&resumed.tool_policy, &mut resumed.grant),
+        _ => return,
+    };
+    if *grant == *effective {
+        *grant = None;
     }
 }
 

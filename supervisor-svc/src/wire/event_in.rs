@@ -204,11 +204,12 @@ pub(super) fn fence(requested: pb::CloseRequested) -> Result<Fence, DecodeError>
 
 fn thread_resumed(resumed: pb::ThreadResumed, private: &Private) -> Result<Resumed, DecodeError> {
     let status = required(resumed.status, "the status")?;
+    let (effective, grant) = policy::stored_rights(resumed.tool_policy, resumed.grant)?;
     Ok(Resumed {
         generation: Generation::new(resumed.generation),
         settled: stored_settled(StatusKind::from_number(status.kind)?, status, private)?,
-        effective: policy::from_proto(required(resumed.tool_policy, "the tool policy")?)?,
-        grant: policy::from_proto(required(resumed.grant, "the grant")?)?,
+        effective,
+        grant,
         sandbox: Sandbox::from_number(resumed.sandbox)?,
     })
 }

@@ -5,7 +5,7 @@ use troupe_proto::common::v1 as common;
 
 use super::{
     enums::WireEnum as _,
-    error::{DecodeError, malformed},
+    error::{DecodeError, malformed, required},
 };
 
 /// A layer as the API has it.
@@ -46,6 +46,23 @@ pub fn to_proto(policy: &Policy) -> common::ToolPolicy {
 /// As for [`layer_from_proto`].
 pub fn layers_from_proto(policy: common::ToolPolicy) -> Result<Vec<Layer>, DecodeError> {
     policy.layers.into_iter().map(layer_from_proto).collect()
+}
+
+/// What a record says that a thread may use, and what its children may hold: the same, where that is left out.
+///
+/// # Errors
+/// As for [`from_proto`], and if it does not say what the thread may use: without a policy everything would be allowed, so
+/// that one is missing is never taken for that.
+pub(super) fn stored_rights(
+    effective: Option<common::ToolPolicy>,
+    grant: Option<common::ToolPolicy>,
+) -> Result<(Policy, Policy), DecodeError> {
+    let effective = from_proto(required(effective, "the tool policy")?)?;
+    let grant = match grant {
+        Some(grant) => from_proto(grant)?,
+        None => effective.clone(),
+    };
+    Ok((effective, grant))
 }
 
 /// A policy from its message.

@@ -1,8 +1,8 @@
 //! Records of the log: an event with its circumstances, as bytes.
 
 use bytes::Bytes;
-use prost::Message as _;
-use troupe_proto::store::v1 as store;
+use prost::Message;
+use troupe_proto::{store::v1 as store, supervisor::v1::event::Kind};
 use uuid::Uuid;
 
 use super::{
@@ -20,8 +20,8 @@ use crate::{
 
 pub use super::error::{DecodeError, EncodeError};
 
-/// The version of the format that this release writes, and the only one that it reads.
-pub const VERSION: u32 = 1;
+/// The version of the format that this release writes, and the newest that it reads. Version 1 always has the grant.
+pub const VERSION: u32 = 2;
 
 /// The part of a record or a snapshot that every version has, so that a newer one is recognized whatever else it has.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -33,7 +33,7 @@ struct Versioned {
 /// The record of an event.
 ///
 /// # Errors
-/// [`EncodeError::TooLarge`].
+/// [`EncodeError::TooLarge`], and [`EncodeError::RoleTooLarge`] of a spawn.
 pub fn encode_record(session: SessionId, recorded: &Recorded) -> Result<Bytes, EncodeError> {
     let private = event::private(&recorded.event);
     let record = store::Record {
@@ -44,9 +44,24 @@ pub fn encode_record(session: SessionId, recorded: &Recorded) -> Result<Bytes, E
     };
     let bytes = record.encoded_len();
     if bytes > MAX_RECORD_BYTES {
-        return Err(EncodeError::TooLarge { bytes });
+        return Err(too_large(&record, bytes));
     }
     Ok(record.encode_to_vec().into())
+}
+
+/// Why a record of so many bytes is not written. A spawn is as large as its template makes it, which its author can change.
+fn too_large(record: &store::Record, bytes: usize) -> EncodeError {
+    let kind = record.event.as_ref().and_then(|event| event.kind.as_ref());
+    let Some(Kind::ThreadSpawned(spawned)) = kind else {
+        return EncodeError::TooLarge { bytes };
+    };
+    EncodeError::RoleTooLarge {
+        bytes,
+        tool_policy: spawned.tool_policy.as_ref().map_or(0, Message::encoded_len),
+        grant: spawned.grant.as_ref().map_or(0, Message::encoded_len),
+        spawn_list: spawned.spawn_list.iter().map(String::len).sum(),
+        template: spawned.source.as_ref().map_or(0, Message::encoded_len),
+    }
 }
 
 fn header(session: SessionId, recorded: &Recorded) -> store::Header {
@@ -73,7 +88,7 @@ fn header(session: SessionId, recorded: &Recorded) -> store::Header {
 /// this one does not know. [`DecodeError::Malformed`] if none did.
 pub fn decode_record(session: SessionId, bytes: &[u8]) -> Result<Recorded, DecodeError> {
     match version_of(bytes)? {
-        VERSION => {}
+        1..=VERSION => {}
         0 => return Err(malformed("a record without a version")),
         version => return Err(newer(format!("version {version} of records"))),
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tool_policy::Layer;
-use troupe_proto::common::v1 as common;
+use troupe_proto::common::v1::{self as common, InstructionsMode};
 
 use super::{
     enums::WireEnum as _,
@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{
     domain::{
-        event::Role,
+        content::truncate,
+        event::{MAX_DESCRIPTION_BYTES, Role},
         settings::{EdgeManagement, Sandbox},
     },
     store::Content,
@@ -25,6 +26,8 @@ use crate::{
 pub struct Resolution {
     /// What its threads share.
     pub role: Arc<Role>,
+    /// Whether its threads read what their parents do: its text follows theirs, or it has none of its own.
+    pub inherits_instructions: bool,
     /// What it may change.
     pub sandbox: Sandbox,
     /// Which edges it may manage.
@@ -47,6 +50,7 @@ impl Resolution {
     pub fn unasked(role: Role, sandbox: Sandbox) -> Self {
         Self {
             role: Arc::new(role),
+            inherits_instructions: false,
             sandbox,
             edge_management: EdgeManagement::None,
             capabilities: Arc::default(),
@@ -67,10 +71,15 @@ impl TryFrom<common::ResolvedSpawn> for Resolution {
             return Err(malformed("a resolved role without a name"));
         }
         let (reference, content) = content_of(&resolved);
+        let inherits_instructions = match resolved.instructions_mode() {
+            InstructionsMode::Append => true,
+            InstructionsMode::Blocks => resolved.source.is_none(),
+            InstructionsMode::Replace | InstructionsMode::Unspecified => false,
+        };
         let role = Role {
             agent_type: resolved.agent_type,
             agent_name: resolved.agent_name,
-            agent_description: resolved.agent_description,
+            agent_description: truncate(&resolved.agent_description, MAX_DESCRIPTION_BYTES).to_owned(),
             model: resolved.model,
             reasoning_effort: resolved.reasoning_effort,
             provider: resolved.provider,
@@ -81,6 +90,7 @@ impl TryFrom<common::ResolvedSpawn> for Resolution {
         };
         Ok(Self {
             role: Arc::new(role),
+            inherits_instructions,
             sandbox: Sandbox::from_number(resolved.sandbox)?,
             // A template that declares nothing may manage nothing.
             edge_management: EdgeManagement::given(resolved.edge_management)?.unwrap_or_default(),

@@ -18,7 +18,8 @@ use super::{
 use crate::domain::{
     event::SettingsChange,
     settings::{
-        Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease, StallRule, Webhook,
+        EdgeManagement, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease,
+        StallRule, Webhook,
     },
 };
 
@@ -39,6 +40,8 @@ pub fn settings_to_pb(settings: &Settings) -> pb::Session {
         mode: settings.mode.number(),
         orchestration: settings.orchestration.number(),
         approve_orchestrators: settings.approve_orchestrators,
+        edge_management: settings.edge_management.number(),
+        orchestrators: settings.orchestrators.clone(),
         prompt_log: settings.prompt_log.number(),
         restart_policy: settings.restart_policy.number(),
         policy_inheritance: settings.policy_inheritance.number(),
@@ -63,6 +66,9 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         mode: Mode::from_number(session.mode)?,
         orchestration: Orchestration::from_number(session.orchestration)?,
         approve_orchestrators: session.approve_orchestrators,
+        // A session from before there was this setting narrows nothing.
+        edge_management: EdgeManagement::given(session.edge_management)?.unwrap_or(EdgeManagement::All),
+        orchestrators: session.orchestrators,
         prompt_log: PromptLog::from_number(session.prompt_log)?,
         restart_policy: RestartPolicy::from_number(session.restart_policy)?,
         policy_inheritance: Inheritance::from_number(session.policy_inheritance)?,
@@ -112,6 +118,9 @@ pub fn change_to_pb(change: &SettingsChange) -> pb::SessionUpdated {
         orchestration: change.orchestration.map(|orchestration| orchestration.number()),
         webhooks: change.webhooks.iter().flatten().map(webhook_to_pb).collect(),
         replace_webhooks: change.webhooks.is_some(),
+        edge_management: change.edge_management.map(|edges| edges.number()),
+        orchestrators: change.orchestrators.clone().unwrap_or_default(),
+        replace_orchestrators: change.orchestrators.is_some(),
     }
 }
 
@@ -124,12 +133,17 @@ pub(super) fn stored_change(change: pb::SessionUpdated, private: Private) -> Res
     if !(change.replace_webhooks || webhooks.is_empty()) {
         return Err(malformed("webhooks that replace none"));
     }
+    if !(change.replace_orchestrators || change.orchestrators.is_empty()) {
+        return Err(malformed("orchestrators that replace none"));
+    }
     Ok(SettingsChange {
         mode: change.mode.map(Mode::from_number).transpose()?,
         limits: change.limits.map(stored_limits).transpose()?,
         budget,
         paused: change.paused,
         orchestration: change.orchestration.map(Orchestration::from_number).transpose()?,
+        edge_management: change.edge_management.map(EdgeManagement::from_number).transpose()?,
+        orchestrators: change.replace_orchestrators.then_some(change.orchestrators),
         webhooks: change.replace_webhooks.then_some(webhooks),
     })
 }

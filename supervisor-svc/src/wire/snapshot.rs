@@ -47,7 +47,7 @@ use crate::domain::{
 };
 
 /// The version of the format that this release writes, and the newest that it reads.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 5;
 
 /// The first version that says of each webhook where telling it begins.
 const WEBHOOK_STARTS: u32 = 3;
@@ -269,6 +269,7 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
             .map(|span| store::FenceSpan {
                 from: span.from.get(),
                 until: span.until.map(Sequence::get),
+                time: span.since.map(time_to_pb),
             })
             .collect(),
     }
@@ -343,14 +344,7 @@ fn stored_thread(state: store::ThreadState, policies: &[Policy], roles: &[Arc<Ro
         metered: stored_time(state.metered_time, "up to when a turn's time is counted")?,
         mail_acknowledged: Sequence::new(state.mail_acknowledged),
         woken_up_to: Sequence::new(state.woken_up_to),
-        fenced: state
-            .fenced
-            .into_iter()
-            .map(|span| FenceSpan {
-                from: Sequence::new(span.from),
-                until: span.until.map(Sequence::new),
-            })
-            .collect(),
+        fenced: all(state.fenced, stored_span)?,
     })
 }
 
@@ -548,6 +542,17 @@ fn stored_approval(state: store::ApprovalState) -> Result<Approval, DecodeError>
         deadline: stored_time(requested.deadline, "an approval's deadline")?,
         edge: requested.edge.map(stored_edge).transpose()?,
         verdict: verdict.transpose()?,
+    })
+}
+
+fn stored_span(span: store::FenceSpan) -> Result<FenceSpan, DecodeError> {
+    let since = span
+        .time
+        .map(|time| stored_time(Some(time), "since when a fence holds"));
+    Ok(FenceSpan {
+        from: Sequence::new(span.from),
+        since: since.transpose()?,
+        until: span.until.map(Sequence::new),
     })
 }
 

@@ -7,7 +7,7 @@ use troupe_proto::{store::v1::Private, supervisor::v1 as pb};
 
 use super::{
     enums::WireEnum as _,
-    error::{DecodeError, UnknownValue, required},
+    error::{DecodeError, UnknownValue},
     parts::{
         budget_to_pb, content_from_pb, content_to_pb, source_from_pb, source_to_pb, stored_budget, stored_text_or_none,
         text_or_empty,
@@ -75,9 +75,7 @@ fn add_role(message: &mut pb::ThreadSpawned, role: &Role) {
 }
 
 pub(super) fn stored_spawned(mut spawned: pb::ThreadSpawned, private: &Private) -> Result<Spawned, DecodeError> {
-    // Without a policy everything would be allowed, so that one is missing is never taken for that.
-    let effective = policy::from_proto(required(spawned.tool_policy.take(), "the tool policy")?)?;
-    let grant = policy::from_proto(required(spawned.grant.take(), "the grant")?)?;
+    let (effective, grant) = policy::stored_rights(spawned.tool_policy.take(), spawned.grant.take())?;
     let role = Arc::new(stored_role(&mut spawned)?);
     stored_own(spawned, private, role, effective, grant)
 }

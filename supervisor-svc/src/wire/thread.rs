@@ -89,14 +89,17 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
     }
 }
 
-/// The recorded conditions, and CLOSING of an open thread under a fence. A fence does not say when it was set, so CLOSING
-/// has no `since`.
+/// The recorded conditions, and CLOSING of an open thread under a fence, the nearest one.
 fn conditions(session: &Session, thread: &Thread) -> impl Iterator<Item = pb::Condition> {
-    let fence = session.fence_over(thread.id).filter(|_| thread.status.kind().is_open());
-    let closing = fence.map(|fence| pb::Condition {
-        kind: ConditionKind::Closing.number(),
-        since: None,
-        reason: fence.reason.clone(),
+    let is_open = thread.status.kind().is_open();
+    let mut above = session.lineage(thread.id).filter(|_| is_open);
+    let closing = above.find_map(|fenced| {
+        let fence = fenced.fence.as_ref()?;
+        Some(pb::Condition {
+            kind: ConditionKind::Closing.number(),
+            since: fenced.fenced_since().map(time_to_pb),
+            reason: fence.reason.clone(),
+        })
     });
     let recorded = thread.conditions.iter().map(|(kind, (since, reason))| pb::Condition {
         kind: kind.number(),

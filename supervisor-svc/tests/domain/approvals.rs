@@ -129,6 +129,67 @@ fn who_may_manage_no_edges_does_not_even_ask() {
 }
 
 #[test]
+fn nobody_spawns_where_the_session_lets_nobody_manage_edges() {
+    let mut graph = Graph::of(Scope::System, EdgeManagement::All);
+    let narrow = |edges| SettingsChange {
+        edge_management: Some(edges),
+        ..SettingsChange::default()
+    };
+    graph.world.update(narrow(EdgeManagement::None));
+    let spawn = Command::Spawn(Box::new(graph.wanted()));
+    assert_eq!(
+        graph.world.refusal(&spawn),
+        "edgeManagement capability is disabled: role_template \"lead\" may not spawn; the session lets nobody manage edges"
+    );
+
+    graph.world.update(narrow(EdgeManagement::SelfOnly));
+    graph.ask();
+
+    // What a thread is spawned with is its own; the setting narrows it as long as it is set.
+    let mut spawn = graph.wanted();
+    role_of(&mut spawn).source = Some(graph_template(Scope::System));
+    spawn.spawned.edge_management = EdgeManagement::All;
+    let child = graph.world.spawn_as(spawn);
+    assert_eq!(graph.world.thread(child).spawned.edge_management, EdgeManagement::All);
+    graph.world.update(narrow(EdgeManagement::All));
+    let spawn = graph.wanted();
+    let free = graph.world.spawn_as(spawn);
+    assert_eq!(graph.world.status(free), PendingInit);
+}
+
+#[test]
+fn an_operator_names_orchestrators() {
+    for (names, edges, expected) in [
+        (&["lead"][..], EdgeManagement::All, PendingInit),
+        (&["other", "lead"], EdgeManagement::SelfOnly, PendingInit),
+        (&["Lead", "lea", "lead "], EdgeManagement::All, AwaitingApproval),
+        (&[], EdgeManagement::All, AwaitingApproval),
+    ] {
+        let settings = Settings {
+            orchestrators: names.iter().map(|&name| name.to_owned()).collect(),
+            ..settings()
+        };
+        let mut graph = Graph::with(settings, 9, Scope::Project, edges);
+        let spawn = graph.wanted();
+        let child = graph.world.spawn_as(spawn);
+        assert_eq!(graph.world.status(child), expected, "{names:?} {edges:?}");
+
+        // A change binds the next spawn, and whoever is named asks all the same where every orchestrator does.
+        graph.world.update(SettingsChange {
+            orchestrators: Some(Vec::new()),
+            ..SettingsChange::default()
+        });
+        graph.ask();
+    }
+    let strict = Settings {
+        orchestrators: vec![String::from("lead")],
+        approve_orchestrators: true,
+        ..settings()
+    };
+    Graph::with(strict, 9, Scope::Project, EdgeManagement::All).ask();
+}
+
+#[test]
 fn operators_and_other_threads_do_not_ask() {
     let mut graph = Graph::of(Scope::Project, EdgeManagement::None);
     let below_lead = graph.world.spawn(graph.lead);

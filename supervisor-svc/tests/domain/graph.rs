@@ -9,7 +9,7 @@ use supervisor_svc::domain::{
     approval::APPROVAL_TIMEOUT,
     command::{Command, Spawn},
     content::ContentRef,
-    event::{Dialect, Edge, EdgeKind, Event, Expectation, Handoff, Scope, TemplateSource, ThreadEvent},
+    event::{Dialect, Edge, EdgeKind, Event, Expectation, Handoff, Scope, SettingsChange, TemplateSource, ThreadEvent},
     graph::{self, MAX_EDGES, NOBODY},
     ids::{ApprovalId, EdgeId, Generation, HandoffId, Sequence, ThreadId},
     mail::MAX_HANDOFFS,
@@ -489,6 +489,43 @@ fn edge_management_binds_graph_threads() {
             assert_eq!(deleted.as_deref(), refusal, "{management:?}");
         }
     }
+}
+
+#[test]
+fn the_session_narrows_which_edges_are_managed_from_the_next_decision_on() {
+    use EdgeManagement::{All, SelfOnly};
+    let strict = Settings {
+        edge_management: EdgeManagement::None,
+        ..settings()
+    };
+    let Family { mut world, a, c, .. } = Family::graph(strict, Scope::System, All);
+    let d = world.spawn(a);
+    let caller = world.caller(a);
+    let (own, below) = (one_way(1, a, c), one_way(2, c, d));
+    let shown =
+        |world: &World, edges: &str| told(world, a, &BTreeMap::new()).contains(&format!("edgeManagement={edges}\n"));
+    assert!(shown(&world, "none"));
+    assert_eq!(
+        world.refusal(&connect(caller.clone(), &own)),
+        "edgeManagement capability is disabled"
+    );
+
+    let narrow = |edges| SettingsChange {
+        edge_management: Some(edges),
+        ..SettingsChange::default()
+    };
+    world.update(narrow(SelfOnly));
+    assert!(shown(&world, "self"));
+    assert_eq!(
+        world.refusal(&connect(caller.clone(), &below)),
+        "edgeManagement=self only allows edges that include the calling node"
+    );
+    // Who may not manage every edge is no orchestrator.
+    assert_eq!(world.run(&connect(caller.clone(), &own)), ["ApprovalRequested"]);
+
+    world.update(narrow(All));
+    assert!(shown(&world, "all"));
+    assert_eq!(world.run(&connect(caller, &below)), ["EdgeCreated"]);
 }
 
 #[test]

@@ -250,9 +250,11 @@ pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
         assert_eq!(asks, is_named, "no graph template binds {}", caller.id);
         return;
     }
-    assert_ne!(caller.spawned.edge_management, EdgeManagement::None);
+    let managed = caller.spawned.edge_management.min(before.settings.edge_management);
+    assert_ne!(managed, EdgeManagement::None);
     let scope = caller.spawned.role.source.as_ref().map(|source| source.scope);
-    let is_orchestrator = caller.spawned.edge_management == EdgeManagement::All && scope != Some(Scope::Project);
+    let is_named_one = before.settings.orchestrators.contains(&caller.spawned.role.agent_type);
+    let is_orchestrator = is_named_one || (managed == EdgeManagement::All && scope != Some(Scope::Project));
     let exempt = is_orchestrator && !before.settings.approve_orchestrators;
     assert_eq!(asks, is_named || !exempt, "{} spawned", caller.id);
 }

@@ -2,6 +2,7 @@
 
 use supervisor_svc::domain::{
     command::{Command, Report},
+    effect::owed,
     event::{Artifact, ConditionKind},
     ids::{ArtifactId, Generation, InputNumber, ReportSequence, RunnerId, ThreadId, Turn},
     settings::{OnLimit, RestartPolicy, Settings, Urgency},
@@ -327,6 +328,35 @@ fn a_start_that_is_refused_settles_the_thread() {
     assert_eq!(world.run(&refuse(id, 2)), NOTHING);
     assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
     assert_eq!(world.status(id), Errored);
+    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
+        let (mut world, id) = World::with_thread_in(kind);
+        let generation = world.thread(id).generation.get();
+        assert_eq!(world.run(&refuse(id, generation)), NOTHING, "{kind}");
+    }
+}
+
+#[test]
+fn a_turn_that_nobody_can_be_handed_settles_the_thread_until_it_gets_input() {
+    let refuse = |id, generation| Command::RefuseTurn {
+        thread: id,
+        generation: Generation::new(generation),
+        message: String::from("the turn cannot be handed out: it is too large"),
+    };
+    let (mut world, id) = World::with_thread_in(PendingInit);
+    assert_eq!(world.run(&refuse(id, 2)), NOTHING, "another attempt");
+    assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
+    assert_eq!(world.status(id), Errored);
+    assert_eq!(owed(&world.session, id), None, "it is not tried again by itself");
+    world.run(&send(operator(), id));
+    world.dispatch(id);
+    assert_eq!(world.run(&refuse(id, 1)), NOTHING, "it was handed out");
+
+    // A later turn is not taken for the one before, with which the thread would go on at once.
+    let (mut world, id) = World::with_thread_in(Completed);
+    world.run(&send(operator(), id));
+    assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
+    assert_eq!(world.status(id), Errored);
+    assert_eq!(owed(&world.session, id), None);
     for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
         let (mut world, id) = World::with_thread_in(kind);
         let generation = world.thread(id).generation.get();

@@ -8,7 +8,9 @@ use supervisor_svc::domain::{
     event::{Event, SessionEvent, SettingsChange, Spawned, ThreadEvent},
     ids::{InputNumber, ThreadId},
     orchestration::{due, excerpt},
-    settings::{Budget, Limits, LimitsChange, Mode, OnLimit, Orchestration, Settings, Urgency, WakePolicy},
+    settings::{
+        Budget, EdgeManagement, Limits, LimitsChange, Mode, OnLimit, Orchestration, Settings, Urgency, WakePolicy,
+    },
     status::{
         Settled,
         StatusKind::{Completed, Errored, Interrupted, PendingInit, Queued, Running},
@@ -57,6 +59,8 @@ fn what_is_so_already_is_not_recorded() {
         budget: Some(Budget::default()),
         paused: Some(false),
         orchestration: Some(Orchestration::Interactive),
+        edge_management: Some(EdgeManagement::All),
+        orchestrators: Some(Vec::new()),
         webhooks: Some(Vec::new()),
         limits: None,
     };

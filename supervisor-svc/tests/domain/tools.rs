@@ -19,6 +19,11 @@ fn world(mode: Mode, sandbox: Sandbox, approve_tools: &[&str]) -> (World, Thread
         approve_tools: approve_tools.iter().map(|&pattern| pattern.to_owned()).collect(),
         ..settings()
     };
+    world_of(settings, sandbox, "")
+}
+
+/// The same with these settings and a directory of the thread's own.
+fn world_of(settings: Settings, sandbox: Sandbox, working_directory: &str) -> (World, ThreadId) {
     let mut root = client_root();
     root.sandbox = Sandbox::FullAccess;
     let mut world = World::open(settings, root);
@@ -26,6 +31,7 @@ fn world(mode: Mode, sandbox: Sandbox, approve_tools: &[&str]) -> (World, Thread
     let mut spawn = world.wanted(parent);
     spawn.spawned = supervisor_svc::domain::event::Spawned {
         sandbox,
+        working_directory: working_directory.to_owned(),
         ..spawn.spawned
     };
     spawn.role_layers = [deny("role", &["list_files"])].into();
@@ -105,6 +111,28 @@ fn sandbox_and_mode_say_what_a_call_may_change() {
             allowed,
             "{tool} {paths:?} in {mode:?} under {sandbox:?}, confined {confined}: {verdict:?}"
         );
+    }
+}
+
+#[test]
+fn the_docs_are_those_of_the_repository() {
+    for (cwd, directory, path, allowed) in [
+        ("/project", "/project/sub", "/project/docs/a.md", true),
+        ("/project", "/project/sub", "/project/sub/docs/a.md", false),
+        ("/project", "/elsewhere", "/elsewhere/docs/a.md", false),
+        ("", "", "/docs/a.md", false),
+        ("", "/elsewhere", "/elsewhere/docs/a.md", false),
+    ] {
+        let settings = Settings {
+            mode: Mode::Planning,
+            cwd: cwd.to_owned(),
+            ..settings()
+        };
+        let (world, id) = world_of(settings, Sandbox::FullAccess, directory);
+        let paths = [path.to_owned()];
+        let verdict = decide(&world.session, world.thread(id), &call("apply_patch", &paths, false));
+        let judged = verdict == ToolVerdict::Allowed;
+        assert_eq!(judged, allowed, "{path} from {directory:?} in {cwd:?}: {verdict:?}");
     }
 }
 
@@ -191,6 +219,29 @@ fn a_call_that_needs_an_operator_asks_once_and_waits() {
     assert_eq!(verdict(&world, "exec_command"), ToolVerdict::Waiting);
     assert_eq!(world.run(&ask), Vec::<&str>::new(), "one call asks once");
     assert_eq!(world.status(id), StatusKind::Running, "it keeps its slot");
+}
+
+#[test]
+fn a_denial_says_why_where_a_reason_was_given() {
+    for (reason, text) in [
+        ("", "an operator denied the call"),
+        ("too late", "an operator denied the call: too late"),
+    ] {
+        let (mut world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &["exec_*"]);
+        world.run(&Command::RequestToolApproval {
+            thread: id,
+            approval: approval(),
+            subject: String::from("Tool call: exec_command make"),
+        });
+        world.run(&Command::ResolveApproval {
+            approval: approval(),
+            grant: false,
+            by: operator().actor(),
+            reason: reason.to_owned(),
+        });
+        let verdict = decide(&world.session, world.thread(id), &call("exec_command", &[], false));
+        assert_eq!(verdict, ToolVerdict::Denied(text.to_owned()));
+    }
 }
 
 #[test]

@@ -617,6 +617,8 @@ pub fn settings() -> Settings {
         budget: Budget::default(),
         mode: Mode::default(),
         orchestration: Orchestration::default(),
+        edge_management: EdgeManagement::All,
+        orchestrators: Vec::new(),
         approve_orchestrators: false,
         prompt_log: PromptLog::default(),
         restart_policy: RestartPolicy::default(),

@@ -4,6 +4,7 @@
 //! a certificate that was renewed counts from the next connection on, and connections that are there stay.
 
 mod client;
+mod expiry;
 mod options;
 mod server;
 

@@ -13,8 +13,8 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-use super::{ALPN, TlsError, authorities, certificates, key, provider};
-use crate::fresh::Fresh;
+use super::{ALPN, TlsError, authorities, certificates, expiry, key, provider};
+use crate::{fresh::Fresh, metrics::meter};
 
 /// How long a handshake may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
@@ -34,7 +34,15 @@ pub struct ServerFiles {
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     files: Arc<ServerFiles>,
-    config: Arc<Fresh<ServerConfig>>,
+    present: Arc<Fresh<Present>>,
+}
+
+/// What the files say.
+#[derive(Debug)]
+struct Present {
+    config: Arc<ServerConfig>,
+    /// When the first of the certificates ends, in seconds since 1970.
+    ends: Option<u64>,
 }
 
 impl ServerTls {
@@ -44,11 +52,32 @@ impl ServerTls {
     ///
     /// If they cannot be used.
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
-        let config = Fresh::new(files.paths(), || files.config())?;
-        Ok(Self {
+        let present = Fresh::new(files.paths(), || files.read())?;
+        let tls = Self {
             files: Arc::new(files),
-            config: Arc::new(config),
-        })
+            present: Arc::new(present),
+        };
+        tls.clone().measure();
+        Ok(tls)
+    }
+
+    /// Tells whoever reads metrics when the certificate ends that the next client is shown.
+    fn measure(self) {
+        meter()
+            .u64_observable_gauge("troupe.tls.certificate.expiry")
+            .with_unit("s")
+            .with_description("When the certificate of the service ends, in seconds since 1970")
+            .with_callback(move |gauge| {
+                if let Some(ends) = self.present().ends {
+                    gauge.observe(ends, &[]);
+                }
+            })
+            .build();
+    }
+
+    /// What the files say now. It may wait for a disk.
+    fn present(&self) -> Arc<Present> {
+        self.present.get(|| self.files.read())
     }
 
     /// Does the server's part of a handshake.
@@ -57,18 +86,18 @@ impl ServerTls {
     ///
     /// If the peer does not do its own, or not in time.
     pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        // It may wait for a disk.
-        let config = tokio::task::spawn_blocking(move || self.config.get(|| self.files.config()))
+        let present = tokio::task::spawn_blocking(move || self.present())
             .await
             .map_err(io::Error::other)?;
-        timeout(HANDSHAKE_WITHIN, TlsAcceptor::from(config).accept(stream))
+        let acceptor = TlsAcceptor::from(Arc::clone(&present.config));
+        timeout(HANDSHAKE_WITHIN, acceptor.accept(stream))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
 impl ServerFiles {
-    fn config(&self) -> Result<ServerConfig, TlsError> {
+    fn read(&self) -> Result<Present, TlsError> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Unsupported)?;
@@ -85,8 +114,10 @@ impl ServerFiles {
                 builder.with_client_cert_verifier(verifier)
             }
         };
+        let certificates = certificates(&self.certificate)?;
+        let ends = expiry::first_end(&certificates);
         let mut config = builder
-            .with_single_cert(certificates(&self.certificate)?, key(&self.key)?)
+            .with_single_cert(certificates, key(&self.key)?)
             .map_err(|cause| TlsError::Unusable {
                 path: self.certificate.clone(),
                 cause,
@@ -97,7 +128,10 @@ impl ServerFiles {
             config.send_tls13_tickets = 0;
         }
         config.alpn_protocols = vec![ALPN.to_vec()];
-        Ok(config)
+        Ok(Present {
+            config: Arc::new(config),
+            ends,
+        })
     }
 
     fn paths(&self) -> Vec<PathBuf> {

@@ -10,7 +10,7 @@ use std::{
 use futures::future::{Ready, ready};
 use http::uri::PathAndQuery;
 use svc_kit::{
-    auth::{AuthLayer, Authenticator, Caller, Row},
+    auth::{AuthLayer, Authenticator, Caller, Effect, Row},
     identity::{OperatorRole, Principal},
     listen::bind,
     secret::SecretToken,
@@ -38,10 +38,12 @@ pub const TABLE: &[Row] = &[
     Row {
         method: READ,
         who: &[Caller::Admin, Caller::Viewer],
+        effect: Effect::Reads,
     },
     Row {
         method: WRITE,
         who: &[Caller::Admin],
+        effect: Effect::Changes,
     },
 ];
 

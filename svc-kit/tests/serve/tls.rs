@@ -92,7 +92,13 @@ async fn a_certificate_says_who_a_client_is() {
     };
     for (uri, read, write) in [
         ("spiffe://d/troupe/admin/eve", Code::Aborted, Code::Aborted),
-        ("spiffe://d/troupe/viewer/vic", Code::Aborted, Code::PermissionDenied),
+        ("spiffe://d/troupe/viewer/val", Code::Aborted, Code::PermissionDenied),
+        // The operator's of a token.
+        (
+            "spiffe://d/troupe/viewer/vic",
+            Code::Unauthenticated,
+            Code::Unauthenticated,
+        ),
         (
             "spiffe://d/troupe/runner/box",
             Code::PermissionDenied,

@@ -25,7 +25,7 @@ pub struct Remains {
 /// Serves until the machine dies.
 pub async fn run(remains: Remains) -> turmoil::Result {
     let Remains { store, clock, data_dir } = remains;
-    let registry = RegistryClient::over(|| net::channel(REGISTRY), String::from(REGISTRY), None);
+    let registry = RegistryClient::over(|| net::channel(REGISTRY), String::from(REGISTRY), None, clock.clone());
     let surroundings = Surroundings { store, registry, clock };
     let mut config = Config::new(data_dir, String::new());
     config.lease = LEASE;

@@ -371,7 +371,12 @@ const fn restrictions(format: ForeignFormat) -> Restrictions {
         ForeignFormat::Copilot | ForeignFormat::Gemini => (None, Some("tools"), None),
         ForeignFormat::Codex => (Some("sandbox_mode"), None, None),
     };
-    Restrictions { read_only, allow, deny }
+    Restrictions {
+        read_only,
+        allow,
+        deny,
+        lists: !matches!(format, ForeignFormat::Codex),
+    }
 }
 
 fn blank(key: &'static str, field: &Field) -> Located {

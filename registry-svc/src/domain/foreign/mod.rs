@@ -8,6 +8,7 @@ pub mod tools;
 use std::fmt;
 
 use crate::domain::{
+    agents,
     diagnostic::Finding,
     malformed::{Located, Malformed},
     name::{AgentType, MAX_BYTES},
@@ -120,7 +121,8 @@ impl fmt::Display for ForeignFormat {
     }
 }
 
-/// Reads a foreign agent: its name, and what it says. A malformed one keeps the name of its file.
+/// Reads a foreign agent: its name, and what it says. A malformed one keeps the name that it gives itself, or else that
+/// of its file.
 ///
 /// # Errors
 ///
@@ -128,22 +130,44 @@ impl fmt::Display for ForeignFormat {
 pub fn read(format: ForeignFormat, stem: &str, text: &str) -> Result<(AgentType, Parsed), Finding> {
     let fields = match Fields::read(format, text) {
         Ok(fields) => fields,
-        Err(located) => return Ok(malformed(stem, located)),
+        Err(located) => return Ok(malformed(salvage(format, stem, text), located)),
     };
     if let Some(finding) = not_for_us(&fields) {
         return Err(finding);
     }
     let name = match name(format, stem, &fields) {
         Ok(name) => name,
-        Err(located) => return Ok(malformed(stem, located)),
+        Err(located) => return Ok(malformed(AgentType::salvage(stem), located)),
     };
     let mut findings = Vec::new();
     let outcome = template(format, &name, &fields, &mut findings);
     Ok((name, Parsed::new(outcome, findings)))
 }
 
-fn malformed(stem: &str, located: Located) -> (AgentType, Parsed) {
-    (AgentType::salvage(stem), Parsed::new(Err(located), Vec::new()))
+fn malformed(name: AgentType, located: Located) -> (AgentType, Parsed) {
+    (name, Parsed::new(Err(located), Vec::new()))
+}
+
+/// The name of a file that cannot be taken apart.
+fn salvage(format: ForeignFormat, stem: &str, text: &str) -> AgentType {
+    let written = format.name_key().and_then(|key| match format {
+        ForeignFormat::Codex => toml_name(key, text),
+        ForeignFormat::ClaudeCode | ForeignFormat::OpenCode | ForeignFormat::Copilot | ForeignFormat::Gemini => {
+            agents::written_name(&[key], text)
+        }
+    });
+    written.unwrap_or_else(|| AgentType::salvage(stem))
+}
+
+/// The name behind a key of what may be TOML, before its first table and before any text over several lines.
+fn toml_name(key: &str, text: &str) -> Option<AgentType> {
+    let is_plain = |line: &&str| !line.starts_with('[') && !line.contains("\"\"\"") && !line.contains("'''");
+    let mut entries = text
+        .lines()
+        .take_while(is_plain)
+        .filter_map(|line| line.split_once('='));
+    let (_, value) = entries.find(|(written, _)| written.trim() == key)?;
+    agents::name_in(value)
 }
 
 fn not_for_us(fields: &Fields) -> Option<Finding> {

@@ -38,15 +38,15 @@ fn a_file_of_more_keys_than_any_program_knows_is_no_agent() {
     let markdown = |count: usize| format!("---\nname: abc\ndescription: d\n{}---\nx", words(count, ": "));
     let toml = |count: usize| format!("description = 'd'\n{PROMPT} = 'x'\n{}", words(count, " = "));
     let most = fields::MAX_KEYS - 2;
-    for (format, few, many) in [
-        (ForeignFormat::ClaudeCode, markdown(most), markdown(most + 1)),
-        (ForeignFormat::Codex, toml(most), toml(most + 1)),
+    for (format, few, many, kept) in [
+        (ForeignFormat::ClaudeCode, markdown(most), markdown(most + 1), "abc"),
+        (ForeignFormat::Codex, toml(most), toml(most + 1), "stem"),
     ] {
         let (_, parsed) = run(format, &few);
         assert!(parsed.template.is_ok(), "{format}");
         assert_eq!(reported(&parsed.findings).len(), most);
         let (name, parsed) = run(format, &many);
-        assert_eq!(name.as_str(), "stem");
+        assert_eq!(name.as_str(), kept);
         assert_eq!(parsed.template.unwrap_err().to_string(), "more than 100 keys");
         assert_eq!(parsed.findings.len(), 1);
     }
@@ -398,6 +398,40 @@ fn malformed_agents_say_why_and_where() {
     let error = parsed.template.unwrap_err().to_string();
     assert!(error.starts_with("invalid TOML: "), "{error}");
     assert_eq!(parsed.findings[0].line, Some(2));
+}
+
+#[test]
+fn a_malformed_agent_keeps_the_name_that_it_gives_itself() {
+    for (format, text, expected) in [
+        (
+            ForeignFormat::ClaudeCode,
+            "---\nname: \"Mine\" # my own\ntools: [\n---\nx",
+            "mine",
+        ),
+        (ForeignFormat::Gemini, "---\ndescription: d\nname: mine\n", "mine"),
+        (
+            ForeignFormat::ClaudeCode,
+            "---\nname: no name\ntools: [\n---\nx",
+            "stem",
+        ),
+        (
+            ForeignFormat::ClaudeCode,
+            "---\nagent_type: mine\ntools: [\n---\nx",
+            "stem",
+        ),
+        (ForeignFormat::OpenCode, "---\nname: mine\ntools: [\n---\nx", "stem"),
+        (ForeignFormat::Codex, "name = 'mine' # my own\nmodel = \n", "mine"),
+        (ForeignFormat::Codex, "model = \n[memory]\nname = 'other'\n", "stem"),
+        (
+            ForeignFormat::Codex,
+            "developer_instructions = \"\"\"\nname = 'other'\n",
+            "stem",
+        ),
+    ] {
+        let (name, parsed) = run(format, text);
+        assert!(parsed.template.is_err(), "{text}");
+        assert_eq!(name.as_str(), expected, "{text}");
+    }
 }
 
 #[test]

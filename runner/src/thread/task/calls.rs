@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tool_policy::NativeTools;
 use troupe_proto::reason::Reason;
@@ -10,7 +11,7 @@ use super::ThreadTask;
 use crate::{
     agent::AskedTool,
     redact,
-    thread::Voice,
+    thread::{Voice, gate},
     tool_line::{ToolCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure, Toolbox},
     workspace::{Sight, Workspace},
@@ -47,6 +48,15 @@ impl Hands {
             Some(worktree) => written.iter().map(|path| worktree.in_repository(path)).collect(),
             None => written,
         }
+    }
+
+    /// Waits for leave for a tool of the program's own. Of what is too large to be asked about no path is followed: that
+    /// is work on the disk for each that the program names.
+    async fn leave(&self, kind: &str, tool: &str, arguments: &Value, written: &[String]) -> Result<(), ToolFailure> {
+        let arguments = redact::arguments(arguments);
+        gate::check(tool, &arguments.to_string(), written)?;
+        let followed = self.workspace.followed(written.to_vec()).await;
+        self.voice.ask(kind, tool, &arguments, self.as_judged(followed)).await
     }
 
     async fn work(self, tool: WorkspaceTool, call: ToolCall, before: &mut Vec<Sight>) -> ToolAnswer {
@@ -152,12 +162,7 @@ impl ThreadTask {
         let hands = self.hands.clone();
         let kind = self.role.kind.describe().kind;
         self.calls.spawn(async move {
-            let arguments = redact::arguments(&arguments);
-            let followed = hands.workspace.followed(written.clone()).await;
-            let verdict = hands
-                .voice
-                .ask(&kind, &tool, &arguments, hands.as_judged(followed))
-                .await;
+            let verdict = hands.leave(&kind, &tool, &arguments, &written).await;
             let before = match &verdict {
                 Ok(()) => hands.workspace.look_at(written).await,
                 Err(_) => Vec::new(),

@@ -103,6 +103,11 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             generation,
             message,
         } => Ok(report::refuse_start(session, *thread, *generation, message, now)),
+        Command::RefuseTurn {
+            thread,
+            generation,
+            message,
+        } => Ok(report::refuse_turn(session, *thread, *generation, message)),
         Command::FinishClose { thread, forced } => Ok(close::finish(session, *thread, *forced)),
         Command::UpdateSession(update) => settings::update(session, update),
         Command::UpdateBudget { caller, target, budget } => budget::update(session, caller, *target, *budget),

@@ -4,6 +4,7 @@ use super::close;
 use crate::domain::{
     budget,
     command::Report,
+    effect::{self, Owed},
     event::{CloseCause, ConditionKind, Event, ThreadEvent},
     ids::{Generation, ReportSequence, ThreadId, Turn},
     limits,
@@ -248,6 +249,31 @@ pub(super) fn refuse_start(
         }
         Some(_) | None => Vec::new(),
     }
+}
+
+/// The turn that is owed cannot be handed to anybody: the thread is settled, and its input waits for what is sent next.
+pub(super) fn refuse_turn(session: &Session, id: ThreadId, generation: Generation, message: &str) -> Vec<Event> {
+    let is_owed = matches!(effect::owed(session, id), Some(Owed::Turn { .. }));
+    let Some(thread) = session
+        .thread(id)
+        .filter(|thread| is_owed && thread.generation == generation)
+    else {
+        return Vec::new();
+    };
+    vec![Event::Thread(
+        id,
+        ThreadEvent::TurnEnded {
+            turn: Turn::ZERO,
+            generation,
+            outcome: Settled::Errored {
+                message: message.to_owned(),
+                content: None,
+            },
+            usage: thread.usage,
+            product: Box::default(),
+            report: ReportSequence::ZERO,
+        },
+    )]
 }
 
 /// The latest turn failed, and no runner said so.

@@ -22,6 +22,11 @@ pub(super) fn update(session: &Session, update: &SettingsUpdate) -> Result<Vec<E
         orchestration: wanted
             .orchestration
             .filter(|orchestration| *orchestration != present.orchestration),
+        edge_management: wanted.edge_management.filter(|edges| *edges != present.edge_management),
+        orchestrators: wanted
+            .orchestrators
+            .clone()
+            .filter(|names| *names != present.orchestrators),
         webhooks: wanted.webhooks.clone().filter(|webhooks| *webhooks != present.webhooks),
     };
     if change == SettingsChange::default() {

@@ -11,6 +11,7 @@ use crate::domain::{
     authority, budget,
     command::Spawn,
     event::{ApprovalKind, Event, Role, Spawned, ThreadEvent},
+    graph,
     ids::ThreadId,
     limits,
     refusal::Refusal,
@@ -112,14 +113,24 @@ pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> R
             });
         }
     }
-    if caller.spawned.role.is_graph() && caller.spawned.edge_management == EdgeManagement::None {
+    if caller.spawned.role.is_graph() && graph::edge_management(session, caller) == EdgeManagement::None {
         return Err(Refusal::NotPermitted(format!(
-            "edgeManagement capability is disabled: role_template \"{}\" may not spawn; its template must declare \
-             edge_management_all or edge_management_self, and its spawn must not take that away",
-            caller.spawned.role.agent_type
+            "edgeManagement capability is disabled: role_template \"{}\" may not spawn; {}",
+            caller.spawned.role.agent_type,
+            why_no_edges(session)
         )));
     }
     Ok(())
+}
+
+/// What would have to be otherwise for a graph thread that may not manage edges.
+fn why_no_edges(session: &Session) -> &'static str {
+    match session.settings.edge_management {
+        EdgeManagement::None => "the session lets nobody manage edges",
+        EdgeManagement::SelfOnly | EdgeManagement::All => {
+            "its template must declare edge_management_all or edge_management_self, and its spawn must not take that away"
+        }
+    }
 }
 
 /// Whether a thread's role lets it spawn that agent type.
@@ -200,7 +211,8 @@ pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Resul
 
 /// Which edges the child may manage: what its template declares, narrowed by its spawn. What a thread spawns is bound by
 /// every graph thread from the parent up as well, so that none of them gets back through a child, or through a child's child
-/// that no graph template binds, what it does not have itself. Only an operator can give more.
+/// that no graph template binds, what it does not have itself. Only an operator can give more. The session's setting is not
+/// written into the child: it narrows each decision as it is by then.
 fn child_edges(session: &Session, parent: &Thread, spawn: &Spawn) -> EdgeManagement {
     let declared = spawn.spawned.edge_management;
     match spawn.caller {

@@ -1,0 +1,143 @@
+//! A runner as the first process of a container.
+#![cfg(target_os = "linux")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::{
+    fs,
+    path::Path,
+    process::{self, Stdio},
+    time::Duration,
+};
+
+use support::{PATIENCE, ready_address, start, up::interrupt};
+use tokio::{
+    process::{Child, Command},
+    time::{sleep, timeout},
+};
+use troupe_proto::supervisor::v1::{
+    CloseAgentRequest, CreateSessionRequest, SpawnAgentRequest, StatusKind, WaitAgentsRequest,
+};
+
+/// What makes a process the first one of a namespace of its own, which ends with it.
+const UNSHARE: [&str; 6] = [
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--pid",
+    "--fork",
+    "--kill-child",
+];
+
+/// Whether this user may do that here.
+fn is_possible() -> bool {
+    let [unshare, flags @ ..] = UNSHARE;
+    let trial = process::Command::new(unshare).args(flags).arg("true").output();
+    trial.is_ok_and(|output| output.status.success())
+}
+
+/// A runner whose program leaves a process behind, the last argument of which is `mark`.
+fn runner(home: &Path, mark: &str) -> Child {
+    let [unshare, flags @ ..] = UNSHARE;
+    let script = format!(
+        "read -r turn\n\
+         /bin/sh -c '/bin/sleep 1000; exit' {mark} &\n\
+         echo '{{\"type\":\"turn_end\",\"outcome\":\"completed\"}}'\n\
+         read -r shutdown\n"
+    );
+    Command::new(unshare)
+        .args(flags)
+        // Where bubblewrap is found it gives each program a namespace, and nothing is left of that.
+        .args(["env", "-i", "PATH=/nowhere"])
+        .arg(format!("HOME={}", home.display()))
+        .arg(env!("CARGO_BIN_EXE_troupe"))
+        .args(["run", "--supervisor", &ready_address(home), "--scratch"])
+        .arg(home.join("scratch"))
+        .args(["--holds-read-only", "--program", "/bin/sh", "-c", &script])
+        .current_dir(home)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+/// The first process of which that is true.
+fn process(is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+    let mut ids = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.find(|id| is_meant(*id))
+}
+
+fn has_last_argument(id: u32, argument: &str) -> bool {
+    let arguments = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    arguments.ends_with(format!("\0{argument}\0").as_bytes())
+}
+
+fn is_child_of(id: u32, parent: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    line.is_some_and(|id| id.trim() == parent.to_string())
+}
+
+async fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    timeout(PATIENCE, async {
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_programs_leave_behind_is_reaped_and_signals_are_passed_on() {
+    if !is_possible() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let (_pair, mut client) = start(home.path()).await;
+    let mark = home.path().join("left-behind").to_str().unwrap().to_owned();
+    let mut runner = runner(home.path(), &mark);
+    let outer = runner.id().unwrap();
+
+    let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
+    let request = SpawnAgentRequest {
+        session_id: created.into_inner().session.unwrap().session_id,
+        agent_type: String::from("worker"),
+        message: Some(String::from("leave something behind")),
+        ..SpawnAgentRequest::default()
+    };
+    let spawned = client.spawn_agent(request).await.unwrap().into_inner();
+    let thread_id = spawned.thread.unwrap().thread_id;
+    let wait = WaitAgentsRequest {
+        thread_ids: vec![thread_id.clone()],
+        ..WaitAgentsRequest::default()
+    };
+    let settled = timeout(PATIENCE, client.wait_agents(wait)).await.unwrap().unwrap();
+    let status = settled.into_inner().statuses[0].status.clone().unwrap();
+    assert_eq!(status.kind(), StatusKind::Completed, "{}", status.message);
+
+    let left = eventually(|| process(|id| has_last_argument(id, &mark))).await;
+    let close = CloseAgentRequest {
+        thread_id,
+        wait: true,
+        ..CloseAgentRequest::default()
+    };
+    timeout(PATIENCE, client.close_agent(close)).await.unwrap().unwrap();
+    // The dead are in the table until they are reaped.
+    let table = format!("/proc/{left}");
+    eventually(|| (!Path::new(&table).exists()).then_some(())).await;
+
+    let first = eventually(|| process(|id| is_child_of(id, outer))).await;
+    interrupt(first);
+    let ended = timeout(PATIENCE, runner.wait()).await.unwrap().unwrap();
+    assert_eq!(ended.code(), Some(0));
+}

@@ -1,0 +1,325 @@
+//! Agent programs that say anything at all, without a process: the drivers hear bytes, and what they make of them has to
+//! be within its bounds. For the fuzz target `agent_lines` and for tests.
+#![allow(clippy::expect_used, reason = "what breaks is to be seen at once")]
+
+use std::path::Path;
+
+use serde_json::json;
+use tokio::{
+    join,
+    runtime::Builder,
+    sync::{mpsc, oneshot},
+};
+use troupe_proto::supervisor::v1::{PromptExtent, ToolDescription, ToolUse};
+
+use crate::{
+    acp,
+    agent::{AgentEvent, AskedTool, StartFailure},
+    child::Puppet,
+    claude, codex,
+    driven::{self, Desk, Order, Program},
+    hook::{HookCall, HookServer},
+    process,
+    programs::Profile,
+    prompt::GivenTurn,
+    redact,
+    tools::ToolFailure,
+};
+
+/// The longest line that is read: shorter than in earnest, so that some are too long.
+const LONGEST_LINE: usize = 2 * 1024;
+/// How many questions of the hook wait.
+const QUESTIONS: usize = 32;
+/// What stands before a line that is what Codex tells its hook.
+const TO_HOOK: &[u8] = b"hook ";
+/// The one tool of ours that is offered.
+const OFFERED: &str = "wait";
+/// Where the agents work.
+const DIRECTORY: &str = "/work";
+/// How a program begins that speaks the Agent Client Protocol.
+const ACP_BEGINS: Script = &[
+    (
+        "\"initialize\"",
+        r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}"#,
+    ),
+    (
+        "\"session/new\"",
+        r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","configOptions":[{"id":"mode","currentValue":"role"}]}}"#,
+    ),
+    ("\"session/prompt\"", ""),
+];
+
+/// What a program waits to be told, a part of it, and what it says then.
+type Script = &'static [(&'static str, &'static str)];
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug)]
+enum Speaker {
+    Process,
+    Claude,
+    Codex,
+    Acp(Profile),
+}
+
+impl Speaker {
+    const fn of(letter: u8) -> Option<Self> {
+        match letter {
+            b'p' => Some(Self::Process),
+            b'c' => Some(Self::Claude),
+            b'x' => Some(Self::Codex),
+            b'o' => Some(Self::Acp(Profile::OpenCode)),
+            b'g' => Some(Self::Acp(Profile::Gemini)),
+            _ => None,
+        }
+    }
+
+    /// How it comes to its first turn.
+    const fn script(self) -> Script {
+        match self {
+            Self::Process => &[],
+            Self::Claude => &[
+                (
+                    "\"initialize\"",
+                    r#"{"type":"control_response","response":{"request_id":"r1","subtype":"success"}}"#,
+                ),
+                ("\"type\":\"user\"", ""),
+            ],
+            Self::Codex => &[
+                ("\"initialize\"", r#"{"id":1,"result":{}}"#),
+                ("\"thread/start\"", r#"{"id":2,"result":{"thread":{"id":"probe"}}}"#),
+                (
+                    "\"hooks/list\"",
+                    r#"{"id":3,"result":{"data":[{"hooks":[{"eventName":"preToolUse","key":"k","currentHash":"h"}]}]}}"#,
+                ),
+                ("\"thread/start\"", r#"{"id":4,"result":{"thread":{"id":"thread"}}}"#),
+                (
+                    "\"hooks/list\"",
+                    r#"{"id":5,"result":{"data":[{"hooks":[{"eventName":"preToolUse","trustStatus":"trusted","enabled":true}]}]}}"#,
+                ),
+                ("\"turn/start\"", r#"{"id":6,"result":{"turn":{"id":"turn"}}}"#),
+            ],
+            Self::Acp(_) => ACP_BEGINS,
+        }
+    }
+
+    /// Whether what it is said to write is absolute: Claude Code's word is taken as it is.
+    const fn resolves(self) -> bool {
+        match self {
+            Self::Codex | Self::Acp(_) => true,
+            Self::Process | Self::Claude => false,
+        }
+    }
+}
+
+/// Hears what a program says in its first turn and after it. The first byte says whose protocol it speaks: `p`rocess,
+/// `c`laude, code`x`, `o`pencode or `g`emini; of Codex, a line that begins with `hook ` is what it tells its hook.
+///
+/// # Panics
+///
+/// What is made of it is not within its bounds.
+pub fn agent_lines(input: &[u8]) {
+    let Some((&letter, said)) = input.split_first() else {
+        return;
+    };
+    match Speaker::of(letter) {
+        None => {}
+        Some(Speaker::Process) => {
+            for line in String::from_utf8_lossy(said).lines() {
+                check(Speaker::Process, &process::parse(line));
+            }
+        }
+        Some(speaker) => {
+            let runtime = Builder::new_current_thread().enable_time().build();
+            runtime.expect("a runtime starts").block_on(play(speaker, said));
+        }
+    }
+}
+
+async fn play(speaker: Speaker, said: &[u8]) {
+    let (input, output, puppet) = Puppet::new(LONGEST_LINE);
+    let (desk, orders, events) = driven::desk();
+    let (ask, asked) = mpsc::channel(QUESTIONS);
+    let _ = orders.try_send(Order::Turn(turn()));
+    let program = Program::over(input, output);
+    let (begun, (), ()) = join!(
+        drive(speaker, program, asked, desk),
+        speak(speaker, puppet, ask, said),
+        listen(speaker, orders, events),
+    );
+    begun.expect("it begins as its script says");
+}
+
+async fn drive(
+    speaker: Speaker,
+    program: Program,
+    asked: mpsc::Receiver<HookCall>,
+    desk: Desk,
+) -> Result<(), StartFailure> {
+    match speaker {
+        Speaker::Process => Ok(()),
+        Speaker::Claude => Box::pin(claude::converse(program, vec![offered()], desk)).await,
+        Speaker::Codex => {
+            let hooks = HookServer::over(asked);
+            Box::pin(codex::converse(program, hooks, vec![offered()], DIRECTORY.into(), desk)).await
+        }
+        Speaker::Acp(profile) => Box::pin(acp::converse(program, profile, OFFERED, DIRECTORY.into(), desk)).await,
+    }
+}
+
+/// Plays the program: it begins, says all of its lines, and ends.
+async fn speak(speaker: Speaker, mut puppet: Puppet, ask: mpsc::Sender<HookCall>, said: &[u8]) {
+    for (told, answer) in speaker.script() {
+        while puppet.told.recv().await.is_some_and(|line| !line.contains(told)) {}
+        puppet.say(answer.as_bytes()).await;
+    }
+    for line in said.split_inclusive(|&byte| byte == b'\n') {
+        match line.strip_prefix(TO_HOOK) {
+            None => puppet.say(line).await,
+            Some(question) => {
+                if let Ok(input) = serde_json::from_slice(question) {
+                    // Nobody waits for the answer. What finds no place is not asked: the driver may wait for a line.
+                    let (answer, _) = oneshot::channel();
+                    let _ = ask.try_send(HookCall { input, answer });
+                }
+            }
+        }
+    }
+}
+
+/// Plays the thread: whatever the program wants it gets, or not, and after each turn comes another.
+async fn listen(speaker: Speaker, orders: mpsc::Sender<Order>, mut events: mpsc::Receiver<AgentEvent>) {
+    let (mut allows, mut is_over) = (false, false);
+    while let Some(event) = events.recv().await {
+        assert!(!is_over, "after its end comes {event:?}");
+        check(speaker, &event);
+        let order = match event {
+            AgentEvent::ToolCalled(call) => Order::ToolAnswered {
+                id: call.id,
+                answer: Ok(json!({})),
+            },
+            AgentEvent::ToolAsked(asked) => {
+                allows = !allows;
+                let verdict = if allows { Ok(()) } else { Err(ToolFailure::local("no")) };
+                Order::Permitted { id: asked.id, verdict }
+            }
+            AgentEvent::TurnEnded { .. } => Order::Turn(turn()),
+            AgentEvent::Exited(_) => {
+                is_over = true;
+                continue;
+            }
+            AgentEvent::Activity(_)
+            | AgentEvent::ToolUsed(_)
+            | AgentEvent::Plan(_)
+            | AgentEvent::Spent { .. }
+            | AgentEvent::Output(_)
+            | AgentEvent::PolicyGap(_)
+            | AgentEvent::InputTaken(_) => continue,
+        };
+        let _ = orders.try_send(order);
+    }
+}
+
+/// What holds of everything that a program is heard to do.
+fn check(speaker: Speaker, event: &AgentEvent) {
+    match event {
+        AgentEvent::Activity(activity) => check_line(activity, redact::MAX_DETAIL_CHARS),
+        AgentEvent::ToolUsed(ToolUse { name, detail }) => {
+            check_line(name, redact::MAX_NAME_CHARS);
+            check_line(detail, redact::MAX_DETAIL_CHARS);
+        }
+        AgentEvent::Plan(steps) => {
+            assert!(steps.len() <= redact::MAX_STEPS);
+            for step in steps {
+                check_line(&step.step, redact::MAX_STEP_BYTES);
+                assert!(step.step.len() <= redact::MAX_STEP_BYTES);
+            }
+        }
+        AgentEvent::Spent {
+            context_left_percent, ..
+        } => assert!(context_left_percent.is_none_or(|percent| percent <= 100)),
+        AgentEvent::ToolCalled(call) => match speaker {
+            Speaker::Process => assert!(!call.name.is_empty(), "a call of nothing"),
+            Speaker::Claude | Speaker::Codex | Speaker::Acp(_) => assert_eq!(call.name, OFFERED),
+        },
+        AgentEvent::ToolAsked(AskedTool { arguments, written, .. }) => {
+            let shown = redact::arguments(arguments);
+            assert_eq!(
+                redact::arguments(&shown),
+                shown,
+                "what is shown has nothing left to hide"
+            );
+            assert!(!speaker.resolves() || written.iter().all(|path| Path::new(path).is_absolute()));
+        }
+        AgentEvent::Output(_)
+        | AgentEvent::PolicyGap(_)
+        | AgentEvent::InputTaken(_)
+        | AgentEvent::TurnEnded { .. }
+        | AgentEvent::Exited(_) => {}
+    }
+}
+
+fn check_line(text: &str, max_chars: usize) {
+    assert!(text.chars().count() <= max_chars, "{text:?}");
+    assert!(!text.chars().any(char::is_control), "{text:?}");
+}
+
+fn offered() -> ToolDescription {
+    ToolDescription {
+        name: OFFERED.to_owned(),
+        description: String::new(),
+        input_schema_json: String::new(),
+    }
+}
+
+fn turn() -> GivenTurn {
+    GivenTurn {
+        number: 1,
+        extent: PromptExtent::Full,
+        blocks: Vec::new(),
+        inputs: Vec::new(),
+        completed: false,
+        repeated: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The seeds of the fuzz target.
+    const SEEDS: [&[u8]; 5] = [
+        include_bytes!("../../fuzz/corpus/agent_lines/process.txt"),
+        include_bytes!("../../fuzz/corpus/agent_lines/claude.txt"),
+        include_bytes!("../../fuzz/corpus/agent_lines/codex.txt"),
+        include_bytes!("../../fuzz/corpus/agent_lines/opencode.txt"),
+        include_bytes!("../../fuzz/corpus/agent_lines/gemini.txt"),
+    ];
+
+    #[test]
+    fn what_programs_say_is_heard() {
+        for seed in SEEDS {
+            agent_lines(seed);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn whatever_a_program_says_is_within_its_bounds(
+            seed in prop::sample::select(SEEDS.to_vec()),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            rest in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let mut said = seed.to_vec();
+            for (place, byte) in changes {
+                let place = place.index(said.len() - 1) + 1;
+                said[place] = byte;
+            }
+            said.extend(rest);
+            agent_lines(&said);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Roles that say where their model is asked: a program that can be told is told, and of another one it is shown.
+
+use std::{path::Path, process::Command};
+
+use troupe_proto::{
+    common::v1::{ResolvedSpawn, Sandbox},
+    supervisor::v1::{StartThread, runner_report::Kind},
+};
+use troupe_runner::{AcpProgram, AgentProgram, Profile, Program, ProgramKind};
+
+use crate::{
+    acp::BEGIN,
+    supervisor::{Attached, Stage, start},
+};
+
+const ENDPOINT: &str = "https://proxy.example/v1";
+
+/// Begins as Claude Code does, and has then read its first prompt.
+const CLAUDE: &str = r#"#!/bin/sh
+printf '%s' "$ANTHROPIC_BASE_URL" > $DIR/told
+read -r greeting
+echo '{"type":"control_response","response":{"subtype":"success","request_id":"r1","response":{}}}'
+read -r prompt
+read -r end
+"#;
+
+async fn stage(program: impl FnOnce(&str) -> Program) -> Stage {
+    Stage::with("", |config| {
+        let directory = config.scratch.parent().unwrap().to_str().unwrap();
+        config.programs = program(directory).into();
+    })
+    .await
+}
+
+fn opencode(directory: &str) -> Program {
+    let script = format!("printf '%s' \"$OPENCODE_CONFIG_CONTENT\" > {directory}/told\n{BEGIN}\nread -r end");
+    Program::any(ProgramKind::Acp(AcpProgram {
+        program: AgentProgram {
+            command: "/bin/sh".into(),
+            ..AgentProgram::opencode()
+        },
+        args: vec!["-c".to_owned(), script],
+        ..AcpProgram::of(Profile::OpenCode)
+    }))
+}
+
+fn claude(directory: &str) -> Program {
+    let path = Path::new(directory).join("claude");
+    // Not written from here: a program that is started meanwhile would have the file open, and it could not be run.
+    let written = Command::new("/bin/sh")
+        .args(["-c", "printf '%s' \"$1\" > \"$2\" && chmod +x \"$2\"", "sh"])
+        .arg(CLAUDE.replace("$DIR", directory))
+        .arg(&path)
+        .status();
+    assert!(written.unwrap().success());
+    Program::any(ProgramKind::Claude(AgentProgram {
+        command: path,
+        ..AgentProgram::claude()
+    }))
+}
+
+/// A thread of a role with that model and that endpoint, which needs no bubblewrap.
+fn start_with(model: &str) -> StartThread {
+    StartThread {
+        thread_token: "thread-token".to_owned(),
+        resolved: Some(ResolvedSpawn {
+            sandbox: Sandbox::FullAccess.into(),
+            model: model.to_owned(),
+            endpoint: ENDPOINT.to_owned(),
+            ..Default::default()
+        }),
+        ..start()
+    }
+}
+
+async fn gap(supervisor: &mut Attached) -> String {
+    loop {
+        if let Some(Kind::PolicyGap(report)) = supervisor.acknowledged_report().await.kind {
+            return report.gap;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_program_is_told_where_its_model_is_asked() {
+    let stage_of_opencode = stage(opencode).await;
+    let mut supervisor = stage_of_opencode.attached(Vec::new()).await;
+    supervisor.start(start_with("acme/m")).await;
+    // The first report: there is no gap.
+    supervisor.turn_started().await;
+    let told = stage_of_opencode.file("told");
+    let expected = format!(r#""provider":{{"acme":{{"options":{{"baseURL":"{ENDPOINT}"}}}}}}"#);
+    assert!(told.contains(&expected), "{told}");
+    stage_of_opencode.shut_down().await.unwrap();
+
+    let stage = stage(claude).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_with("m")).await;
+    supervisor.turn_started().await;
+    assert_eq!(stage.file("told"), ENDPOINT);
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_not_used_is_a_gap() {
+    // OpenCode is told of no provider, and Claude Code has its own model in the place of the role's.
+    let default = |directory: &str| claude(directory).with_default_model().unwrap();
+    for stage in [stage(opencode).await, stage(default).await] {
+        let mut supervisor = stage.attached(Vec::new()).await;
+        supervisor.start(start_with("m")).await;
+        assert!(gap(&mut supervisor).await.contains("endpoint"));
+        assert!(!stage.file("told").contains(ENDPOINT));
+        stage.shut_down().await.unwrap();
+    }
+}

@@ -1,0 +1,47 @@
+//! When certificates end.
+
+use std::time::Duration;
+
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use webpki::{EndEntityCert, Error, KeyUsage};
+
+/// When the first of these certificates ends, in seconds since 1970; `None`: none of them says so.
+pub(super) fn first_end(certificates: &[CertificateDer<'_>]) -> Option<u64> {
+    certificates.iter().filter_map(end).min()
+}
+
+/// What webpki does not tell of a certificate that counts, it tells of one that has ended: at the end of time all have.
+/// Nothing else about it is looked at before that.
+fn end(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let end_of_time = UnixTime::since_unix_epoch(Duration::MAX);
+    let verified = certificate.verify_for_usage(&[], &[], &[], end_of_time, KeyUsage::server_auth(), None, None);
+    match verified {
+        Err(Error::CertExpired { not_after, .. }) => Some(not_after.as_secs()),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice;
+
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    fn until(year: i32) -> CertificateDer<'static> {
+        let mut params = CertificateParams::new(vec![String::from("localhost")]).unwrap();
+        params.not_after = date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        params.self_signed(&key).unwrap().der().clone()
+    }
+
+    #[test]
+    fn the_first_certificate_to_end_counts() {
+        let (past, future) = (until(2000), until(2100));
+        assert_eq!(first_end(slice::from_ref(&future)), Some(4_102_444_800));
+        assert_eq!(first_end(&[future, past]), Some(946_684_800));
+        assert_eq!(first_end(&[CertificateDer::from(vec![0_u8; 8])]), None);
+    }
+}

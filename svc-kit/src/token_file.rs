@@ -1,0 +1,247 @@
+//! Files of static tokens: a line each, all of which count, so that a new one can be handed out before the old one goes.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{
+    fresh::Fresh,
+    private_file,
+    secret::{SecretError, SecretToken},
+};
+
+/// How many tokens a file may have.
+pub const MAX_TOKENS: usize = 8;
+
+/// What stands for one principal where it calls or is called.
+#[derive(Clone, Debug)]
+pub enum Tokens {
+    /// This one, as long as the process lives.
+    One(SecretToken),
+    /// Those of a file, as it is now.
+    File(Arc<TokenFile>),
+}
+
+impl Tokens {
+    /// Whether `candidate` is one of them, in a time that tells nothing but how many there are.
+    #[must_use]
+    pub fn matches(&self, candidate: &str) -> bool {
+        match self {
+            Self::One(token) => token.matches(candidate),
+            Self::File(file) => file.read().matches(candidate),
+        }
+    }
+
+    /// The one that a caller shows: of a file the first.
+    #[must_use]
+    pub fn shown(&self) -> SecretToken {
+        match self {
+            Self::One(token) => token.clone(),
+            Self::File(file) => file.read().first.clone(),
+        }
+    }
+}
+
+impl From<SecretToken> for Tokens {
+    fn from(token: SecretToken) -> Self {
+        Self::One(token)
+    }
+}
+
+/// A file of tokens that is read again when it has changed. While it holds none, or something else, those before count.
+#[derive(Debug)]
+pub struct TokenFile {
+    path: PathBuf,
+    lines: Fresh<Lines>,
+}
+
+impl TokenFile {
+    /// The tokens in the file, which somebody else has put there: one that is made up here nobody could show.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such file, it cannot be read or kept from others, or holds no tokens.
+    pub fn load(path: PathBuf) -> Result<Tokens, SecretError> {
+        let lines = Fresh::new(vec![path.clone()], || Lines::load(&path))?;
+        Ok(Tokens::File(Arc::new(Self { path, lines })))
+    }
+
+    /// The tokens of the file at `path`; where there is no file, a new one with one token, written with permissions 0600.
+    ///
+    /// The caller holds the lock of the directory ([`crate::paths::DataDir`]), so no two processes make different ones.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, written or kept from others, or holds no tokens.
+    pub fn load_or_create(path: PathBuf) -> Result<Tokens, SecretError> {
+        if Lines::read(&path)?.is_none() {
+            let line = format!("{}\n", SecretToken::generate()?.expose());
+            private_file::replace(&path, line.as_bytes(), private_file::PRIVATE).map_err(|cause| {
+                SecretError::Write {
+                    path: path.clone(),
+                    cause,
+                }
+            })?;
+        }
+        Self::load(path)
+    }
+
+    fn read(&self) -> Arc<Lines> {
+        self.lines.get(|| Lines::load(&self.path))
+    }
+}
+
+/// The lines of a file's text that say something, without the white space around them.
+pub fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty())
+}
+
+/// The tokens of a file; it has one at least.
+#[derive(Debug)]
+struct Lines {
+    first: SecretToken,
+    others: Vec<SecretToken>,
+}
+
+impl Lines {
+    fn load(path: &Path) -> Result<Self, SecretError> {
+        Self::read(path)?.ok_or_else(|| SecretError::Read {
+            path: path.to_owned(),
+            cause: std::io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    /// `None`: there is no file.
+    fn read(path: &Path) -> Result<Option<Self>, SecretError> {
+        let Some(text) = private_file::read(path).map_err(|why| SecretError::unusable(path, why))? else {
+            return Ok(None);
+        };
+        let parsed = Self::parse(&text).map_err(|problem| SecretError::Malformed {
+            path: path.to_owned(),
+            problem,
+        })?;
+        Ok(Some(parsed))
+    }
+
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        const NO_TOKEN: &str = "a token has 16 to 512 visible ASCII characters";
+        if lines(text).nth(MAX_TOKENS).is_some() {
+            return Err("it has more than 8 tokens");
+        }
+        let mut tokens = lines(text).map(|line| SecretToken::parse(line).ok_or(NO_TOKEN));
+        Ok(Self {
+            first: tokens.next().ok_or(NO_TOKEN)??,
+            others: tokens.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn matches(&self, candidate: &str) -> bool {
+        let mut found = self.first.matches(candidate);
+        // Every token is compared, whichever matches.
+        for token in &self.others {
+            found |= token.matches(candidate);
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, Permissions},
+        os::unix::fs::PermissionsExt as _,
+    };
+
+    use super::*;
+
+    const OLD: &str = "old-old-old-old-old";
+    const NEW: &str = "new-new-new-new-new";
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_token_is_made_once_and_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("operator.token");
+        let made = TokenFile::load_or_create(path.clone()).unwrap().shown();
+        let kept = TokenFile::load_or_create(path.clone()).unwrap().shown();
+        assert_eq!(made, kept);
+        assert_eq!(made.expose().len(), 43);
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(
+            fs::read_dir(directory.path()).unwrap().count(),
+            1,
+            "nothing is left aside"
+        );
+    }
+
+    #[test]
+    fn permissions_that_are_too_wide_are_narrowed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("operator.token");
+        let made = TokenFile::load_or_create(path.clone()).unwrap().shown();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(TokenFile::load_or_create(path.clone()).unwrap().shown(), made);
+        assert_eq!(mode(&path), 0o600);
+    }
+
+    #[test]
+    fn a_file_without_a_token_is_an_error_and_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("operator.token");
+        let many = format!("{OLD}\n").repeat(MAX_TOKENS + 1);
+        let mixed = format!("{OLD}\nshort\n");
+        for text in ["", "\n", "short", "two words are not a token", &mixed, &many] {
+            private_file::replace(&path, text.as_bytes(), private_file::PRIVATE).unwrap();
+            let error = TokenFile::load_or_create(path.clone()).unwrap_err();
+            assert!(matches!(error, SecretError::Malformed { .. }), "{text:?}: {error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert!(matches!(
+            TokenFile::load(directory.path().join("none")),
+            Err(SecretError::Read { .. })
+        ));
+    }
+
+    #[test]
+    fn every_line_counts_and_the_first_is_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        let write = |text: &str| private_file::replace(&path, text.as_bytes(), private_file::PRIVATE).unwrap();
+        write(&format!("\n  {OLD}\r\n\n\t{NEW} \n\n"));
+        let tokens = TokenFile::load(path.clone()).unwrap();
+        assert!(tokens.matches(OLD) && tokens.matches(NEW));
+        assert!(!tokens.matches("") && !tokens.matches(&format!("{OLD}\n{NEW}")));
+        assert_eq!(tokens.shown().expose(), OLD);
+
+        let text: Vec<_> = (0..MAX_TOKENS).map(|number| format!("{OLD}{number}")).collect();
+        write(&text.join("\n"));
+        let tokens = TokenFile::load(path.clone()).unwrap();
+        assert!(text.iter().all(|token| tokens.matches(token)));
+    }
+
+    #[test]
+    fn a_changed_file_counts_at_once_and_a_broken_one_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        let write = |text: &str| private_file::replace(&path, text.as_bytes(), private_file::PRIVATE).unwrap();
+        let counts = |tokens: &Tokens| (tokens.matches(OLD), tokens.matches(NEW));
+        write(OLD);
+        let tokens = TokenFile::load(path.clone()).unwrap();
+        assert_eq!(counts(&tokens), (true, false));
+        write(&format!("{OLD}\n{NEW}\n"));
+        assert_eq!(counts(&tokens), (true, true));
+        for broken in ["", "short", "two words are no token\n"] {
+            write(broken);
+            assert_eq!(counts(&tokens), (true, true), "{broken:?}");
+        }
+        fs::remove_file(&path).unwrap();
+        assert_eq!(counts(&tokens), (true, true));
+        write(NEW);
+        assert_eq!(counts(&tokens), (false, true));
+        assert_eq!(tokens.shown().expose(), NEW);
+    }
+}

@@ -1,0 +1,68 @@
+//! The admin port of a process.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Child,
+    task::yield_now,
+};
+use tonic::transport::Channel;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+
+use crate::{client::endpoint, within};
+
+/// What the process logs when the port is there.
+const THERE: &str = "health and metrics are served";
+
+/// The admin port of a process.
+pub struct Admin {
+    health: HealthClient<Channel>,
+}
+
+impl Admin {
+    /// That of a process whose log is JSON, on level `info`, in a pipe: it says where the port is before it says so anywhere
+    /// else.
+    ///
+    /// # Panics
+    ///
+    /// If the process ends without it.
+    pub async fn of(process: &mut Child) -> Self {
+        let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+        let address: SocketAddr = within("the admin port", async {
+            loop {
+                let line = log.next_line().await.unwrap().expect("a process that goes on");
+                let said: Value = serde_json::from_str(&line).unwrap_or_default();
+                if said["message"] == THERE {
+                    return said["address"].as_str().unwrap().parse().unwrap();
+                }
+            }
+        })
+        .await;
+        // So that the process never waits for its log.
+        tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
+        Self {
+            health: HealthClient::new(endpoint(address).connect_lazy()),
+        }
+    }
+
+    /// Whether that serves, of which it must have heard.
+    pub async fn is_serving(&self, name: &str) -> bool {
+        let request = HealthCheckRequest {
+            service: name.to_owned(),
+        };
+        let answer = self.health.clone().check(request).await.unwrap();
+        answer.get_ref().status() == ServingStatus::Serving
+    }
+
+    /// Waits until it serves, or no longer does.
+    pub async fn until(&self, name: &str, is_serving: bool) {
+        within("other health", async {
+            while self.is_serving(name).await != is_serving {
+                yield_now().await;
+            }
+        })
+        .await;
+    }
+}
