@@ -250,7 +250,7 @@ fn session_candidates(sessions: &[Session]) -> Vec<Candidate> {
 }
 
 /// The one thread of those sessions that a text means. A session that cannot be read does not hide the others; why it
-/// cannot is told where nothing else is meant.
+/// cannot is told where none of theirs is meant.
 async fn thread_among(supervisor: &mut Supervisor, thing: Thing, text: &str, sessions: &[String]) -> Result<String> {
     let mut candidates = Vec::new();
     let mut unread = None;
@@ -260,7 +260,10 @@ async fn thread_among(supervisor: &mut Supervisor, thing: Thing, text: &str, ses
             Err(error) => unread = unread.or(Some(error)),
         }
     }
-    pick(thing, text, candidates).map_err(|unknown| unread.unwrap_or(unknown))
+    match unread {
+        Some(error) if !candidates.iter().any(|candidate| candidate.is_meant_by(text)) => Err(error),
+        _ => pick(thing, text, candidates),
+    }
 }
 
 /// The threads of one session, which come in spawn order. An alias is the last one's that was given it: those before gave it

@@ -142,7 +142,7 @@ impl Pair {
         let mut supervision = supervisor_svc::Config::new(options.data_dir, listen::url_of(registry));
         supervision.registry_token = Some(secrets.service.clone().into());
         options.sessions.apply(&mut supervision).map_err(usage)?;
-        // Before the registry serves: from then on the whole is said to.
+        // Before the registry serves: from then on health says of the whole that it serves.
         let opened = supervisor_svc::Supervisor::open(supervision).await.map_err(Error::of)?;
         let shutdown = Shutdown::new();
         let mut services = JoinSet::new();

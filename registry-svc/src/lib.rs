@@ -139,8 +139,7 @@ impl Parts {
 
 impl Registry {
     /// Opens a registry: checks the roots, reads the model catalogue, seeds the user scope and logs what somebody should
-    /// look at there. Blocks on the disk for as
-    /// long as that takes; call it before serving.
+    /// look at there. Blocks on the disk for as long as that takes; call it before serving.
     ///
     /// # Errors
     ///

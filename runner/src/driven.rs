@@ -59,8 +59,8 @@ impl Desk {
         let _ = self.events.send(event).await;
     }
 
-    /// Tells of all that the program is known not to be held to, or not to have, at its start: at once, since a thread
-    /// shows the last thing that was said.
+    /// Tells of all that the program is known by now not to be held to, or not to have: of all at once, since a thread shows
+    /// the last thing that was said.
     pub(crate) async fn tell_gaps(&self, gaps: &[String]) {
         if !gaps.is_empty() {
             self.tell(AgentEvent::PolicyGap(gaps.join("; "))).await;

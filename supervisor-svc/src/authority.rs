@@ -45,6 +45,7 @@ rows! {
         "UpdateThreadBudget" => Changes VERBS,
         "GetThread" => Reads READS,
         "ListActiveAgents" => Reads READS,
+        // What it allows has an audit line of its own, and what it refuses is in the session's log.
         "AuthorizeTool" => Reads VERBS,
         "DescribeTools" => Reads READS,
         "ListSpawnableAgents" => Reads READS,

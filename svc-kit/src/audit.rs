@@ -1,7 +1,8 @@
-//! The audit log: one line for each call that changed something, and for each that would have and was refused because of
-//! who made it. Refusals are bounded, since whoever is refused may call as often as they like.
+//! The audit log: one line for each call that changed something or may have, and for each that would have and was refused
+//! because of who made it. What failed is bounded, since whoever fails may call as often as they like; and strangers apart,
+//! so that no refusal of somebody who is known is lost among theirs.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use http::Request;
 use tonic::Code;
@@ -11,8 +12,9 @@ use crate::{
     bounded::Bounded, identity::Principal, logging::AUDIT, peer::Peer, rpc::code_name, trace_context::TraceParent,
 };
 
-/// How many refusals are written in 10 seconds; the next one that is written says how many were not.
-const MAX_REFUSALS: u32 = 100;
+/// How many failures are written in 10 seconds, of strangers and of all others; the next one that is written says how many
+/// were not.
+const MAX_FAILURES: u32 = 100;
 
 /// What is known of a call before it is carried out.
 #[derive(Debug)]
@@ -52,30 +54,86 @@ impl Entry {
 }
 
 /// Where entries are written.
+#[derive(Clone, Debug)]
+pub(crate) struct Audit(Arc<Bounds>);
+
 #[derive(Debug)]
-pub(crate) struct Audit {
-    refusals: Bounded,
+struct Bounds {
+    strangers: Bounded,
+    others: Bounded,
 }
 
 impl Default for Audit {
     fn default() -> Self {
-        Self {
-            refusals: Bounded::new(MAX_REFUSALS),
-        }
+        Self(Arc::new(Bounds {
+            strangers: Bounded::new(MAX_FAILURES),
+            others: Bounded::new(MAX_FAILURES),
+        }))
     }
 }
 
 impl Audit {
-    /// Writes how the call was answered. What failed for another reason than its caller changed nothing.
+    /// The entry of a call that is carried out now.
+    pub(crate) fn begin(&self, entry: Entry) -> Begun {
+        Begun {
+            audit: self.clone(),
+            entry: Some(entry),
+        }
+    }
+
+    /// Writes how the call was answered. What is wrong with the call itself, or in the way of it, changed nothing.
     pub(crate) fn write(&self, entry: &Entry, code: Code) {
+        let failures = if entry.principal.is_some() {
+            &self.0.others
+        } else {
+            &self.0.strangers
+        };
         match code {
             Code::Ok => entry.write(code, None),
-            Code::Unauthenticated | Code::PermissionDenied => {
-                if let Some(passed_over) = self.refusals.admit() {
+            Code::Unauthenticated
+            | Code::PermissionDenied
+            | Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Unavailable
+            | Code::Unknown
+            | Code::Internal => {
+                if let Some(passed_over) = failures.admit() {
                     entry.write(code, (passed_over > 0).then_some(passed_over));
                 }
             }
-            _ => {}
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::ResourceExhausted
+            | Code::FailedPrecondition
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::DataLoss => {}
+        }
+    }
+}
+
+/// A call that is carried out. One that nobody waits for any more is dropped: what it asked for may happen all the same.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    audit: Audit,
+    entry: Option<Entry>,
+}
+
+impl Begun {
+    /// It was answered.
+    pub(crate) fn end(mut self, code: Code) {
+        if let Some(entry) = self.entry.take() {
+            self.audit.write(&entry, code);
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            self.audit.write(&entry, Code::Cancelled);
         }
     }
 }

@@ -445,11 +445,11 @@ where
         match (admitted, entry) {
             (Ok(()), None) => Either::Left(self.inner.call(request)),
             (Ok(()), Some(entry)) => {
-                let (work, shared) = (self.inner.call(request), Arc::clone(&self.shared));
+                let (begun, work) = (self.shared.audit.begin(entry), self.inner.call(request));
                 Either::Right(Box::pin(async move {
                     let answer = work.await;
                     if let Ok(response) = &answer {
-                        shared.audit.write(&entry, code(response.headers()));
+                        begun.end(code(response.headers()));
                     }
                     answer
                 }))

@@ -66,7 +66,7 @@ pub struct ServeLimits {
     pub max_calls_in_flight: usize,
     /// Of these, those of one caller; more are refused as OVERLOADED.
     pub max_calls_per_caller: usize,
-    /// Streams of one operator, runner or service that have begun to answer and go on; more are refused as OVERLOADED.
+    /// Streams of one operator, runner or service, each from its call on; more are refused as OVERLOADED.
     pub max_open_streams_per_caller: usize,
     /// The same of one thread.
     pub max_open_streams_per_thread: usize,

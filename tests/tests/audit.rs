@@ -20,6 +20,8 @@ async fn who_changed_something_or_was_kept_from_it_is_one_line() {
     let (mut command, ready) = service(&home, "supervisor");
     command
         .args(["--data-dir", "data", "--log", "off,audit=info"])
+        // Where nobody listens.
+        .args(["--registry-url", "http://127.0.0.1:1"])
         .env("TROUPE_LOG_FORMAT", "json")
         .stderr(File::create(&path).unwrap());
     let _supervisor = command.spawn().unwrap();
@@ -42,6 +44,9 @@ async fn who_changed_something_or_was_kept_from_it_is_one_line() {
     within("a refusal", tree.client().set_thread_note(nobody))
         .await
         .unwrap_err();
+    // What ends without a word of what became of it may have happened.
+    let away = tree.try_spawn(tree.request("worker")).await.unwrap_err();
+    assert_eq!(away.code(), Code::Unavailable);
     let mut stranger = client::supervisor(at, Some("not-a-token-of-anybody"));
     for (client, code) in [
         (&mut thread, Code::PermissionDenied),
@@ -68,6 +73,7 @@ async fn who_changed_something_or_was_kept_from_it_is_one_line() {
     let expected = [
         ("operator:loopback", "CreateSession", "OK"),
         (root.as_str(), "SetThreadNote", "OK"),
+        ("operator:loopback", "SpawnAgent", "UNAVAILABLE"),
         (root.as_str(), "CreateSession", "PERMISSION_DENIED"),
         ("", "CreateSession", "UNAUTHENTICATED"),
     ]

@@ -147,7 +147,8 @@ async fn a_lease_that_runs_out_settles_the_thread_and_ends_its_being_out_of_reac
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runner_that_stays_and_says_nothing_is_lost_after_one_lease() {
-    let pair = Pair::with(|config| config.lease = Duration::from_secs(4)).await;
+    // So long that what else the machine does is little beside it.
+    let pair = Pair::with(|config| config.lease = Duration::from_secs(8)).await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let worker = tree.spawn("worker").await.id;
@@ -159,7 +160,7 @@ async fn a_runner_that_stays_and_says_nothing_is_lost_after_one_lease() {
         .iter()
         .find(|event| matches!(event.kind, Some(Kind::TurnStarted(_))));
     let silent = seconds(log.last()) - seconds(started);
-    assert!((3..8).contains(&silent), "lost after {silent} s");
+    assert!((7..16).contains(&silent), "lost after {silent} s");
 }
 
 // ---- attempts and restarts ----

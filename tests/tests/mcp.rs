@@ -290,6 +290,7 @@ async fn who_acts_for_a_thread_stays_with_it_and_those_below_it() {
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
     let (lead, sibling) = (tree.spawn("").await, tree.spawn("").await);
     let below = tree.spawn_under(&lead.id, "").await;
+    let nobody = "01890000-0000-7000-8000-000000000000";
     let mut client = Client::start(&home, &up, &["--thread", &lead.id], None).await;
     let active = client.call("list_active_agents", json!({})).await.unwrap();
     assert_eq!(active["agents"].as_array().unwrap().len(), 1, "{active}");
@@ -304,9 +305,15 @@ async fn who_acts_for_a_thread_stays_with_it_and_those_below_it() {
         ("send_input", json!({"id": tree.root, "message": "Stop."})),
         ("set_thread_note", json!({"id": sibling.id, "note": "theirs"})),
         ("wait", json!({"ids": [below.id, sibling.id], "timeout_ms": 10_000})),
+        ("close_agent", json!({"id": nobody})),
+        ("send_input", json!({"id": nobody, "message": "Stop."})),
+        ("wait", json!({"ids": [below.id, nobody], "timeout_ms": 10_000})),
     ] {
         let refused = client.call(tool, arguments).await.unwrap_err();
         assert_eq!(refused["reason"], "OUTSIDE_SUBTREE", "{tool}: {refused}");
+        let verb = if tool == "close_agent" { "close" } else { "act on" };
+        let text = format!("Not permitted to {verb} agents outside your subtree.");
+        assert_eq!(refused["error"], text, "{tool}: {refused}");
     }
     assert_ne!(tree.status(&sibling.id).await, StatusKind::Shutdown);
     client.call("close_agent", json!({"id": below.id})).await.unwrap();

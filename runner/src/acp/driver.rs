@@ -32,7 +32,7 @@ const GIVING_UP_LIMIT: Duration = Duration::from_secs(30);
 const MAX_REFUSALS: u32 = 16;
 /// How many calls of one turn are known, and how many names of tools that nobody offered.
 const MAX_CALLS: usize = 4096;
-const MAX_GAPS: usize = 16;
+const MAX_STRAYS: usize = 16;
 /// The longest id of a call, of a question and of an answer to it that is kept, in bytes; and the longest arguments of a
 /// call, in bytes of JSON: longer ones are kept as they may be shown, if that is shorter.
 const MAX_ID_BYTES: usize = 1024;
@@ -56,6 +56,8 @@ pub(super) struct Opening {
     pub(super) ours: BTreeSet<String>,
     /// Where the id of its session stands, by which it is resumed; `None`: it resumes none.
     pub(super) record: Option<PathBuf>,
+    /// What it is known not to be held to, or not to have.
+    pub(super) gaps: Vec<String>,
 }
 
 /// A call of a tool.
@@ -118,7 +120,7 @@ pub(super) struct Driver {
     is_given_up: bool,
     heard_at: Instant,
     /// Tools that it used although they are not offered.
-    gaps: BTreeSet<String>,
+    strays: BTreeSet<String>,
 }
 
 impl Driver {
@@ -140,7 +142,7 @@ impl Driver {
             is_interrupted: false,
             is_given_up: false,
             heard_at: Instant::now(),
-            gaps: BTreeSet::new(),
+            strays: BTreeSet::new(),
         }
     }
 
@@ -242,6 +244,7 @@ impl Driver {
     }
 
     pub(super) async fn drive(mut self, mut desk: Desk) {
+        desk.tell_gaps(&self.opening.gaps).await;
         let end = loop {
             if let Err(end) = self.step(&mut desk).await {
                 break end;
@@ -485,11 +488,13 @@ impl Driver {
         }
         if status == "completed"
             && !self.is_offered(&tool)
-            && self.gaps.len() < MAX_GAPS
-            && self.gaps.insert(tool.clone())
+            && self.strays.len() < MAX_STRAYS
+            && self.strays.insert(tool.clone())
         {
-            let gap = format!("it used {tool:?}, which it was not offered");
-            desk.tell(AgentEvent::PolicyGap(gap)).await;
+            self.opening
+                .gaps
+                .push(format!("it used {tool:?}, which it was not offered"));
+            desk.tell_gaps(&self.opening.gaps).await;
         }
     }
 
@@ -711,6 +716,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             tools: BTreeSet::from(["bash".to_owned()]),
             ours: BTreeSet::new(),
             record: None,
+            gaps: Vec::new(),
         }
     }
 

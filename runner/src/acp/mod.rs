@@ -106,13 +106,11 @@ impl AcpKind {
             tools: settings::names(&tools).map(str::to_owned).collect(),
             ours: ours.into_iter().collect(),
             record: profile.resumes().then(|| home.join(RECORD)),
+            gaps,
         };
         let mut driver = Driver::new(Program::new(&child, output), opening);
         driver.prepare().await?;
-        Ok(Box::new(Driven::new(child, async move |desk| {
-            desk.tell_gaps(&gaps).await;
-            driver.drive(desk).await;
-        })))
+        Ok(Box::new(Driven::new(child, async move |desk| driver.drive(desk).await)))
     }
 
     /// The servers of the session: ours, if the thread is offered anything.
@@ -274,6 +272,7 @@ pub(crate) async fn converse(
         tools: [shell.to_owned()].into(),
         ours: [profile.name_of_ours(ours)].into(),
         record: None,
+        gaps: Vec::new(),
     };
     let mut driver = Driver::new(program, opening);
     driver.prepare().await?;

@@ -45,6 +45,9 @@ type Client = AgentSupervisorServiceClient<Channel>;
 /// What a tool call comes to.
 pub(crate) type ToolAnswer = Result<Value, ToolFailure>;
 
+/// What all verbs but closing are called where somebody may not do it.
+const ACT_ON: &str = "act on";
+
 /// Why a tool call failed, in words for the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ToolFailure {
@@ -201,23 +204,35 @@ impl Toolbox {
 
     /// Whether a call stays with the thread and those below it. With the thread's own token the supervisor sees to that;
     /// with an operator's nobody else does. A thread never gets another parent, so what is found stays true.
-    async fn check_subtree(&self, ids: &[&str]) -> Result<(), ToolFailure> {
+    /// Nor does the refusal tell whether there is such a thread.
+    async fn check_subtree(&self, verb: &str, ids: &[&str]) -> Result<(), ToolFailure> {
         let top = self.named.thread_id.as_str();
         // Everything is below the root.
         if top.is_empty() || self.thread(top).await?.parent_thread_id.is_empty() {
             return Ok(());
         }
         for id in ids {
-            let mut thread = self.thread(id).await?;
-            while thread.thread_id != top {
-                if thread.parent_thread_id.is_empty() {
-                    let text = "Not permitted to act on agents outside your subtree.";
-                    return Err(ToolFailure::new(Reason::OutsideSubtree, text));
-                }
-                thread = self.thread(&thread.parent_thread_id).await?;
+            if !self.is_below(id, top).await? {
+                let text = format!("Not permitted to {verb} agents outside your subtree.");
+                return Err(ToolFailure::new(Reason::OutsideSubtree, text));
             }
         }
         Ok(())
+    }
+
+    /// Whether the id is that of `top` or of a thread below it.
+    async fn is_below(&self, id: &str, top: &str) -> Result<bool, ToolFailure> {
+        let mut thread = match self.thread(id).await {
+            Err(failure) if failure.reason == Some(Reason::ThreadNotFound) => return Ok(false),
+            found => found?,
+        };
+        while thread.thread_id != top {
+            if thread.parent_thread_id.is_empty() {
+                return Ok(false);
+            }
+            thread = self.thread(&thread.parent_thread_id).await?;
+        }
+        Ok(true)
     }
 
     /// The tools that the thread is offered.
@@ -341,7 +356,7 @@ impl Toolbox {
             session_id: self.named.session_id.clone(),
             ..args.into_request(request_id())?
         };
-        self.check_subtree(&[request.thread_id.as_str()]).await?;
+        self.check_subtree(ACT_ON, &[request.thread_id.as_str()]).await?;
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.send_input(request).await
@@ -358,7 +373,7 @@ impl Toolbox {
             timeout: prost_types::Duration::try_from(timeout).ok(),
         };
         let ids: Vec<&str> = request.thread_ids.iter().map(String::as_str).collect();
-        self.check_subtree(&ids).await?;
+        self.check_subtree(ACT_ON, &ids).await?;
         let answer = self
             .send(&request, timeout + WAIT_MARGIN, |mut client, request| async move {
                 client.wait_agents(request).await
@@ -374,7 +389,7 @@ impl Toolbox {
             thread_id: args.id,
             ..Default::default()
         };
-        self.check_subtree(&[request.thread_id.as_str()]).await?;
+        self.check_subtree("close", &[request.thread_id.as_str()]).await?;
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.close_agent(request).await
@@ -390,7 +405,7 @@ impl Toolbox {
             thread_id: args.id,
             ..Default::default()
         };
-        self.check_subtree(&[request.thread_id.as_str()]).await?;
+        self.check_subtree(ACT_ON, &[request.thread_id.as_str()]).await?;
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.resume_agent(request).await
@@ -407,7 +422,7 @@ impl Toolbox {
             thread_id: args.id.unwrap_or_else(|| self.thread_id.clone()),
             thread_note: args.note,
         };
-        self.check_subtree(&[request.thread_id.as_str()]).await?;
+        self.check_subtree(ACT_ON, &[request.thread_id.as_str()]).await?;
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.set_thread_note(request).await
@@ -421,8 +436,11 @@ impl Toolbox {
             session_id: self.named.session_id.clone(),
             ..args.into_request(request_id())?
         };
-        self.check_subtree(&[request.from_thread_id.as_str(), request.to_thread_id.as_str()])
-            .await?;
+        self.check_subtree(
+            ACT_ON,
+            &[request.from_thread_id.as_str(), request.to_thread_id.as_str()],
+        )
+        .await?;
         let answer = self
             .send(&request, CALL_LIMIT, |mut client, request| async move {
                 client.create_edge(request).await
@@ -447,7 +465,7 @@ impl Toolbox {
 
     /// Calls the supervisor, and again until `limit` has passed if it could not answer: reading twice does no harm, and
     /// what changes something carries a request_id that makes the second time an answer to the first. For as long as an
-    /// operator has to agree to the call, its time does not begin.
+    /// operator has to agree to the call, its time begins anew.
     async fn send<Q, A, F, R>(&self, message: &Q, limit: Duration, call: F) -> Result<A, ToolFailure>
     where
         Q: Clone,

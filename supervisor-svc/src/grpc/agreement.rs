@@ -18,13 +18,14 @@ use crate::{
 
 impl SupervisorService {
     /// Waits until an operator has agreed to a call that the caller may make; who needs to ask nobody does not wait. `shown`
-    /// are the arguments that the operator sees. A retry within the turn is the same call, and is answered by the same
-    /// approval.
+    /// are the arguments that the operator sees. What comes again within the turn, by the same `request_id` where there is one,
+    /// is the same call, and is answered by the same approval.
     pub(super) async fn agreed(
         &self,
         call: &Call,
         handle: &Handle,
         method: &str,
+        request_id: &str,
         request: &impl Message,
         shown: impl FnOnce() -> Value,
     ) -> Result<(), Status> {
@@ -34,10 +35,12 @@ impl SupervisorService {
         let Some(tool) = authorize::gated_tool(&handle.state(), method) else {
             return Ok(());
         };
+        let mut identity = request.encode_length_delimited_to_vec();
+        identity.extend_from_slice(request_id.as_bytes());
         let asked = AskedCall {
             tool: tool.to_owned(),
             arguments: shown().to_string(),
-            request: Some(request.encode_to_vec()),
+            request: Some(identity),
             runner_kind: String::new(),
             paths: Vec::new(),
             confined: false,

@@ -90,6 +90,7 @@ impl SupervisorService {
             &call,
             &handle,
             "DeleteEdge",
+            &request_id,
             &request,
             || json!({"delete": request.edge_id}),
         )
@@ -151,6 +152,7 @@ impl SupervisorService {
             &call,
             &handle,
             "SendHandoff",
+            &request_id,
             &request,
             || json!({"message": request.message, "to": request.to_thread_id}),
         )

@@ -50,7 +50,7 @@ impl SupervisorService {
             .await?;
         let around = Self::thread_or_own(&call, &handle, named)?;
         authority::authorize(&handle.state(), &call.caller, "ListActiveAgents", around)?;
-        self.agreed(&call, &handle, "ListActiveAgents", &request, || json!({}))
+        self.agreed(&call, &handle, "ListActiveAgents", "", &request, || json!({}))
             .await?;
         let state = handle.state();
         let listing = Listing {

@@ -39,6 +39,7 @@ impl SupervisorService {
             &call,
             &handle,
             "SendInput",
+            &request_id,
             &request,
             || json!({"id": request.thread_id, "interrupt": request.interrupt, "message": words(&request)}),
         )
@@ -85,6 +86,7 @@ impl SupervisorService {
             &call,
             &handle,
             "InterruptAgent",
+            &request_id,
             &request,
             || json!({"id": request.thread_id, "interrupt": true}),
         )
@@ -125,6 +127,7 @@ impl SupervisorService {
             &call,
             &handle,
             "CloseAgent",
+            &request_id,
             &request,
             || json!({"id": request.thread_id}),
         )
@@ -179,6 +182,7 @@ impl SupervisorService {
             &call,
             &handle,
             "ResumeAgent",
+            &request_id,
             &request,
             || json!({"id": request.thread_id}),
         )
@@ -216,6 +220,7 @@ impl SupervisorService {
             &call,
             &handle,
             "SetThreadNote",
+            &request_id,
             &request,
             || json!({"id": request.thread_id, "note": request.thread_note}),
         )

@@ -126,7 +126,7 @@ impl SupervisorService {
         let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
         let target = Self::thread_or_own(call, &handle, named)?;
         authority::authorize(&handle.state(), &call.caller, method, target)?;
-        self.agreed(call, &handle, method, request, || json!({})).await?;
+        self.agreed(call, &handle, method, "", request, || json!({})).await?;
         let state = handle.state();
         let thread = Arc::clone(authority::authorize(&state, &call.caller, method, target)?);
         Ok((state, thread))

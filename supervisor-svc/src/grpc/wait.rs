@@ -79,7 +79,7 @@ impl SupervisorService {
             .iter()
             .map(|id| check::id("thread_ids", id))
             .collect::<Result<_, _>>()?;
-        let until = Instant::now() + self.config.wait.time(request.timeout, call.deadline)?;
+        self.config.wait.time(request.timeout, call.deadline)?;
         let names_session = call.token.is_some() || !request.session_id.is_empty();
         let one = if names_session {
             None
@@ -133,10 +133,13 @@ impl SupervisorService {
             &call,
             &handle,
             "WaitAgents",
+            "",
             &request,
             || json!({"ids": request.thread_ids}),
         )
         .await?;
+        // From now on, since an operator may have taken a while to agree.
+        let until = Instant::now() + self.config.wait.time(request.timeout, call.deadline)?;
         // For as long as the call lasts.
         let _waiting = match &call.caller {
             Caller::Thread { id, generation } => {

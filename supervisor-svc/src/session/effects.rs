@@ -10,6 +10,7 @@ use crate::{
         event::{ConditionKind, Event, Recorded, SessionEvent, ThreadEvent},
         ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
         settings::ClosePolicy,
+        thread::LatestTurn,
     },
     runner_hub::Standing,
 };
@@ -159,9 +160,11 @@ impl Actor {
             reason,
         };
         let is_unreachable = thread.conditions.contains_key(&ConditionKind::Unreachable);
-        // Who was never out of reach is so now, for a moment: that is what tells people of the loss.
+        // Whose turn runs and was never out of reach is so now, for a moment: that is what tells people of the loss. A turn
+        // that never started is handed out again.
         let lost = |reason: String| -> Vec<Command> {
-            let is_news = !is_unreachable && !self.session.is_closing(id);
+            let is_running = matches!(thread.turn, LatestTurn::Running { .. });
+            let is_news = is_running && !is_unreachable && !self.session.is_closing(id);
             let told = is_news.then(|| reachable(true, reason.clone()));
             let lost = Command::LoseRunner {
                 thread: id,
