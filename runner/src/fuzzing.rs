@@ -35,7 +35,7 @@ const TO_HOOK: &[u8] = b"hook ";
 /// The one tool of ours that is offered.
 const OFFERED: &str = "wait";
 /// Where the agents work.
-const DIRECTORY: &str = "/work";
+const DIRECTORY: &str = "/project";
 /// How a program begins that speaks the Agent Client Protocol.
 const ACP_BEGINS: Script = &[
     (

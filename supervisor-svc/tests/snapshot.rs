@@ -482,29 +482,20 @@ fn the_second_version_has_one_event_for_all_webhooks() {
 }
 
 #[test]
-fn the_third_version_does_not_say_when_a_fence_was_set() {
+fn the_second_version_lacks_when_a_fence_was_set_and_what_narrows_edges() {
     let session = full();
     let mut snapshot = raw(&session);
-    snapshot.version = 3;
+    snapshot.version = 2;
     for span in snapshot.threads.iter_mut().flat_map(|thread| &mut thread.fenced) {
         assert!(span.time.take().is_some());
     }
-    let restored = read(&session, &snapshot.encode_to_vec()).unwrap();
-    let fenced = |session: &Session| session.in_spawn_order().find(|thread| thread.fence.is_some()).cloned();
-    assert!(fenced(&session).unwrap().fenced_since().is_some());
-    assert_eq!(fenced(&restored).unwrap().fenced_since(), None);
-    assert_eq!(read(&restored, &encode_snapshot(&restored)), Ok(restored));
-}
-
-#[test]
-fn the_fourth_version_narrows_no_edges_and_names_no_orchestrators() {
-    let session = full();
-    let mut snapshot = raw(&session);
-    snapshot.version = 4;
     let kept = snapshot.session.as_mut().unwrap();
     kept.edge_management = 0;
     kept.orchestrators.clear();
     let restored = read(&session, &snapshot.encode_to_vec()).unwrap();
+    let fenced = |session: &Session| session.in_spawn_order().find(|thread| thread.fence.is_some()).cloned();
+    assert!(fenced(&session).unwrap().fenced_since().is_some());
+    assert_eq!(fenced(&restored).unwrap().fenced_since(), None);
     assert_eq!(restored.settings.edge_management, EdgeManagement::All);
     assert!(restored.settings.orchestrators.is_empty());
     assert_eq!(read(&restored, &encode_snapshot(&restored)), Ok(restored));

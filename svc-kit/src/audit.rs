@@ -96,11 +96,7 @@ impl Audit {
             | Code::DeadlineExceeded
             | Code::Unavailable
             | Code::Unknown
-            | Code::Internal => {
-                if let Some(passed_over) = failures.admit() {
-                    entry.write(code, (passed_over > 0).then_some(passed_over));
-                }
-            }
+            | Code::Internal => failures.write(|passed_over| entry.write(code, passed_over)),
             Code::InvalidArgument
             | Code::NotFound
             | Code::AlreadyExists

@@ -18,6 +18,13 @@ pub(crate) struct Bounded {
     window: Mutex<Window>,
 }
 
+impl Default for Bounded {
+    /// As many as somebody reads.
+    fn default() -> Self {
+        Self::new(10)
+    }
+}
+
 /// The lines of the present window.
 #[derive(Debug, Default)]
 struct Window {
@@ -27,7 +34,7 @@ struct Window {
 }
 
 impl Bounded {
-    /// At most so many in 10 seconds.
+    /// At most so many in 10 s.
     pub(crate) fn new(at_most: u32) -> Self {
         Self {
             at_most,
@@ -35,8 +42,15 @@ impl Bounded {
         }
     }
 
+    /// Writes a line, which says how many were passed over before it, or passes it over.
+    pub(crate) fn write(&self, line: impl FnOnce(Option<u64>)) {
+        if let Some(passed_over) = self.admit() {
+            line((passed_over > 0).then_some(passed_over));
+        }
+    }
+
     /// How many lines were passed over before this one; `None`: so is this one.
-    pub(crate) fn admit(&self) -> Option<u64> {
+    fn admit(&self) -> Option<u64> {
         let now = Instant::now();
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         if window.since.is_none_or(|since| now - since >= WINDOW) {
@@ -60,11 +74,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn so_many_are_written_and_the_others_counted() {
         let bounded = Bounded::new(3);
-        for _ in 0..3 {
-            assert_eq!(bounded.admit(), Some(0));
+        let mut lines = Vec::new();
+        for _ in 0..5 {
+            bounded.write(|passed_over| lines.push(passed_over));
         }
-        assert_eq!([bounded.admit(), bounded.admit()], [None, None]);
         advance(WINDOW).await;
-        assert_eq!([bounded.admit(), bounded.admit()], [Some(2), Some(0)]);
+        for _ in 0..2 {
+            bounded.write(|passed_over| lines.push(passed_over));
+        }
+        assert_eq!(lines, [None, None, None, Some(2), None]);
     }
 }

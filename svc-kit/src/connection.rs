@@ -44,10 +44,6 @@ pub(crate) const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 const PREFACE_BYTES: usize = 24;
 /// What accepting waits after an error, so that running out of file descriptors does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// How many failed handshakes are written in 10 seconds: enough to see why a client cannot connect, and no more where
-/// something only looks whether the port is open.
-const MAX_FAILED_HANDSHAKES: u32 = 10;
-
 /// Where a server listens, whether over TLS, who else is told of its health, and whether it says what methods it has.
 #[derive(Debug)]
 pub struct Listener {
@@ -139,7 +135,7 @@ pub(crate) fn accept(
         .with_keepalive(Some(TCP_KEEPALIVE));
     let limit = limit.clamp(1, Semaphore::MAX_PERMITS);
     let places = Arc::new(Semaphore::new(limit));
-    let failures = Arc::new(Bounded::new(MAX_FAILED_HANDSHAKES));
+    let failures = Arc::<Bounded>::default();
     let accepted = stream::unfold((incoming, places), |(mut incoming, places)| async move {
         let place = Arc::clone(&places).acquire_owned().await.ok()?;
         let accepted = match incoming.next().await? {
@@ -186,10 +182,9 @@ async fn open(
             match AbortOnDropHandle::new(tokio::spawn(tls.accept(tcp))).await {
                 Ok(Ok(stream)) => Transport::Tls(Box::new(stream)),
                 Ok(Err(error)) => {
-                    if let Some(passed_over) = failures.admit() {
-                        let passed_over = (passed_over > 0).then_some(passed_over);
+                    failures.write(|passed_over| {
                         tracing::info!(peer = address.map(display), %error, passed_over, "a TLS handshake failed");
-                    }
+                    });
                     return None;
                 }
                 Err(defect) => {

@@ -74,17 +74,6 @@ impl Shutdown {
     pub(crate) fn start_draining(&self) {
         self.draining.cancel();
     }
-
-    /// Waits for SIGTERM or SIGINT, then triggers.
-    ///
-    /// # Errors
-    ///
-    /// If the operating system refuses to install the handlers.
-    pub async fn on_signal(self) -> io::Result<()> {
-        Signals::listen()?.next().await;
-        self.trigger();
-        Ok(())
-    }
 }
 
 /// SIGTERM and SIGINT from a moment on: none that comes later is missed, whether or not anybody waits for it just then.

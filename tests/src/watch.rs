@@ -3,7 +3,10 @@
 use tonic::{Code, Status, Streaming};
 use troupe_proto::{
     reason::Reason,
-    supervisor::v1::{Event, Thread, WatchThreadsRequest, WatchThreadsResponse, watch_threads_response::Message},
+    supervisor::v1::{
+        ApprovalRequested, Event, Thread, WatchThreadsRequest, WatchThreadsResponse, event::Kind,
+        watch_threads_response::Message,
+    },
 };
 
 use crate::{client::Supervisor, refusal::refused, within};
@@ -115,6 +118,18 @@ impl Watch {
     pub async fn event(&mut self) -> Event {
         self.first(|message| match message {
             Message::Event(event) => Some(event),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The next approval that an operator is asked for.
+    pub async fn approval(&mut self) -> ApprovalRequested {
+        self.first(|message| match message {
+            Message::Event(Event {
+                kind: Some(Kind::ApprovalRequested(requested)),
+                ..
+            }) => Some(requested),
             _ => None,
         })
         .await

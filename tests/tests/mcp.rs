@@ -10,7 +10,6 @@ use tokio::{
 };
 use troupe_proto::supervisor::v1::{
     CreateSessionRequest, Limits, ListSessionsRequest, ResolveApprovalRequest, Session, StatusKind, ToolCeiling,
-    event::Kind,
 };
 use troupe_tests::{
     client::{self, Supervisor},
@@ -135,11 +134,7 @@ async fn sessions(mut client: Supervisor) -> Vec<Session> {
 /// An operator agrees to the first call that waits.
 async fn grant(tree: &Tree) {
     let mut watch = tree.watch_after(0).await;
-    let approval_id = loop {
-        if let Some(Kind::ApprovalRequested(requested)) = watch.event().await.kind {
-            break requested.approval_id;
-        }
-    };
+    let approval_id = watch.approval().await.approval_id;
     let request = ResolveApprovalRequest {
         session_id: tree.session.clone(),
         approval_id,

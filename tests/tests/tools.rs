@@ -9,8 +9,8 @@ use troupe_proto::{
     fault::metadata_of,
     reason::Reason,
     supervisor::v1::{
-        Approval, ApprovalKind, ApprovalRequested, AuthorizeToolRequest, AuthorizeToolResponse, CloseAgentRequest,
-        ConditionKind, CreateSessionRequest, GetThreadRequest, ListApprovalsRequest, ResolveApprovalRequest,
+        Approval, ApprovalKind, AuthorizeToolRequest, AuthorizeToolResponse, CloseAgentRequest, ConditionKind,
+        CreateSessionRequest, GetThreadRequest, ListApprovalsRequest, ResolveApprovalRequest, SendInputRequest,
         SpawnAgentRequest, StatusKind, ToolCeiling, ToolDecision, ToolRequest, UpdateSessionRequest,
         WatchThreadsRequest, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
         event::Kind,
@@ -157,14 +157,9 @@ async fn who_waits_is_answered_by_the_decision() {
     let waiting = tokio::spawn(authorize(stage.agent(), patient));
     stage.runner.say(ToSupervisor::ToolRequest(question(&stage))).await;
     let mut watch = stage.tree.watch_after(0).await;
-    let mut asked = Vec::new();
-    while asked.len() < 2 {
-        if let Some(Kind::ApprovalRequested(requested)) = watch.event().await.kind {
-            asked.push(requested.approval_id);
-        }
-    }
-    for approval in &asked {
-        stage.resolve(approval, true).await;
+    for _ in 0..2 {
+        let asked = watch.approval().await;
+        stage.resolve(&asked.approval_id, true).await;
     }
     assert!(waiting.await.unwrap().unwrap().allowed);
     let decision = decided(&mut stage.runner).await;
@@ -258,12 +253,7 @@ async fn so_many_calls_of_a_runner_wait_to_be_decided() {
         "1024 tool calls of this runner are not decided yet, which is the limit; call again later"
     );
     // The others wait for one and the same operator's word.
-    let approval = loop {
-        if let Some(Kind::ApprovalRequested(requested)) = watch.event().await.kind {
-            break requested.approval_id;
-        }
-    };
-    assert_eq!(stage.waiting().await, [approval]);
+    assert_eq!(stage.waiting().await, [watch.approval().await.approval_id]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -363,15 +353,6 @@ async fn what_an_agent_insists_on_is_one_event() {
     assert_eq!(stage.tree.head().await, event.sequence, "the others are counted");
 }
 
-/// The next approval that an operator is asked for.
-async fn asked(watch: &mut Watch) -> ApprovalRequested {
-    loop {
-        if let Some(Kind::ApprovalRequested(requested)) = watch.event().await.kind {
-            return requested;
-        }
-    }
-}
-
 /// The refusal of a call that nobody decides on, and that has half a second.
 async fn undecided(stage: &Stage, request: &CloseAgentRequest) -> Status {
     /// The answer has a tenth of a second to arrive. A machine that is busy misses that now and then, but not always.
@@ -425,7 +406,7 @@ async fn a_call_of_our_own_waits_for_an_operator_whichever_way_it_comes() {
         Reason::DeadlineExceeded,
         "the call waits for an operator's approval; nothing was done",
     );
-    let first = asked(&mut watch).await;
+    let first = watch.approval().await;
     assert_eq!(metadata_of(&status)["approval_id"], first.approval_id);
     assert_eq!(
         first.subject,
@@ -436,7 +417,7 @@ async fn a_call_of_our_own_waits_for_an_operator_whichever_way_it_comes() {
 
     // The same call goes on waiting, and another one is another.
     let (same, other) = (calling("done"), calling("not needed"));
-    let second = asked(&mut watch).await;
+    let second = watch.approval().await;
     assert_eq!(
         stage.waiting().await,
         [first.approval_id.as_str(), second.approval_id.as_str()]
@@ -455,6 +436,25 @@ async fn a_call_of_our_own_waits_for_an_operator_whichever_way_it_comes() {
 
     // Operators ask nobody.
     stage.tree.client().close_agent(close("mine")).await.unwrap();
+    assert!(stage.waiting().await.is_empty());
+}
+
+/// Nobody is to agree to what is refused all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_asked_about_a_call_that_is_not_in_order() {
+    let stage = Stage::with("orchestrator", "send_input").await;
+    let child = stage.tree.spawn_under(&stage.worker.id, "worker").await;
+    let blank = SendInputRequest {
+        thread_id: child.id,
+        message: Some(String::from(" ")),
+        ..SendInputRequest::default()
+    };
+    refused(
+        within("an answer", stage.agent().send_input(blank)).await,
+        Code::InvalidArgument,
+        Reason::InvalidInput,
+        "Empty message can't be sent to an agent",
+    );
     assert!(stage.waiting().await.is_empty());
 }
 

@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::policy::Policy;
 
 /// How the tools of an MCP server start, which are canonical as they are.
-const MCP_PREFIX: &str = "mcp__";
+pub(crate) const MCP_PREFIX: &str = "mcp__";
 
 /// How our own tools start where a program reaches them as an MCP server; the rest is the canonical name.
 pub const OWN_SERVER_PREFIX: &str = "mcp__troupe__";

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::canonical::MCP_PREFIX;
 use crate::compiled::CompiledLayer;
 use crate::decision::Decision;
 use crate::layer::{Layer, PolicyError};
-use crate::pattern::Pattern;
 
 /// Which tools may be used, ready to decide; cheap to clone.
 ///
@@ -104,22 +104,18 @@ impl Policy {
         !tools.iter().any(|tool| self.allows(tool))
     }
 
-    /// Whether it allows a tool that is none of `tools` and that one of its layers names: what a program or a server has
-    /// of its own, nobody else knows. A pattern stands for the shortest name that it matches.
-    fn allows_another(&self, tools: &[&str]) -> bool {
-        self.layers().any(|layer| {
-            layer.allow.iter().any(|text| {
-                let is_for = |tool: &&str| Pattern::new(text, layer.mode).is_ok_and(|pattern| pattern.matches(tool));
-                !tools.iter().any(is_for) && self.allows(&text.replace('*', "").replace('?', "_"))
-            })
-        })
+    /// Whether it allows a tool of a server, which one of its layers names: nobody else knows what servers have. A pattern
+    /// stands for the shortest name that it matches. Any other name that is unknown may be a misspelt one.
+    fn allows_of_server(&self) -> bool {
+        let named = self.layers().flat_map(|layer| &layer.allow);
+        let mut of_servers = named.filter(|text| text.starts_with(MCP_PREFIX));
+        of_servers.any(|text| self.allows(&text.replace('*', "").replace('?', "_")))
     }
 
-    /// What to tell about a child that is left without any of `tools` and of those that its role names beside them, if it
-    /// is.
+    /// What to tell about a child that is left without any of `tools` and without one of a server's, if it is.
     #[must_use]
     pub fn no_tools_warning(&self, tools: &[&str], agent_type: &str) -> Option<String> {
-        if tools.is_empty() || !self.allows_none_of(tools) || self.allows_another(tools) {
+        if tools.is_empty() || !self.allows_none_of(tools) || self.allows_of_server() {
             return None;
         }
         Some(format!(
@@ -364,13 +360,14 @@ mod tests {
     }
 
     #[test]
-    fn tools_that_only_a_role_knows_are_tools() {
+    fn tools_of_servers_are_tools() {
         for (layers, is_told) in [
             (vec![glob(&["mcp__db__query"], &[])], false),
             (vec![glob(&["mcp__*"], &[]), glob(&["mcp__db_?"], &[])], false),
             (vec![glob(&["wait"], &[]), glob(&["mcp__*"], &[])], true),
             (vec![glob(&["mcp__*"], &["*"])], true),
             (vec![glob(&["wai*"], &["wait"])], true),
+            (vec![glob(&["wiat"], &[])], true),
         ] {
             let warning = policy(&layers).no_tools_warning(&["wait"], "worker");
             assert_eq!(warning.is_some(), is_told, "{layers:?}");

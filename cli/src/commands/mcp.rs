@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use svc_kit::shutdown::Shutdown;
+use svc_kit::shutdown::Signals;
 use tokio::io;
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
@@ -64,9 +64,11 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("warn")?;
     let stop = CancellationToken::new();
     let to_stop = stop.clone();
+    // Where no handler can be installed, signals end the process as they always do.
+    let signals = Signals::listen();
     let signalled = tokio::spawn(async move {
-        // Where no handler can be installed, signals end the process as they always do.
-        if Shutdown::new().on_signal().await.is_ok() {
+        if let Ok(mut signals) = signals {
+            signals.next().await;
             to_stop.cancel();
         }
     });

@@ -10,6 +10,9 @@ use crate::{domain::error::RegistryError, source::places::Lookout};
 /// What marks the root of a repository.
 const REPOSITORY: &str = ".git";
 
+/// How many links a way may have that leads nowhere, as on Linux.
+const MAX_LINKS: u8 = 40;
+
 /// The directories of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Project {
@@ -66,17 +69,9 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) 
 /// The error about a way that goes up. It is judged by its words: a way that comes back to a root is walked only if all
 /// that it names outside exists, so walking it would tell what does.
 fn going_up(cwd: &str, roots: &[PathBuf]) -> RegistryError {
-    let mut end = PathBuf::new();
-    for part in Path::new(cwd).components() {
-        match part {
-            Component::ParentDir => {
-                end.pop();
-            }
-            part => end.push(part),
-        }
-    }
+    let is_inside = is_inside(&by_words(Path::new(cwd)), roots);
     let cwd = cwd.to_owned();
-    if is_inside(&end, roots) {
+    if is_inside {
         RegistryError::CwdGoesUp { cwd }
     } else {
         RegistryError::CwdOutsideRoots { cwd }
@@ -85,17 +80,44 @@ fn going_up(cwd: &str, roots: &[PathBuf]) -> RegistryError {
 
 /// The error about a directory that does not exist. Outside the roots nobody learns what does.
 fn missing(cwd: &str, roots: &[PathBuf]) -> RegistryError {
-    let nearest = Path::new(cwd)
-        .ancestors()
-        .find(|path| fs::symlink_metadata(path).is_ok())
-        // A link that leads nowhere may lead outside.
-        .and_then(|path| fs::canonicalize(path).ok());
+    let ends_inside = ends_inside(Path::new(cwd), roots, MAX_LINKS);
     let cwd = cwd.to_owned();
-    if nearest.is_some_and(|path| is_inside(&path, roots)) {
+    if ends_inside {
         RegistryError::CwdNotFound { cwd }
     } else {
         RegistryError::CwdOutsideRoots { cwd }
     }
+}
+
+/// Whether what does not exist would be inside the roots. A link that leads nowhere is judged by its words, and then by what
+/// there is of its way inside.
+fn ends_inside(path: &Path, roots: &[PathBuf], links: u8) -> bool {
+    let Some(found) = path.ancestors().find(|path| fs::symlink_metadata(path).is_ok()) else {
+        return false;
+    };
+    if let Ok(real) = fs::canonicalize(found) {
+        return is_inside(&real, roots);
+    }
+    let parent = found.parent().and_then(|parent| fs::canonicalize(parent).ok());
+    let (Some(parent), Ok(target), Some(links)) = (parent, fs::read_link(found), links.checked_sub(1)) else {
+        return false;
+    };
+    let target = by_words(&parent.join(target));
+    is_inside(&target, roots) && ends_inside(&target, roots, links)
+}
+
+/// Where a way leads if none of its parts is a link.
+fn by_words(path: &Path) -> PathBuf {
+    let mut end = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                end.pop();
+            }
+            part => end.push(part),
+        }
+    }
+    end
 }
 
 fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
@@ -162,11 +184,22 @@ mod tests {
         fs::write(tree.base.join("root/file"), "").unwrap();
         symlink(tree.base.join("outside"), tree.base.join("root/link")).unwrap();
         symlink(tree.base.join("outside/none"), tree.base.join("root/nowhere")).unwrap();
+        symlink("gone/7", tree.base.join("root/current")).unwrap();
+        symlink("../root/current", tree.base.join("root/latest")).unwrap();
+        symlink("../outside/none", tree.base.join("root/away")).unwrap();
+        symlink("round", tree.base.join("root/round")).unwrap();
         assert!(matches!(
             project("relative", &[], &mut Places::default()),
             Err(RegistryError::CwdRelative { .. })
         ));
-        for cwd in ["root/none", "root/none/deeper", "root/file"] {
+        for cwd in [
+            "root/none",
+            "root/none/deeper",
+            "root/file",
+            "root/current",
+            "root/current/deeper",
+            "root/latest",
+        ] {
             assert!(
                 matches!(tree.walk(cwd), Err(RegistryError::CwdNotFound { .. })),
                 "{cwd}"
@@ -182,6 +215,8 @@ mod tests {
             "root/link/none",
             "root/nowhere",
             "root/nowhere/deeper",
+            "root/away",
+            "root/round",
         ] {
             assert!(
                 matches!(tree.walk(cwd), Err(RegistryError::CwdOutsideRoots { .. })),

@@ -2,6 +2,9 @@
 
 use super::refusal::Refusal;
 
+/// The refusal of input without a word in it.
+pub const BLANK: Refusal = Refusal::InvalidInput("Empty message can't be sent to an agent");
+
 /// What a request gave as input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GivenInput<Item> {
@@ -23,7 +26,7 @@ pub fn required<Item>(given: GivenInput<Item>, text: impl FnOnce(String) -> Item
         } if !items.is_empty() => Err(Refusal::InvalidInput("Provide either message or items, but not both")),
         GivenInput {
             message: Some(message), ..
-        } if message.trim().is_empty() => Err(Refusal::InvalidInput("Empty message can't be sent to an agent")),
+        } if message.trim().is_empty() => Err(BLANK),
         GivenInput {
             message: Some(message), ..
         } => Ok(vec![text(message)]),

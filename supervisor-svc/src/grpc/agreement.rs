@@ -17,33 +17,11 @@ use crate::{
 };
 
 impl SupervisorService {
-    /// Waits until an operator has agreed to a call that the caller may make; who needs to ask nobody does not wait. `shown`
-    /// are the arguments that the operator sees. What comes again within the turn, by the same `request_id` where there is one,
-    /// is the same call, and is answered by the same approval.
-    pub(super) async fn agreed(
-        &self,
-        call: &Call,
-        handle: &Handle,
-        method: &str,
-        request_id: &str,
-        request: &impl Message,
-        shown: impl FnOnce() -> Value,
-    ) -> Result<(), Status> {
-        let Some(thread) = call.caller.thread() else {
+    /// Waits until an operator has agreed to a call that the caller may make and that is in order; what nobody has to be asked
+    /// about does not wait.
+    pub(super) async fn agreed(&self, call: &Call, handle: &Handle, asked: Option<AskedCall>) -> Result<(), Status> {
+        let (Some(thread), Some(asked)) = (call.caller.thread(), asked) else {
             return Ok(());
-        };
-        let Some(tool) = authorize::gated_tool(&handle.state(), method) else {
-            return Ok(());
-        };
-        let mut identity = request.encode_length_delimited_to_vec();
-        identity.extend_from_slice(request_id.as_bytes());
-        let asked = AskedCall {
-            tool: tool.to_owned(),
-            arguments: shown().to_string(),
-            request: Some(identity),
-            runner_kind: String::new(),
-            paths: Vec::new(),
-            confined: false,
         };
         let decided = tool_calls::decide(
             &self.directory.context().denials,
@@ -68,6 +46,30 @@ impl SupervisorService {
             Some(approval) => fault.with("approval_id", approval),
             None => fault,
         };
-        Err(fault.with("tool", tool).into())
+        Err(fault.with("tool", asked.tool).into())
     }
+}
+
+/// What an operator is asked about a call; `None`: nobody is. `shown` are the arguments that the operator sees. What comes
+/// again within the turn, by the same `request_id` where there is one, is the same call, and is answered by the same approval.
+pub(super) fn asked(
+    call: &Call,
+    handle: &Handle,
+    method: &str,
+    request_id: &str,
+    request: &impl Message,
+    shown: impl FnOnce() -> Value,
+) -> Option<AskedCall> {
+    call.caller.thread()?;
+    let tool = authorize::gated_tool(&handle.state(), method)?.to_owned();
+    let mut identity = request.encode_length_delimited_to_vec();
+    identity.extend_from_slice(request_id.as_bytes());
+    Some(AskedCall {
+        tool,
+        arguments: shown().to_string(),
+        request: Some(identity),
+        runner_kind: String::new(),
+        paths: Vec::new(),
+        confined: false,
+    })
 }

@@ -19,7 +19,6 @@ use crate::{
         content::{ContentRef, preview, truncate},
         ids::SessionId,
         input::{self, GivenInput},
-        refusal::Refusal,
         settings::Budget,
     },
     store::Content,
@@ -264,7 +263,7 @@ pub(super) fn input(
         ));
     }
     if items.iter().all(is_blank) {
-        return Err(Refusal::InvalidInput("Empty message can't be sent to an agent").into());
+        return Err(input::BLANK.into());
     }
     let preview = items.iter().find_map(shown).map(preview).unwrap_or_default();
     let bytes = Bytes::from(around(items).encode_to_vec());

@@ -4,7 +4,7 @@ use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check, page::Page};
+use super::{SupervisorService, agreement::asked, call::Call, check, page::Page};
 use crate::{
     domain::{
         authority,
@@ -13,6 +13,7 @@ use crate::{
         event::{Edge, Handoff},
         graph,
         ids::{EdgeId, HandoffId, ThreadId},
+        input,
         refusal::{GuardedVerb, Refusal},
         session::Session,
     },
@@ -86,15 +87,15 @@ impl SupervisorService {
             authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own)?;
         }
         let remember = call.remember("DeleteEdge", &request_id, &request)?;
-        self.agreed(
+        let asked = asked(
             &call,
             &handle,
             "DeleteEdge",
             &request_id,
             &request,
             || json!({"delete": request.edge_id}),
-        )
-        .await?;
+        );
+        self.agreed(&call, &handle, asked).await?;
         let command = Command::DeleteEdge {
             caller: call.caller.clone(),
             edge,
@@ -148,16 +149,16 @@ impl SupervisorService {
         let to = graph::find(&state, &call.caller, receiver)?;
         let reply_to = reply_to(&state, &call, &request.reply_to_thread_id)?;
         let remember = call.remember("SendHandoff", &request_id, &request)?;
-        self.agreed(
+        let asked = asked(
             &call,
             &handle,
             "SendHandoff",
             &request_id,
             &request,
             || json!({"message": request.message, "to": request.to_thread_id}),
-        )
-        .await?;
+        );
         let (handoff, contents) = take_handoff(self.clock().new_handoff_id(), request, from, to, reply_to)?;
+        self.agreed(&call, &handle, asked).await?;
         let command = Command::SendHandoff {
             caller: call.caller.clone(),
             handoff: Box::new(handoff.clone()),
@@ -221,7 +222,7 @@ fn take_handoff(
     reply_to: Option<ThreadId>,
 ) -> Result<(Handoff, Vec<Content>), Status> {
     if request.message.trim().is_empty() {
-        return Err(Refusal::InvalidInput("Empty message can't be sent to an agent").into());
+        return Err(input::BLANK.into());
     }
     let (message, content) = text("message", request.message)?;
     let mut contents = vec![content];

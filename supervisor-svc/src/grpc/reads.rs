@@ -6,7 +6,7 @@ use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check, page::Page};
+use super::{SupervisorService, agreement::asked, call::Call, check, page::Page};
 use crate::{
     domain::{
         authority,
@@ -50,8 +50,8 @@ impl SupervisorService {
             .await?;
         let around = Self::thread_or_own(&call, &handle, named)?;
         authority::authorize(&handle.state(), &call.caller, "ListActiveAgents", around)?;
-        self.agreed(&call, &handle, "ListActiveAgents", "", &request, || json!({}))
-            .await?;
+        let asked = asked(&call, &handle, "ListActiveAgents", "", &request, || json!({}));
+        self.agreed(&call, &handle, asked).await?;
         let state = handle.state();
         let listing = Listing {
             around,

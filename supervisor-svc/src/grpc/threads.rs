@@ -6,7 +6,7 @@ use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1::{self as pb, input_item::Item};
 
-use super::{SupervisorService, call::Call, check, sessions::cascade_time};
+use super::{SupervisorService, agreement::asked, call::Call, check, sessions::cascade_time};
 use crate::{
     domain::{
         authority,
@@ -35,15 +35,14 @@ impl SupervisorService {
         check::text("override", &request.r#override, check::PROSE_BYTES)?;
         call.operators_only("override", !request.r#override.is_empty())?;
         let urgency = urgency(&request)?;
-        self.agreed(
+        let asked = asked(
             &call,
             &handle,
             "SendInput",
             &request_id,
             &request,
             || json!({"id": request.thread_id, "interrupt": request.interrupt, "message": words(&request)}),
-        )
-        .await?;
+        );
         let last_word = std::mem::take(&mut request.r#override);
         let (input, content) = check::input(request.message.take(), std::mem::take(&mut request.items), |items| {
             pb::Input {
@@ -59,6 +58,7 @@ impl SupervisorService {
             urgency,
             on_limit: check::choice("on_limit", request.on_limit)?,
         };
+        self.agreed(&call, &handle, asked).await?;
         let done = handle
             .execute(command, call.origin(&request_id), remember, vec![content])
             .await?;
@@ -82,15 +82,15 @@ impl SupervisorService {
             .await?;
         let remember = call.remember("InterruptAgent", &request_id, &request)?;
         check::text("reason", &request.reason, check::REASON_BYTES)?;
-        self.agreed(
+        let asked = asked(
             &call,
             &handle,
             "InterruptAgent",
             &request_id,
             &request,
             || json!({"id": request.thread_id, "interrupt": true}),
-        )
-        .await?;
+        );
+        self.agreed(&call, &handle, asked).await?;
         let command = Command::Interrupt {
             caller: call.caller.clone(),
             target,
@@ -123,16 +123,14 @@ impl SupervisorService {
             .await?;
         let remember = call.remember("CloseAgent", &request_id, &request)?;
         check::text("reason", &request.reason, check::REASON_BYTES)?;
-        self.agreed(
+        let asked = asked(
             &call,
             &handle,
             "CloseAgent",
             &request_id,
             &request,
             || json!({"id": request.thread_id}),
-        )
-        .await?;
-        let before = handle.state();
+        );
         let command = Command::Close {
             caller: call.caller.clone(),
             target,
@@ -145,6 +143,8 @@ impl SupervisorService {
             within: cascade_time(request.deadline)?,
             policy: check::given("close_policy", request.close_policy)?,
         };
+        self.agreed(&call, &handle, asked).await?;
+        let before = handle.state();
         let done = handle
             .execute(command, call.origin(&request_id), remember, Vec::new())
             .await?;
@@ -178,15 +178,15 @@ impl SupervisorService {
         let remember = call.remember("ResumeAgent", &request_id, &request)?;
         // A thread comes back settled, without a turn that could wait in the queue: both values refuse.
         check::choice::<OnLimit>("on_limit", request.on_limit)?;
-        self.agreed(
+        let asked = asked(
             &call,
             &handle,
             "ResumeAgent",
             &request_id,
             &request,
             || json!({"id": request.thread_id}),
-        )
-        .await?;
+        );
+        self.agreed(&call, &handle, asked).await?;
         let command = Command::Resume {
             caller: call.caller.clone(),
             target,
@@ -216,15 +216,15 @@ impl SupervisorService {
             .await?;
         let remember = call.remember("SetThreadNote", &request_id, &request)?;
         check::text("thread_note", &request.thread_note, check::NOTE_BYTES)?;
-        self.agreed(
+        let asked = asked(
             &call,
             &handle,
             "SetThreadNote",
             &request_id,
             &request,
             || json!({"id": request.thread_id, "note": request.thread_note}),
-        )
-        .await?;
+        );
+        self.agreed(&call, &handle, asked).await?;
         let command = Command::SetNote {
             caller: call.caller.clone(),
             target,

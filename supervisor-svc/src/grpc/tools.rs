@@ -12,7 +12,7 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{SupervisorService, call::Call, check, page::Page, spawn::directory_of};
+use super::{SupervisorService, agreement::asked, call::Call, check, page::Page, spawn::directory_of};
 use crate::{
     domain::{
         authority, decide::spawn::lists, graph, limits, refusal::GuardedVerb, session::Session,
@@ -82,8 +82,13 @@ impl SupervisorService {
                 "ListSpawnableAgents",
             )
             .await?;
+        // A thread that spawns in its subtree is bound by its own role too.
+        let caller = call.caller.thread().and_then(|id| state.thread(id));
+        let is_listed = |name: &str| lists(&thread, name) && caller.is_none_or(|caller| lists(caller, name));
+        // Of a role that it may not spawn, a thread does not learn whether there is one, or what is wrong with it.
+        let is_hidden = request.agent_type.as_deref().is_some_and(|name| !is_listed(name));
         let mut agents = Vec::new();
-        if limits::may_spawn(&state, &thread) {
+        if limits::may_spawn(&state, &thread) && !is_hidden {
             let question = registry::ListAgentsRequest {
                 cwd: directory_of(&state, &thread),
                 workspace_digest: state.settings.workspace_digest.clone(),
@@ -98,11 +103,7 @@ impl SupervisorService {
                 .agents(question, call.deadline, &call.trace)
                 .await
                 .map_err(Unresolved::into_status)?;
-            // A thread that spawns in its subtree is bound by its own role too.
-            let caller = call.caller.thread().and_then(|id| state.thread(id));
-            agents.retain(|agent| {
-                lists(&thread, &agent.agent_type) && caller.is_none_or(|caller| lists(caller, &agent.agent_type))
-            });
+            agents.retain(|agent| is_listed(&agent.agent_type));
         }
         let entries = agents.iter().map(|agent| (agent.agent_type.clone(), agent));
         let (agents, next_page_token) = page.cut(entries, shown, None);
@@ -126,7 +127,8 @@ impl SupervisorService {
         let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
         let target = Self::thread_or_own(call, &handle, named)?;
         authority::authorize(&handle.state(), &call.caller, method, target)?;
-        self.agreed(call, &handle, method, "", request, || json!({})).await?;
+        let asked = asked(call, &handle, method, "", request, || json!({}));
+        self.agreed(call, &handle, asked).await?;
         let state = handle.state();
         let thread = Arc::clone(authority::authorize(&state, &call.caller, method, target)?);
         Ok((state, thread))

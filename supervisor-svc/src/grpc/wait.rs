@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{SupervisorService, call::Call, check};
+use super::{SupervisorService, agreement::asked, call::Call, check};
 use crate::{
     domain::{
         actor::Caller,
@@ -129,15 +129,15 @@ impl SupervisorService {
                 ..pb::WaitAgentsResponse::default()
             });
         }
-        self.agreed(
+        let asked = asked(
             &call,
             &handle,
             "WaitAgents",
             "",
             &request,
             || json!({"ids": request.thread_ids}),
-        )
-        .await?;
+        );
+        self.agreed(&call, &handle, asked).await?;
         // From now on, since an operator may have taken a while to agree.
         let until = Instant::now() + self.config.wait.time(request.timeout, call.deadline)?;
         // For as long as the call lasts.

@@ -47,7 +47,7 @@ use crate::domain::{
 };
 
 /// The version of the format that this release writes, and the newest that it reads.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 3;
 
 /// The first version that says of each webhook where telling it begins.
 const WEBHOOK_STARTS: u32 = 3;

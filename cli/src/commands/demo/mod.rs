@@ -10,7 +10,7 @@ use std::{fs, path::Path};
 use registry_svc::CatalogueOptions;
 use serde_json::json;
 use supervisor_svc::SessionOptions;
-use svc_kit::{admin::AdminOptions, shutdown::Shutdown};
+use svc_kit::{admin::AdminOptions, shutdown::Signals};
 use tempfile::TempDir;
 use tonic::Request;
 use troupe_proto::{
@@ -55,14 +55,11 @@ pub(crate) struct Args {
 /// Plays it; succeeds only if everything that it claims was observed.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("error")?;
-    let mut signal = Box::pin(Shutdown::new().on_signal());
+    let mut signals = Signals::listen()?;
     let directory = tempfile::Builder::new().prefix("troupe-demo-").tempdir()?;
     let played = tokio::select! {
         played = Box::pin(in_directory(directory.path(), context)) => played,
-        signalled = &mut signal => match signalled {
-            Ok(()) => Err(Error::failure("interrupted")),
-            Err(error) => Err(Error::from(error)),
-        },
+        () = signals.next() => Err(Error::failure("interrupted")),
     };
     clean(directory, args.keep, context);
     let failed = played?.iter().filter(|check| !check.holds()).count();

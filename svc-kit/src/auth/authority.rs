@@ -1,0 +1,217 @@
+//! Who may call what: a service's table, and what is wrong with one.
+
+use std::collections::{BTreeSet, HashMap};
+
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+use tonic::{Code, Status};
+use troupe_proto::{fault::Fault, reason::Reason};
+
+use crate::identity::{OperatorRole, Principal};
+
+/// How much of a method's path an error quotes; more than any method of ours has.
+const QUOTED_BYTES: usize = 128;
+
+/// A kind of principal, as the table names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// An operator who may do everything.
+    Admin,
+    /// An operator who may read.
+    Viewer,
+    /// A thread.
+    Thread,
+    /// A runner.
+    Runner,
+    /// Another service.
+    Service,
+}
+
+impl Caller {
+    /// The kind of a principal.
+    #[must_use]
+    pub const fn of(principal: &Principal) -> Self {
+        match principal {
+            Principal::Operator { role, .. } => match role {
+                OperatorRole::Admin => Self::Admin,
+                OperatorRole::Viewer => Self::Viewer,
+            },
+            Principal::Thread(_) => Self::Thread,
+            Principal::Runner { .. } => Self::Runner,
+            Principal::Service { .. } => Self::Service,
+        }
+    }
+}
+
+/// Who may call one method.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The method's full path: `/troupe.supervisor.v1.AgentSupervisorService/SpawnAgent`.
+    pub method: &'static str,
+    /// Who may call it. Nobody else may.
+    pub who: &'static [Caller],
+    /// What it does.
+    pub effect: Effect,
+}
+
+/// What a method does to what a service holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing that outlasts the call or its caller's own view.
+    Reads,
+    /// It changes something, so its calls are in the audit log.
+    Changes,
+}
+
+/// A service's table of who may call what, ready for looking up.
+#[derive(Clone, Debug)]
+pub struct Authority {
+    rows: HashMap<&'static str, Row>,
+}
+
+impl Authority {
+    /// The table of these rows.
+    #[must_use]
+    pub fn new(table: &'static [Row]) -> Self {
+        Self {
+            rows: table.iter().map(|row| (row.method, *row)).collect(),
+        }
+    }
+
+    /// The method of that path, if it changes something.
+    pub(super) fn changing(&self, method: &str) -> Option<&'static str> {
+        let row = self.rows.get(method)?;
+        (row.effect == Effect::Changes).then_some(row.method)
+    }
+
+    /// The methods that the table has, by their full paths.
+    pub(super) fn methods(&self) -> impl Iterator<Item = &'static str> {
+        self.rows.keys().copied()
+    }
+
+    /// Whether a principal may call a method.
+    ///
+    /// # Errors
+    ///
+    /// PERMISSION_DENIED NOT_PERMITTED, naming the kind of principal and the method.
+    pub fn check(&self, method: &str, principal: &Principal) -> Result<(), Status> {
+        let row = self.rows.get(method);
+        if row.is_some_and(|row| row.who.contains(&Caller::of(principal))) {
+            return Ok(());
+        }
+        let kind = principal.kind();
+        let quoted = quote(method);
+        let message = match row {
+            Some(_) => format!("a caller of kind {kind} may not call {quoted}"),
+            None => {
+                format!("a caller of kind {kind} may not call {quoted}: this service opens no such method to anyone")
+            }
+        };
+        Err(Fault::new(Code::PermissionDenied, Reason::NotPermitted, message)
+            .with("principal", kind)
+            .with("method", quoted)
+            .into())
+    }
+}
+
+/// A method as errors and logs show it: bounded, because its length is the caller's.
+pub(crate) fn quote(method: &str) -> &str {
+    let mut end = method.len().min(QUOTED_BYTES);
+    while !method.is_char_boundary(end) {
+        end -= 1;
+    }
+    &method[..end]
+}
+
+/// What is wrong with a table, for the test in each service that walks the descriptors: methods of `services` without a
+/// row, rows that name no such method, methods with two rows. Empty when each method has exactly one row.
+#[must_use]
+pub fn rows_missing(descriptor_set: &[u8], services: &[&str], table: &[Row]) -> Vec<String> {
+    let set = match FileDescriptorSet::decode(descriptor_set) {
+        Ok(set) => set,
+        Err(error) => return vec![format!("the descriptor set does not decode: {error}")],
+    };
+    let mut found = BTreeSet::new();
+    let mut methods = BTreeSet::new();
+    for file in &set.file {
+        for service in &file.service {
+            let name = format!("{}.{}", file.package(), service.name());
+            if services.contains(&name.as_str()) {
+                methods.extend(service.method.iter().map(|method| format!("/{name}/{}", method.name())));
+                found.insert(name);
+            }
+        }
+    }
+    let mut problems = Vec::new();
+    for service in services.iter().filter(|service| !found.contains(**service)) {
+        problems.push(format!("no such service: {service}"));
+    }
+    let mut rows = BTreeSet::new();
+    for row in table {
+        if !rows.insert(row.method) {
+            problems.push(format!("two rows: {}", row.method));
+        }
+        if !methods.contains(row.method) {
+            problems.push(format!("a row without a method: {}", row.method));
+        }
+    }
+    for method in methods.iter().filter(|method| !rows.contains(method.as_str())) {
+        problems.push(format!("a method without a row: {method}"));
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_does_not_fit_the_descriptors_is_named() {
+        let set = tonic_health::pb::FILE_DESCRIPTOR_SET;
+        let check = Row {
+            method: "/grpc.health.v1.Health/Check",
+            who: &[],
+            effect: Effect::Reads,
+        };
+        let watch = Row {
+            method: "/grpc.health.v1.Health/Watch",
+            who: &[],
+            effect: Effect::Reads,
+        };
+        let stale = Row {
+            method: "/grpc.health.v1.Health/Gone",
+            who: &[],
+            effect: Effect::Reads,
+        };
+        let service = &["grpc.health.v1.Health"];
+        let problems = rows_missing(set, service, &[check, check, stale]);
+        assert_eq!(
+            problems
+                .iter()
+                .filter(|problem| problem.starts_with("a method"))
+                .collect::<Vec<_>>(),
+            rows_missing(set, service, &[check]).iter().collect::<Vec<_>>()
+        );
+        assert!(problems.contains(&"two rows: /grpc.health.v1.Health/Check".to_owned()));
+        assert!(problems.contains(&"a row without a method: /grpc.health.v1.Health/Gone".to_owned()));
+        assert!(problems.contains(&"a method without a row: /grpc.health.v1.Health/Watch".to_owned()));
+        assert!(
+            !rows_missing(set, service, &[check, watch])
+                .iter()
+                .any(|problem| problem.contains("Check"))
+        );
+        assert_eq!(
+            rows_missing(set, &["none.v1.None"], &[]),
+            ["no such service: none.v1.None"]
+        );
+        assert_eq!(rows_missing(&[0xff], &[], &[]).len(), 1);
+    }
+
+    #[test]
+    fn quoted_methods_are_bounded_whatever_they_hold() {
+        let method = "/grpc.health.v1.Health/Check";
+        assert_eq!(quote(method), method);
+        assert_eq!(quote(&"é".repeat(500)).len(), QUOTED_BYTES);
+        assert!(quote(&format!("/{}", "é".repeat(500))).len() < QUOTED_BYTES + 1);
+    }
+}

@@ -1,0 +1,129 @@
+//! The layer: every call has a principal that may make it, or is refused.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures::future::{BoxFuture, Either, ready};
+use http::{Request, Response, header::AUTHORIZATION};
+use tonic::Status;
+use tower::{Layer, Service};
+
+use super::{Authenticator, Authority, Row, is_open, unauthenticated};
+use crate::{
+    audit::{Audit, Entry},
+    call::code,
+    peer::Peer,
+};
+
+/// Puts [`Auth`] in front of a server: every call has a [`Principal`] that may make it, or is refused.
+#[derive(Clone, Debug)]
+pub struct AuthLayer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    authenticator: Authenticator,
+    authority: Authority,
+    audit: Audit,
+}
+
+impl AuthLayer {
+    /// The layer of a service with this table.
+    #[must_use]
+    pub fn new(authenticator: Authenticator, table: &'static [Row]) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                authenticator,
+                authority: Authority::new(table),
+                audit: Audit::default(),
+            }),
+        }
+    }
+
+    /// The methods that the table has, by their full paths.
+    pub(crate) fn methods(&self) -> impl Iterator<Item = &'static str> {
+        self.shared.authority.methods()
+    }
+}
+
+impl<S> Layer<S> for AuthLayer {
+    type Service = Auth<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Auth {
+            inner,
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+/// The service that [`AuthLayer`] makes.
+#[derive(Clone, Debug)]
+pub struct Auth<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S, B, R> Service<Request<B>> for Auth<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    R: Default + Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Either<S::Future, BoxFuture<'static, Result<S::Response, S::Error>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let admitted = self.shared.admit(&mut request);
+        let changing = self.shared.authority.changing(request.uri().path());
+        let entry = changing.and_then(|method| Entry::of(method, &request));
+        match (admitted, entry) {
+            (Ok(()), None) => Either::Left(self.inner.call(request)),
+            (Ok(()), Some(entry)) => {
+                let (begun, work) = (self.shared.audit.begin(entry), self.inner.call(request));
+                Either::Right(Box::pin(async move {
+                    let answer = work.await;
+                    if let Ok(response) = &answer {
+                        begun.end(code(response.headers()));
+                    }
+                    answer
+                }))
+            }
+            (Err(refusal), entry) => {
+                if let Some(entry) = entry {
+                    self.shared.audit.write(&entry, refusal.code());
+                }
+                Either::Right(Box::pin(ready(Ok(refusal.into_http()))))
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Status> {
+        if is_open(request.uri().path()) {
+            return Ok(());
+        }
+        let unknown = Peer::default();
+        let peer = request.extensions().get::<Peer>().unwrap_or(&unknown);
+        let principal = self
+            .authenticator
+            .authenticate(request.headers(), peer)
+            .ok_or_else(unauthenticated)?;
+        // What handlers cannot see they cannot log.
+        request.headers_mut().remove(AUTHORIZATION);
+        let allowed = self.authority.check(request.uri().path(), &principal);
+        // The audit log names whoever is refused, too.
+        request.extensions_mut().insert(principal);
+        allowed
+    }
+}
