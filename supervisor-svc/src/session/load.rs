@@ -1,5 +1,6 @@
 //! Bringing a session back: take it over, restore its snapshot, fold the rest of its log, recall its requests.
 
+use futures::TryFutureExt as _;
 use tokio::task::spawn_blocking;
 
 use super::{failure::Failure, remembered::Requests};
@@ -9,7 +10,7 @@ use crate::{
         ids::{Epoch, Sequence, SessionId},
         session::Session,
     },
-    store::{EventStore, ReadError, StoredRecord, WriteError, limits::MAX_PAGE},
+    store::{EventStore, ReadError, Snapshot, StoredRecord, WriteError, limits::MAX_PAGE},
     wire::{decode_snapshot, record},
 };
 
@@ -41,21 +42,18 @@ enum Base {
 /// Takes the session over, so that an earlier owner is fenced off, and brings it back.
 pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded, Failure> {
     // What an earlier owner still appends meanwhile is in the log, which is read after the claim.
-    let (epoch, base) = tokio::join!(store.claim(id), base(store, id));
+    let (epoch, snapshot) = tokio::join!(store.claim(id), store.snapshot(id));
     let epoch = epoch.map_err(|error| match error {
         WriteError::NotFound { session } => Failure::SessionNotFound(session),
         other => crate::store::AppendError::from(other).into(),
     })?;
-    let (session, snapshot) = bring_back(store, id, base?).await?;
-    let head = store.head(id).await?.ok_or(Failure::SessionNotFound(id))?;
-    let mut requests = Requests::default();
-    let mut after = None;
-    loop {
-        let page = store.requests(id, after, MAX_PAGE).await?;
-        let Some(last) = page.last() else { break };
-        after = Some(last.key());
-        page.iter().for_each(|record| requests.restore(record));
-    }
+    // From here on nobody else appends.
+    let ((session, snapshot), requests, head) = tokio::try_join!(
+        bring_back(store, id, snapshot),
+        requests(store, id),
+        store.head(id).map_err(Failure::from)
+    )?;
+    let head = head.ok_or(Failure::SessionNotFound(id))?;
     Ok(Loaded {
         session,
         epoch,
@@ -65,19 +63,31 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
     })
 }
 
-/// The session as of the end of its log, and as of when its snapshot was. While one page of the log is folded, the next is
-/// read.
-async fn bring_back(store: &dyn EventStore, id: SessionId, base: Base) -> Result<(Session, Sequence), Failure> {
-    let (mut session, useless) = match base {
+/// The session as of the end of its log, and as of when its snapshot was. While the snapshot is decoded or one page of the log
+/// is folded, the next page is read.
+async fn bring_back(
+    store: &dyn EventStore,
+    id: SessionId,
+    snapshot: Result<Option<Snapshot>, ReadError>,
+) -> Result<(Session, Sequence), Failure> {
+    let after = match &snapshot {
+        Ok(Some(snapshot)) => snapshot.sequence,
+        Ok(None) | Err(_) => Sequence::ZERO,
+    };
+    let (base, mut page) = tokio::join!(base(id, snapshot), store.read(id, after, MAX_PAGE));
+    let (mut session, useless) = match base? {
         Base::Beginning => (None, None),
         Base::Snapshot(session) => (Some(*session), None),
         Base::Useless(failure) => {
             tracing::warn!(session = %id, %failure, "a snapshot cannot be used; the log is replayed");
+            if after > Sequence::ZERO {
+                page = store.read(id, Sequence::ZERO, MAX_PAGE).await;
+            }
             (None, Some(failure))
         }
     };
     let snapshot = session.as_ref().map_or(Sequence::ZERO, |session| session.sequence);
-    let mut page = match store.read(id, snapshot, MAX_PAGE).await {
+    let mut page = match page {
         Err(ReadError::Compacted { oldest, .. }) => {
             // What was compacted stands in the snapshot only.
             let missing = || Failure::Corrupt(format!("session {id} is compacted up to {oldest} without a snapshot"));
@@ -92,6 +102,20 @@ async fn bring_back(store: &dyn EventStore, id: SessionId, base: Base) -> Result
     }
     let session = session.ok_or(Failure::SessionNotFound(id))?;
     Ok((session, snapshot))
+}
+
+/// What is remembered of the session's requests.
+async fn requests(store: &dyn EventStore, id: SessionId) -> Result<Requests, Failure> {
+    let mut requests = Requests::default();
+    let mut after = None;
+    loop {
+        let page = store.requests(id, after, MAX_PAGE).await?;
+        page.iter().for_each(|record| requests.restore(record));
+        after = match page.last() {
+            Some(last) if page.len() == MAX_PAGE => Some(last.key()),
+            Some(_) | None => return Ok(requests),
+        };
+    }
 }
 
 /// The session after these records. Many are folded on a thread of their own, beside other sessions' work.
@@ -120,8 +144,9 @@ fn fold(id: SessionId, mut session: Option<Session>, records: &[StoredRecord]) -
     Ok(session)
 }
 
-async fn base(store: &dyn EventStore, id: SessionId) -> Result<Base, Failure> {
-    let snapshot = match store.snapshot(id).await {
+/// What the store's snapshot comes to.
+async fn base(id: SessionId, snapshot: Result<Option<Snapshot>, ReadError>) -> Result<Base, Failure> {
+    let snapshot = match snapshot {
         Ok(Some(snapshot)) => snapshot,
         Ok(None) => return Ok(Base::Beginning),
         Err(error @ (ReadError::CorruptSide { .. } | ReadError::Corrupt { .. } | ReadError::Compacted { .. })) => {
