@@ -9,6 +9,17 @@ def selector_of_a_service(find):
     find("Service", "troupe-supervisor")["spec"]["selector"]["app.kubernetes.io/component"] = "supervisors"
 
 
+def label_that_is_a_number(find):
+    """Service troupe-registry: the label app.kubernetes.io/instance cannot be 42"""
+    find("Service", "troupe-registry")["metadata"]["labels"]["app.kubernetes.io/instance"] = 42
+
+
+def number_that_is_a_power(find):
+    """--capacity=1e+06 is no whole number"""
+    arguments = pod(find("Deployment", "troupe-runner"))["containers"][0]["args"]
+    arguments[:] = ["--capacity=1e+06" if "--capacity" in argument else argument for argument in arguments]
+
+
 def selector_of_a_budget(find):
     """PodDisruptionBudget troupe-registry does not select"""
     find("PodDisruptionBudget", "troupe-registry")["spec"]["selector"]["matchLabels"] = {"app": "registry"}
@@ -136,6 +147,21 @@ def variable_that_is_there_twice(find):
 def policy_that_keeps_prometheus_out(find):
     """the policy of troupe-registry keeps Prometheus out"""
     find("NetworkPolicy", "troupe-registry")["spec"]["ingress"].pop()
+
+
+def policy_that_keeps_prometheus_from_runners(find):
+    """the policy of troupe-runner keeps Prometheus out"""
+    find("NetworkPolicy", "troupe-runner")["spec"].pop("ingress")
+
+
+def monitor_of_no_pods(find):
+    """troupe-runner is not read by Prometheus"""
+    find("PodMonitor", "troupe-runner")["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"] = "runners"
+
+
+def monitor_of_another_port(find):
+    """PodMonitor troupe-supervisor asks for a port metrics, which nobody has"""
+    find("PodMonitor", "troupe-supervisor")["spec"]["podMetricsEndpoints"][0]["port"] = "metrics"
 
 
 def monitor_of_the_same_pods(find):

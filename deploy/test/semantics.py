@@ -95,6 +95,25 @@ def check_names(manifests):
             yield f"{name_of(thing)}: not a name of at most {longest} characters"
 
 
+def check_labels(manifests):
+    """A label is a text; what YAML takes for a number or a truth value is refused by the API server."""
+    for thing in manifests.objects:
+        there = dict(thing["metadata"].get("labels", {}))
+        if thing["kind"] in WORKLOADS:
+            there |= thing["spec"]["selector"]["matchLabels"] | thing["spec"]["template"]["metadata"]["labels"]
+        for key, value in there.items():
+            if not isinstance(value, str) or not re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", value):
+                yield f"{name_of(thing)}: the label {key} cannot be {value!r}"
+
+
+def check_numbers(manifests):
+    """Helm knows numbers of values as floats, and writes large ones as 1e+06, which no program takes."""
+    for workload in manifests.workloads():
+        for argument in workload.arguments():
+            if re.search(r"=[0-9.]+e\+[0-9]+$", argument):
+                yield f"{name_of(workload.thing)}: {argument} is no whole number"
+
+
 def check_selectors(manifests):
     for workload in manifests.workloads():
         wanted = workload.spec["selector"]["matchLabels"]
@@ -222,10 +241,25 @@ def check_variables(manifests):
 
 
 def check_monitors(manifests):
-    """Prometheus reads each pod once, and is let in."""
+    """Prometheus reads each pod once, and is let in; where it reads one, it reads all."""
     read = []
     for monitor in manifests.of("PodMonitor", "ServiceMonitor"):
-        read += [workload.name for workload in manifests.selected(monitor["spec"]["selector"]["matchLabels"])]
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        found = manifests.selected(wanted)
+        read += [workload.name for workload in found]
+        if monitor["kind"] == "PodMonitor":
+            ports = [set(workload.ports()) for workload in found]
+            asked = monitor["spec"]["podMetricsEndpoints"]
+        else:
+            services = [one for one in manifests.of("Service") if wanted.items() <= one["metadata"]["labels"].items()]
+            ports = [{port["name"] for service in services for port in service["spec"]["ports"]}]
+            asked = monitor["spec"]["endpoints"]
+        for endpoint in asked:
+            if not ports or not all(endpoint["port"] in names for names in ports):
+                yield f"{name_of(monitor)} asks for a port {endpoint['port']}, which nobody has"
+    for workload in manifests.workloads():
+        if read and "admin" in workload.ports() and workload.name not in read:
+            yield f"{workload.name} is not read by Prometheus"
     for name in sorted(set(read)):
         if read.count(name) > 1:
             yield f"{name} is read twice by Prometheus"

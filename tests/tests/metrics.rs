@@ -67,7 +67,7 @@ fn named_in(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_metric_that_rules_and_panels_name_exists() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/monitoring");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart/monitoring");
     for name in ["alerts.yaml", "dashboard.json"] {
         let text = fs::read_to_string(directory.join(name)).unwrap();
         let named = named_in(&text);

@@ -6,19 +6,20 @@
 {{- end }}
 
 {{- /* What selects the pods of a component, and the labels that they have in any case: one with a version would restart them
-       for nothing. Takes a dict of root and component. Never changes: selectors are immutable. */}}
+       for nothing. Takes a dict of root and component. Never changes: selectors are immutable. A release may be called
+       true, and a label is a text. */}}
 {{- define "troupe.selector" -}}
 app.kubernetes.io/name: troupe
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ toYaml .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "troupe.labels" -}}
 {{ include "troupe.selector" . }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | replace "+" "_" | quote }}
 app.kubernetes.io/part-of: troupe
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "troupe.image" -}}
@@ -128,6 +129,11 @@ topologySpreadConstraints:
 {{- define "troupe.registryAdmin" -}}9051{{- end }}
 {{- define "troupe.supervisorAdmin" -}}9052{{- end }}
 {{- define "troupe.runnerAdmin" -}}9053{{- end }}
+
+{{- /* The components that have metrics on it: all that have pods. */}}
+{{- define "troupe.measured" -}}
+registry supervisor{{ if .Values.runner.replicas }} runner{{ end }}
+{{- end }}
 
 {{- /* The probes. They ask the admin port, since the kubelet's speak no TLS. Takes a dict of service and port. A supervisor
        lives while it opens its log, however long that takes, and is ready after that. */}}
