@@ -6,12 +6,50 @@ use troupe_proto::{
     supervisor::v1::{GetContentRequest, Status},
 };
 
-use crate::{client::Supervisor, error::Result};
+use crate::{
+    client::Supervisor,
+    error::{Error, Result},
+};
 
-/// The whole message of a status; its beginning, where the session had no room for all of it.
-pub(crate) async fn whole_message(supervisor: &mut Supervisor, session: &str, status: &Status) -> Result<String> {
+/// A thread's last message, as much of it as there is.
+#[derive(Debug)]
+pub(crate) enum LastMessage {
+    /// All of it.
+    Whole(String),
+    /// Its beginning: the session had no room for the whole.
+    LeftOut(String),
+    /// Its beginning: the whole was kept, and is there no more.
+    Lost {
+        /// The beginning.
+        beginning: String,
+        /// What the supervisor says.
+        why: Error,
+    },
+}
+
+impl LastMessage {
+    /// What there is.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Whole(text) | Self::LeftOut(text) => text,
+            Self::Lost { beginning, .. } => beginning,
+        }
+    }
+
+    /// How much of it that is, for programs.
+    pub(crate) const fn extent(&self) -> &'static str {
+        match self {
+            Self::Whole(_) => "whole",
+            Self::LeftOut(_) => "left_out",
+            Self::Lost { .. } => "lost",
+        }
+    }
+}
+
+/// The message of a status, the whole of it where there is one.
+pub(crate) async fn last_message(supervisor: &mut Supervisor, session: &str, status: &Status) -> Result<LastMessage> {
     let Some(content) = &status.content else {
-        return Ok(status.message.clone());
+        return Ok(LastMessage::Whole(status.message.clone()));
     };
     let request = GetContentRequest {
         session_id: session.to_owned(),
@@ -19,13 +57,43 @@ pub(crate) async fn whole_message(supervisor: &mut Supervisor, session: &str, st
     };
     let mut parts = match supervisor.get_content(request).await {
         Ok(answer) => answer.into_inner(),
-        // What was left out is found nowhere.
-        Err(refused) if fault::reason_of(&refused) == Some(Reason::NotFound) => return Ok(status.message.clone()),
-        Err(failed) => return Err(failed.into()),
+        Err(refused) => {
+            let beginning = status.message.clone();
+            return match fault::reason_of(&refused) {
+                // What was left out is found nowhere.
+                Some(Reason::NotFound) => Ok(LastMessage::LeftOut(beginning)),
+                Some(Reason::CorruptRecord) => Ok(LastMessage::Lost {
+                    beginning,
+                    why: refused.into(),
+                }),
+                Some(_) | None => Err(refused.into()),
+            };
+        }
     };
     let mut bytes = Vec::new();
     while let Some(part) = parts.message().await? {
         bytes.extend_from_slice(&part.data);
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(LastMessage::Whole(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_how_much_of_it_there_is() {
+        let beginning = || String::from("It begins");
+        let lost = LastMessage::Lost {
+            beginning: beginning(),
+            why: Error::failure("content is missing"),
+        };
+        for (message, extent) in [
+            (LastMessage::Whole(beginning()), "whole"),
+            (LastMessage::LeftOut(beginning()), "left_out"),
+            (lost, "lost"),
+        ] {
+            assert_eq!((message.text(), message.extent()), ("It begins", extent));
+        }
+    }
 }

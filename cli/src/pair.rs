@@ -18,6 +18,7 @@ use svc_kit::{
     listen,
     logging::{self, LogOptions},
     paths::DataDir,
+    program,
     secret::SecretToken,
     serve::{Listener, ServeLimits},
     shutdown::Shutdown,
@@ -230,7 +231,7 @@ impl Pair {
         let ended = tokio::select! {
             Some(ended) = self.services.join_next() => ended,
             Some(ended) = self.runner.join_next() => ended,
-            () = broken_off => Ok(Ok(())),
+            error = broken_off => Ok(Err(Error::of(error))),
         };
         match ended {
             Ok(Ok(())) => Error::failure("a part of the pair ended by itself; its log says why"),
@@ -249,10 +250,7 @@ impl Pair {
         let services = all(&mut self.services).await;
         self.runner_stop.cancel();
         let runner = all(&mut self.runner).await;
-        if let Some(admin) = self.admin {
-            admin.end().await;
-        }
-        self.telemetry.end().await;
+        program::farewell(self.admin, self.telemetry).await;
         services.and(runner)
     }
 }

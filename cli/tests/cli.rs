@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
+use std::{ffi::OsStr, fs, net::TcpListener, os::unix::ffi::OsStrExt as _};
 
 use serde_json::Value;
 use support::up::{Up, run, stderr, stdout, troupe};
@@ -122,6 +122,19 @@ fn an_error_says_what_to_do() {
     );
     assert!(text.contains("hint: `troupe up`"), "{text}");
     assert!(!text.contains('\u{1b}'), "colour on a pipe: {text:?}");
+}
+
+#[test]
+fn a_runner_without_the_admin_port_that_it_is_to_have_does_not_start() {
+    let home = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = run(home.path(), &["run", "--admin-listen", &address]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let expected = format!("error: no admin port: cannot listen on {address}: the address is in use");
+    assert!(text.contains(&expected), "{text}");
+    assert!(text.contains("hint: --admin-listen"), "{text}");
 }
 
 #[test]
@@ -421,6 +434,7 @@ fn an_agent_whose_last_words_found_no_room_has_done_its_work() {
     assert_eq!(code, Some(0), "{spawned}");
     assert_eq!(spawned["status"]["content"]["size"], words.len());
     assert_eq!(spawned["message"], spawned["status"]["message"]);
+    assert_eq!(spawned["message_extent"], "left_out");
     let kept = spawned["message"].as_str().unwrap();
     assert!(!kept.is_empty() && kept.len() < words.len() && words.starts_with(kept));
 

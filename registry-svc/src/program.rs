@@ -75,9 +75,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     tracing::info!(%address, "registry-svc serves");
     program.ready(&service, "registry", address)?;
     let serving = registry.serve(listener, authenticator, service.limits(), program.shutdown());
-    let served = Box::pin(serving).await;
+    let served = program.serve(Box::pin(serving)).await;
     program.end().await;
-    served?;
+    if let Some(served) = served? {
+        served?;
+    }
     Ok(())
 }
 

@@ -138,9 +138,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     tracing::info!(%address, data = %data_dir.path().display(), "supervisor-svc serves");
     program.ready(&service, "supervisor", address)?;
     let serving = supervisor.serve(listener, authenticator, service.limits(), program.shutdown());
-    let served = Box::pin(serving).await;
+    let served = program.serve(Box::pin(serving)).await;
     program.end().await;
-    served?;
+    if let Some(served) = served? {
+        served?;
+    }
     Ok(())
 }
 

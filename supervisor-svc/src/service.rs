@@ -44,7 +44,7 @@ use crate::{
     notify::{WebhookLimits, Webhooks},
     registry::RegistryClient,
     runner_hub::{LEASE, RunnerGate, RunnerHub},
-    session::{Context, Deletions, Denials, Directory, News, UpkeepLimits},
+    session::{Context, Deletions, Denials, Directory, HeardDecisions, News, UpkeepLimits},
     store::{DATABASE, EventStore, OpenError as StoreError, SqliteStore},
     watch::{OutputBoard, TelemetryBoard, WatchLimits, WatchMethod},
 };
@@ -206,6 +206,7 @@ impl Supervisor {
             keys,
             telemetry: TelemetryBoard::default(),
             denials: Denials::default(),
+            heard: HeardDecisions::default(),
             output: OutputBoard::default(),
             public_url: OnceLock::new(),
             fatal: CancellationToken::new(),

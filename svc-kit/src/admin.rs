@@ -10,7 +10,11 @@ use axum::{
     routing::get,
 };
 use prometheus::Registry;
-use tokio::{net::TcpListener, task::JoinSet, time::timeout};
+use tokio::{
+    net::TcpListener,
+    task::{JoinError, JoinSet},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     service::Routes,
@@ -38,8 +42,8 @@ const MAX_STREAMS: u32 = 16;
 pub(crate) const HEAD_WITHIN: Duration = Duration::from_secs(3);
 /// How often a silent connection is pinged.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long what is being answered may take at the end.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long what is being answered may take at the end. A connection whose first request never came takes all of it.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A name in health that says only that the process lives.
 pub const LIVENESS: &str = "liveness";
@@ -70,6 +74,12 @@ pub enum AdminError {
     /// The transport failed.
     #[error("the admin port has failed: {0}")]
     Transport(#[from] transport::Error),
+    /// Nothing is served any more, and nobody asked for that.
+    #[error("the admin port is not served any more")]
+    Ended,
+    /// What serves it broke off: a defect.
+    #[error("the admin port broke off: {0}")]
+    Defect(#[from] JoinError),
 }
 
 /// The admin port of a process. Each of its services tells it how it is, by [`crate::serve::Listener::tells`].
@@ -77,9 +87,11 @@ pub enum AdminError {
 pub struct Admin {
     address: SocketAddr,
     reporter: HealthReporter,
+    /// All that it says something of, beside [`LIVENESS`].
+    names: Vec<String>,
     ended: CancellationToken,
     /// The one task that serves.
-    serving: JoinSet<()>,
+    serving: JoinSet<Result<(), AdminError>>,
 }
 
 impl Admin {
@@ -101,6 +113,7 @@ impl Admin {
         let mut admin = Self {
             address: listener.local_addr().map_err(AdminError::Listener)?,
             reporter: HealthReporter::new(),
+            names: services.iter().chain(&[""]).map(|name| (*name).to_owned()).collect(),
             ended: CancellationToken::new(),
             serving: JoinSet::new(),
         };
@@ -141,17 +154,25 @@ impl Admin {
         }
     }
 
-    /// Waits until it is not served any more, which does not happen by itself.
-    pub async fn broken_off(&mut self) {
-        if let Some(Err(defect)) = self.serving.join_next().await {
-            tracing::error!(%defect, "the admin port broke off");
+    /// Waits until it is not served any more, which should not happen by itself, and answers why.
+    pub async fn broken_off(&mut self) -> AdminError {
+        match self.serving.join_next().await {
+            Some(Ok(Err(error))) => error,
+            Some(Ok(Ok(()))) | None => AdminError::Ended,
+            Some(Err(defect)) => defect.into(),
         }
     }
 
     /// Ends it, and not much later: who still listens then is cut off. It comes last, so that services are seen to drain.
     pub async fn end(mut self) {
         self.ended.cancel();
-        self.broken_off().await;
+        // Who watches health has been told; forgetting the names ends the streams, which end in no other way.
+        for name in self.names.iter().map(String::as_str).chain([LIVENESS]) {
+            self.reporter.clear_service_status(name).await;
+        }
+        if let Some(Err(defect)) = self.serving.join_next().await {
+            tracing::error!(%defect, "the admin port broke off");
+        }
     }
 }
 
@@ -164,12 +185,14 @@ struct Port {
 }
 
 impl Port {
-    async fn serve(self, ended: CancellationToken) {
+    async fn serve(self, ended: CancellationToken) -> Result<(), AdminError> {
         let address = self.address;
         tracing::info!(%address, "health and metrics are served");
-        if let Err(error) = self.serve_until(ended).await {
+        let served = self.serve_until(ended).await;
+        if let Err(error) = &served {
             tracing::error!(%address, %error, "health and metrics are not served any more");
         }
+        served
     }
 
     async fn serve_until(self, ended: CancellationToken) -> Result<(), AdminError> {
@@ -200,7 +223,7 @@ impl Port {
             served = &mut server => served,
             () = ended.cancelled() => timeout(FAREWELL, &mut server).await.unwrap_or(Ok(())),
         };
-        // Connections have tasks of their own, and watchers of health never leave by themselves.
+        // Connections have tasks of their own, and some peers never leave by themselves.
         cut.cancel();
         Ok(served?)
     }

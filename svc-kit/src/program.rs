@@ -13,7 +13,11 @@ use std::{
 
 use clap::{CommandFactory, FromArgMatches};
 use serde_json::json;
-use tokio::runtime;
+use tokio::{
+    runtime,
+    task::JoinError,
+    time::{sleep_until, timeout_at},
+};
 
 use crate::{
     admin::{Admin, AdminError, AdminOptions},
@@ -22,7 +26,7 @@ use crate::{
     paths::{self, PathsError},
     serve::{MAX_CONNECTION_AGE, ServeLimits},
     settings::{Settings, SettingsError, SettingsOptions},
-    shutdown::Shutdown,
+    shutdown::{PROCESS_ENDS_WITHIN, SERVICE_ENDS_WITHIN, Shutdown},
     telemetry::{Telemetry, TelemetryError},
     tls::TlsOptions,
 };
@@ -211,11 +215,89 @@ impl Program {
         paths::write_ready_file(path, &said)
     }
 
+    /// What comes of serving. `None`: the process is to stop, and the service has not ended in time. What hangs is left behind
+    /// then: what was answered is durable by that time.
+    ///
+    /// # Errors
+    ///
+    /// If the service broke off: a defect.
+    pub async fn serve<F>(&self, serving: F) -> Result<Option<F::Output>, JoinError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        // A task of its own. To drop it here could take as long as what it hangs in, such as a disk that does not answer.
+        let mut service = tokio::spawn(serving);
+        let overdue = async {
+            self.shutdown.triggered().await;
+            sleep_until(self.shutdown.deadline(SERVICE_ENDS_WITHIN)).await;
+        };
+        tokio::select! {
+            served = &mut service => served.map(Some),
+            () = overdue => {
+                tracing::warn!(deadline = ?SERVICE_ENDS_WITHIN, "the service did not end in time and is left behind");
+                Ok(None)
+            }
+        }
+    }
+
     /// Ends it, after the service, so that that is seen to drain; and sends what is left.
     pub async fn end(self) {
-        if let Some(admin) = self.admin {
+        let Self {
+            shutdown,
+            telemetry,
+            admin,
+        } = self;
+        let deadline = shutdown.deadline(PROCESS_ENDS_WITHIN);
+        if timeout_at(deadline, farewell(admin, telemetry)).await.is_err() {
+            tracing::warn!(deadline = ?PROCESS_ENDS_WITHIN, "health and telemetry did not end in time and are cut off");
+        }
+    }
+}
+
+/// Ends what tells of a process, which has nothing more to tell. At once, and so within the longer time of the two.
+pub async fn farewell(admin: Option<Admin>, telemetry: Telemetry) {
+    let unserved = async {
+        if let Some(admin) = admin {
             admin.end().await;
         }
-        self.telemetry.end().await;
+    };
+    tokio::join!(unserved, telemetry.end());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    fn program() -> Program {
+        let telemetry = Telemetry::start("a test", false).unwrap();
+        Program {
+            shutdown: Shutdown::new(),
+            telemetry,
+            admin: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_hangs_is_left_behind_in_time() {
+        let program = program();
+        let began = Instant::now();
+        program.shutdown().trigger();
+        let served = program.serve(pending::<()>()).await.unwrap();
+        assert!(served.is_none());
+        assert!(began.elapsed() < PROCESS_ENDS_WITHIN, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_has_all_the_time_until_it_is_told_to_end() {
+        let program = program();
+        let serving = program.serve(pending::<()>());
+        assert!(timeout(2 * PROCESS_ENDS_WITHIN, serving).await.is_err());
+        let served = program.serve(async { "an outcome" }).await.unwrap();
+        assert_eq!(served, Some("an outcome"));
     }
 }

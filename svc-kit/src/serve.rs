@@ -12,7 +12,7 @@ use std::{io, time::Duration};
 use futures::Stream;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    time::timeout,
+    time::timeout_at,
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -28,7 +28,7 @@ use crate::{
     call::CallLayer,
     connection::{self, PREFACE_WITHIN},
     share::ShareLayer,
-    shutdown::Shutdown,
+    shutdown::{DRAINS_WITHIN, Shutdown},
     streams::StreamLayer,
 };
 
@@ -112,7 +112,7 @@ impl Default for ServeLimits {
             keepalive_timeout: Duration::from_secs(10),
             max_connection_age: Some(MAX_CONNECTION_AGE),
             notice: Duration::ZERO,
-            drain: Duration::from_secs(9),
+            drain: DRAINS_WITHIN,
         }
     }
 }
@@ -240,6 +240,7 @@ where
         () = shutdown.triggered() => {}
     }
 
+    let deadline = shutdown.deadline(limits.drain);
     let drain = async move {
         announce(&reporters, names, ServingStatus::NotServing).await;
         tokio::time::sleep(limits.notice).await;
@@ -250,7 +251,7 @@ where
         }
         close.cancel();
     };
-    let ended = timeout(limits.drain, async { tokio::join!(drain, &mut server).1 }).await;
+    let ended = timeout_at(deadline, async { tokio::join!(drain, &mut server).1 }).await;
     match ended {
         Ok(ended) => {
             tracing::info!(services = ?names, "drained");

@@ -2,16 +2,35 @@
 //!
 //! Two moments, in this order: *triggered* (health says NOT_SERVING), then *draining* (streams end themselves). What
 //! happens between and after them is in [`crate::serve`].
+//!
+//! Every bound on the end counts from the trigger, so that what comes one after the other does not add up: connections have
+//! [`DRAINS_WITHIN`], the service with its store [`SERVICE_ENDS_WITHIN`], and the process [`PROCESS_ENDS_WITHIN`].
 
-use std::io;
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
+
+/// Until then connections are drained.
+pub const DRAINS_WITHIN: Duration = Duration::from_secs(7);
+/// Until then the service has ended: what it writes last, and its store.
+pub const SERVICE_ENDS_WITHIN: Duration = Duration::from_millis(8800);
+/// Until then the process has nothing more to wait for. It promises 10 seconds; the rest is for a busy machine.
+pub const PROCESS_ENDS_WITHIN: Duration = Duration::from_millis(9500);
 
 /// A clonable handle to one service's shutdown.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     stop: CancellationToken,
+    /// When it was triggered.
+    since: Arc<OnceLock<Instant>>,
     draining: CancellationToken,
 }
 
@@ -43,13 +62,22 @@ impl Shutdown {
     pub fn for_service(&self) -> Self {
         Self {
             stop: self.stop.clone(),
+            since: Arc::clone(&self.since),
             draining: CancellationToken::new(),
         }
     }
 
     /// Asks the process to stop. Idempotent.
     pub fn trigger(&self) {
+        // Before anybody is woken by it, who may ask.
+        self.since.get_or_init(Instant::now);
         self.stop.cancel();
+    }
+
+    /// So long after the trigger; after now if nothing has triggered it.
+    #[must_use]
+    pub fn deadline(&self, within: Duration) -> Instant {
+        self.since.get().copied().unwrap_or_else(Instant::now) + within
     }
 
     /// Whether [`Self::trigger`] was called.
@@ -108,6 +136,8 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     #[tokio::test]
@@ -122,6 +152,25 @@ mod tests {
         one.start_draining();
         assert!(one.draining().is_cancelled());
         assert!(!two.draining().is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deadlines_count_from_the_first_trigger() {
+        let process = Shutdown::new();
+        let service = process.for_service();
+        let began = Instant::now();
+        process.trigger();
+        advance(DRAINS_WITHIN).await;
+        process.trigger();
+        assert_eq!(service.deadline(PROCESS_ENDS_WITHIN), began + PROCESS_ENDS_WITHIN);
+        assert_eq!(Shutdown::new().deadline(DRAINS_WITHIN), Instant::now() + DRAINS_WITHIN);
+    }
+
+    #[test]
+    fn each_end_is_before_the_next() {
+        assert!(DRAINS_WITHIN < SERVICE_ENDS_WITHIN);
+        assert!(SERVICE_ENDS_WITHIN < PROCESS_ENDS_WITHIN);
+        assert!(PROCESS_ENDS_WITHIN < Duration::from_secs(10));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use crate::{collector::CollectorError, metrics::Metrics, resource, traces::Traces};
 
-/// How long the last spans and metrics may take. With the drain of a service it is less than 10 seconds.
+/// How long the last spans and metrics may take; less if the process is to have ended before.
 const FAREWELL: Duration = Duration::from_millis(800);
 
 /// Why nothing can be told.

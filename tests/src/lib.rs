@@ -19,6 +19,7 @@ mod grow;
 pub mod page;
 pub mod pair;
 pub mod process;
+pub mod provider;
 pub mod receiver;
 pub mod refusal;
 pub mod relay;

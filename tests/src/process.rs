@@ -145,10 +145,23 @@ pub struct Ready {
 impl Ready {
     /// Where the service listens, once it says so.
     pub async fn address(&self) -> String {
+        self.said(&self.name).await
+    }
+
+    /// Where its admin port is, once it says so.
+    ///
+    /// # Panics
+    ///
+    /// If it has none.
+    pub async fn admin(&self) -> String {
+        self.said("admin").await
+    }
+
+    async fn said(&self, name: &str) -> String {
         loop {
             let text = fs::read_to_string(&self.file).unwrap_or_default();
             if let Ok(said) = serde_json::from_str::<Value>(&text) {
-                return said[&self.name].as_str().unwrap().to_owned();
+                return said[name].as_str().unwrap().to_owned();
             }
             tokio::task::yield_now().await;
         }

@@ -1,6 +1,6 @@
-//! SIGTERM in the middle of work: a thousand watches are open, callers go on spawning, and some peers have stopped in
-//! the middle of getting acquainted or never read. A service ends in time all the same, every watch is told where to go
-//! on, and what was answered is there after the next start.
+//! SIGTERM in the middle of work: a thousand watches are open, callers go on spawning, some peers have stopped in the
+//! middle of getting acquainted or never read, and somebody follows its health at the admin port. A service ends in time
+//! all the same, every watch is told where to go on, and what was answered is there after the next start.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{collections::BTreeSet, fs, net::SocketAddr, time::Duration};
@@ -17,7 +17,13 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
-use tonic::{Code, transport::Endpoint};
+use tonic::{
+    Code, Streaming,
+    transport::{Channel, Endpoint},
+};
+use tonic_health::pb::{
+    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_client::HealthClient,
+};
 use troupe_proto::{
     reason::Reason,
     registry::v1::WatchAgentsRequest,
@@ -45,7 +51,7 @@ const CALLERS: usize = 4;
 const ANSWERS: usize = 40;
 
 /// From SIGTERM to the end of the process, on a machine that is busy with other tests. A peer that stays half open takes the
-/// whole drain of 9 s. That 10 s are enough where nothing else runs is looked at by `deploy/test/run pods`.
+/// whole drain. That 10 s are enough where nothing else runs is looked at by `deploy/test/run pods`.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 /// What a client of HTTP/2 says first.
@@ -59,6 +65,7 @@ const HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
 struct Service {
     process: Child,
     address: SocketAddr,
+    admin: SocketAddr,
 }
 
 impl Service {
@@ -66,11 +73,14 @@ impl Service {
         // Of a life before this one.
         let _ = fs::remove_file(home.path().join(format!("{name}.json")));
         let (mut command, ready) = service(home, name);
-        let process = command.args(["--log", "warn"]).args(arguments).spawn().unwrap();
+        command.args(["--log", "warn", "--admin-listen", "127.0.0.1:0"]);
+        let process = command.args(arguments).spawn().unwrap();
         let address = within("a service that serves", ready.address()).await;
+        let admin = within("its admin port", ready.admin()).await;
         Self {
             process,
             address: address.parse().unwrap(),
+            admin: admin.parse().unwrap(),
         }
     }
 
@@ -84,6 +94,48 @@ impl Service {
         let ended = timeout(ENDS_WITHIN, self.process.wait()).await;
         let status = ended.expect("the service ends in time").unwrap();
         assert!(status.success(), "{status}");
+    }
+}
+
+/// Who follows the health of a process at its admin port, beside a peer of that port that has said half of the preface.
+struct Watcher {
+    health: Streaming<HealthCheckResponse>,
+    /// Kept, so that nothing but the process ends the connection.
+    _client: HealthClient<Channel>,
+    _half_open: TcpStream,
+}
+
+impl Watcher {
+    async fn of(service: &Service) -> Self {
+        let mut half_open = TcpStream::connect(service.admin).await.unwrap();
+        half_open.write_all(&PREFACE[..PREFACE.len() / 2]).await.unwrap();
+        let mut client = HealthClient::new(client::endpoint(service.admin).connect_lazy());
+        let request = HealthCheckRequest { service: String::new() };
+        let health = within("a watch of health", client.watch(request)).await;
+        let mut watcher = Self {
+            health: health.unwrap().into_inner(),
+            _client: client,
+            _half_open: half_open,
+        };
+        // A service says where it is before it serves.
+        loop {
+            match watcher.next().await {
+                Some(ServingStatus::Serving) => return watcher,
+                Some(_) => {}
+                None => panic!("the watch of health ended while the service goes on"),
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<ServingStatus> {
+        let said = within("health, or its end", self.health.message()).await;
+        said.unwrap().map(|said| said.status())
+    }
+
+    /// It was told that the service does not serve any more, and then nothing more.
+    async fn saw_it_end(mut self) {
+        assert_eq!(self.next().await, Some(ServingStatus::NotServing));
+        assert_eq!(self.next().await, None);
     }
 }
 
@@ -133,6 +185,7 @@ async fn a_supervisor_that_is_stopped_under_load_loses_nothing_and_tells_every_w
     };
 
     let half_open = half_open(at).await;
+    let watcher = Watcher::of(&supervisor).await;
     let unread = Watch::open(&client::deaf_supervisor(at, None), request.clone()).await;
     let mut watches = JoinSet::new();
     for watch in crowd::open(|| client::supervisor(at, None), &request, WATCHES).await {
@@ -156,6 +209,7 @@ async fn a_supervisor_that_is_stopped_under_load_loses_nothing_and_tells_every_w
     };
     let ((), (), positions) = tokio::join!(supervisor.terminate(), last_answers, watches.join_all());
     assert_eq!(positions.len(), WATCHES);
+    watcher.saw_it_end().await;
     drop((half_open, unread));
 
     let supervisor = Service::start(&home, "supervisor", &arguments).await;
@@ -183,6 +237,7 @@ async fn a_registry_that_is_stopped_ends_its_watches() {
     let home = Home::default();
     let registry = Service::start(&home, "registry", &[]).await;
     let half_open = half_open(registry.address).await;
+    let watcher = Watcher::of(&registry).await;
     let mut client = client::registry(registry.address, None);
     let mut watches = Vec::new();
     for _ in 0..AGENT_WATCHES {
@@ -192,6 +247,7 @@ async fn a_registry_that_is_stopped_ends_its_watches() {
         watches.push(watch);
     }
     registry.terminate().await;
+    watcher.saw_it_end().await;
     for mut watch in watches {
         let last = within("the end of a watch", watch.message()).await;
         refused(last, Code::Unavailable, Reason::Draining, "watch again");

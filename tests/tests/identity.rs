@@ -8,14 +8,8 @@ use std::{
     path::Path,
     process::Stdio,
     sync::{Arc, Mutex},
-    time::SystemTime,
 };
 
-use jsonwebtoken::{
-    Algorithm, EncodingKey, Header, encode,
-    jwk::{Jwk, JwkSet},
-};
-use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -28,50 +22,10 @@ use troupe_tests::{
     authority::Authority,
     client,
     process::{Home, service},
+    provider::Key,
     tls_front::tls_in_front_of,
     within,
 };
-
-/// A provider's key, and its id.
-struct Key {
-    id: &'static str,
-    key: EncodingKey,
-}
-
-impl Key {
-    fn new(id: &'static str) -> Self {
-        let key = EncodingKey::from_ec_der(&KeyPair::generate().unwrap().serialize_der());
-        Self { id, key }
-    }
-
-    fn published(&self) -> String {
-        let mut jwk = Jwk::from_encoding_key(&self.key, Algorithm::ES256).unwrap();
-        jwk.common.key_id = Some(self.id.to_owned());
-        serde_json::to_string(&JwkSet { keys: vec![jwk] }).unwrap()
-    }
-
-    fn token(&self, role: &str) -> String {
-        self.signed("ann", json!({"troupe_role": role}))
-    }
-
-    /// A token of that subject with these claims besides.
-    fn signed(&self, subject: &str, mut claims: Value) -> String {
-        let header = Header {
-            kid: Some(self.id.to_owned()),
-            ..Header::new(Algorithm::ES256)
-        };
-        let expires = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 300;
-        for (name, value) in [
-            ("iss", json!("https://id.example.org")),
-            ("aud", json!("troupe")),
-            ("sub", json!(subject)),
-            ("exp", json!(expires)),
-        ] {
-            claims[name] = value;
-        }
-        encode(&header, &claims, &self.key).unwrap()
-    }
-}
 
 /// A supervisor that knows nobody but whom the keys there vouch for.
 async fn supervisor(home: &Home, keys: &str, arguments: &[&str]) -> (Child, SocketAddr) {

@@ -1,13 +1,16 @@
 //! Runners: what they are given, what becomes of what they report, and what happens to threads whose runner goes away.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::{slice, time::Duration};
+use std::{path::Path, slice, time::Duration};
 
+use rusqlite::Connection;
+use supervisor_svc::store::DATABASE;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use troupe_proto::{
     common::v1::BlockKind,
+    reason::Reason,
     supervisor::v1::{
         AttachRequest, ConditionKind, CreateSessionRequest, Event, GetThreadRequest, InputDeliveredReport,
         InterruptAgentRequest, PromptExtent, RestartPolicy, RunnerDraining, RunnerHello, RunnerReport, RunningInput,
@@ -17,8 +20,10 @@ use troupe_proto::{
     },
 };
 use troupe_tests::{
+    content,
     events::{about, assert_whole, names, statuses},
     pair::{Pair, RUNNER},
+    refusal::refused,
     runner::{Attempt, Runner, ended, hello},
     tree::{Tree, has, kind},
 };
@@ -115,6 +120,45 @@ async fn a_long_last_message_is_content() {
     let status = tree.thread(&worker).await.status.unwrap();
     assert!(status.message.len() <= 4 * 1024 && message.starts_with(&status.message));
     assert_eq!(status.content.unwrap().size, message.len() as u64);
+}
+
+/// Whoever looks for the message hears whether there was no room for it, or whether it was there and is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_last_message_that_is_lost_is_not_taken_for_one_that_was_left_out() {
+    let mut pair = Pair::with(|config| config.session_content_bytes = 300_000).await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let mut digests = Vec::new();
+    for message in ["a".repeat(10_000), "b".repeat(400_000)] {
+        let worker = tree.spawn("worker").await.id;
+        let attempt = runner.run(&worker).await;
+        runner.complete(&attempt, &message).await;
+        digests.push(tree.thread(&worker).await.status.unwrap().content.unwrap().digest);
+    }
+    assert!(content::read(&tree.client(), &tree.session, &digests[0]).await.is_ok());
+
+    drop(runner);
+    let size = 10_000;
+    let lose = |data: &Path| {
+        let log = Connection::open(data.join(DATABASE)).unwrap();
+        let lost = log
+            .execute("DELETE FROM contents WHERE length(bytes) = ?1", [size])
+            .unwrap();
+        assert_eq!(lost, 1);
+    };
+    pair.restart_after(lose).await;
+    let tree = tree.by(pair.operator());
+    for (digest, code, reason, text) in [
+        (&digests[0], Code::DataLoss, Reason::CorruptRecord, "is missing"),
+        (&digests[1], Code::NotFound, Reason::NotFound, "not found"),
+    ] {
+        refused(
+            content::read(&tree.client(), &tree.session, digest).await,
+            code,
+            reason,
+            text,
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

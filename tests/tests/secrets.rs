@@ -6,15 +6,8 @@ use std::{
     fs::{self, File, OpenOptions, Permissions},
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    time::SystemTime,
 };
 
-use jsonwebtoken::{
-    Algorithm, EncodingKey, Header, encode,
-    jwk::{Jwk, JwkSet},
-};
-use rcgen::KeyPair;
-use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -31,6 +24,7 @@ use troupe_tests::{
     client,
     collector::Collector,
     process::{Home, Ready, service},
+    provider::Key,
     receiver::Receiver,
     tree::{Spawned, Tree, kind},
     within,
@@ -53,20 +47,9 @@ fn plant(directory: &Path, name: &str) -> String {
 
 /// Publishes the key of a provider of identities, `jwks.json`, and answers a token that it vouches for.
 fn vouched_for(directory: &Path) -> String {
-    let key = EncodingKey::from_ec_der(&KeyPair::generate().unwrap().serialize_der());
-    let mut jwk = Jwk::from_encoding_key(&key, Algorithm::ES256).unwrap();
-    jwk.common.key_id = Some(String::from("one"));
-    let published = serde_json::to_string(&JwkSet { keys: vec![jwk] }).unwrap();
-    fs::write(directory.join("jwks.json"), published).unwrap();
-    let header = Header {
-        kid: Some(String::from("one")),
-        ..Header::new(Algorithm::ES256)
-    };
-    let expires = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 300;
-    let claims = json!({
-        "iss": "https://id.example.org", "aud": "troupe", "sub": "ann", "exp": expires, "troupe_role": "admin",
-    });
-    encode(&header, &claims, &key).unwrap()
+    let key = Key::new("one");
+    fs::write(directory.join("jwks.json"), key.published()).unwrap();
+    key.token("admin")
 }
 
 /// Starts a service that logs all that there is to log, and its dependencies too.

@@ -1,7 +1,7 @@
 //! Tool calls: what may run, what an operator must agree to, and what of it the log tells.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::time::Duration;
+use std::{fmt::Debug, future::Future, time::Duration};
 
 use tonic::{Code, Request, Status};
 use troupe_proto::{
@@ -10,13 +10,14 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         Approval, ApprovalKind, AuthorizeToolRequest, AuthorizeToolResponse, CloseAgentRequest, ConditionKind,
-        CreateSessionRequest, GetThreadRequest, ListApprovalsRequest, ResolveApprovalRequest, SendInputRequest,
-        SpawnAgentRequest, StatusKind, ToolCeiling, ToolDecision, ToolRequest, UpdateSessionRequest,
+        CreateSessionRequest, GetThreadRequest, ListActiveAgentsRequest, ListApprovalsRequest, ResolveApprovalRequest,
+        SendInputRequest, SpawnAgentRequest, StatusKind, ToolCeiling, ToolDecision, ToolRequest, UpdateSessionRequest,
         WatchThreadsRequest, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
         event::Kind,
     },
 };
 use troupe_tests::{
+    PATIENCE,
     client::Supervisor,
     pair::{Pair, VIEWER},
     refusal::refused,
@@ -354,15 +355,11 @@ async fn what_an_agent_insists_on_is_one_event() {
 }
 
 /// The refusal of a call that nobody decides on, and that has half a second.
-async fn undecided(stage: &Stage, request: &CloseAgentRequest) -> Status {
+async fn undecided<T: Debug, F: Future<Output = Result<T, Status>>>(call: impl Fn(Duration) -> F) -> Status {
     /// The answer has a tenth of a second to arrive. A machine that is busy misses that now and then, but not always.
     const ATTEMPTS: usize = 10;
     for _ in 0..ATTEMPTS {
-        let mut hurried = Request::new(request.clone());
-        hurried.set_timeout(Duration::from_millis(500));
-        let status = within("an answer", stage.agent().close_agent(hurried))
-            .await
-            .unwrap_err();
+        let status = within("an answer", call(Duration::from_millis(500))).await.unwrap_err();
         if metadata_of(&status).contains_key("approval_id") {
             return status;
         }
@@ -399,7 +396,12 @@ async fn a_call_of_our_own_waits_for_an_operator_whichever_way_it_comes() {
     assert!(stage.waiting().await.is_empty());
 
     let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
-    let status = undecided(&stage, &close("done")).await;
+    let status = undecided(|time| {
+        let (mut agent, mut hurried) = (stage.agent(), Request::new(close("done")));
+        hurried.set_timeout(time);
+        async move { agent.close_agent(hurried).await }
+    })
+    .await;
     let status = refused::<()>(
         Err(status),
         Code::DeadlineExceeded,
@@ -437,6 +439,42 @@ async fn a_call_of_our_own_waits_for_an_operator_whichever_way_it_comes() {
     // Operators ask nobody.
     stage.tree.client().close_agent(close("mine")).await.unwrap();
     assert!(stage.waiting().await.is_empty());
+}
+
+/// The client that executes a root has no turns. What it asks again is another call, and needs an operator again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_turns_a_decision_is_for_the_call_that_hears_it() {
+    let stage = Stage::with("orchestrator", "list_active_agents").await;
+    let root = stage.pair.with_token(&stage.tree.root_token);
+    let list = |time: Duration| {
+        let (mut root, mut request) = (root.clone(), Request::new(ListActiveAgentsRequest::default()));
+        request.set_timeout(time);
+        async move { root.list_active_agents(request).await }
+    };
+    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+
+    let first_call = tokio::spawn(list(PATIENCE));
+    let first = watch.approval().await;
+    stage.resolve(&first.approval_id, true).await;
+    within("an answer", first_call).await.unwrap().unwrap();
+
+    // Nobody waits when this one is decided: who calls again hears it.
+    let status = undecided(list).await;
+    let second = watch.approval().await;
+    assert_ne!(second.approval_id, first.approval_id);
+    assert_eq!(metadata_of(&status)["approval_id"], second.approval_id);
+    stage.resolve(&second.approval_id, false).await;
+    refused(
+        within("an answer", list(PATIENCE)).await,
+        Code::PermissionDenied,
+        Reason::ToolDenied,
+        "an operator denied the call: looked at",
+    );
+
+    let status = undecided(list).await;
+    let third = watch.approval().await;
+    assert_eq!(metadata_of(&status)["approval_id"], third.approval_id);
+    assert!(![first.approval_id, second.approval_id].contains(&third.approval_id));
 }
 
 /// Nobody is to agree to what is refused all the same.

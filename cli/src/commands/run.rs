@@ -11,6 +11,7 @@ use std::{
 
 use svc_kit::{
     admin::{Admin, AdminOptions, READINESS},
+    program,
     shutdown::Signals,
     telemetry::Telemetry,
 };
@@ -95,30 +96,47 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let config = config(args, context)?;
     let is_read_here = options.admin_listen.is_some();
     let telemetry = Telemetry::start("troupe-runner", is_read_here).map_err(|error| Error::usage(error.to_string()))?;
-    let admin = Admin::start(&options, &telemetry, &[READINESS])
+    let mut admin = Admin::start(&options, &telemetry, &[READINESS])
         .await
-        .map_err(Error::of)?;
+        .map_err(|error| {
+            Error::of(error)
+                .context("no admin port")
+                .hint("--admin-listen names another address; without it there is no admin port")
+        })?;
     let ready = config.ready.subscribe();
     let ran = tokio::select! {
         ran = Box::pin(run_until_told(config, context)) => ran,
-        never = tell(admin.as_ref(), ready) => match never {},
+        never = tell(admin.as_mut(), ready, context) => match never {},
     };
-    if let Some(admin) = admin {
-        admin.end().await;
-    }
-    telemetry.end().await;
+    program::farewell(admin, telemetry).await;
     ran
 }
 
-/// Tells the admin port whether the runner is ready, as long as it is polled.
-async fn tell(admin: Option<&Admin>, mut ready: watch::Receiver<bool>) -> Infallible {
+/// Tells the admin port whether the runner is ready, and whoever reads standard error if the port breaks off, as long as it is
+/// polled. That nobody can look at the runner is no reason to stop its turns.
+async fn tell(admin: Option<&mut Admin>, mut ready: watch::Receiver<bool>, context: &Context) -> Infallible {
     if let Some(admin) = admin {
-        while ready.changed().await.is_ok() {
-            let is_ready = *ready.borrow_and_update();
-            admin.announce(&[READINESS], is_ready).await;
+        loop {
+            tokio::select! {
+                changed = ready.changed() => {
+                    if changed.is_err() {
+                        // The runner is gone: there is nothing more to tell.
+                        break;
+                    }
+                    let is_ready = *ready.borrow_and_update();
+                    admin.announce(&[READINESS], is_ready).await;
+                }
+                error = admin.broken_off() => {
+                    let address = admin.address();
+                    let error = Error::of(error)
+                        .context(format!("health and metrics are not served at {address} any more"))
+                        .hint("the runner goes on; start it again to have them back");
+                    context.ui.error(&error);
+                    break;
+                }
+            }
         }
     }
-    // The runner is gone: there is nothing more to tell.
     pending().await
 }
 

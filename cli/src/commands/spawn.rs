@@ -14,7 +14,7 @@ use troupe_proto::{
 
 use crate::{
     client::{self, Supervisor},
-    content,
+    content::{self, LastMessage},
     context::Context,
     error::{Error, Result},
     ids, json, message, names,
@@ -284,17 +284,32 @@ async fn wait_for(
         return Err(Error::failure(format!("thread {id} was not settled in time"))
             .hint(format!("it goes on: `troupe wait {id}`, or `troupe close {id}`")));
     };
-    let message = content::whole_message(supervisor, session, &status).await?;
+    let message = content::last_message(supervisor, session, &status).await?;
     context.ui.answer(
         || {
             let mut answer = to_json(session, spawned);
             answer["status"] = json::status(&status);
-            answer["message"] = json!(message);
+            answer["message"] = json!(message.text());
+            answer["message_extent"] = json!(message.extent());
             answer
         },
-        || sanitize::block(&message),
+        || sanitize::block(message.text()),
     )?;
-    verdict(&id, &status)
+    verdict(&id, &status)?;
+    match message {
+        LastMessage::Whole(_) => Ok(()),
+        LastMessage::LeftOut(_) => {
+            context.ui.note(format!(
+                "{} this is the beginning of the message only: the session had no room for the whole; go on in a new \
+                 session, or raise --session-content-bytes",
+                style::paint(style::WARN, "warning:")
+            ));
+            Ok(())
+        }
+        LastMessage::Lost { why, .. } => Err(why.context(format!(
+            "the whole last message of thread {id} is lost, and this is its beginning"
+        ))),
+    }
 }
 
 /// Whether a settled thread did what it was asked to.

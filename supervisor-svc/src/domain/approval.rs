@@ -20,6 +20,9 @@ use super::{
 /// How long an approval waits for an operator; then it is denied by itself.
 pub const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
+/// How long a call waits at most for an approval to be decided: longer than that waits, so that it hears how it ended.
+pub const DECIDED_WITHIN: Duration = Duration::from_secs(11 * 60);
+
 /// How many tool calls of one thread, and of a session, wait for operators at most: each is a record more when the thread is
 /// closed.
 pub const MAX_WAITING_CALLS: usize = 64;
@@ -50,6 +53,41 @@ pub struct Approval {
     pub edge: Option<Edge>,
     /// How it was decided; `None` while it waits.
     pub verdict: Option<Verdict>,
+}
+
+/// How a call of a thread without turns is known to be one that came before. A turn bounds what a decision stands for; without
+/// turns it would stand for as long as the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// By an id of its own: it is the same one.
+    ById,
+    /// By what it says, and nobody was told the decision yet: it goes on waiting.
+    Unheard,
+    /// By what it says, and the decision was told: it is another one.
+    Heard,
+}
+
+impl Approval {
+    /// Whether it answers a call of a thread without turns that comes again at that time. A decision is for the call that asked,
+    /// and for no longer than the approval would have waited; that nobody decided in time is no decision on what comes later.
+    #[must_use]
+    pub fn answers(&self, again: Again, now: UnixMillis) -> bool {
+        let Some(verdict) = &self.verdict else {
+            return true;
+        };
+        match (verdict.decision, again) {
+            (ApprovalDecision::Expired | ApprovalDecision::Moot, _) => false,
+            (ApprovalDecision::Granted | ApprovalDecision::Denied, Again::ById) => true,
+            (ApprovalDecision::Granted | ApprovalDecision::Denied, Again::Unheard) => now < self.deadline,
+            (ApprovalDecision::Granted | ApprovalDecision::Denied, Again::Heard) => false,
+        }
+    }
+
+    /// Whether nobody has decided, and from now on nobody may: it is about to be denied by itself.
+    #[must_use]
+    pub fn is_overdue(&self, now: UnixMillis) -> bool {
+        self.verdict.is_none() && self.deadline <= now
+    }
 }
 
 /// How an approval was decided.

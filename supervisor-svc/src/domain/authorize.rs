@@ -20,6 +20,9 @@ pub const MAX_PATHS: usize = 64;
 /// The longest of them.
 pub const MAX_PATH_BYTES: usize = 4_096;
 
+/// The text for whoever asked and was not answered in time.
+pub const UNDECIDED: &str = "no operator decided on the call in time";
+
 /// The text for whoever writes elsewhere in PLANNING mode.
 const DOCS_ONLY: &str = "write restricted to docs/ in PLANNING mode";
 
@@ -158,7 +161,7 @@ fn by_operator(approval: Option<&Approval>) -> ToolVerdict {
                 ToolVerdict::Denied(String::from("an operator denied the call"))
             }
             ApprovalDecision::Denied => ToolVerdict::Denied(format!("an operator denied the call: {}", verdict.reason)),
-            ApprovalDecision::Expired => ToolVerdict::Denied(String::from("no operator decided on the call in time")),
+            ApprovalDecision::Expired => ToolVerdict::Denied(String::from(UNDECIDED)),
             ApprovalDecision::Moot => ToolVerdict::Denied(String::from("the thread has moved on since it asked")),
         },
     }

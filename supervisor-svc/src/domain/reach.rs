@@ -2,7 +2,7 @@
 
 use super::{
     content::ContentRef,
-    ids::{Digest, ThreadId},
+    ids::{Digest, Sequence, ThreadId},
     mail::Body,
     session::Session,
     status::{Settled, Status},
@@ -17,6 +17,16 @@ pub fn has_content(session: &Session, top: ThreadId, digest: Digest) -> bool {
         .subtree(top)
         .into_iter()
         .any(|thread| thread_has(thread, digest))
+}
+
+/// The event that named that content as the last message of a thread, which is settled by it still.
+#[must_use]
+pub fn named_as_last_message(session: &Session, digest: Digest) -> Option<Sequence> {
+    let named = session.subtree(session.root_id()?).into_iter().find(|thread| {
+        let is_settled = matches!(thread.status, Status::Settled(_));
+        is_settled && last_message(&thread.status).is_some_and(|content| content.digest == digest)
+    })?;
+    Some(named.status_sequence)
 }
 
 fn thread_has(thread: &Thread, digest: Digest) -> bool {

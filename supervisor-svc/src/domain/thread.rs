@@ -284,6 +284,12 @@ impl Thread {
         self.runner.as_ref().filter(|_| self.handed_out == self.generation)
     }
 
+    /// Whether that attempt is the present one, of that runner, and the thread open: only then may a program execute it.
+    #[must_use]
+    pub fn is_held_by(&self, runner: &RunnerId, generation: Generation) -> bool {
+        self.holder() == Some(runner) && self.generation == generation && self.status.kind().is_open()
+    }
+
     /// The attempt that begins when the thread is given to a runner that does not have it: a new one, unless nobody was
     /// handed the present one.
     #[must_use]

@@ -9,10 +9,10 @@ use troupe_proto::{fault::Fault, reason::Reason};
 
 use super::{SupervisorService, call::Call};
 use crate::{
-    domain::{approval::APPROVAL_TIMEOUT, authorize},
+    domain::{approval::DECIDED_WITHIN, authorize},
     session::{
         Handle,
-        tool_calls::{self, Answer, AskedCall},
+        tool_calls::{self, Answer, AskedCall, KnownBy},
     },
 };
 
@@ -24,12 +24,12 @@ impl SupervisorService {
             return Ok(());
         };
         let decided = tool_calls::decide(
-            &self.directory.context().denials,
+            self.directory.context(),
             handle,
             thread,
             &asked,
             call.origin(""),
-            self.patience(call.deadline, APPROVAL_TIMEOUT),
+            self.patience(call.deadline, DECIDED_WITHIN),
         )
         .await?;
         let fault = match decided.answer {
@@ -52,6 +52,7 @@ impl SupervisorService {
 
 /// What an operator is asked about a call; `None`: nobody is. `shown` are the arguments that the operator sees. What comes
 /// again within the turn, by the same `request_id` where there is one, is the same call, and is answered by the same approval.
+/// In a thread without turns a decision is for the call that hears it; see [`Again`](crate::domain::approval::Again).
 pub(super) fn asked(
     call: &Call,
     handle: &Handle,
@@ -68,6 +69,11 @@ pub(super) fn asked(
         tool,
         arguments: shown().to_string(),
         request: Some(identity),
+        known_by: if request_id.is_empty() {
+            KnownBy::Content
+        } else {
+            KnownBy::Id
+        },
         runner_kind: String::new(),
         paths: Vec::new(),
         confined: false,

@@ -6,10 +6,14 @@ use troupe_proto::supervisor::v1 as pb;
 use super::{SupervisorService, call::Call, check};
 use crate::{
     domain::{
-        approval::APPROVAL_TIMEOUT, authority, authorize::MAX_PATHS, ids::ThreadId, refusal::GuardedVerb,
+        approval::{APPROVAL_TIMEOUT, DECIDED_WITHIN},
+        authority,
+        authorize::MAX_PATHS,
+        ids::ThreadId,
+        refusal::GuardedVerb,
         session::Session,
     },
-    session::tool_calls::{self, AskedCall},
+    session::tool_calls::{self, AskedCall, KnownBy},
 };
 
 /// The largest arguments of a tool call.
@@ -30,19 +34,22 @@ impl SupervisorService {
         let target = Self::thread_or_own(&call, &handle, named)?;
         let state = handle.state();
         authority::authorize(&state, &call.caller, "AuthorizeTool", target)?;
-        let asked_for = check::span("wait", request.wait)?
-            .unwrap_or_default()
-            .min(APPROVAL_TIMEOUT);
+        let asked_for = match check::span("wait", request.wait)?.unwrap_or_default() {
+            // Who waits for as long as an approval does hears how it ended.
+            long if long >= APPROVAL_TIMEOUT => DECIDED_WITHIN,
+            short => short,
+        };
         let asked = AskedCall {
             confined: self.confines(&state, target, &request.runner_kind),
             tool: request.tool,
             arguments: request.arguments_json,
             request: None,
+            known_by: KnownBy::Content,
             runner_kind: request.runner_kind,
             paths: request.resolved_paths,
         };
         let decided = tool_calls::decide(
-            &self.directory.context().denials,
+            self.directory.context(),
             &handle,
             target,
             &asked,

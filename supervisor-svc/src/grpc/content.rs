@@ -15,13 +15,14 @@ use crate::{
         authority,
         content::truncate,
         event::{Event, PROMPT_ARTIFACT, Recorded, ThreadEvent},
-        ids::{Digest, SessionId, ThreadId},
+        ids::{Digest, Sequence, SessionId, ThreadId},
         reach,
         refusal::Refusal,
         session::Session,
     },
     session::{Failure, Handle},
-    store::MarkKind,
+    store::{MarkKind, ReadError},
+    wire::record::decode_record,
 };
 
 /// The most bytes of a part.
@@ -76,17 +77,44 @@ impl SupervisorService {
         } else {
             None
         };
+        let is_lost = found.is_none() && may_know && self.is_lost(handle, digest).await?;
         match found {
             Some(bytes) if is_theirs => Ok(bytes),
             Some(_) => {
                 let text = "viewers read the contents of artifacts only; ask an operator for this one";
                 Err(Refusal::NotPermitted(text.to_owned()).into())
             }
+            None if is_lost => {
+                let text = format!(
+                    "content {digest} is missing, and the log does not say that it was left out; \
+                     `troupe store verify` says what else is damaged"
+                );
+                Err(Failure::Corrupt(text).into())
+            }
             None => {
                 let id = digest.to_string();
                 Err(Refusal::Missing { what: "content", id }.into())
             }
         }
+    }
+
+    /// Whether it must be there, and is not: a last message that was not left out for want of room. Of other contents, and of
+    /// those whose record is gone, nobody can tell.
+    async fn is_lost(&self, handle: &Handle, digest: Digest) -> Result<bool, Failure> {
+        let Some(named_at) = reach::named_as_last_message(&handle.state(), digest) else {
+            return Ok(false);
+        };
+        let before = Sequence::new(named_at.get().saturating_sub(1));
+        let store = &self.directory.context().store;
+        let records = match store.read(handle.id(), before, 1).await {
+            Err(ReadError::Compacted { .. }) => return Ok(false),
+            read => read?,
+        };
+        let Some(record) = records.first().filter(|record| record.sequence == named_at) else {
+            return Ok(false);
+        };
+        let recorded = decode_record(handle.id(), &record.bytes)?;
+        Ok(!recorded.circumstances.contents_left_out)
     }
 
     /// Whether some thread made it and it shows no prompt.

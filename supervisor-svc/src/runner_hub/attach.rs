@@ -43,7 +43,7 @@ use crate::{
     },
     session::{
         Directory, Done, Failure, Handle, Origin,
-        tool_calls::{self, AskedCall},
+        tool_calls::{self, AskedCall, KnownBy},
     },
     wire::parts::usage_from_pb,
 };
@@ -111,9 +111,7 @@ impl RunnerGate {
                 applied_report_sequence: 0,
             };
             if let Some((session, thread)) = self.thread(&held.thread_id).await?
-                && thread.holder() == Some(runner)
-                && thread.generation.get() == held.generation
-                && thread.status.kind().is_open()
+                && thread.is_held_by(runner, Generation::new(held.generation))
                 // A turn that was sent and never arrived is owed still: the attempt is given up, and begun anew.
                 && (thread.turn.is_undispatched() || thread.turn.number().get() == held.turn)
             {
@@ -125,6 +123,21 @@ impl RunnerGate {
             verdicts.push(verdict);
         }
         Ok((verdicts, kept))
+    }
+
+    /// Looks again at what an attached runner was told to go on with. Between the review and the attaching it was away, so
+    /// an attempt that ended then ended without it, and nobody owes it a word: it is told to stop.
+    async fn review_again(&self, runner: &RunnerId, kept: &[Kept]) -> Result<(), Failure> {
+        for kept in kept {
+            let session = found(self.directory.session(kept.session).await)?;
+            let is_over = session
+                .and_then(|session| session.state().thread(kept.thread).cloned())
+                .is_none_or(|thread| !thread.is_held_by(runner, kept.generation));
+            if is_over {
+                self.hub().stop_over(runner, kept.thread, kept.generation);
+            }
+        }
+        Ok(())
     }
 
     /// A thread and its session; `None` if there is no such thread.
@@ -163,11 +176,12 @@ impl RunnerGate {
             tool: request.tool,
             arguments: request.arguments_json,
             request: None,
+            known_by: KnownBy::Content,
             runner_kind: request.runner_kind,
             paths: request.resolved_paths,
         };
-        let denials = &self.directory.context().denials;
-        match tool_calls::decide(denials, &session, thread, &call, origin, pending()).await {
+        let context = self.directory.context();
+        match tool_calls::decide(context, &session, thread, &call, origin, pending()).await {
             Ok(decided) => decided.answer.refusal(),
             // Fail closed: what cannot be written down does not run.
             Err(failure) => Some(failure.to_string()),
@@ -221,6 +235,7 @@ impl ThreadRunnerService for RunnerGate {
         let _ = outbox.try_send(Ok(pb::AttachResponse {
             message: Some(ToRunner::Welcome(welcome)),
         }));
+        let going_on: Vec<Kept> = kept.iter().map(|(thread, held)| Kept::of(*thread, held)).collect();
         let number = self.hub().attach(&runner, offer, outbox, kept);
         let stream = Stream {
             gate: self.clone(),
@@ -228,11 +243,35 @@ impl ThreadRunnerService for RunnerGate {
             number,
         };
         tokio::spawn(async move {
-            stream.serve(incoming).await;
+            match stream.gate.review_again(&stream.runner, &going_on).await {
+                Ok(()) => stream.serve(incoming).await,
+                // What cannot be looked at now is not given up: the runner comes again.
+                Err(failure) => {
+                    tracing::warn!(runner = %stream.runner, %failure, "what a runner holds cannot be looked at");
+                }
+            }
             tracing::info!(runner = %stream.runner, "a runner left");
             stream.gate.hub().detach(&stream.runner, number, Instant::now());
         });
         Ok(Response::new(ReceiverStream::new(responses)))
+    }
+}
+
+/// An attempt that a runner came back with and goes on with.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    session: SessionId,
+    thread: ThreadId,
+    generation: Generation,
+}
+
+impl Kept {
+    const fn of(thread: ThreadId, held: &Held) -> Self {
+        Self {
+            session: held.session,
+            thread,
+            generation: held.generation,
+        }
     }
 }
 

@@ -348,6 +348,19 @@ impl RunnerHub {
         self.stop_program(id, thread, generation, policy, grace, WhyStopped::Closed);
     }
 
+    /// Stops the program of an attempt that is over already, at once; to a runner that does not have it nothing is said.
+    pub fn stop_over(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
+        let message = stop_message(
+            thread,
+            generation,
+            ClosePolicy::Kill,
+            Duration::ZERO,
+            WhyStopped::Closed,
+        );
+        // What is not on its way is said when the runner attaches anew: it does not keep the attempt then.
+        let _ = self.send_about(id, thread, generation, message);
+    }
+
     /// Stops a program at rest whose thread stays open.
     fn let_go(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         tracing::debug!(runner = %id, %thread, %generation, "a program at rest has to leave");
@@ -364,21 +377,7 @@ impl RunnerHub {
         grace: Duration,
         why: WhyStopped,
     ) {
-        self.send(
-            id,
-            Message::Shutdown(pb::ShutdownThread {
-                command_id: format!("shutdown:{thread}:{generation}"),
-                thread_id: thread.to_string(),
-                generation: generation.get(),
-                close_policy: policy.number(),
-                grace: ProtoDuration::try_from(grace).ok(),
-                reason: match why {
-                    WhyStopped::Closed => "closed".to_owned(),
-                    WhyStopped::InTheWay => "its place is needed".to_owned(),
-                },
-                thread_goes_on: why == WhyStopped::InTheWay,
-            }),
-        );
+        self.send(id, stop_message(thread, generation, policy, grace, why));
     }
 
     /// A runner attached. An earlier stream of the same runner ends. Answers the new stream's number.
@@ -507,6 +506,27 @@ impl RunnerHub {
     }
 }
 
+fn stop_message(
+    thread: ThreadId,
+    generation: Generation,
+    policy: ClosePolicy,
+    grace: Duration,
+    why: WhyStopped,
+) -> Message {
+    Message::Shutdown(pb::ShutdownThread {
+        command_id: format!("shutdown:{thread}:{generation}"),
+        thread_id: thread.to_string(),
+        generation: generation.get(),
+        close_policy: policy.number(),
+        grace: ProtoDuration::try_from(grace).ok(),
+        reason: match why {
+            WhyStopped::Closed => "closed".to_owned(),
+            WhyStopped::InTheWay => "its place is needed".to_owned(),
+        },
+        thread_goes_on: why == WhyStopped::InTheWay,
+    })
+}
+
 fn locked(roster: &Mutex<Roster>) -> MutexGuard<'_, Roster> {
     // Every change to the roster is whole, so a panic elsewhere leaves it usable.
     roster.lock().unwrap_or_else(PoisonError::into_inner)
@@ -590,6 +610,35 @@ mod tests {
         hub.detach(&id, stream, last_word);
         assert_eq!(hub.standing(&id, thread, generation), Standing::Lost);
         assert_eq!(hub.away(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_has_an_attempt_that_is_over_is_told_to_stop_it_and_nobody_else() {
+        let hub = RunnerHub::new(LEASE);
+        let (id, generation) = (RunnerId::new("r"), Generation::new(1));
+        let thread = ThreadId::from_uuid(Uuid::from_u128(1));
+        let session = SessionId::from_uuid(Uuid::from_u128(2));
+        let attach = |held: &[Generation]| {
+            let (outbox, responses) = mpsc::channel(1);
+            let held = held.iter().map(|held| (thread, Held::new(session, *held, false)));
+            hub.attach(&id, any_offer(), outbox, held.collect());
+            responses
+        };
+
+        let without = [Vec::new(), vec![generation.next()]];
+        for held in without {
+            let mut responses = attach(&held);
+            hub.stop_over(&id, thread, generation);
+            assert!(responses.try_recv().is_err(), "{held:?}");
+        }
+        let mut responses = attach(&[generation]);
+        hub.stop_over(&id, thread, generation);
+        let Some(Message::Shutdown(told)) = responses.try_recv().unwrap().unwrap().message else {
+            panic!("it is told to stop");
+        };
+        assert_eq!(told.close_policy(), pb::ClosePolicy::Kill);
+        assert_eq!((told.thread_id, told.generation), (thread.to_string(), 1));
+        assert!(!told.thread_goes_on);
     }
 
     #[tokio::test(start_paused = true)]

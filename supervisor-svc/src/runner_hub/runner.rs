@@ -25,7 +25,7 @@ pub(super) enum Link {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub session: SessionId,
-    generation: Generation,
+    pub generation: Generation,
     /// When something was last heard of it.
     last_word: Instant,
     program: Program,

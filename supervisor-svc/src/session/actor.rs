@@ -381,7 +381,7 @@ impl Actor {
             self.deliver_notifications();
         }
         self.context.news.tell(self.session.id);
-        self.act_on(&commit.events);
+        self.act_on(&before, &commit.events);
         self.keep_orchestrating();
         self.upkeep.after_append(&self.session);
         if self.session.expires().is_some() {

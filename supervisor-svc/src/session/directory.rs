@@ -24,6 +24,7 @@ use super::{
     denials::Denials,
     failure::Failure,
     handle::Handle,
+    heard::HeardDecisions,
     load::{self, Loaded},
     message::Origin,
     news::News,
@@ -66,6 +67,8 @@ pub struct Context {
     pub telemetry: TelemetryBoard,
     /// Refused tool calls on their way to the log.
     pub denials: Denials,
+    /// Which decisions of operators on tool calls were heard.
+    pub heard: HeardDecisions,
     /// What running threads write.
     pub output: OutputBoard,
     /// Where agents' tools reach this service, as a URL; known once the service listens.
@@ -88,8 +91,9 @@ pub struct Context {
     pub due: Notify,
 }
 
-/// How long the summaries of all loaded sessions may take at the service's end.
-const SUMMARIES_WITHIN: Duration = Duration::from_secs(2);
+/// How long the summaries of all loaded sessions may take at the service's end: less than lies between the end of its drain
+/// and its own.
+const SUMMARIES_WITHIN: Duration = Duration::from_secs(1);
 
 /// How many of them are written at once.
 const SUMMARIES_AT_ONCE: usize = 64;

@@ -9,6 +9,7 @@ use crate::{
         effect::{self, Owed},
         event::{ConditionKind, Event, Recorded, SessionEvent, ThreadEvent},
         ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
+        session::Session,
         settings::ClosePolicy,
         thread::LatestTurn,
     },
@@ -22,8 +23,8 @@ use super::{
 };
 
 impl Actor {
-    /// What the events of an append owe the world outside.
-    pub(super) fn act_on(&mut self, events: &[Recorded]) {
+    /// What the events of an append to the state `before` owe the world outside.
+    pub(super) fn act_on(&mut self, before: &Session, events: &[Recorded]) {
         for recorded in events {
             let (id, event) = match &recorded.event {
                 Event::Thread(id, event) => (id, event),
@@ -44,6 +45,7 @@ impl Actor {
                     }
                 }
                 ThreadEvent::Closed { .. } => {
+                    self.stop_over(before, *id);
                     self.context.telemetry.forget(self.session.id, *id);
                     self.context.output.forget(self.session.id, *id);
                     if let Some(parent) = cascade::next_ready(&self.session, *id) {
@@ -191,6 +193,16 @@ impl Actor {
             && let Some(runner) = thread.holder()
         {
             self.context.runners.rest(runner, id, thread.generation);
+        }
+    }
+
+    /// A thread is closed. Its runner may have come back since it was found to be away: nothing is owed for the thread any
+    /// more, so this is the last word about the attempt. A runner that comes later is told by its welcome.
+    fn stop_over(&self, before: &Session, id: ThreadId) {
+        if let Some(thread) = before.thread(id)
+            && let Some(runner) = thread.holder()
+        {
+            self.context.runners.stop_over(runner, id, thread.generation);
         }
     }
 

@@ -16,6 +16,7 @@ mod dispatch;
 mod effects;
 mod failure;
 mod handle;
+mod heard;
 mod load;
 mod message;
 mod news;
@@ -35,6 +36,7 @@ pub use self::{
     directory::{Context, Directory, NewSession},
     failure::Failure,
     handle::{Begun, Commit, Handle, InFlight, Waiting},
+    heard::HeardDecisions,
     message::{Done, Origin, Outcome, Remember},
     news::{Follower, News},
     overview::Filter,

@@ -9,15 +9,25 @@ use svc_kit::logging::AUDIT;
 use tool_policy::NativeTools;
 use uuid::Builder;
 
-use super::{denials::Denials, failure::Failure, handle::Handle, message::Origin};
+use super::{directory::Context, failure::Failure, handle::Handle, heard::HeardDecisions, message::Origin};
 use crate::domain::{
-    approval::tool_subject,
-    authorize::{self, ToolCall, ToolVerdict},
+    approval::{Again, Approval, MAX_DECIDED, tool_subject},
+    authorize::{self, ToolCall, ToolVerdict, UNDECIDED},
     command::Command,
     ids::{ApprovalId, Digest, ThreadId},
     session::Session,
-    thread::Thread,
+    thread::{LatestTurn, Thread},
+    time::UnixMillis,
 };
+
+/// By what a call that comes again is known to be the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownBy {
+    /// An id that its caller gave it.
+    Id,
+    /// What it says.
+    Content,
+}
 
 /// A tool call as it was asked about.
 #[derive(Clone, Debug)]
@@ -28,6 +38,8 @@ pub struct AskedCall {
     pub arguments: String,
     /// The whole request, encoded, where the call is one of the service's own, of which the arguments are what people see.
     pub request: Option<Vec<u8>>,
+    /// By what it is known when it comes again.
+    pub known_by: KnownBy,
     /// The kind of runner that executes it; empty: not known.
     pub runner_kind: String,
     /// What it would write; empty: not known.
@@ -73,7 +85,7 @@ impl Answer {
 /// # Errors
 /// What recording the request for an approval met.
 pub async fn decide(
-    denials: &Denials,
+    context: &Context,
     handle: &Handle,
     id: ThreadId,
     call: &AskedCall,
@@ -84,31 +96,34 @@ pub async fn decide(
     let Some(thread) = state.thread(id) else {
         return Ok(refused(String::from("the thread is gone"), None));
     };
-    let approval = approval_of(thread, call);
+    let approval = approval_of(&context.heard, &state, thread, call, handle.now());
     match verdict(&state, thread, call, approval) {
         ToolVerdict::Allowed => {
+            context.heard.note_decided(&state, approval);
             let rests_on = state.approvals.contains_key(&approval).then_some(approval);
             Ok(allowed(&state, thread, call, &origin, rests_on))
         }
         ToolVerdict::Denied(reason) => {
-            denials.note(handle, id, &call.tool, &reason);
+            context.heard.note_decided(&state, approval);
+            context.denials.note(handle, id, &call.tool, &reason);
             Ok(refused(reason, None))
         }
         ToolVerdict::NeedsApproval => {
+            context.heard.forget(approval);
             let command = Command::RequestToolApproval {
                 thread: id,
                 approval,
                 subject: tool_subject(&call.tool, &call.arguments),
             };
             handle.execute(command, origin.clone(), None, Vec::new()).await?;
-            wait(denials, handle, id, call, &origin, approval, patience).await
+            wait(context, handle, id, call, &origin, approval, patience).await
         }
-        ToolVerdict::Waiting => wait(denials, handle, id, call, &origin, approval, patience).await,
+        ToolVerdict::Waiting => wait(context, handle, id, call, &origin, approval, patience).await,
     }
 }
 
 async fn wait(
-    denials: &Denials,
+    context: &Context,
     handle: &Handle,
     id: ThreadId,
     call: &AskedCall,
@@ -129,11 +144,19 @@ async fn wait(
         () = patience => None,
     };
     let Some(state) = decided else {
+        // Whether its end is recorded already is not to make a difference: nobody can be asked to go on waiting for it.
+        let now = handle.now();
+        let is_overdue = |approval: &Arc<Approval>| approval.is_overdue(now);
+        if handle.state().approvals.get(&approval).is_some_and(is_overdue) {
+            context.denials.note(handle, id, &call.tool, UNDECIDED);
+            return Ok(refused(String::from(UNDECIDED), Some(approval)));
+        }
         return Ok(Decided {
             answer: Answer::Waits,
             approval: Some(approval),
         });
     };
+    context.heard.note_decided(&state, approval);
     // The whole decision again: policy and mode may have changed while it waited.
     let verdict = state
         .thread(id)
@@ -141,7 +164,7 @@ async fn wait(
     match verdict {
         Some((thread, ToolVerdict::Allowed)) => Ok(allowed(&state, thread, call, origin, Some(approval))),
         Some((_, ToolVerdict::Denied(reason))) => {
-            denials.note(handle, id, &call.tool, &reason);
+            context.denials.note(handle, id, &call.tool, &reason);
             Ok(refused(reason, Some(approval)))
         }
         Some((_, ToolVerdict::NeedsApproval | ToolVerdict::Waiting)) | None => Ok(refused(
@@ -162,9 +185,45 @@ fn verdict(state: &Session, thread: &Thread, call: &AskedCall, approval: Approva
     authorize::decide(state, thread, &call)
 }
 
-/// The approval of a call is named by the call: asking again for the same one within a turn finds it, and it can serve for
-/// no other.
-fn approval_of(thread: &Thread, call: &AskedCall) -> ApprovalId {
+/// The approval of a call. Within a turn a call has one. In a thread without turns it is the first that answers the call, or
+/// that was not asked for yet.
+fn approval_of(
+    heard: &HeardDecisions,
+    state: &Session,
+    thread: &Thread,
+    call: &AskedCall,
+    now: UnixMillis,
+) -> ApprovalId {
+    let named = hash_of(thread, call);
+    let first = name(named.clone());
+    if !matches!(thread.turn, LatestTurn::None) {
+        return first;
+    }
+    let answers = |id: ApprovalId| {
+        let again = match call.known_by {
+            KnownBy::Id => Again::ById,
+            KnownBy::Content if heard.has(id) => Again::Heard,
+            KnownBy::Content => Again::Unheard,
+        };
+        state
+            .approvals
+            .get(&id)
+            .is_none_or(|approval| approval.answers(again, now))
+    };
+    // So many at most are decided and remembered; the next one is free.
+    let later = (1..=MAX_DECIDED as u64).map(|number| {
+        let mut hash = named.clone();
+        hash.update(number.to_be_bytes());
+        name(hash)
+    });
+    std::iter::once(first)
+        .chain(later)
+        .find(|id| answers(*id))
+        .unwrap_or(first)
+}
+
+/// What the approvals of a call are named by: asking again for the same one finds them, and they can serve for no other.
+fn hash_of(thread: &Thread, call: &AskedCall) -> Sha256 {
     let mut hash = Sha256::new();
     hash.update(thread.id.as_uuid().as_bytes());
     hash.update(thread.generation.get().to_be_bytes());
@@ -174,6 +233,10 @@ fn approval_of(thread: &Thread, call: &AskedCall) -> ApprovalId {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
+    hash
+}
+
+fn name(hash: Sha256) -> ApprovalId {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.finalize()[..16]);
     ApprovalId::from_uuid(Builder::from_custom_bytes(bytes).into_uuid())

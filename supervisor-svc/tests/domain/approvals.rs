@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use supervisor_svc::domain::{
-    approval::{APPROVAL_TIMEOUT, Approval, tool_subject, without_arguments},
+    actor::Actor,
+    approval::{APPROVAL_TIMEOUT, Again, Approval, Verdict, tool_subject, without_arguments},
     command::{Command, Spawn},
     decide::tick,
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Edge, EdgeKind, Event, Scope, SettingsChange, ThreadEvent},
@@ -829,6 +830,48 @@ fn a_thread_awaits_a_tool_until_its_last_call_is_decided() {
         ["CloseRequested", "ApprovalResolved", "ConditionChanged"]
     );
     assert_eq!(decided(&world, asked[0]), Some(ApprovalDecision::Moot));
+}
+
+#[test]
+fn without_turns_a_decision_is_for_the_call_that_asked() {
+    use ApprovalDecision::{Denied, Expired, Granted, Moot};
+
+    let (mut world, id) = World::with_thread_in(Running);
+    let asked = world.ask(id, ApprovalKind::Tool, None);
+    let waiting = approval(&world, asked).clone();
+    let (early, late) = (waiting.requested, waiting.deadline);
+    for again in [Again::ById, Again::Unheard, Again::Heard] {
+        assert!(
+            waiting.answers(again, early) && waiting.answers(again, late),
+            "{again:?}"
+        );
+    }
+    assert!(!waiting.is_overdue(early) && waiting.is_overdue(late));
+
+    for (decision, again, answers) in [
+        (Granted, Again::ById, [true, true]),
+        (Denied, Again::ById, [true, true]),
+        (Granted, Again::Unheard, [true, false]),
+        (Denied, Again::Unheard, [true, false]),
+        (Granted, Again::Heard, [false, false]),
+        (Denied, Again::Heard, [false, false]),
+        (Expired, Again::ById, [false, false]),
+        (Expired, Again::Unheard, [false, false]),
+        (Moot, Again::ById, [false, false]),
+    ] {
+        let verdict = Verdict {
+            decision,
+            by: Actor::Service,
+            reason: String::new(),
+        };
+        let decided = Approval {
+            verdict: Some(verdict),
+            ..waiting.clone()
+        };
+        let answered = [early, late].map(|now| decided.answers(again, now));
+        assert_eq!(answered, answers, "{decision:?} {again:?}");
+        assert!(!decided.is_overdue(late));
+    }
 }
 
 /// Two running threads, and an edge from the first to the second that waits for an operator.

@@ -44,6 +44,40 @@ fn is_out_of_reach(world: &World, id: ThreadId) -> bool {
 // ---- attempts ----
 
 #[test]
+fn an_attempt_is_held_until_the_next_one_begins_or_its_thread_is_closed() {
+    let mut world = under(RestartPolicy::OnLost);
+    let id = world.spawn(world.root());
+    let runner = RunnerId::new("r0");
+    let first = world.thread(id).generation;
+    assert!(!world.thread(id).is_held_by(&runner, first), "nobody was handed it");
+    world.begin(id);
+    assert!(world.thread(id).is_held_by(&runner, first));
+    assert!(!world.thread(id).is_held_by(&RunnerId::new("r1"), first));
+    assert!(!world.thread(id).is_held_by(&runner, first.next()));
+
+    world.lose(id);
+    assert!(!world.thread(id).is_held_by(&runner, first), "it is void");
+    world.begin(id);
+    let second = world.thread(id).generation;
+    assert!(world.thread(id).is_held_by(&runner, second));
+
+    world.run(&close(operator(), id));
+    assert!(
+        world.thread(id).is_held_by(&runner, second),
+        "its program is asked to stop"
+    );
+    world.run(&Command::FinishClose {
+        thread: id,
+        forced: true,
+    });
+    assert_eq!(world.status(id), Shutdown);
+    let closed = world.thread(id).generation;
+    for generation in [first, second, closed] {
+        assert!(!world.thread(id).is_held_by(&runner, generation), "{generation}");
+    }
+}
+
+#[test]
 fn a_replacement_is_one_attempt_more_whoever_gets_it() {
     for (policy, running) in [
         (RestartPolicy::Never, false),
