@@ -293,7 +293,7 @@ fn runner_config(
     config.worktrees = options.worktrees;
     config.hidden = vec![data_dir.to_owned()];
     config.hook = programs::hook()?;
-    config.token = Some(secrets.runner.expose().to_owned());
+    config.token = Some(secrets.runner.clone().into());
     // The supervisor ends first: by then there is nobody to tell how a turn went.
     config.timing.drain_limit = Duration::ZERO;
     Ok(config)

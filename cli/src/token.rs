@@ -11,7 +11,7 @@ use std::{
     str::FromStr,
 };
 
-use svc_kit::{listen::is_this_machine, paths, token_file};
+use svc_kit::{listen::is_this_machine, paths, shown_token::ShownToken, token_file};
 
 use crate::{
     args::Global,
@@ -140,6 +140,19 @@ impl Token {
         self.text.as_deref()
     }
 
+    /// For who shows it for long: that of a file as the file is then.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be shown.
+    pub(crate) fn to_show(&self) -> Result<Option<ShownToken>> {
+        match (&self.origin, self.expose()) {
+            (Origin::File(path), _) => ShownToken::load(path.clone()).map(Some).map_err(Error::of),
+            (Origin::Given, Some(text)) => text.parse::<ShownToken>().map(Some).map_err(Error::usage),
+            (Origin::Given | Origin::Nowhere, _) => Ok(None),
+        }
+    }
+
     /// Where it came from.
     pub(crate) const fn origin(&self) -> &Origin {
         &self.origin
@@ -210,6 +223,26 @@ mod tests {
         for host in ["10.0.0.1", "localhost.example.com", "0.0.0.0", ""] {
             assert!(!is_this_machine(host), "{host}");
         }
+    }
+
+    #[test]
+    fn who_shows_it_for_long_follows_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        fs::write(&path, "from-the-file\n").unwrap();
+        let mut named = global(None, None);
+        named.token_file = Some(path.clone());
+        let found = Token::find(&named, "127.0.0.1").unwrap();
+        let shown = found.to_show().unwrap().unwrap();
+        assert_eq!(shown.present().expose(), "from-the-file");
+        fs::write(&path, "from-the-file-as-it-is-now\n").unwrap();
+        assert_eq!(shown.present().expose(), "from-the-file-as-it-is-now");
+
+        let given = Token::given("s3cret").to_show().unwrap().unwrap();
+        assert_eq!(given.present().expose(), "s3cret");
+        assert!(Token::none().to_show().unwrap().is_none());
+        let refused = Token::given("two s3crets").to_show().unwrap_err();
+        assert!(!refused.to_string().contains("s3crets"), "{refused}");
     }
 
     #[test]

@@ -77,6 +77,12 @@ class ControlPlane:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         self.apply(name, [namespace, account])
 
+    def token(self, namespace, account, audience=None):
+        """A token of a ServiceAccount as the kubelet would project it; without an audience it is for the API server."""
+        audiences = [f"--audience={audience}"] if audience else []
+        created = self.kubectl("create", "token", account, f"--namespace={namespace}", "--duration=10m", *audiences)
+        return created.strip()
+
     def end(self):
         """Nothing of it is kept, so nothing is waited for."""
         for server in self.servers:
@@ -117,7 +123,8 @@ class ControlPlane:
             "--authorization-mode=RBAC",
             f"--token-auth-file={tokens}",
         )
-        cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": f"{serving}/apiserver.crt"}
+        self.url, self.authority = f"https://127.0.0.1:{port}", serving / "apiserver.crt"
+        cluster = {"server": self.url, "certificate-authority": str(self.authority)}
         kubeconfig = {
             "clusters": [{"name": "test", "cluster": cluster}],
             "users": [{"name": "admin", "user": {"token": TOKEN}}],

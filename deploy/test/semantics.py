@@ -174,7 +174,8 @@ def references(workload):
         if source := volume.get("configMap"):
             yield "ConfigMap", source["name"]
         for source in volume.get("projected", {}).get("sources", []):
-            yield "ConfigMap", source["configMap"]["name"]
+            if "configMap" in source:
+                yield "ConfigMap", source["configMap"]["name"]
     for variable in (variable for one in workload.containers for variable in one.get("env", [])):
         source = variable.get("valueFrom", {})
         for kind, key in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
@@ -337,6 +338,28 @@ def secret_files(workload):
                 yield f"{mount['mountPath']}/{item['path']}", (secret["secretName"], item["key"])
 
 
+def projected(workload):
+    """What the main container has of projected volumes: the directory, and the source."""
+    volumes = {one["name"]: one["projected"] for one in workload.pod.get("volumes", []) if "projected" in one}
+    for mount in workload.main.get("volumeMounts", []):
+        for source in volumes.get(mount["name"], {}).get("sources", []):
+            yield mount["mountPath"], source
+
+
+def account_tokens(workload):
+    """The tokens of its ServiceAccount that it has: path and audience; of one for the API server that is None."""
+    for directory, source in projected(workload):
+        if token := source.get("serviceAccountToken"):
+            yield f"{directory}/{token['path']}", token.get("audience")
+
+
+def projected_files(workload):
+    """The files of projected volumes that are named one by one."""
+    yield from (path for path, _ in account_tokens(workload))
+    for directory, source in projected(workload):
+        yield from (f"{directory}/{item['path']}" for item in source.get("configMap", {}).get("items", []))
+
+
 def named_files(workload):
     """The files that flags name: flag and path."""
     for argument in workload.arguments():
@@ -347,14 +370,15 @@ def named_files(workload):
 
 def check_files(manifests):
     for workload in manifests.workloads():
-        there = dict(secret_files(workload))
+        there = {*dict(secret_files(workload)), *projected_files(workload)}
         for flag, path in named_files(workload):
             if path not in there:
                 yield f"{name_of(workload.thing)}: {flag} names {path}, where nothing is mounted"
 
 
 def check_identities(manifests):
-    """Who calls shows a certificate, which the called one looks at, or a token, which is one of its own."""
+    """Who calls shows a certificate, which the called one looks at; or the token of its account, which it knows; or a token,
+    which is one of its own."""
     for caller, _, service in calls(manifests):
         called = manifests.selected(selector_of(service)) if service else []
         if not called:
@@ -366,11 +390,35 @@ def check_identities(manifests):
                 yield f"{called.name} does not look at the certificate of {caller.name}"
             continue
         token = shown.get("--registry-token-file") or shown.get("--token-file")
+        if audience := dict(account_tokens(caller)).get(token):
+            arguments = called.arguments()
+            account = re.escape(caller.pod.get("serviceAccountName", "default"))
+            role = "service" if "--registry-token-file" in shown else "runner"
+            grant = re.compile(rf"--jwt-role=sub:system:serviceaccount:[a-z0-9-]+:{account}={role}")
+            if f"--jwt-audience={audience}" not in arguments or not any(map(grant.fullmatch, arguments)):
+                yield f"{called.name} does not know the account of {caller.name}"
+            continue
         secrets = dict(secret_files(called))
         asked = ("--token-file", "--operator-token-file", "--runner-token-file")
         tokens = {secrets.get(path) for flag, path in known.items() if flag in asked}
         if token is None or dict(secret_files(caller)).get(token) not in tokens:
             yield f"{called.name} does not know the token of {caller.name}"
+
+
+def check_accounts(manifests):
+    """A token for the API server is there for the keys alone, and no account is two."""
+    known = [workload for workload in manifests.workloads() if list(account_tokens(workload))]
+    accounts = [workload.pod["serviceAccountName"] for workload in known]
+    for account in sorted({account for account in accounts if accounts.count(account) > 1}):
+        yield f"several are known by the ServiceAccount {account}"
+    for account in manifests.of("ServiceAccount"):
+        if account.get("automountServiceAccountToken") is not False:
+            yield f"{name_of(account)} gives its token to every pod"
+    for workload in manifests.workloads():
+        named = dict(named_files(workload))
+        for path, audience in account_tokens(workload):
+            if audience is None and named.get("--jwt-keys-token") != path:
+                yield f"{name_of(workload.thing)} has a token for the API server, and asks it for no keys"
 
 
 def check_addresses(manifests):
@@ -405,6 +453,11 @@ def check_network(manifests):
             for port in rule["ports"]:
                 if port["port"] not in workload.ports().values():
                     yield f"{name_of(workload.thing)}: a policy opens port {port['port']}, which nobody has"
+    for workload in manifests.workloads():
+        if any(argument.startswith("--jwt-keys=https://kubernetes.") for argument in workload.arguments()):
+            ports = [one["port"] for rule in policies[workload.name].get("egress", []) for one in rule.get("ports", [])]
+            if 6443 not in ports or 53 not in ports:
+                yield f"the policy of {workload.name} keeps it from the keys of the API server"
     for caller, url, service in calls(manifests):
         called = manifests.selected(selector_of(service)) if service else []
         if not called:

@@ -14,6 +14,7 @@ use svc_kit::{
     identity::{OperatorRole, Principal},
     jwks::KeysAt,
     jwt::{Jwt, JwtOptions},
+    jwt_roles::Machine,
     peer::Peer,
 };
 use tonic::codegen::http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
@@ -34,12 +35,13 @@ static PROVIDER: LazyLock<(EncodingKey, Authenticator)> = LazyLock::new(|| {
     let path = directory.path().join("keys.json");
     fs::write(&path, published.to_string()).expect("the keys are written");
     // The file goes with the directory. What was read of it goes on to count.
-    let jwt = Jwt::load(JwtOptions {
+    let options = JwtOptions {
         jwt_issuer: Some(ISSUER.to_owned()),
         jwt_audience: Some(AUDIENCE.to_owned()),
         jwt_keys: Some(KeysAt::File(path)),
         ..JwtOptions::default()
-    });
+    };
+    let jwt = Jwt::load(options, Machine::Runner);
     let authenticator = Authenticator::new().jwt(jwt.expect("the keys are read"));
     (EncodingKey::from_ec_der(&key.serialize_der()), authenticator)
 });

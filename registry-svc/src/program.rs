@@ -8,6 +8,7 @@ use svc_kit::{
     auth::{Authenticator, Trust},
     identity::OperatorRole,
     jwt::Jwt,
+    jwt_roles::Machine,
     listen,
     program::{Program, ServiceOptions},
     serve::Listener,
@@ -58,7 +59,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let listener = listen::bind(&options.registry_listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     let tokens = options.token_file.map(TokenFile::load).transpose()?;
-    let jwt = Jwt::load(service.jwt.clone())?;
+    let jwt = Jwt::load(service.jwt.clone(), Machine::Service)?;
     let knows_callers = tokens.is_some() || jwt.is_some() || service.tls.knows_clients();
     listen::refuse_open_bind(address, knows_callers, service.insecure)?;
     let listener = Listener::new(listener, service.tls.clone().load()?)

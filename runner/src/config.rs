@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Duration};
 
-use svc_kit::tls::ClientFiles;
+use svc_kit::{shown_token::ShownToken, tls::ClientFiles};
 use tokio::sync::watch;
 use tonic::Code;
 
@@ -18,8 +18,9 @@ pub struct RunnerConfig {
     pub runner_id: String,
     /// Where the supervisor is, as a URL.
     pub supervisor_url: String,
-    /// The bearer token of the runner or of an operator. None: calls carry no token.
-    pub token: Option<String>,
+    /// The bearer token of the runner or of an operator; that of a file as it is when the runner attaches. None: calls carry
+    /// no token.
+    pub token: Option<ShownToken>,
     /// Whom to believe is the supervisor, where its URL is one over TLS, and what to show it. Agents are shown the
     /// authorities alone.
     pub tls: ClientFiles,
@@ -217,7 +218,7 @@ mod tests {
     #[test]
     fn the_token_is_not_shown() {
         let mut config = RunnerConfig::new("r", "http://localhost", ProcessProgram::new("true", [""; 0]), "/tmp");
-        config.token = Some("s3cret".to_owned());
+        config.token = Some("s3cret".parse().unwrap());
         assert!(!format!("{config:?}").contains("s3cret"));
     }
 

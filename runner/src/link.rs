@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use svc_kit::tls::{self, ClientFiles};
+use svc_kit::{
+    shown_token::ShownToken,
+    tls::{self, ClientFiles},
+};
 use tokio::{
     sync::mpsc,
     time::{Interval, MissedTickBehavior, interval, timeout},
@@ -42,7 +45,7 @@ const LONGEST_HEARTBEAT: Duration = Duration::from_secs(60);
 pub(crate) struct Supervisor {
     endpoint: Endpoint,
     tls: ClientFiles,
-    bearer: Option<Bearer>,
+    token: Option<ShownToken>,
 }
 
 impl Supervisor {
@@ -59,7 +62,7 @@ impl Supervisor {
                 .keep_alive_timeout(PING_ANSWER)
                 .keep_alive_while_idle(true),
             tls: config.tls.clone(),
-            bearer: config.token.as_deref().map(Bearer::new).transpose()?,
+            token: config.token.clone(),
         })
     }
 
@@ -83,6 +86,8 @@ pub(crate) enum LinkError {
     NoWelcome,
     #[error("the supervisor ended the stream")]
     Ended,
+    #[error("the token has characters that metadata cannot carry")]
+    Unsendable,
 }
 
 impl LinkError {
@@ -98,6 +103,7 @@ impl LinkError {
                 }
                 _ => None,
             },
+            Self::Unsendable => Some(RunnerError::BadToken),
             Self::Unreachable(_) | Self::Silent | Self::NoWelcome | Self::Ended => None,
         }
     }
@@ -134,7 +140,9 @@ impl Link {
         };
         outgoing.try_send(hello).map_err(|_| LinkError::Ended)?;
         let mut request = Request::new(ReceiverStream::new(stream));
-        if let Some(bearer) = &supervisor.bearer {
+        if let Some(token) = &supervisor.token {
+            // As it is now: the one that the last stream was opened with may have ended since.
+            let bearer = Bearer::new(token.present().expose()).map_err(|_| LinkError::Unsendable)?;
             bearer.authorize(&mut request);
         }
         let mut incoming = client.attach(request).await.map_err(LinkError::Refused)?.into_inner();

@@ -8,10 +8,12 @@ use svc_kit::{
     auth::{Authenticator, Trust},
     identity::OperatorRole,
     jwt::Jwt,
+    jwt_roles::Machine,
     listen,
     paths::{self, DataDir},
     program::{Program, ServiceOptions},
     serve::Listener,
+    shown_token::ShownToken,
     tls::ClientFiles,
     token_file::TokenFile,
 };
@@ -100,7 +102,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     };
     let operator = tokens(options.operator_token_file, "operator.token")?;
     let runner = tokens(options.runner_token_file, "runner.token")?;
-    let registry_token = options.registry_token_file.map(TokenFile::load).transpose()?;
+    let registry_token = options.registry_token_file.map(ShownToken::load).transpose()?;
 
     let listener = listen::bind(&options.supervisor_listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -109,7 +111,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let listener = Listener::new(listener, service.tls.clone().load()?)
         .tells(program.admin())
         .reflects(!service.no_reflection);
-    let jwt = Jwt::load(service.jwt.clone())?;
+    let jwt = Jwt::load(service.jwt.clone(), Machine::Runner)?;
     let trust = trust(options.require_token || knows_clients, jwt.is_some(), service.insecure);
     let authenticator = Authenticator::new()
         .operator("local", OperatorRole::Admin, operator)

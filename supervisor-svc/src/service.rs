@@ -14,10 +14,10 @@ use svc_kit::{
     encoded::TakenOver,
     secret::SecretError,
     serve::{self, Listener, ServeError, ServeLimits, Serving},
+    shown_token::ShownToken,
     shutdown::Shutdown,
     thread_token::TokenKeys,
     tls::ClientFiles,
-    token_file::Tokens,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -63,7 +63,7 @@ pub struct Config {
     /// Where the registry is.
     pub registry_url: String,
     /// What the registry knows it by.
-    pub registry_token: Option<Tokens>,
+    pub registry_token: Option<ShownToken>,
     /// Whom to believe is the registry, where its URL is one over TLS, and what to show it.
     pub registry_tls: ClientFiles,
     /// Defaults and maxima of sessions' limits.

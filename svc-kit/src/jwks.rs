@@ -1,4 +1,5 @@
-//! The public keys of an identity provider: in a file that somebody replaces, or at a URL that is asked again and again.
+//! The public keys of an identity provider: in a file that somebody replaces, or at a URL that is asked again and again,
+//! with a token where it answers to nobody without.
 
 use std::{
     fs, io,
@@ -8,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Uri, header::HOST};
+use http::{
+    HeaderValue, Request, Uri,
+    header::{AUTHORIZATION, HOST},
+};
 use http_body_util::{BodyExt as _, Empty, Limited, combinators::BoxBody};
 use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
@@ -24,6 +28,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     fresh::Fresh,
     listen::{bare_host, is_this_machine},
+    secret::SecretError,
+    shown_token::ShownToken,
     tls::{ClientFiles, http_connection},
 };
 
@@ -69,7 +75,16 @@ impl FromStr for KeysAt {
     }
 }
 
-/// Why keys of a file are of no use.
+/// How keys at a URL are asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Asking {
+    /// Whom to believe there.
+    pub(crate) files: ClientFiles,
+    /// The file of the token to show there.
+    pub(crate) token: Option<PathBuf>,
+}
+
+/// Why there are no keys, or nobody can be asked for them.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// They cannot be read.
@@ -79,6 +94,15 @@ pub enum KeysError {
         path: PathBuf,
         /// What the operating system said.
         cause: io::Error,
+    },
+    /// The token cannot be had that is shown for them.
+    #[error("--jwt-keys-token: {0}")]
+    Token(#[from] SecretError),
+    /// There is nobody to show it to.
+    #[error("--jwt-keys-token is shown at a URL, and the keys are in the file {path}: leave it out, or give their URL")]
+    NobodyAsked {
+        /// The file.
+        path: PathBuf,
     },
     /// They are no JWKS.
     #[error("{path} is no JWKS: {cause}")]
@@ -119,14 +143,19 @@ pub(crate) enum Keys {
 impl Keys {
     /// Those that are there. A file has to be right; a URL need not answer yet: nobody comes in by it until it does. Needs a
     /// Tokio runtime.
-    pub(crate) fn open(place: KeysAt, files: ClientFiles) -> Result<Self, KeysError> {
-        Ok(match place {
-            KeysAt::File(path) => Self::File {
+    pub(crate) fn open(place: KeysAt, asking: Asking) -> Result<Self, KeysError> {
+        let Asking { files, token } = asking;
+        match (place, token) {
+            (KeysAt::File(path), None) => Ok(Self::File {
                 keys: Fresh::new(vec![path.clone()], || read(&path))?,
                 path,
-            },
-            KeysAt::Url(uri) => Self::Url(Remote::open(uri, files)),
-        })
+            }),
+            (KeysAt::File(path), Some(_)) => Err(KeysError::NobodyAsked { path }),
+            (KeysAt::Url(uri), token) => {
+                let token = token.map(ShownToken::load).transpose()?;
+                Ok(Self::Url(Remote::open(uri, files, token)))
+            }
+        }
     }
 
     pub(crate) fn get(&self) -> Arc<JwkSet> {
@@ -168,15 +197,17 @@ pub(crate) struct Remote {
 struct Shared {
     uri: Uri,
     files: ClientFiles,
+    token: Option<ShownToken>,
     keys: Mutex<Arc<JwkSet>>,
     lacked: Notify,
 }
 
 impl Remote {
-    fn open(uri: Uri, files: ClientFiles) -> Self {
+    fn open(uri: Uri, files: ClientFiles, token: Option<ShownToken>) -> Self {
         let shared = Arc::new(Shared {
             uri,
             files,
+            token,
             keys: Mutex::new(Arc::new(JwkSet { keys: Vec::new() })),
             lacked: Notify::new(),
         });
@@ -219,9 +250,12 @@ impl Shared {
     async fn fetch(&self) -> Result<JwkSet, Unanswered> {
         let authority = self.uri.authority().map_or("", |authority| authority.as_str());
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
-        let request = Request::get(path)
+        let mut request = Request::get(path)
             .header(HOST, authority)
             .body(Empty::<Bytes>::new().boxed())?;
+        if let Some(token) = &self.token {
+            request.headers_mut().insert(AUTHORIZATION, bearer(token)?);
+        }
         let host = bare_host(self.uri.host().unwrap_or_default());
         let text = if self.uri.scheme_str() == Some("https") {
             exchange(http_connection(&self.files, host, self.uri.port_u16()).await?, request).await?
@@ -234,6 +268,13 @@ impl Shared {
         };
         Ok(serde_json::from_slice(&text)?)
     }
+}
+
+/// The token as it is now, as a header that no log shows.
+fn bearer(token: &ShownToken) -> Result<HeaderValue, http::Error> {
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.present().expose()))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 async fn exchange<S>(stream: S, request: Request<BoxBody<Bytes, std::convert::Infallible>>) -> Result<Bytes, Unanswered>

@@ -1,5 +1,6 @@
-//! Operators who come with a JWT of an identity provider. Its signature, issuer, audience and times are checked, and its
-//! claims say what its subject may do here ([`crate::jwt_roles`]). Threads, runners and services never come with one.
+//! Callers who come with a JWT: operators with one of an identity provider, runners and services with the token that a
+//! cluster projects for their account. Its signature, issuer, audience and times are checked, and its claims say who its
+//! subject is here ([`crate::jwt_roles`]). Threads never come with one.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -11,8 +12,8 @@ use serde_json::{Map, Value};
 
 use crate::{
     identity::{MAX_NAME_BYTES, Principal},
-    jwks::{Keys, KeysAt, KeysError},
-    jwt_roles::{Grant, Roles},
+    jwks::{Asking, Keys, KeysAt, KeysError},
+    jwt_roles::{Grant, Machine, Roles, RolesError},
     tls::ClientFiles,
 };
 
@@ -34,7 +35,7 @@ pub(crate) const MAX_JWT_BYTES: usize = 8 * 1024;
 /// By how much the clocks of the provider and of this machine may differ, in seconds.
 const LEEWAY_SECONDS: u64 = 30;
 
-/// Whose tokens are taken for operators'.
+/// Whose tokens are taken, and for whose.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct JwtOptions {
     /// Take tokens of this issuer for those of operators: JWTs, whose claims say who is admin or viewer
@@ -49,12 +50,17 @@ pub struct JwtOptions {
     /// The authorities of the certificate at that URL, PEM [default: the public ones]
     #[arg(long, env = "TROUPE_JWT_CA", value_name = "FILE", requires = "jwt_keys")]
     pub jwt_ca: Option<PathBuf>,
+    /// The file with the bearer token that is shown at that URL, which a cluster's asks for: its first line, read again for
+    /// each question
+    #[arg(long, env = "TROUPE_JWT_KEYS_TOKEN", value_name = "FILE", requires = "jwt_keys")]
+    pub jwt_keys_token: Option<PathBuf>,
     /// The claim that says what their subject may do, a text or a list of texts; dots lead into claims that have others in
     /// them, as in realm_access.roles [default: troupe_role]
     #[arg(long, env = "TROUPE_JWT_ROLE_CLAIM", value_name = "NAME", requires = "jwt_issuer")]
     pub jwt_role_claim: Option<String>,
-    /// What a value of that claim, or with sub:SUBJECT a subject, is granted: admin or viewer (repeatable, or with `;`
-    /// between; of several the strongest counts) [default: admin=admin;viewer=viewer]
+    /// What a value of that claim, or with sub:SUBJECT a subject, is granted: admin or viewer, and a subject also runner
+    /// (at the supervisor) or service (at the registry) (repeatable, or with `;` between; of several the strongest counts)
+    /// [default: admin=admin;viewer=viewer]
     #[arg(
         long = "jwt-role",
         env = "TROUPE_JWT_ROLES",
@@ -63,6 +69,17 @@ pub struct JwtOptions {
         requires = "jwt_issuer"
     )]
     pub jwt_roles: Vec<Grant>,
+}
+
+/// Why no tokens can be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum JwtError {
+    /// The keys cannot be had.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// The grants cannot be as they are.
+    #[error(transparent)]
+    Roles(#[from] RolesError),
 }
 
 /// Checks tokens of one issuer.
@@ -75,17 +92,18 @@ pub struct Jwt {
 }
 
 impl Jwt {
-    /// What the options say; `None`: no token is taken.
+    /// What the options say, at a service that `known` calls besides operators; `None`: no token is taken.
     ///
     /// # Errors
     ///
-    /// If the keys cannot be read.
-    pub fn load(options: JwtOptions) -> Result<Option<Arc<Self>>, KeysError> {
+    /// If the keys cannot be read, or the grants mean nothing there.
+    pub fn load(options: JwtOptions, known: Machine) -> Result<Option<Arc<Self>>, JwtError> {
         let JwtOptions {
             jwt_issuer: Some(issuer),
             jwt_audience: Some(audience),
             jwt_keys: Some(place),
             jwt_ca: authorities,
+            jwt_keys_token: token,
             jwt_role_claim: claim,
             jwt_roles: grants,
         } = options
@@ -96,15 +114,16 @@ impl Jwt {
             authorities,
             identity: None,
         };
+        let roles = Roles::new(claim, grants, known)?;
         Ok(Some(Arc::new(Self {
             issuer,
             audience,
-            keys: Keys::open(place, files)?,
-            roles: Roles::new(claim, grants),
+            keys: Keys::open(place, Asking { files, token })?,
+            roles,
         })))
     }
 
-    /// The operator whose token it is; `None`: it is nobody's.
+    /// Whose token it is; `None`: it is nobody's.
     #[must_use]
     pub(crate) fn verify(&self, token: &str) -> Option<Principal> {
         let header = decode_header(token).ok()?;
@@ -127,10 +146,7 @@ impl Jwt {
         if !(1..=MAX_NAME_BYTES).contains(&name.len()) || name.chars().any(char::is_control) {
             return None;
         }
-        Some(Principal::Operator {
-            role: self.roles.of(name, &claims)?,
-            name: name.to_owned(),
-        })
+        Some(self.roles.of(name, &claims)?.principal(name.to_owned()))
     }
 
     fn validation(&self, algorithm: Algorithm) -> Validation {
@@ -222,7 +238,7 @@ mod tests {
             jwt_keys: Some(KeysAt::File(path.to_owned())),
             ..JwtOptions::default()
         };
-        Jwt::load(options).unwrap().unwrap()
+        Jwt::load(options, Machine::Runner).unwrap().unwrap()
     }
 
     fn who(jwt: &Jwt, token: &str) -> Option<(String, bool)> {
@@ -281,6 +297,49 @@ mod tests {
     }
 
     #[test]
+    fn a_service_account_is_the_machine_that_its_subject_is_granted() {
+        const ACCOUNT: &str = "system:serviceaccount:troupe:troupe-runner";
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys.json");
+        let provider = Provider::new("one");
+        provider.publish(&path);
+        let load = |grant: String, known| {
+            let options = JwtOptions {
+                jwt_issuer: Some("https://id.example.org".to_owned()),
+                jwt_audience: Some("troupe".to_owned()),
+                jwt_keys: Some(KeysAt::File(path.clone())),
+                jwt_roles: vec![grant.parse().unwrap()],
+                ..JwtOptions::default()
+            };
+            Jwt::load(options, known).map(Option::unwrap)
+        };
+        // As a cluster makes them: a list of audiences, no role, and what it says of the pod.
+        let claims = |subject: &str, audience: &str| {
+            json!({
+                "iss": "https://id.example.org", "aud": [audience], "sub": subject, "exp": now() + 3600, "nbf": now(),
+                "kubernetes.io": {"namespace": "troupe", "serviceaccount": {"name": "troupe-runner"}},
+            })
+        };
+        let token = |subject, audience| provider.token(&claims(subject, audience));
+        let runners = load(format!("sub:{ACCOUNT}=runner"), Machine::Runner).unwrap();
+        let is = |kind: &str| Some((format!("{kind}:{ACCOUNT}"), false));
+        assert_eq!(who(&runners, &token(ACCOUNT, "troupe")), is("runner"));
+        assert_eq!(who(&runners, &token(ACCOUNT, "https://kubernetes.default.svc")), None);
+        assert_eq!(
+            who(&runners, &token("system:serviceaccount:troupe:default", "troupe")),
+            None
+        );
+        assert_eq!(
+            who(&runners, &token("system:serviceaccount:other:troupe-runner", "troupe")),
+            None
+        );
+        let services = load(format!("sub:{ACCOUNT}=service"), Machine::Service).unwrap();
+        assert_eq!(who(&services, &token(ACCOUNT, "troupe")), is("service"));
+        let refused = load(format!("sub:{ACCOUNT}=service"), Machine::Runner).unwrap_err();
+        assert!(refused.to_string().contains(ACCOUNT), "{refused}");
+    }
+
+    #[test]
     fn new_keys_count_at_once_and_broken_ones_do_not() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys.json");
@@ -299,7 +358,21 @@ mod tests {
             jwt_keys: Some(KeysAt::File(directory.path().join("missing"))),
             ..JwtOptions::default()
         };
-        assert!(Jwt::load(options).unwrap_err().to_string().contains("missing"));
-        assert!(Jwt::load(JwtOptions::default()).unwrap().is_none());
+        let load = |options| Jwt::load(options, Machine::Runner);
+        assert!(load(options.clone()).unwrap_err().to_string().contains("missing"));
+        assert!(load(JwtOptions::default()).unwrap().is_none());
+
+        // What nobody would be asked with is a mistake.
+        let path = directory.path().join("keys.json");
+        let with_token = JwtOptions {
+            jwt_keys: Some(KeysAt::File(path.clone())),
+            jwt_keys_token: Some(path),
+            ..options
+        };
+        let refused = load(with_token).unwrap_err().to_string();
+        assert!(
+            refused.contains("--jwt-keys-token") && refused.contains("keys.json"),
+            "{refused}"
+        );
     }
 }

@@ -1,50 +1,124 @@
-//! What an operator of an identity provider may do: by a claim of the provider's, and by what the options make of it.
+//! What the subject of a JWT is here: an operator, by a claim of the provider's or by its name; or a part of Troupe, by
+//! its name alone. Groups are for people: whoever keeps them does not say who executes threads.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use serde_json::{Map, Value};
 
-use crate::identity::OperatorRole;
+use crate::identity::{MAX_NAME_BYTES, OperatorRole, Principal};
 
 /// The claim that is read where the options name none.
 const CLAIM: &str = "troupe_role";
 /// What is before a subject that stands in the place of a claim's value.
 const SUBJECT: &str = "sub:";
 
-/// A role and to whom it is granted: `VALUE=ROLE`, or `sub:SUBJECT=ROLE`. The value may have `=` in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    holder: Holder,
-    role: OperatorRole,
+/// A part of Troupe that shows a JWT to another: in a cluster, the token of its service account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// A runner, to the supervisor.
+    Runner,
+    /// Another service: the supervisor, to the registry.
+    Service,
 }
 
-/// To whom a role is granted.
+impl Machine {
+    fn principal(self, name: String) -> Principal {
+        match self {
+            Self::Runner => Principal::Runner { name },
+            Self::Service => Principal::Service { name },
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Runner => "runner",
+            Self::Service => "service",
+        })
+    }
+}
+
+/// What a subject is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A person or their tool.
+    Operator(OperatorRole),
+    /// A part of Troupe.
+    Machine(Machine),
+}
+
+impl Role {
+    /// Whoever has that name and is this.
+    pub(crate) fn principal(self, name: String) -> Principal {
+        match self {
+            Self::Operator(role) => Principal::Operator { name, role },
+            Self::Machine(machine) => machine.principal(name),
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator(OperatorRole::Admin) => out.write_str("admin"),
+            Self::Operator(OperatorRole::Viewer) => out.write_str("viewer"),
+            Self::Machine(machine) => fmt::Display::fmt(machine, out),
+        }
+    }
+}
+
+/// A role and to whom it is granted: `VALUE=ROLE`, or `sub:SUBJECT=ROLE`. The value may have `=` in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Holder {
-    /// Everybody whose claim is this text, or a list that has it.
-    Value(String),
-    /// Whoever is this subject.
-    Subject(String),
+pub struct Grant(Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// To everybody whose claim is this text, or a list that has it.
+    Value { value: String, role: OperatorRole },
+    /// To whoever is this subject.
+    Subject { subject: String, role: Role },
 }
 
 impl FromStr for Grant {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
-        const WRONG: &str = "write VALUE=ROLE or sub:SUBJECT=ROLE, where ROLE is admin or viewer";
+        const WRONG: &str = "write VALUE=ROLE or sub:SUBJECT=ROLE, where ROLE is admin or viewer, or of a subject runner or \
+                             service";
+        const NOT_BY_A_CLAIM: &str = "runner and service are granted to subjects alone: write sub:SUBJECT=ROLE";
+        const TOO_LONG: &str = "a subject of more than 128 bytes is nobody here: give the account a shorter name";
         let (holder, role) = text.rsplit_once('=').ok_or(WRONG)?;
         let role = named(role).ok_or(WRONG)?;
-        let holder = match holder.strip_prefix(SUBJECT) {
-            Some(subject) if !subject.is_empty() => Holder::Subject(subject.to_owned()),
-            None if !holder.is_empty() => Holder::Value(holder.to_owned()),
-            Some(_) | None => return Err(WRONG),
+        let kind = match (holder.strip_prefix(SUBJECT), role) {
+            (Some(""), _) => return Err(WRONG),
+            (Some(subject), _) if subject.len() > MAX_NAME_BYTES => return Err(TOO_LONG),
+            (Some(subject), role) => Kind::Subject {
+                subject: subject.to_owned(),
+                role,
+            },
+            (None, _) if holder.is_empty() => return Err(WRONG),
+            (None, Role::Machine(_)) => return Err(NOT_BY_A_CLAIM),
+            (None, Role::Operator(role)) => Kind::Value {
+                value: holder.to_owned(),
+                role,
+            },
         };
-        Ok(Self { holder, role })
+        Ok(Self(kind))
     }
 }
 
 /// The role of that name.
-fn named(name: &str) -> Option<OperatorRole> {
+fn named(name: &str) -> Option<Role> {
+    match name {
+        "runner" => Some(Role::Machine(Machine::Runner)),
+        "service" => Some(Role::Machine(Machine::Service)),
+        name => operator(name).map(Role::Operator),
+    }
+}
+
+/// The role of that name, of those that people have.
+fn operator(name: &str) -> Option<OperatorRole> {
     match name {
         "admin" => Some(OperatorRole::Admin),
         "viewer" => Some(OperatorRole::Viewer),
@@ -52,7 +126,37 @@ fn named(name: &str) -> Option<OperatorRole> {
     }
 }
 
-/// Which claim is read, and what its values grant.
+/// Why grants cannot be as they are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RolesError {
+    /// Nobody of that kind calls this service.
+    #[error(
+        "--jwt-role sub:{subject}={granted} grants nothing: of the parts of Troupe only a {known} calls this service; leave \
+         it out, or write sub:{subject}={known}"
+    )]
+    NotHere {
+        /// To whom it is granted.
+        subject: String,
+        /// What it is granted.
+        granted: Machine,
+        /// Who does call it.
+        known: Machine,
+    },
+    /// A subject would be two at once.
+    #[error(
+        "--jwt-role says that sub:{subject} is {one} and {other}: a part of Troupe is nothing else; leave one of them out"
+    )]
+    TwoAtOnce {
+        /// Who would be two.
+        subject: String,
+        /// What it is.
+        one: String,
+        /// And what besides.
+        other: String,
+    },
+}
+
+/// Which claim is read, and what its values and subjects are granted.
 #[derive(Debug)]
 pub(crate) struct Roles {
     claim: String,
@@ -61,32 +165,77 @@ pub(crate) struct Roles {
 }
 
 impl Roles {
-    pub(crate) fn new(claim: Option<String>, grants: Vec<Grant>) -> Self {
-        Self {
+    /// The roles at a service that is called by `known`, and by operators.
+    ///
+    /// # Errors
+    ///
+    /// If a grant means nothing there, or one subject would be a part of Troupe and something else.
+    pub(crate) fn new(claim: Option<String>, grants: Vec<Grant>, known: Machine) -> Result<Self, RolesError> {
+        let roles = Self {
             claim: claim.unwrap_or_else(|| CLAIM.to_owned()),
             grants,
+        };
+        for (subject, role) in roles.subjects() {
+            let Role::Machine(granted) = role else { continue };
+            if granted != known {
+                return Err(RolesError::NotHere {
+                    subject: subject.to_owned(),
+                    granted,
+                    known,
+                });
+            }
+            if let Some((_, other)) = roles
+                .subjects()
+                .find(|(name, other)| *name == subject && *other != role)
+            {
+                return Err(RolesError::TwoAtOnce {
+                    subject: subject.to_owned(),
+                    one: role.to_string(),
+                    other: other.to_string(),
+                });
+            }
         }
+        Ok(roles)
     }
 
-    /// The strongest role that is granted to a subject with these claims, since each group that a provider lists adds to
-    /// what its members may; `None`: none is.
-    pub(crate) fn of(&self, subject: &str, claims: &Map<String, Value>) -> Option<OperatorRole> {
+    /// What is granted to subjects by their names.
+    fn subjects(&self) -> impl Iterator<Item = (&str, Role)> {
+        self.grants.iter().filter_map(|Grant(kind)| match kind {
+            Kind::Subject { subject, role } => Some((subject.as_str(), *role)),
+            Kind::Value { .. } => None,
+        })
+    }
+
+    /// What is granted to this subject by its name.
+    fn named(&self, subject: &str) -> impl Iterator<Item = Role> {
+        let own = self.subjects().filter(move |(name, _)| *name == subject);
+        own.map(|(_, role)| role)
+    }
+
+    /// What a subject with these claims is; `None`: nobody. A part of Troupe is that and nothing else, whatever groups it
+    /// is in. Of operators' roles the strongest counts, since each group that a provider lists adds to what its members
+    /// may.
+    pub(crate) fn of(&self, subject: &str, claims: &Map<String, Value>) -> Option<Role> {
+        if let Some(machine) = self.named(subject).find(|role| matches!(role, Role::Machine(_))) {
+            return Some(machine);
+        }
         let values: Vec<&str> = match find(claims, &self.claim) {
             Some(Value::Array(values)) => values.iter().filter_map(Value::as_str).collect(),
             Some(value) => value.as_str().into_iter().collect(),
             None => Vec::new(),
         };
-        let granted: Vec<OperatorRole> = if self.grants.is_empty() {
-            values.into_iter().filter_map(named).collect()
+        let granted: Vec<Role> = if self.grants.is_empty() {
+            values.into_iter().filter_map(operator).map(Role::Operator).collect()
         } else {
-            let is_held = |grant: &&Grant| match &grant.holder {
-                Holder::Value(value) => values.contains(&value.as_str()),
-                Holder::Subject(name) => name == subject,
-            };
-            self.grants.iter().filter(is_held).map(|grant| grant.role).collect()
+            let by_value = self.grants.iter().filter_map(|Grant(kind)| match kind {
+                Kind::Value { value, role } if values.contains(&value.as_str()) => Some(Role::Operator(*role)),
+                Kind::Value { .. } | Kind::Subject { .. } => None,
+            });
+            by_value.chain(self.named(subject)).collect()
         };
-        if granted.contains(&OperatorRole::Admin) {
-            return Some(OperatorRole::Admin);
+        let admin = Role::Operator(OperatorRole::Admin);
+        if granted.contains(&admin) {
+            return Some(admin);
         }
         granted.first().copied()
     }
@@ -110,16 +259,21 @@ mod tests {
     use super::*;
 
     /// What `ann` may do with these claims, by these grants.
-    fn role(claim: Option<&str>, grants: &str, claims: &Value) -> Option<OperatorRole> {
-        let grants = grants
-            .split_terminator(';')
-            .map(|grant| grant.parse().unwrap())
-            .collect();
-        Roles::new(claim.map(str::to_owned), grants).of("ann", claims.as_object().unwrap())
+    fn role(claim: Option<&str>, grants: &str, claims: &Value) -> Option<Role> {
+        let roles = Roles::new(claim.map(str::to_owned), parsed(grants), Machine::Runner).unwrap();
+        roles.of("ann", claims.as_object().unwrap())
     }
 
-    const ADMIN: Option<OperatorRole> = Some(OperatorRole::Admin);
-    const VIEWER: Option<OperatorRole> = Some(OperatorRole::Viewer);
+    fn parsed(grants: &str) -> Vec<Grant> {
+        grants
+            .split_terminator(';')
+            .map(|grant| grant.parse().unwrap())
+            .collect()
+    }
+
+    const ADMIN: Option<Role> = Some(Role::Operator(OperatorRole::Admin));
+    const VIEWER: Option<Role> = Some(Role::Operator(OperatorRole::Viewer));
+    const RUNNER: Option<Role> = Some(Role::Machine(Machine::Runner));
 
     #[test]
     fn without_grants_the_values_are_names_of_roles() {
@@ -129,6 +283,8 @@ mod tests {
             (json!(["viewer", "admin", "other"]), ADMIN),
             (json!(["other", 1, null, "viewer"]), VIEWER),
             (json!("Admin"), None),
+            (json!("runner"), None),
+            (json!(["service", "viewer"]), VIEWER),
             (json!([]), None),
             (json!({"admin": "admin"}), None),
             (json!(true), None),
@@ -162,6 +318,56 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_troupe_is_known_by_its_subject_and_is_nothing_else() {
+        let claims = json!({"groups": ["runner", "ops"], "troupe_role": "runner"});
+        for (grants, expected) in [
+            ("sub:ann=runner", RUNNER),
+            ("sub:ann=runner;sub:ann=runner", RUNNER),
+            ("ops=admin;sub:ann=runner", RUNNER),
+            ("sub:ann=runner;sub:bob=admin", RUNNER),
+            ("sub:bob=runner", None),
+            ("sub:bob=runner;ops=viewer", VIEWER),
+            ("sub:annn=runner;sub:an=runner;sub:Ann=runner", None),
+        ] {
+            assert_eq!(role(Some("groups"), grants, &claims), expected, "{grants}");
+        }
+        for wrong in ["runner=runner", "ops=service", "sub=runner"] {
+            assert!(
+                wrong.parse::<Grant>().unwrap_err().contains("subjects alone"),
+                "{wrong:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_means_nothing_or_two_things_is_refused() {
+        let refused = |grants: &str, known| Roles::new(None, parsed(grants), known).unwrap_err().to_string();
+        let text = refused("ops=admin;sub:a=service", Machine::Runner);
+        assert!(
+            text.contains("sub:a=service") && text.contains("only a runner"),
+            "{text}"
+        );
+        let text = refused("sub:b=runner", Machine::Service);
+        assert!(
+            text.contains("sub:b=runner") && text.contains("only a service"),
+            "{text}"
+        );
+        for grants in ["sub:a=admin;sub:a=runner", "sub:a=runner;sub:b=runner;sub:a=viewer"] {
+            let text = refused(grants, Machine::Runner);
+            assert!(text.contains("sub:a is runner and "), "{text}");
+        }
+        assert!(Roles::new(None, parsed("sub:a=service;sub:b=service;c=admin"), Machine::Service).is_ok());
+    }
+
+    #[test]
+    fn a_subject_that_no_token_may_have_is_refused() {
+        let longest = "x".repeat(MAX_NAME_BYTES);
+        assert!(format!("sub:{longest}=runner").parse::<Grant>().is_ok());
+        let refused = format!("sub:{longest}x=runner").parse::<Grant>().unwrap_err();
+        assert!(refused.contains(&MAX_NAME_BYTES.to_string()), "{refused}");
+    }
+
+    #[test]
     fn a_path_leads_into_claims_whose_names_may_have_dots() {
         let claims = json!({
             "realm_access": {"roles": ["admin"]},
@@ -192,6 +398,8 @@ mod tests {
             "admin",
             "=admin",
             "sub:=admin",
+            "sub:=runner",
+            "=runner",
             "ops=root",
             "ops=",
             "admin=ops",

@@ -38,6 +38,7 @@ pub mod secret;
 pub mod serve;
 pub mod settings;
 mod share;
+pub mod shown_token;
 pub mod shutdown;
 pub mod stamp;
 mod streams;

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
-    io::{self, Read, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
@@ -50,11 +50,36 @@ pub(crate) enum Unusable {
 /// The text of a private file, `None` if there is none. Permissions that are too wide are narrowed. A file of somebody
 /// else's that one of our groups may read was given to us so, as a volume of Kubernetes' is.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, Unusable> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Unusable::Read(error)),
+    let Some(file) = open(path).map_err(Unusable::Read)? else {
+        return Ok(None);
     };
+    narrow(path, &file)?;
+    Ok(Some(text_of(file).map_err(Unusable::Read)?))
+}
+
+/// As [`read`], of a file that somebody else keeps for us, and keeps from others: what cannot be narrowed is taken as it
+/// is. The kubelet gives what it projects to the pod's own user and group, on a volume that nobody can write.
+pub(crate) fn read_kept(path: &Path) -> io::Result<Option<String>> {
+    let Some(file) = open(path)? else {
+        return Ok(None);
+    };
+    match narrow(path, &file) {
+        Ok(()) | Err(Unusable::Exposed(_)) => Ok(Some(text_of(file)?)),
+        Err(Unusable::Read(error)) => Err(error),
+    }
+}
+
+/// `None`: there is no such file.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Keeps others from a file of ours.
+fn narrow(path: &Path, file: &File) -> Result<(), Unusable> {
     let metadata = file.metadata().map_err(Unusable::Read)?;
     let mode = metadata.permissions().mode();
     let is_lent = metadata.uid() != rustix::process::geteuid().as_raw() && mode & 0o037 == 0;
@@ -63,12 +88,13 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Unusable> {
             .map_err(Unusable::Exposed)?;
         tracing::warn!(path = %path.display(), mode = format!("{:o}", mode & 0o777), "others could read this file of secrets; it is 0600 now");
     }
+    Ok(())
+}
+
+fn text_of(file: File) -> io::Result<String> {
     let mut text = String::new();
-    Read::by_ref(&mut file)
-        .take(MAX_BYTES)
-        .read_to_string(&mut text)
-        .map_err(Unusable::Read)?;
-    Ok(Some(text))
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn directory_of(path: &Path) -> PathBuf {
@@ -97,6 +123,16 @@ mod tests {
                 "{mode:o}"
             );
         }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_of_ours_whose_permissions_cannot_change_is_read_where_somebody_else_keeps_it() {
+        // Not even root may change it.
+        let path = Path::new("/proc/self/status");
+        assert!(matches!(read(path), Err(Unusable::Exposed(_))));
+        assert!(matches!(read_kept(path), Ok(Some(text)) if text.contains("Pid:")));
+        assert!(matches!(read_kept(Path::new("/proc/self/none")), Ok(None)));
     }
 
     #[test]

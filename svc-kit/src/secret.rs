@@ -10,7 +10,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::digest::CtOutput;
 use sha2::{Digest as _, Sha256};
 
-use crate::private_file::Unusable;
+use crate::{jwt::MAX_JWT_BYTES, private_file::Unusable};
 
 /// The longest token that is looked at, in bytes; longer ones are refused unread.
 pub const MAX_TOKEN_BYTES: usize = 512;
@@ -55,6 +55,14 @@ pub enum SecretError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// The file has nothing that could be shown to anybody.
+    #[error("the first line of {} is no token: {problem}; whoever keeps the file has to put one there", .path.display())]
+    NoToken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// No randomness.
     #[error("the operating system gave no random bytes: {0}")]
     Random(String),
@@ -70,7 +78,7 @@ impl SecretError {
     }
 }
 
-/// A bearer token that is compared, not decoded: an operator's, a runner's, a service's.
+/// A bearer token that is compared or shown, never decoded: an operator's, a runner's, a service's.
 #[derive(Clone)]
 pub struct SecretToken(String);
 
@@ -89,6 +97,14 @@ impl SecretToken {
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let fits = (MIN_SECRET_BYTES..=MAX_TOKEN_BYTES).contains(&text.len());
+        (fits && text.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(text.to_owned()))
+    }
+
+    /// A token that is shown, not compared: whoever is called says what it has to be like. A JWT is the longest that
+    /// there is; surrounding white space is ignored.
+    pub(crate) fn to_show(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let fits = (1..=MAX_JWT_BYTES).contains(&text.len());
         (fits && text.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(text.to_owned()))
     }
 

@@ -1,5 +1,5 @@
-//! Operators whom an identity provider vouches for, at a service that knows them by its keys alone: from a file, or from
-//! the provider itself.
+//! Operators whom an identity provider vouches for, and parts of Troupe whom a cluster does, at services that know them by
+//! its keys alone: from a file, or from the provider itself.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
@@ -17,13 +17,18 @@ use tokio::{
     process::Child,
 };
 use tonic::Code;
-use troupe_proto::supervisor::v1::{CreateSessionRequest, ListSessionsRequest};
+use troupe_proto::{
+    registry::v1::ListAgentsRequest,
+    supervisor::v1::{AttachRequest, CreateSessionRequest, ListSessionsRequest},
+};
 use troupe_tests::{
     authority::Authority,
     client,
     process::{Home, service},
     provider::Key,
+    runner::{Runner, hello},
     tls_front::tls_in_front_of,
+    tree::Tree,
     within,
 };
 
@@ -116,17 +121,40 @@ async fn a_provider_does_not_vouch_for_the_operator_of_the_static_token() {
     assert_eq!(lists(address, token.trim()).await, Ok(0));
 }
 
+/// What a provider publishes.
+#[derive(Clone, Default)]
+struct Published {
+    keys: Arc<Mutex<String>>,
+    /// Who shows another token is told nothing; empty: everybody is told.
+    token: Arc<Mutex<String>>,
+}
+
+impl Published {
+    fn change(&self, keys: String, token: &str) {
+        *self.keys.lock().unwrap() = keys;
+        token.clone_into(&mut self.token.lock().unwrap());
+    }
+
+    fn answer_to(&self, request: &str) -> String {
+        let token = self.token.lock().unwrap();
+        if !token.is_empty() && !request.contains(&format!("authorization: Bearer {token}\r\n")) {
+            return String::from("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n");
+        }
+        let text = self.keys.lock().unwrap();
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())
+    }
+}
+
 /// Answers every request with what is published by then.
-async fn publish(keys: Arc<Mutex<String>>) -> SocketAddr {
+async fn publish(published: Published) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 1024];
-            let _ = stream.read(&mut request).await;
-            let text = keys.lock().unwrap().clone();
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+            let mut request = [0; 4096];
+            let read = stream.read(&mut request).await.unwrap_or_default();
+            let answer = published.answer_to(&String::from_utf8_lossy(&request[..read]));
             let _ = stream.write_all(answer.as_bytes()).await;
         }
     });
@@ -137,8 +165,9 @@ async fn publish(keys: Arc<Mutex<String>>) -> SocketAddr {
 async fn keys_are_fetched_from_the_provider_and_new_ones_when_they_are_needed() {
     let home = Home::default();
     let (old, new) = (Key::new("old"), Key::new("new"));
-    let published = Arc::new(Mutex::new(old.published()));
-    let provider = publish(Arc::clone(&published)).await;
+    let published = Published::default();
+    published.change(old.published(), "");
+    let provider = publish(published.clone()).await;
     let authority = Authority::default();
     let believed = authority.publish(home.path(), "ca.crt");
     let front = tls_in_front_of(provider, authority.server(home.path(), "provider"), &["http/1.1"]).await;
@@ -148,9 +177,115 @@ async fn keys_are_fetched_from_the_provider_and_new_ones_when_they_are_needed() 
 
     let is_let_in = async |token: &str| while lists(address, token).await.is_err() {};
     within("the keys", is_let_in(&old.token("viewer"))).await;
-    *published.lock().unwrap() = new.published();
+    published.change(new.published(), "");
     within("the new keys", is_let_in(&new.token("viewer"))).await;
     assert_eq!(lists(address, &old.token("viewer")).await, Err(Code::Unauthenticated));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_asked_for_with_the_token_that_the_file_has_then() {
+    let home = Home::default();
+    let (old, new) = (Key::new("old"), Key::new("new"));
+    let published = Published::default();
+    let file = home.path().join("keys.token");
+    // As long as one that a cluster projects.
+    let token = |name: &str| format!("{name}-{}", "x".repeat(1_500));
+    published.change(old.published(), &token("first"));
+    fs::write(&file, token("first")).unwrap();
+    let provider = publish(published.clone()).await;
+    let url = format!("http://{provider}/keys");
+    let (_process, address) = supervisor(&home, &url, &["--jwt-keys-token", "keys.token"]).await;
+
+    let is_let_in = async |token: &str| while lists(address, token).await.is_err() {};
+    within("the keys", is_let_in(&old.token("viewer"))).await;
+    published.change(new.published(), &token("second"));
+    fs::write(&file, token("second")).unwrap();
+    within("the new keys", is_let_in(&new.token("viewer"))).await;
+}
+
+/// The subject of an account of a cluster.
+fn account(name: &str) -> String {
+    format!("system:serviceaccount:troupe:{name}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_troupe_are_known_by_the_tokens_of_their_accounts() {
+    let home = Home::default();
+    let key = Key::new("one");
+    fs::write(home.path().join("keys.json"), key.published()).unwrap();
+    // As long as a cluster makes them, which says more of the pod.
+    let of = |name: &str| {
+        key.signed(
+            &account(name),
+            json!({"kubernetes.io": {"pod": {"name": "x".repeat(1_000)}}}),
+        )
+    };
+    fs::write(home.path().join("own.token"), of("supervisor")).unwrap();
+
+    let (mut command, ready) = service(&home, "registry");
+    command
+        .args(["--jwt-issuer", "https://id.example.org", "--jwt-audience", "troupe"])
+        .args(["--jwt-keys", "keys.json", "--jwt-role"])
+        .arg(format!("sub:{}=service", account("supervisor")))
+        .stderr(Stdio::null());
+    let _registry = command.spawn().unwrap();
+    let registry: SocketAddr = within("the registry", ready.address()).await.parse().unwrap();
+    let (url, grant) = (
+        format!("http://{registry}"),
+        format!("sub:{}=runner", account("runner")),
+    );
+    let arguments = [
+        "--registry-url",
+        &url,
+        "--registry-token-file",
+        "own.token",
+        "--jwt-role",
+        &grant,
+    ];
+    let (_process, address) = supervisor(&home, "keys.json", &arguments).await;
+
+    // The supervisor asks the registry for a spawn, and the runner that has attached is given it.
+    let operator = fs::read_to_string(home.path().join("data/operator.token")).unwrap();
+    let operator = client::supervisor(address, Some(operator.trim()));
+    let tree = Tree::open(operator, CreateSessionRequest::default()).await;
+    let mut runner = Runner::greet_by(client::runners(address, Some(&of("runner"))), hello("r")).await;
+    let spawned = tree.spawn("worker").await;
+    runner.start_of(&spawned.id).await;
+
+    let attaches = async |token: &str| {
+        let nothing = tokio_stream::iter(Vec::<AttachRequest>::new());
+        let attached = client::runners(address, Some(token)).attach(nothing).await;
+        attached.map(drop).map_err(|status| status.code())
+    };
+    let asks = async |token: &str| {
+        let mut client = client::registry(registry, Some(token));
+        let agents = client.list_agents(ListAgentsRequest::default()).await;
+        agents.map(drop).map_err(|status| status.code())
+    };
+    assert_eq!(asks(&of("supervisor")).await, Ok(()));
+    for nobody in ["default", "runner"] {
+        assert_eq!(asks(&of(nobody)).await, Err(Code::Unauthenticated), "{nobody}");
+    }
+    for nobody in ["default", "supervisor"] {
+        assert_eq!(attaches(&of(nobody)).await, Err(Code::Unauthenticated), "{nobody}");
+    }
+    // It is a runner and no operator.
+    assert_eq!(lists(address, &of("runner")).await, Err(Code::PermissionDenied));
+}
+
+#[tokio::test]
+async fn a_part_of_troupe_that_does_not_call_a_service_is_refused_at_its_start() {
+    for (name, grant) in [("supervisor", "sub:a=service"), ("registry", "sub:a=runner")] {
+        let home = Home::default();
+        fs::write(home.path().join("keys.json"), Key::new("one").published()).unwrap();
+        let (mut command, _) = service(&home, name);
+        command
+            .args(["--jwt-issuer", "i", "--jwt-audience", "a", "--jwt-keys", "keys.json"])
+            .args(["--jwt-role", grant]);
+        let output = within("its end", command.output()).await.unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && text.contains(grant), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -169,7 +169,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     config.worktrees = args.worktrees.worktrees;
     config.hook = programs::hook()?;
     config.tls = context.global.tls.files();
-    config.token = token.expose().map(str::to_owned);
+    config.token = token.to_show()?;
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();
     config.capacity = args.capacity;
     config.session_id = args.session;

@@ -28,12 +28,61 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{ printf "%s:%s%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) $digest | quote }}
 {{- end }}
 
-{{- /* What all pods have in common, and where those of a component run. None of them talks to the API server. Takes a dict
-       of root and component. */}}
+{{- /* The ServiceAccount of a component: the one that is named; or one of the chart's own, where it is known by that; or
+       none. Takes a dict of root and component. */}}
+{{- define "troupe.account" -}}
+{{- $named := (index .root.Values .component).serviceAccountName -}}
+{{- if $named }}{{ $named }}{{ else if .root.Values.identity.serviceAccountTokens.enabled }}{{ include "troupe.name" .root }}-{{ .component }}{{ end }}
+{{- end }}
+
+{{- /* The token of its ServiceAccount that a component shows another, with nothing else beside it. Programs that bubblewrap
+       confines see nothing of the directory. */}}
+{{- define "troupe.identity" -}}
+{{- $tokens := .Values.identity.serviceAccountTokens -}}
+- name: identity
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken:
+          path: token
+          audience: {{ quote $tokens.audience }}
+          expirationSeconds: {{ $tokens.expirationSeconds }}
+{{- end }}
+
+{{- /* What the API server is asked with for the keys of such tokens, and by what it is believed. Everybody who has an account
+       may ask for these, and the account of a service may nothing else. */}}
+{{- define "troupe.keys" -}}
+- name: keys
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken:
+          path: token
+          expirationSeconds: {{ .Values.identity.serviceAccountTokens.expirationSeconds }}
+      - configMap:
+          # Kubernetes puts it into each namespace.
+          name: kube-root-ca.crt
+          items: [{key: ca.crt, path: ca.crt}]
+{{- end }}
+
+{{- /* The flags of a service by which it knows a component by the token of its ServiceAccount. Takes a dict of root, the
+       component, and the role that it has. */}}
+{{- define "troupe.knows" -}}
+{{- $tokens := .root.Values.identity.serviceAccountTokens -}}
+- {{ printf "--jwt-issuer=%s" $tokens.issuer | quote }}
+- {{ printf "--jwt-audience=%s" $tokens.audience | quote }}
+- --jwt-keys=https://kubernetes.default.svc/openid/v1/jwks
+- --jwt-ca=/run/keys/ca.crt
+- --jwt-keys-token=/run/keys/token
+- --jwt-role=sub:system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "troupe.account" . }}={{ .role }}
+{{- end }}
+
+{{- /* What all pods have in common, and where those of a component run. None of them talks to the API server, but for keys,
+       with a token of a volume of its own. Takes a dict of root and component. */}}
 {{- define "troupe.pod" -}}
 {{- $own := index .root.Values .component -}}
 automountServiceAccountToken: false
-{{- with $own.serviceAccountName }}
+{{- with include "troupe.account" . }}
 serviceAccountName: {{ quote . }}
 {{- end }}
 # Or the services of this release would set TROUPE_* variables, which are settings.

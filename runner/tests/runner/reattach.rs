@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use svc_kit::shown_token::ShownToken;
 use troupe_proto::supervisor::v1::{
     ClosePolicy, HeldThreadVerdict, RunnerGoAway, TurnOutcome, attach_response, runner_report::Kind,
 };
@@ -76,6 +77,26 @@ async fn a_thread_that_shall_not_go_on_is_stopped_without_a_word() {
     let report = supervisor.acknowledged_report().await;
     assert_eq!((report.generation, report.report_sequence), (2, 1));
     assert!(!is_running(&old));
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn each_stream_is_opened_with_the_token_that_its_file_has_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("token");
+    // As long as one that a cluster projects.
+    let token = |name: &str| format!("runner-token-{name}-{}", "x".repeat(1_500));
+    std::fs::write(&path, token("old")).unwrap();
+    let stage = Stage::with(ECHO, |config| {
+        config.token = Some(ShownToken::load(path.clone()).unwrap());
+    })
+    .await;
+    let supervisor = stage.attached(Vec::new()).await;
+    assert_eq!(supervisor.token, token("old"));
+    std::fs::write(&path, token("newer")).unwrap();
+    drop(supervisor);
+    let supervisor = stage.attached(Vec::new()).await;
+    assert_eq!(supervisor.token, token("newer"));
     stage.shut_down().await.unwrap();
 }
 

@@ -37,15 +37,19 @@ pub(crate) const THREAD: &str = "0190a5a4-0000-7000-8000-000000000001";
 
 type Outgoing = mpsc::Sender<Result<AttachResponse, Status>>;
 
+/// A stream as it is opened, with the token that it is opened with.
+type Opened = (String, Outgoing, Streaming<AttachRequest>);
+
 /// A stream that a runner has opened.
 pub(crate) struct Attached {
+    pub(crate) token: String,
     pub(crate) hello: RunnerHello,
     to_runner: Outgoing,
     from_runner: Streaming<AttachRequest>,
 }
 
 struct Service {
-    attached: mpsc::Sender<(Outgoing, Streaming<AttachRequest>)>,
+    attached: mpsc::Sender<Opened>,
 }
 
 #[tonic::async_trait]
@@ -53,16 +57,15 @@ impl ThreadRunnerService for Service {
     type AttachStream = ReceiverStream<Result<AttachResponse, Status>>;
 
     async fn attach(&self, request: Request<Streaming<AttachRequest>>) -> Result<Response<Self::AttachStream>, Status> {
-        if request
-            .metadata()
-            .get("authorization")
-            .is_none_or(|token| token != "Bearer runner-token")
-        {
-            return Err(Status::unauthenticated("who are you?"));
-        }
+        let shown = request.metadata().get("authorization");
+        let token = shown
+            .and_then(|shown| shown.to_str().ok()?.strip_prefix("Bearer "))
+            .filter(|token| token.starts_with("runner-token"))
+            .ok_or_else(|| Status::unauthenticated("who are you?"))?
+            .to_owned();
         let (to_runner, outgoing) = mpsc::channel(64);
         self.attached
-            .send((to_runner, request.into_inner()))
+            .send((token, to_runner, request.into_inner()))
             .await
             .map_err(|_| Status::unavailable("over"))?;
         Ok(Response::new(ReceiverStream::new(outgoing)))
@@ -71,7 +74,7 @@ impl ThreadRunnerService for Service {
 
 /// A supervisor and the runner that was told of it.
 pub(crate) struct Stage {
-    streams: Mutex<mpsc::Receiver<(Outgoing, Streaming<AttachRequest>)>>,
+    streams: Mutex<mpsc::Receiver<Opened>>,
     runner: JoinHandle<Result<(), RunnerError>>,
     stop: CancellationToken,
     pub(crate) directory: tempfile::TempDir,
@@ -99,7 +102,7 @@ impl Stage {
         let script = script.replace("$DIR", directory.path().to_str().unwrap());
         let program = ProcessProgram::new("/bin/sh", ["-c".to_owned(), script]);
         let mut config = RunnerConfig::new("runner-1", url, program, directory.path().join("scratch"));
-        config.token = Some("runner-token".to_owned());
+        config.token = Some("runner-token".parse().unwrap());
         config.timing = Timing {
             // Long: only the test that waits for its end shortens it.
             interrupt_grace: Duration::from_secs(3600),
@@ -122,7 +125,7 @@ impl Stage {
     /// The next stream that the runner opens, greeted with these verdicts.
     pub(crate) async fn attached(&self, verdicts: Vec<HeldThreadVerdict>) -> Attached {
         let mut streams = self.streams.lock().await;
-        let (to_runner, mut from_runner) = timeout(PATIENCE, streams.recv())
+        let (token, to_runner, mut from_runner) = timeout(PATIENCE, streams.recv())
             .await
             .expect("the runner attaches")
             .unwrap();
@@ -135,6 +138,7 @@ impl Stage {
             panic!("hello comes first, not {first:?}");
         };
         let attached = Attached {
+            token,
             hello,
             to_runner,
             from_runner,

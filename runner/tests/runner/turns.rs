@@ -300,7 +300,7 @@ async fn the_program_sees_no_token() {
 
 #[tokio::test]
 async fn a_runner_that_is_never_welcome_gives_up() {
-    let stage = Stage::with(ECHO, |config| config.token = Some("wrong".to_owned())).await;
+    let stage = Stage::with(ECHO, |config| config.token = Some("wrong".parse().unwrap())).await;
     let refused = stage.over().await;
     assert!(
         matches!(

@@ -16,8 +16,8 @@ use opentelemetry::metrics::Counter;
 use svc_kit::{
     deadline::{self, Deadline},
     metrics::counter,
+    shown_token::ShownToken,
     tls::{self, ClientFiles},
-    token_file::Tokens,
     trace_context::{self, TraceParent},
     traces::Traced,
 };
@@ -78,7 +78,7 @@ type Client = AgentRegistryServiceClient<Traced>;
 #[derive(Clone, Debug)]
 pub struct RegistryClient {
     pool: Pool,
-    token: Option<Tokens>,
+    token: Option<ShownToken>,
     url: Arc<str>,
     /// What it answered to spawns.
     resolutions: Arc<Resolutions>,
@@ -122,7 +122,7 @@ impl RegistryClient {
     /// If `url` is no URL.
     pub fn new(
         url: &str,
-        token: Option<Tokens>,
+        token: Option<ShownToken>,
         tls: &ClientFiles,
         clock: Clock,
     ) -> Result<Self, tonic::transport::Error> {
@@ -137,7 +137,7 @@ impl RegistryClient {
 
     /// A client over channels of the caller's making; `url` only names the registry in logs and errors.
     #[must_use]
-    pub fn over(channel: impl Fn() -> Channel, url: String, token: Option<Tokens>, clock: Clock) -> Self {
+    pub fn over(channel: impl Fn() -> Channel, url: String, token: Option<ShownToken>, clock: Clock) -> Self {
         Self {
             pool: Pool::of(channel),
             token,
@@ -441,7 +441,7 @@ impl RegistryClient {
         deadline::limit(&mut request, deadline, within);
         trace_context::inject(request.metadata_mut(), trace);
         if let Some(token) = &self.token
-            && let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.shown().expose()))
+            && let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.present().expose()))
         {
             value.set_sensitive(true);
             request.metadata_mut().insert("authorization", value);
