@@ -16,8 +16,8 @@ use crate::{
 pub(crate) enum LastMessage {
     /// All of it.
     Whole(String),
-    /// Its beginning: the session had no room for the whole.
-    LeftOut(String),
+    /// Its beginning: the whole is not kept. Mostly the session had no room for it.
+    NotKept(String),
     /// Its beginning: the whole was kept, and is there no more.
     Lost {
         /// The beginning.
@@ -31,7 +31,7 @@ impl LastMessage {
     /// What there is.
     pub(crate) fn text(&self) -> &str {
         match self {
-            Self::Whole(text) | Self::LeftOut(text) => text,
+            Self::Whole(text) | Self::NotKept(text) => text,
             Self::Lost { beginning, .. } => beginning,
         }
     }
@@ -40,7 +40,7 @@ impl LastMessage {
     pub(crate) const fn extent(&self) -> &'static str {
         match self {
             Self::Whole(_) => "whole",
-            Self::LeftOut(_) => "left_out",
+            Self::NotKept(_) => "not_kept",
             Self::Lost { .. } => "lost",
         }
     }
@@ -60,8 +60,7 @@ pub(crate) async fn last_message(supervisor: &mut Supervisor, session: &str, sta
         Err(refused) => {
             let beginning = status.message.clone();
             return match fault::reason_of(&refused) {
-                // What was left out is found nowhere.
-                Some(Reason::NotFound) => Ok(LastMessage::LeftOut(beginning)),
+                Some(Reason::NotFound) => Ok(LastMessage::NotKept(beginning)),
                 Some(Reason::CorruptRecord) => Ok(LastMessage::Lost {
                     beginning,
                     why: refused.into(),
@@ -90,7 +89,7 @@ mod tests {
         };
         for (message, extent) in [
             (LastMessage::Whole(beginning()), "whole"),
-            (LastMessage::LeftOut(beginning()), "left_out"),
+            (LastMessage::NotKept(beginning()), "not_kept"),
             (lost, "lost"),
         ] {
             assert_eq!((message.text(), message.extent()), ("It begins", extent));

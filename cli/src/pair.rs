@@ -21,11 +21,11 @@ use svc_kit::{
     program,
     secret::SecretToken,
     serve::{Listener, ServeLimits},
-    shutdown::Shutdown,
+    shutdown::{SERVICE_ENDS_WITHIN, Shutdown},
     telemetry::Telemetry,
     token_file::{TokenFile, Tokens},
 };
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout_at};
 use tokio_util::sync::CancellationToken;
 use troupe_runner::{RunnerConfig, WorktreeCleanup};
 
@@ -240,14 +240,22 @@ impl Pair {
         }
     }
 
-    /// Drains both services, then stops the runner. Threads are not closed by it.
+    /// Drains both services, then stops the runner. Threads are not closed by it. A service that hangs, as in a disk that does
+    /// not answer, is left behind.
     ///
     /// # Errors
     ///
     /// The first error of a part.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.shutdown.trigger();
-        let services = all(&mut self.services).await;
+        let deadline = self.shutdown.deadline(SERVICE_ENDS_WITHIN);
+        let services = timeout_at(deadline, all(&mut self.services)).await.unwrap_or_else(|_| {
+            // To drop it could take as long as what it hangs in.
+            self.services.detach_all();
+            Err(Error::failure(format!(
+                "a service did not end within {SERVICE_ENDS_WITHIN:?}"
+            )))
+        });
         self.runner_stop.cancel();
         let runner = all(&mut self.runner).await;
         program::farewell(self.admin, self.telemetry).await;

@@ -434,7 +434,7 @@ fn an_agent_whose_last_words_found_no_room_has_done_its_work() {
     assert_eq!(code, Some(0), "{spawned}");
     assert_eq!(spawned["status"]["content"]["size"], words.len());
     assert_eq!(spawned["message"], spawned["status"]["message"]);
-    assert_eq!(spawned["message_extent"], "left_out");
+    assert_eq!(spawned["message_extent"], "not_kept");
     let kept = spawned["message"].as_str().unwrap();
     assert!(!kept.is_empty() && kept.len() < words.len() && words.starts_with(kept));
 

@@ -118,15 +118,16 @@ pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: 
     for (access, path) in first {
         view.mount(access, path);
     }
-    for path in hidden {
-        if path.is_dir() {
-            view.empty(path);
-        } else if path.is_file() {
-            view.args.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
-        }
+    for path in hidden.iter().filter(|path| path.is_dir()) {
+        view.empty(path);
     }
     for (access, path) in put_back {
         view.mount(access, path);
+    }
+    // Last: a directory that is put back may have one. The mount goes once another file takes this one's place, so a file that
+    // somebody replaces is safe in a hidden directory only.
+    for path in hidden.iter().filter(|path| path.is_file()) {
+        view.args.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
     }
     for path in &launch.starts {
         view.mount("--ro-bind", path);

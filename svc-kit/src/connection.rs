@@ -44,6 +44,7 @@ pub(crate) const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 const PREFACE_BYTES: usize = 24;
 /// What accepting waits after an error, so that running out of file descriptors does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
 /// Where a server listens, whether over TLS, who else is told of its health, and whether it says what methods it has.
 #[derive(Debug)]
 pub struct Listener {

@@ -30,15 +30,13 @@ const ALGORITHMS: &[Algorithm] = &[
     Algorithm::EdDSA,
 ];
 
-/// The longest token, in bytes. Some providers list groups in theirs.
-pub(crate) const MAX_JWT_BYTES: usize = 8 * 1024;
 /// By how much the clocks of the provider and of this machine may differ, in seconds.
 const LEEWAY_SECONDS: u64 = 30;
 
 /// Whose tokens are taken, and for whose.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct JwtOptions {
-    /// Take tokens of this issuer for those of operators: JWTs, whose claims say who is admin or viewer
+    /// Take JWTs of this issuer: of operators, whose claims say who is admin or viewer, and of subjects that --jwt-role names
     #[arg(long, env = "TROUPE_JWT_ISSUER", value_name = "URL", requires_all = ["jwt_audience", "jwt_keys"])]
     pub jwt_issuer: Option<String>,
     /// The audience that they must be for
@@ -181,6 +179,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::secret::MAX_SHOWN_BYTES;
 
     /// A provider's key on P-256.
     struct Provider {
@@ -291,7 +290,7 @@ mod tests {
             let head = json!({"alg": algorithm, "kid": "one"});
             assert_eq!(who(&jwt, &format!("{}.{}.AAAA", part(&head), part(&claims()))), None);
         }
-        for token in ["", ".", "..", "a.b.c", &"x".repeat(MAX_JWT_BYTES)] {
+        for token in ["", ".", "..", "a.b.c", &"x".repeat(MAX_SHOWN_BYTES)] {
             assert_eq!(who(&jwt, token), None);
         }
     }

@@ -8,8 +8,7 @@ use troupe_proto::MAX_MESSAGE_BYTES;
 use crate::{
     admin::HEAD_WITHIN,
     connection::PREFACE_WITHIN,
-    jwt::MAX_JWT_BYTES,
-    secret::{MAX_TOKEN_BYTES, MIN_SECRET_BYTES},
+    secret::{MAX_SHOWN_BYTES, MAX_TOKEN_BYTES, MIN_SECRET_BYTES},
     serve::{MAX_CONNECTION_AGE, ServeLimits},
     token_file::MAX_TOKENS,
 };
@@ -132,7 +131,7 @@ pub fn limits() -> Vec<Limit> {
         Limit::bytes(AREA, "a message", MAX_MESSAGE_BYTES),
         Limit::bytes(AREA, "the headers of a call", serve.max_header_bytes),
         Limit::bytes(AREA, "a token", MAX_TOKEN_BYTES),
-        Limit::bytes(AREA, "a token of an identity provider", MAX_JWT_BYTES),
+        Limit::bytes(AREA, "a token of an identity provider", MAX_SHOWN_BYTES),
         Limit::bytes(AREA, "a token, at least", MIN_SECRET_BYTES),
         Limit::count(AREA, "tokens in a file", MAX_TOKENS),
         Limit::count(AREA, "connections at once", serve.max_connections),

@@ -1,7 +1,7 @@
 //! Small files that are replaced whole: written aside, synced, renamed. A reader sees the old bytes or the new ones.
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
+    fs::{self, File, Metadata, OpenOptions, Permissions},
     io::{self, Read as _, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -57,16 +57,22 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Unusable> {
     Ok(Some(text_of(file).map_err(Unusable::Read)?))
 }
 
-/// As [`read`], of a file that somebody else keeps for us, and keeps from others: what cannot be narrowed is taken as it
-/// is. The kubelet gives what it projects to the pod's own user and group, on a volume that nobody can write.
+/// As [`read`], of a file that somebody else keeps for us: what cannot be narrowed is taken as it is, if it is kept from
+/// others. The kubelet gives what it projects to the pod's own user and group, on a volume that nobody can write.
 pub(crate) fn read_kept(path: &Path) -> io::Result<Option<String>> {
     let Some(file) = open(path)? else {
         return Ok(None);
     };
     match narrow(path, &file) {
-        Ok(()) | Err(Unusable::Exposed(_)) => Ok(Some(text_of(file)?)),
-        Err(Unusable::Read(error)) => Err(error),
+        Ok(()) => {}
+        Err(Unusable::Exposed(_)) if is_kept_from_others(&file.metadata()?) => {}
+        Err(Unusable::Exposed(error) | Unusable::Read(error)) => return Err(error),
     }
+    Ok(Some(text_of(file)?))
+}
+
+fn is_kept_from_others(metadata: &Metadata) -> bool {
+    metadata.permissions().mode() & 0o007 == 0
 }
 
 /// `None`: there is no such file.
@@ -127,12 +133,25 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_file_of_ours_whose_permissions_cannot_change_is_read_where_somebody_else_keeps_it() {
-        // Not even root may change it.
+    fn what_somebody_else_keeps_has_to_be_kept_from_others() {
+        // Not even root may change its permissions.
         let path = Path::new("/proc/self/status");
         assert!(matches!(read(path), Err(Unusable::Exposed(_))));
-        assert!(matches!(read_kept(path), Ok(Some(text)) if text.contains("Pid:")));
+        assert!(read_kept(path).is_err());
         assert!(matches!(read_kept(Path::new("/proc/self/none")), Ok(None)));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        fs::write(&path, "s3cret").unwrap();
+        for (mode, is_kept) in [
+            (0o600, true),
+            (0o640, true),
+            (0o440, true),
+            (0o644, false),
+            (0o602, false),
+        ] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_kept_from_others(&fs::metadata(&path).unwrap()), is_kept, "{mode:o}");
+        }
     }
 
     #[test]

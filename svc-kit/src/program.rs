@@ -40,7 +40,7 @@ pub struct ServiceOptions {
     /// TLS.
     #[command(flatten)]
     pub tls: TlsOptions,
-    /// Operators of an identity provider.
+    /// Callers who come with a JWT.
     #[command(flatten)]
     pub jwt: JwtOptions,
     /// The admin port.

@@ -10,9 +10,12 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::digest::CtOutput;
 use sha2::{Digest as _, Sha256};
 
-use crate::{jwt::MAX_JWT_BYTES, private_file::Unusable};
+use crate::private_file::Unusable;
 
-/// The longest token that is looked at, in bytes; longer ones are refused unread.
+/// The longest token that somebody shows, in bytes; longer ones are refused unread. Some providers list all groups in theirs.
+pub(crate) const MAX_SHOWN_BYTES: usize = 8 * 1024;
+
+/// The longest token of our own, in bytes: one that is compared, or a thread's.
 pub const MAX_TOKEN_BYTES: usize = 512;
 
 /// The shortest static token that is accepted, in bytes: below this a configured token is a password to guess.
@@ -104,7 +107,7 @@ impl SecretToken {
     /// there is; surrounding white space is ignored.
     pub(crate) fn to_show(text: &str) -> Option<Self> {
         let text = text.trim();
-        let fits = (1..=MAX_JWT_BYTES).contains(&text.len());
+        let fits = (1..=MAX_SHOWN_BYTES).contains(&text.len());
         (fits && text.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(text.to_owned()))
     }
 

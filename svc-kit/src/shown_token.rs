@@ -93,7 +93,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::jwt::MAX_JWT_BYTES;
+    use crate::secret::MAX_SHOWN_BYTES;
 
     /// As long as a token of a service account is.
     fn long(letter: char) -> String {
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn a_token_is_visible_and_at_most_as_long_as_a_jwt() {
-        assert!(NO_TOKEN.contains(&MAX_JWT_BYTES.to_string()));
-        let longest = "x".repeat(MAX_JWT_BYTES);
+        assert!(NO_TOKEN.contains(&MAX_SHOWN_BYTES.to_string()));
+        let longest = "x".repeat(MAX_SHOWN_BYTES);
         for text in ["x", "s3cret", &longest, "  padded\n"] {
             let token: ShownToken = text.parse().unwrap();
             assert_eq!(token.present().expose(), text.trim());
@@ -120,7 +120,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         assert!(matches!(ShownToken::load(path.clone()), Err(SecretError::Read { .. })));
-        for text in ["", "\n\n", "two words", &"s3cret".repeat(MAX_JWT_BYTES)] {
+        for text in ["", "\n\n", "two words", &"s3cret".repeat(MAX_SHOWN_BYTES)] {
             fs::write(&path, text).unwrap();
             let error = ShownToken::load(path.clone()).unwrap_err();
             assert!(matches!(error, SecretError::NoToken { .. }), "{error}");

@@ -4,7 +4,8 @@
 //! happens between and after them is in [`crate::serve`].
 //!
 //! Every bound on the end counts from the trigger, so that what comes one after the other does not add up: connections have
-//! [`DRAINS_WITHIN`], the service with its store [`SERVICE_ENDS_WITHIN`], and the process [`PROCESS_ENDS_WITHIN`].
+//! [`DRAINS_WITHIN`], the service with its store [`SERVICE_ENDS_WITHIN`], and the process of a service
+//! [`PROCESS_ENDS_WITHIN`].
 
 use std::{
     io,

@@ -33,7 +33,7 @@ impl Tokens {
         }
     }
 
-    /// The one that a caller shows: of a file the first.
+    /// The one that whoever starts the service in this process shows it: of a file the first.
     #[must_use]
     pub fn shown(&self) -> SecretToken {
         match self {

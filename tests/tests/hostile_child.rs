@@ -17,15 +17,16 @@ use svc_kit::{
     identity::ThreadPrincipal,
     thread_token::{KEYS_FILE, TokenKeys},
 };
-use tonic::Code;
+use tonic::{Code, Status};
 use troupe_proto::{
     FILE_DESCRIPTOR_SET,
     common::v1::Sandbox,
+    fault::reason_of,
     reason::Reason,
     supervisor::v1::{
         AuthorizeToolRequest, Budget, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest,
-        GetThreadRequest, OnLimit, RestartPolicy, ResumeAgentRequest, SendHandoffRequest, SpawnAgentRequest,
-        StartRefusal, StatusKind, ToolCeiling, UpdateThreadBudgetRequest,
+        GetThreadRequest, ListSpawnableAgentsRequest, OnLimit, RestartPolicy, ResumeAgentRequest, SendHandoffRequest,
+        SpawnAgentRequest, StartRefusal, StatusKind, ToolCeiling, UpdateThreadBudgetRequest,
     },
 };
 use troupe_tests::{
@@ -367,6 +368,8 @@ async fn nobody_is_handed_the_token_of_somebody_elses_child() {
 /// A role that may do little, and spawns nothing but workers.
 const NARROW: &str = "---\ndescription: Reads.\nread_only: true\nallow_list:\n  - spawn_agent\n  - read_file\n\
                       spawn_list:\n  - worker\n---\nYou read.\n";
+/// A role that may see what there is to spawn, of which it may spawn workers.
+const PICKY: &str = "---\ndescription: Picks.\nspawn_list:\n  - worker\n---\nYou pick.\n";
 /// A role without a single tool.
 const MUTE: &str = "---\ndescription: Does nothing.\ndeny_list:\n  - \"*\"\n---\nYou do nothing.\n";
 /// A graph template whose spawns an operator has to approve, since a project has written it.
@@ -414,6 +417,33 @@ async fn a_call_needs_its_tool_even_on_itself() {
         let told = told.iter().find(|told| told.method == method).unwrap();
         let text = format!("tool \"{tool}\" is not allowed for agent_type \"mute\"");
         assert!(told.is((Code::PermissionDenied, Reason::ToolDenied, &text)), "{told:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn roles_that_a_thread_may_not_spawn_do_not_exist_for_it() {
+    let pair = Pair::start().await;
+    pair.write_role("picky", PICKY);
+    let picky = pair.tree().await.spawn("picky").await;
+    let roles = async |agent_type: &str| {
+        let request = ListSpawnableAgentsRequest {
+            agent_type: Some(agent_type.to_owned()),
+            ..ListSpawnableAgentsRequest::default()
+        };
+        let mut client = pair.with_token(&picky.token);
+        let listed = within("roles", client.list_spawnable_agents(request)).await?;
+        let agents = listed.into_inner().agents.into_iter();
+        Ok::<Vec<_>, Status>(agents.map(|agent| agent.agent_type).collect())
+    };
+    for name in ["worker", " Worker "] {
+        assert_eq!(roles(name).await.unwrap(), ["worker"], "{name:?}");
+    }
+    for name in ["orchestrator", "no-such-role"] {
+        assert!(roles(name).await.unwrap().is_empty(), "{name:?}");
+    }
+    for name in ["", "two words"] {
+        let refusal = roles(name).await.unwrap_err();
+        assert_eq!(reason_of(&refusal), Some(Reason::InvalidAgentType), "{refusal:?}");
     }
 }
 

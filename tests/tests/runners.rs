@@ -152,12 +152,11 @@ async fn a_last_message_that_is_lost_is_not_taken_for_one_that_was_left_out() {
         (&digests[0], Code::DataLoss, Reason::CorruptRecord, "is missing"),
         (&digests[1], Code::NotFound, Reason::NotFound, "not found"),
     ] {
-        refused(
-            content::read(&tree.client(), &tree.session, digest).await,
-            code,
-            reason,
-            text,
-        );
+        let by_parent = pair.with_token(&tree.root_token);
+        for client in [tree.client(), by_parent] {
+            let read = content::read(&client, &tree.session, digest).await;
+            refused(read, code, reason, text);
+        }
     }
 }
 

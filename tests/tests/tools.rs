@@ -3,10 +3,11 @@
 
 use std::{fmt::Debug, future::Future, time::Duration};
 
+use tokio::task::JoinSet;
 use tonic::{Code, Request, Status};
 use troupe_proto::{
     common::v1::Mode,
-    fault::metadata_of,
+    fault::{metadata_of, reason_of},
     reason::Reason,
     supervisor::v1::{
         Approval, ApprovalKind, AuthorizeToolRequest, AuthorizeToolResponse, CloseAgentRequest, ConditionKind,
@@ -475,6 +476,45 @@ async fn without_turns_a_decision_is_for_the_call_that_hears_it() {
     let third = watch.approval().await;
     assert_eq!(metadata_of(&status)["approval_id"], third.approval_id);
     assert!(![first.approval_id, second.approval_id].contains(&third.approval_id));
+}
+
+/// One decision lets one call run, however many say the same at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_turns_a_grant_is_for_one_of_those_who_wait_for_it() {
+    const CALLS: usize = 8;
+    let stage = Stage::with("orchestrator", "list_active_agents").await;
+    let root = stage.pair.with_token(&stage.tree.root_token);
+    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+    let mut calls = JoinSet::new();
+    for _ in 0..CALLS {
+        let mut root = root.clone();
+        calls.spawn(async move { root.list_active_agents(ListActiveAgentsRequest::default()).await });
+    }
+    let asked = watch.approval().await;
+    stage.resolve(&asked.approval_id, true).await;
+
+    // Who waited beside the one is refused; who came later asks anew, and is refused by that.
+    let refusing = async {
+        loop {
+            let asked = watch.approval().await;
+            stage.resolve(&asked.approval_id, false).await;
+        }
+    };
+    let answered = async {
+        let mut granted = 0;
+        while let Some(answer) = calls.join_next().await {
+            match answer.unwrap() {
+                Ok(_) => granted += 1,
+                Err(status) => assert_eq!(reason_of(&status), Some(Reason::ToolDenied), "{status:?}"),
+            }
+        }
+        granted
+    };
+    let granted = tokio::select! {
+        granted = within("all answers", answered) => granted,
+        () = refusing => unreachable!("it goes on for ever"),
+    };
+    assert_eq!(granted, 1);
 }
 
 /// Nobody is to agree to what is refused all the same.

@@ -4,8 +4,10 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     env,
+    ffi::OsStr,
     future::pending,
-    path::{self, PathBuf},
+    os::unix::ffi::OsStrExt as _,
+    path::{self, Path, PathBuf},
     time::Duration,
 };
 
@@ -160,12 +162,20 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     let scratch = args.scratch.unwrap_or_else(|| env::temp_dir().join("troupe-runner"));
     let mut config = RunnerConfig::new(runner_id, target.uri().to_string(), programs, scratch);
     config.state = state;
-    // What lets its owner in as a runner or an operator is nothing for agents.
-    let secrets = [&context.global.token_file, &context.global.tls.client_key];
-    config.hidden = std::iter::once(&data_dir)
-        .chain(secrets.into_iter().flatten())
-        .map(|path| path::absolute(path).unwrap_or_else(|_| path.clone()))
+    let secrets: Vec<PathBuf> = [&context.global.token_file, &context.global.tls.client_key]
+        .into_iter()
+        .flatten()
+        .map(|path| absolute(path))
         .collect();
+    let data_dir = absolute(&data_dir);
+    let is_exposed = |path: &&PathBuf| !path.starts_with(&data_dir) && kept_in(path).is_none();
+    for path in secrets.iter().filter(is_exposed) {
+        context.ui.note(format!(
+            "agents that run while {} is replaced can read the new one; keep it in a directory of its own",
+            path.display()
+        ));
+    }
+    config.hidden = hidden(data_dir, secrets);
     config.worktrees = args.worktrees.worktrees;
     config.hook = programs::hook()?;
     config.tls = context.global.tls.files();
@@ -175,6 +185,33 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     config.session_id = args.session;
     config.timing.drain_limit = args.drain;
     Ok(config)
+}
+
+/// What agents are not to see: what lets their runner's owner in as a runner or an operator. Of a file that is replaced while
+/// they run, only the directory can be hidden.
+fn hidden(data_dir: PathBuf, secrets: Vec<PathBuf>) -> Vec<PathBuf> {
+    let directories: Vec<PathBuf> = secrets.iter().filter_map(|path| kept_in(path)).collect();
+    [data_dir].into_iter().chain(directories).chain(secrets).collect()
+}
+
+/// The directory of a secret, if it is there for secrets alone: what it has besides are other tokens, and the links by which a
+/// kubelet replaces files. Another one may have what agents need.
+fn kept_in(secret: &Path) -> Option<PathBuf> {
+    let directory = secret.parent()?;
+    let is_secret = |name: &OsStr| {
+        Some(name) == secret.file_name()
+            || Path::new(name)
+                .extension()
+                .is_some_and(|extension| extension == "token")
+            || name.as_bytes().starts_with(b"..")
+    };
+    let mut entries = directory.read_dir().ok()?;
+    let is_its_own = entries.all(|entry| entry.is_ok_and(|entry| is_secret(&entry.file_name())));
+    is_its_own.then(|| directory.to_owned())
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 async fn run_until_told(config: RunnerConfig, context: &Context) -> Result<()> {
@@ -208,7 +245,23 @@ fn default_runner_id() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn a_directory_of_secrets_is_hidden_and_one_of_other_things_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let token = directory.path().join("runner.token");
+        for name in ["runner.token", "operator.token", "..data"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let of = || hidden(PathBuf::from("/data"), vec![token.clone()]);
+        let data = PathBuf::from("/data");
+        assert_eq!(of(), [data.clone(), directory.path().to_owned(), token.clone()]);
+        fs::write(directory.path().join("ca.crt"), "").unwrap();
+        assert_eq!(of(), [data, token.clone()]);
+    }
 
     #[test]
     fn labels_have_a_key() {

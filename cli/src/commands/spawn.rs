@@ -298,10 +298,10 @@ async fn wait_for(
     verdict(&id, &status)?;
     match message {
         LastMessage::Whole(_) => Ok(()),
-        LastMessage::LeftOut(_) => {
+        LastMessage::NotKept(_) => {
             context.ui.note(format!(
-                "{} this is the beginning of the message only: the session had no room for the whole; go on in a new \
-                 session, or raise --session-content-bytes",
+                "{} this is the beginning of the message only: the whole is not kept, mostly since the session had no \
+                 room for it; go on in a new session, or raise --session-content-bytes",
                 style::paint(style::WARN, "warning:")
             ));
             Ok(())

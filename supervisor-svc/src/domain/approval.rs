@@ -14,7 +14,7 @@ use super::{
     session::Session,
     settings::{EdgeManagement, Sandbox},
     thread::Thread,
-    time::UnixMillis,
+    time::{REQUESTS_REMEMBERED, UnixMillis},
 };
 
 /// How long an approval waits for an operator; then it is denied by itself.
@@ -68,8 +68,9 @@ pub enum Again {
 }
 
 impl Approval {
-    /// Whether it answers a call of a thread without turns that comes again at that time. A decision is for the call that asked,
-    /// and for no longer than the approval would have waited; that nobody decided in time is no decision on what comes later.
+    /// Whether it answers a call of a thread without turns that comes again at that time. A decision is for the call that
+    /// asked: for as long as its id is remembered, or else as the approval would have waited. That nobody decided in time is
+    /// no decision on what comes later.
     #[must_use]
     pub fn answers(&self, again: Again, now: UnixMillis) -> bool {
         let Some(verdict) = &self.verdict else {
@@ -77,7 +78,9 @@ impl Approval {
         };
         match (verdict.decision, again) {
             (ApprovalDecision::Expired | ApprovalDecision::Moot, _) => false,
-            (ApprovalDecision::Granted | ApprovalDecision::Denied, Again::ById) => true,
+            (ApprovalDecision::Granted | ApprovalDecision::Denied, Again::ById) => {
+                now < self.requested.plus(REQUESTS_REMEMBERED)
+            }
             (ApprovalDecision::Granted | ApprovalDecision::Denied, Again::Unheard) => now < self.deadline,
             (ApprovalDecision::Granted | ApprovalDecision::Denied, Again::Heard) => false,
         }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// How long a request is remembered by its `request_id`; whoever comes with it later makes another one.
+pub const REQUESTS_REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMillis(u64);

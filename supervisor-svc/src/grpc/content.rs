@@ -77,7 +77,7 @@ impl SupervisorService {
         } else {
             None
         };
-        let is_lost = found.is_none() && may_know && self.is_lost(handle, digest).await?;
+        let is_lost = found.is_none() && (is_theirs || may_know) && self.is_lost(handle, digest).await?;
         match found {
             Some(bytes) if is_theirs => Ok(bytes),
             Some(_) => {

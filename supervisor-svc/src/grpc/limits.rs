@@ -15,13 +15,12 @@ use super::{
     marks::SEARCHED,
     page::{DEFAULT_SIZE, MAX_BYTES, MAX_SIZE},
     prompts::{DIFF_BYTES, TEXT_BYTES},
-    sessions::REMEMBERED,
     spawn::CAPABILITIES,
     wait::MAX_WAITED,
     watch::OUTBOX,
     webhooks::{URL_BYTES, WEBHOOKS},
 };
-use crate::domain::authorize::MAX_PATHS;
+use crate::domain::{authorize::MAX_PATHS, time::REQUESTS_REMEMBERED};
 
 const REQUESTS: &str = "Requests to the supervisor";
 const PAGES: &str = "Pages of the supervisor";
@@ -33,7 +32,7 @@ pub(crate) fn limits() -> Vec<Limit> {
     let wait = WaitLimits::default();
     vec![
         Limit::bytes(REQUESTS, "a request_id", REQUEST_ID_BYTES),
-        Limit::time(REQUESTS, "a request_id is remembered", REMEMBERED),
+        Limit::time(REQUESTS, "a request_id is remembered", REQUESTS_REMEMBERED),
         Limit::bytes(
             REQUESTS,
             "a role, a persona, an effort, a provider, a label, a key or a value of labels",

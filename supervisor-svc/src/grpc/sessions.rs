@@ -26,6 +26,7 @@ use crate::{
         session::{CASCADE_DEADLINE, Session},
         settings::{Budget, ClosePolicy, EdgeManagement, LimitsChange, Sandbox, Settings, WakePolicy},
         status::StatusKind,
+        time::REQUESTS_REMEMBERED,
     },
     registry::{RegistryClient, Unresolved},
     runner_hub::Need,
@@ -34,9 +35,6 @@ use crate::{
     wire::{self, Resolution, WireEnum as _, content_of},
     workspace::KeptWorkspace,
 };
-
-/// How long CreateSession's request id is remembered.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl SupervisorService {
     pub(super) async fn create(
@@ -53,7 +51,7 @@ impl SupervisorService {
             request_id: remember.key.request_id,
             hash: remember.hash,
             now,
-            expires: now.plus(REMEMBERED),
+            expires: now.plus(REQUESTS_REMEMBERED),
         });
         if let Some(key) = &key
             && let Some(handle) = self.directory.created_before(key).await?

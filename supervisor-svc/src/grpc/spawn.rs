@@ -161,9 +161,14 @@ pub(super) async fn resolve(
     })
 }
 
+/// A role's name as the registry reads it: neither case nor surrounding space counts.
+pub(super) fn role_name(text: &str) -> String {
+    text.trim().to_lowercase()
+}
+
 /// The agent type as the gate compares it: trimmed and lower-cased, `default` where none is named.
 fn agent_type_of(request: &pb::SpawnAgentRequest) -> String {
-    let name = request.agent_type.trim().to_lowercase();
+    let name = role_name(&request.agent_type);
     if name.is_empty() { String::from("default") } else { name }
 }
 

@@ -12,7 +12,14 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{SupervisorService, agreement::asked, call::Call, check, page::Page, spawn::directory_of};
+use super::{
+    SupervisorService,
+    agreement::asked,
+    call::Call,
+    check,
+    page::Page,
+    spawn::{directory_of, role_name},
+};
 use crate::{
     domain::{
         authority, decide::spawn::lists, graph, limits, refusal::GuardedVerb, session::Session,
@@ -85,8 +92,13 @@ impl SupervisorService {
         // A thread that spawns in its subtree is bound by its own role too.
         let caller = call.caller.thread().and_then(|id| state.thread(id));
         let is_listed = |name: &str| lists(&thread, name) && caller.is_none_or(|caller| lists(caller, name));
-        // Of a role that it may not spawn, a thread does not learn whether there is one, or what is wrong with it.
-        let is_hidden = request.agent_type.as_deref().is_some_and(|name| !is_listed(name));
+        // Of a role that it may not spawn, a thread does not learn whether there is one, or what is wrong with it. What is no
+        // name is the registry's to refuse: that says nothing of any role.
+        let is_hidden = request.agent_type.as_deref().is_some_and(|name| {
+            let name = role_name(name);
+            let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+            !name.is_empty() && name.bytes().all(is_legal) && !is_listed(&name)
+        });
         let mut agents = Vec::new();
         if limits::may_spawn(&state, &thread) && !is_hidden {
             let question = registry::ListAgentsRequest {

@@ -25,7 +25,7 @@ use super::{
     need::Offer,
     pieces::{Pieces, Place},
     reports::{self, Heard, MAX_DETAIL_BYTES},
-    roster::{OUTBOX, RunnerHub, Standing},
+    roster::{OUTBOX, RunnerHub, Standing, WhyStopped},
     runner::Held,
 };
 use crate::{
@@ -130,12 +130,12 @@ impl RunnerGate {
     async fn review_again(&self, runner: &RunnerId, kept: &[Kept]) -> Result<(), Failure> {
         for kept in kept {
             let session = found(self.directory.session(kept.session).await)?;
-            let is_over = session
-                .and_then(|session| session.state().thread(kept.thread).cloned())
-                .is_none_or(|thread| !thread.is_held_by(runner, kept.generation));
-            if is_over {
-                self.hub().stop_over(runner, kept.thread, kept.generation);
-            }
+            let why = match session.and_then(|session| session.state().thread(kept.thread).cloned()) {
+                Some(thread) if thread.is_held_by(runner, kept.generation) => continue,
+                Some(thread) if thread.status.kind().is_open() => WhyStopped::Superseded,
+                Some(_) | None => WhyStopped::Closed,
+            };
+            self.hub().stop_over(runner, kept.thread, kept.generation, why);
         }
         Ok(())
     }

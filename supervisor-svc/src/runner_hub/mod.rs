@@ -12,5 +12,5 @@ mod runner;
 pub use self::{
     attach::RunnerGate,
     need::Need,
-    roster::{LEASE, RunnerHub, Standing},
+    roster::{LEASE, RunnerHub, Standing, WhyStopped},
 };

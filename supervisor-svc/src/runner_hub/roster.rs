@@ -61,11 +61,13 @@ struct Roster {
 
 /// Why a program is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WhyStopped {
+pub enum WhyStopped {
     /// Its thread is closed.
     Closed,
     /// Its thread stays open, and its place is needed.
     InTheWay,
+    /// Its thread stays open, and this attempt is no longer the present one.
+    Superseded,
 }
 
 /// A program that has to leave so that a thread has its place.
@@ -349,14 +351,8 @@ impl RunnerHub {
     }
 
     /// Stops the program of an attempt that is over already, at once; to a runner that does not have it nothing is said.
-    pub fn stop_over(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
-        let message = stop_message(
-            thread,
-            generation,
-            ClosePolicy::Kill,
-            Duration::ZERO,
-            WhyStopped::Closed,
-        );
+    pub fn stop_over(&self, id: &RunnerId, thread: ThreadId, generation: Generation, why: WhyStopped) {
+        let message = stop_message(thread, generation, ClosePolicy::Kill, Duration::ZERO, why);
         // What is not on its way is said when the runner attaches anew: it does not keep the attempt then.
         let _ = self.send_about(id, thread, generation, message);
     }
@@ -522,8 +518,12 @@ fn stop_message(
         reason: match why {
             WhyStopped::Closed => "closed".to_owned(),
             WhyStopped::InTheWay => "its place is needed".to_owned(),
+            WhyStopped::Superseded => "another attempt is in its place".to_owned(),
         },
-        thread_goes_on: why == WhyStopped::InTheWay,
+        thread_goes_on: match why {
+            WhyStopped::Closed => false,
+            WhyStopped::InTheWay | WhyStopped::Superseded => true,
+        },
     })
 }
 
@@ -628,17 +628,19 @@ mod tests {
         let without = [Vec::new(), vec![generation.next()]];
         for held in without {
             let mut responses = attach(&held);
-            hub.stop_over(&id, thread, generation);
+            hub.stop_over(&id, thread, generation, WhyStopped::Closed);
             assert!(responses.try_recv().is_err(), "{held:?}");
         }
-        let mut responses = attach(&[generation]);
-        hub.stop_over(&id, thread, generation);
-        let Some(Message::Shutdown(told)) = responses.try_recv().unwrap().unwrap().message else {
-            panic!("it is told to stop");
-        };
-        assert_eq!(told.close_policy(), pb::ClosePolicy::Kill);
-        assert_eq!((told.thread_id, told.generation), (thread.to_string(), 1));
-        assert!(!told.thread_goes_on);
+        for (why, goes_on) in [(WhyStopped::Closed, false), (WhyStopped::Superseded, true)] {
+            let mut responses = attach(&[generation]);
+            hub.stop_over(&id, thread, generation, why);
+            let Some(Message::Shutdown(told)) = responses.try_recv().unwrap().unwrap().message else {
+                panic!("it is told to stop");
+            };
+            assert_eq!(told.close_policy(), pb::ClosePolicy::Kill);
+            assert_eq!((told.thread_id, told.generation), (thread.to_string(), 1));
+            assert_eq!(told.thread_goes_on, goes_on, "{why:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

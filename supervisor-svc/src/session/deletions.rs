@@ -8,9 +8,13 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 use troupe_proto::store::v1 as pb;
 
-use super::{directory::Directory, failure::Failure, message::Remember, remembered::REMEMBERED};
+use super::{directory::Directory, failure::Failure, message::Remember};
 use crate::{
-    domain::{ids::SessionId, refusal::Refusal, time::UnixMillis},
+    domain::{
+        ids::SessionId,
+        refusal::Refusal,
+        time::{REQUESTS_REMEMBERED, UnixMillis},
+    },
     store::{AppendError, CursorKey, EventStore},
     wire::parts::{time_from_pb, time_to_pb},
 };
@@ -85,7 +89,7 @@ impl Deletions {
         slot.deletions.push(pb::Deletion {
             key: Bytes::copy_from_slice(&key),
             hash: Bytes::copy_from_slice(&remember.hash),
-            expire_time: Some(time_to_pb(now.plus(REMEMBERED))),
+            expire_time: Some(time_to_pb(now.plus(REQUESTS_REMEMBERED))),
         });
         store
             .put_cursor(name, Some(slot.encode_to_vec().into()))

@@ -13,7 +13,7 @@ use crate::{
         settings::ClosePolicy,
         thread::LatestTurn,
     },
-    runner_hub::Standing,
+    runner_hub::{Standing, WhyStopped},
 };
 
 use super::{
@@ -202,7 +202,9 @@ impl Actor {
         if let Some(thread) = before.thread(id)
             && let Some(runner) = thread.holder()
         {
-            self.context.runners.stop_over(runner, id, thread.generation);
+            self.context
+                .runners
+                .stop_over(runner, id, thread.generation, WhyStopped::Closed);
         }
     }
 
@@ -287,12 +289,9 @@ impl Actor {
         let overdue = deadline.is_some_and(|deadline| deadline <= now);
         let runners = &self.context.runners;
         let forced = match runners.standing(runner, id, generation) {
-            Standing::Holds if overdue => {
-                // Nothing is owed for a thread that is closed, so this is the last word to its runner. It may be the first
-                // one too: where the thread's children took all of the time, or none was given.
-                runners.shut_down(runner, id, generation, ClosePolicy::Kill, Duration::ZERO);
-                true
-            }
+            // Its runner is told once that is recorded. It may be the first word: where the thread's children took all of
+            // the time, or none was given.
+            Standing::Holds if overdue => true,
             Standing::Holds => {
                 let left = deadline.map_or(Duration::ZERO, |deadline| deadline.since(now));
                 runners.shut_down(runner, id, generation, policy, left);

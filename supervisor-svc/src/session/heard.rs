@@ -1,16 +1,22 @@
 //! Which decisions of operators were told to a call that asked. A call without an id of its own, in a thread without turns,
-//! cannot be told from the one before it: a decision that was heard is not for the next one. Lost at a restart; then a decision
-//! stands for as long as its approval would have waited.
+//! cannot be told from the one before it, nor from one beside it: a decision is for the one that hears it first. Lost at a
+//! restart; then a decision stands for as long as its approval would have waited.
 
 use std::{
     collections::{HashSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::domain::{ids::ApprovalId, session::Session};
+use crate::domain::{
+    approval::Approval,
+    ids::{ApprovalId, Sequence},
+};
 
 /// How many are remembered, those that were heard last.
 const MAX_HEARD: usize = 10_000;
+
+/// An approval, and when it was asked for: an id comes again once the session has forgotten the approval that had it.
+type Asked = (ApprovalId, Sequence);
 
 /// The decisions that were heard.
 #[derive(Debug, Default)]
@@ -21,44 +27,31 @@ pub struct HeardDecisions {
 
 #[derive(Debug, Default)]
 struct Heard {
-    ids: HashSet<ApprovalId>,
+    asked: HashSet<Asked>,
     /// The same, in the order in which they were heard.
-    order: VecDeque<ApprovalId>,
+    order: VecDeque<Asked>,
 }
 
 impl HeardDecisions {
-    /// Somebody was told how that was decided.
-    pub(super) fn note(&self, approval: ApprovalId) {
+    /// Takes a decision for the call that is about to be told it; false: another one was told before.
+    pub(super) fn claim(&self, decided: &Approval) -> bool {
+        let asked = (decided.id, decided.sequence);
         let mut heard = self.lock();
-        if !heard.ids.insert(approval) {
-            return;
+        if !heard.asked.insert(asked) {
+            return false;
         }
-        heard.order.push_back(approval);
+        heard.order.push_back(asked);
         if heard.order.len() > MAX_HEARD
             && let Some(oldest) = heard.order.pop_front()
         {
-            heard.ids.remove(&oldest);
+            heard.asked.remove(&oldest);
         }
+        true
     }
 
-    /// As [`Self::note`], if it is decided.
-    pub(super) fn note_decided(&self, state: &Session, approval: ApprovalId) {
-        let known = state.approvals.get(&approval);
-        if known.is_some_and(|approval| approval.verdict.is_some()) {
-            self.note(approval);
-        }
-    }
-
-    /// It is asked anew: an id comes again once the session has forgotten the approval that had it.
-    pub(super) fn forget(&self, approval: ApprovalId) {
-        let mut heard = self.lock();
-        if heard.ids.remove(&approval) {
-            heard.order.retain(|other| *other != approval);
-        }
-    }
-
-    pub(super) fn has(&self, approval: ApprovalId) -> bool {
-        self.lock().ids.contains(&approval)
+    /// Whether somebody was told it.
+    pub(super) fn has(&self, decided: &Approval) -> bool {
+        self.lock().asked.contains(&(decided.id, decided.sequence))
     }
 
     fn lock(&self) -> MutexGuard<'_, Heard> {
@@ -71,21 +64,37 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::domain::{event::ApprovalKind, ids::ThreadId, time::UnixMillis};
 
-    fn id(number: usize) -> ApprovalId {
-        ApprovalId::from_uuid(Uuid::from_u128(number as u128))
+    fn approval(number: usize, sequence: u64) -> Approval {
+        Approval {
+            id: ApprovalId::from_uuid(Uuid::from_u128(number as u128)),
+            thread: ThreadId::from_uuid(Uuid::nil()),
+            kind: ApprovalKind::Tool,
+            subject: String::new(),
+            sequence: Sequence::new(sequence),
+            requested: UnixMillis::new(0),
+            deadline: UnixMillis::new(1),
+            edge: None,
+            verdict: None,
+        }
+    }
+
+    #[test]
+    fn a_decision_is_for_the_first_that_hears_it() {
+        let heard = HeardDecisions::default();
+        assert!(heard.claim(&approval(1, 1)));
+        assert!(!heard.claim(&approval(1, 1)));
+        assert!(heard.claim(&approval(1, 2)), "it was asked anew under the same id");
     }
 
     #[test]
     fn the_latest_are_remembered() {
         let heard = HeardDecisions::default();
         for number in 0..=MAX_HEARD {
-            heard.note(id(number));
-            heard.note(id(number));
+            heard.claim(&approval(number, 1));
         }
-        assert!(!heard.has(id(0)));
-        assert!(heard.has(id(1)) && heard.has(id(MAX_HEARD)));
-        heard.forget(id(1));
-        assert!(!heard.has(id(1)));
+        assert!(!heard.has(&approval(0, 1)));
+        assert!(heard.has(&approval(1, 1)) && heard.has(&approval(MAX_HEARD, 1)));
     }
 }

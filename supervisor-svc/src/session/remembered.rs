@@ -1,6 +1,6 @@
 //! The memory of requests: a retry gets the answer of the first call. Only successes are remembered, for 24 hours.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -19,13 +19,10 @@ use crate::{
         refusal::Refusal,
         settings::Limits,
         status::StatusKind,
-        time::UnixMillis,
+        time::{REQUESTS_REMEMBERED, UnixMillis},
     },
     store::{RequestHash, RequestKey, RequestRecord, limits::MAX_OUTCOME_BYTES},
 };
-
-/// How long a request is remembered.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What an outcome has for each thread that it stopped: an id, with its tag and length.
 const STOPPED_BYTES: usize = 18;
@@ -88,7 +85,7 @@ impl Requests {
             self.done.retain(|_, (.., expires)| *expires > now);
             self.kept = self.done.len();
         }
-        self.done.insert(key, (hash, outcome, now.plus(REMEMBERED)));
+        self.done.insert(key, (hash, outcome, now.plus(REQUESTS_REMEMBERED)));
     }
 }
 
@@ -98,7 +95,7 @@ pub(super) fn record(remember: &Remember, outcome: &Outcome, now: UnixMillis) ->
         request_id: remember.key.request_id.clone(),
         hash: remember.hash,
         outcome: encode(outcome),
-        expires: now.plus(REMEMBERED),
+        expires: now.plus(REQUESTS_REMEMBERED),
     }
 }
 

@@ -20,6 +20,9 @@ use crate::domain::{
     time::UnixMillis,
 };
 
+/// The text for a call whose like has used up what an operator decided.
+const HEARD: &str = "the operator's decision was for another call that says the same; call again to ask for this one";
+
 /// By what a call that comes again is known to be the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownBy {
@@ -99,17 +102,18 @@ pub async fn decide(
     let approval = approval_of(&context.heard, &state, thread, call, handle.now());
     match verdict(&state, thread, call, approval) {
         ToolVerdict::Allowed => {
-            context.heard.note_decided(&state, approval);
+            if !hears(&context.heard, &state, thread, call, approval) {
+                return Ok(refused(String::from(HEARD), None));
+            }
             let rests_on = state.approvals.contains_key(&approval).then_some(approval);
             Ok(allowed(&state, thread, call, &origin, rests_on))
         }
         ToolVerdict::Denied(reason) => {
-            context.heard.note_decided(&state, approval);
+            hears(&context.heard, &state, thread, call, approval);
             context.denials.note(handle, id, &call.tool, &reason);
             Ok(refused(reason, None))
         }
         ToolVerdict::NeedsApproval => {
-            context.heard.forget(approval);
             let command = Command::RequestToolApproval {
                 thread: id,
                 approval,
@@ -156,18 +160,19 @@ async fn wait(
             approval: Some(approval),
         });
     };
-    context.heard.note_decided(&state, approval);
     // The whole decision again: policy and mode may have changed while it waited.
-    let verdict = state
-        .thread(id)
-        .map(|thread| (thread, verdict(&state, thread, call, approval)));
+    let verdict = state.thread(id).map(|thread| {
+        let is_first = hears(&context.heard, &state, thread, call, approval);
+        (thread, verdict(&state, thread, call, approval), is_first)
+    });
     match verdict {
-        Some((thread, ToolVerdict::Allowed)) => Ok(allowed(&state, thread, call, origin, Some(approval))),
-        Some((_, ToolVerdict::Denied(reason))) => {
+        Some((thread, ToolVerdict::Allowed, true)) => Ok(allowed(&state, thread, call, origin, Some(approval))),
+        Some((_, ToolVerdict::Allowed, false)) => Ok(refused(String::from(HEARD), None)),
+        Some((_, ToolVerdict::Denied(reason), _)) => {
             context.denials.note(handle, id, &call.tool, &reason);
             Ok(refused(reason, Some(approval)))
         }
-        Some((_, ToolVerdict::NeedsApproval | ToolVerdict::Waiting)) | None => Ok(refused(
+        Some((_, ToolVerdict::NeedsApproval | ToolVerdict::Waiting, _)) | None => Ok(refused(
             String::from("the thread has no turn that could use the tool"),
             None,
         )),
@@ -185,6 +190,20 @@ fn verdict(state: &Session, thread: &Thread, call: &AskedCall, approval: Approva
     authorize::decide(state, thread, &call)
 }
 
+/// Whether the call may rest on that approval, if there is one: in a thread without turns a decision is for the first call
+/// that hears it. Of the others that say the same and waited beside it, nobody has agreed to any.
+fn hears(heard: &HeardDecisions, state: &Session, thread: &Thread, call: &AskedCall, approval: ApprovalId) -> bool {
+    let is_told_from_others = match call.known_by {
+        KnownBy::Id => true,
+        KnownBy::Content => !matches!(thread.turn, LatestTurn::None),
+    };
+    let decided = state
+        .approvals
+        .get(&approval)
+        .filter(|approval| approval.verdict.is_some());
+    is_told_from_others || decided.is_none_or(|decided| heard.claim(decided))
+}
+
 /// The approval of a call. Within a turn a call has one. In a thread without turns it is the first that answers the call, or
 /// that was not asked for yet.
 fn approval_of(
@@ -200,15 +219,14 @@ fn approval_of(
         return first;
     }
     let answers = |id: ApprovalId| {
-        let again = match call.known_by {
-            KnownBy::Id => Again::ById,
-            KnownBy::Content if heard.has(id) => Again::Heard,
-            KnownBy::Content => Again::Unheard,
-        };
-        state
-            .approvals
-            .get(&id)
-            .is_none_or(|approval| approval.answers(again, now))
+        state.approvals.get(&id).is_none_or(|approval| {
+            let again = match call.known_by {
+                KnownBy::Id => Again::ById,
+                KnownBy::Content if heard.has(approval) => Again::Heard,
+                KnownBy::Content => Again::Unheard,
+            };
+            approval.answers(again, now)
+        })
     };
     // So many at most are decided and remembered; the next one is free.
     let later = (1..=MAX_DECIDED as u64).map(|number| {

@@ -15,6 +15,7 @@ use supervisor_svc::domain::{
         Status,
         StatusKind::{AwaitingApproval, Completed, PendingInit, Queued, Running, Shutdown},
     },
+    time::REQUESTS_REMEMBERED,
 };
 use tool_policy::{Layer, MatchMode};
 use uuid::Uuid;
@@ -870,11 +871,12 @@ fn without_turns_a_decision_is_for_the_call_that_asked() {
         };
         let answered = [early, late].map(|now| decided.answers(again, now));
         assert_eq!(answered, answers, "{decision:?} {again:?}");
+        let forgotten = waiting.requested.plus(REQUESTS_REMEMBERED);
+        assert!(!decided.answers(again, forgotten), "{decision:?} {again:?}");
         assert!(!decided.is_overdue(late));
     }
 }
 
-/// Two running threads, and an edge from the first to the second that waits for an operator.
 /// Nothing is left that a grant could let run, and the thread is not waiting any more.
 #[test]
 fn what_a_turn_asked_for_ends_with_the_turn() {
@@ -887,6 +889,7 @@ fn what_a_turn_asked_for_ends_with_the_turn() {
     assert_eq!(tick::next(&world.session), None);
 }
 
+/// Two running threads, and an edge from the first to the second that waits for an operator.
 fn with_edge() -> (World, [ThreadId; 2], ApprovalId, EdgeId) {
     let mut world = World::with_slots(2);
     let root = world.root();

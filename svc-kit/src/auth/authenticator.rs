@@ -7,9 +7,10 @@ use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use crate::{
     bounded::Bounded,
     identity::{OperatorRole, Principal},
-    jwt::{Jwt, MAX_JWT_BYTES},
+    jwt::Jwt,
     listen::is_loopback,
     peer::Peer,
+    secret::MAX_SHOWN_BYTES,
     thread_token::TokenKeys,
     token_file::Tokens,
 };
@@ -94,7 +95,7 @@ impl Authenticator {
         self
     }
 
-    /// Accepts the tokens of an identity provider as those of operators.
+    /// Accepts the tokens of an identity provider as those of whom their claims and the grants name.
     #[must_use]
     pub fn jwt(mut self, jwt: Option<Arc<Jwt>>) -> Self {
         self.jwt = jwt;
@@ -183,5 +184,5 @@ impl Authenticator {
 fn bearer(value: &HeaderValue) -> Option<&str> {
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && (1..=MAX_JWT_BYTES).contains(&token.len())).then_some(token)
+    (scheme.eq_ignore_ascii_case("bearer") && (1..=MAX_SHOWN_BYTES).contains(&token.len())).then_some(token)
 }

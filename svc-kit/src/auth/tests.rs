@@ -10,9 +10,8 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     identity::{OperatorRole, Principal, ThreadPrincipal},
-    jwt::MAX_JWT_BYTES,
     peer::Peer,
-    secret::SecretToken,
+    secret::{MAX_SHOWN_BYTES, SecretToken},
     thread_token::TokenKeys,
 };
 
@@ -127,7 +126,7 @@ async fn each_token_is_its_principal_and_the_table_decides() {
 async fn every_bad_token_gets_the_one_answer_even_from_trusted_callers() {
     let cast = Cast::new();
     let foreign = Cast::new().thread();
-    let long = format!("Bearer {}", "x".repeat(MAX_JWT_BYTES + 1));
+    let long = format!("Bearer {}", "x".repeat(MAX_SHOWN_BYTES + 1));
     for value in [
         "",
         "Bearer",
