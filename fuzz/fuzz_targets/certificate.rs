@@ -15,11 +15,13 @@ fn expected(uri: &str) -> Option<(&str, &str)> {
         [
             "spiffe:",
             "",
-            _,
+            domain,
             "troupe",
             kind @ ("admin" | "viewer" | "runner" | "service"),
             name,
-        ] if !name.is_empty() => Some((kind, name)),
+        ] if !domain.is_empty() && (1..=128).contains(&name.len()) && !name.contains(char::is_control) => {
+            Some((kind, name))
+        }
         _ => None,
     }
 }

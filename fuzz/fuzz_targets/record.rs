@@ -13,7 +13,7 @@ use supervisor_svc::{
         time::UnixMillis,
     },
     store::limits::MAX_RECORD_BYTES,
-    wire::{EncodeError, decode_record, encode_record, event::hide_previews, event_to_pb},
+    wire::{EncodeError, decode_record, encode_record, event::Sight, event_to_pb},
 };
 use troupe_fuzz::{frames::frames, states};
 use troupe_proto::store::v1::Record;
@@ -33,7 +33,9 @@ fn read_back(id: SessionId, recorded: &Recorded) {
             assert!(bytes > MAX_RECORD_BYTES)
         }
     }
-    hide_previews(&mut event_to_pb(id, recorded));
+    for sight in [Sight::Everything, Sight::Previews, Sight::Digests] {
+        let _ = sight.event(event_to_pb(id, recorded));
+    }
 }
 
 /// The record as the next one of its log: the store counts without gaps, and time never goes back.

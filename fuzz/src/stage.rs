@@ -36,6 +36,7 @@ use troupe_proto::supervisor::v1::{
     agent_supervisor_service_server::SERVICE_NAME as AGENTS, attach_request::Message as ToSupervisor,
     attach_response::Message as FromSupervisor, thread_runner_service_server::SERVICE_NAME as RUNNERS,
 };
+use troupe_runner::mcp::{Caller, ToolServer};
 use troupe_tests::{
     client,
     pair::{OPERATOR, RUNNER, SERVICE, VIEWER, authenticator},
@@ -118,6 +119,13 @@ impl Stage {
         let path = format!("/{service}/{method}");
         let answers = calls::open(self.channel.clone(), &path, token, tokio_stream::once(message)).await?;
         calls::hear(answers).await
+    }
+
+    /// The tools of the root, as an MCP server.
+    pub async fn tools(&self) -> ToolServer {
+        let token = self.root_token.clone();
+        let server = ToolServer::connect(self.channel.clone(), Caller::Thread { token }).await;
+        server.expect("the root has tools")
     }
 
     /// Attaches a runner and waits until it is to start the root. Answers its two ends of the stream.

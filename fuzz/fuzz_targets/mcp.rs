@@ -1,0 +1,42 @@
+//! What a client says to `troupe mcp`: lines of MCP, or anything else. It is served to its end, and what it hears is
+//! JSON-RPC, a line each.
+#![no_main]
+
+use std::io::Cursor;
+
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, duplex};
+use tokio_util::sync::CancellationToken;
+use troupe_fuzz::stage;
+use troupe_proto::supervisor::v1::CreateSessionRequest;
+use troupe_runner::mcp::{McpError, ToolServer};
+
+/// How much of the answers waits to be read, in bytes.
+const WAITING_BYTES: usize = 64 * 1024;
+
+/// What a client that says this and goes away hears.
+async fn converse(server: ToolServer, said: Vec<u8>) -> (Result<(), McpError>, String) {
+    let (to_client, mut from_server) = duplex(WAITING_BYTES);
+    let mut heard = String::new();
+    let serving = server.serve(Cursor::new(said), to_client, CancellationToken::new());
+    let (served, read) = tokio::join!(serving, from_server.read_to_string(&mut heard));
+    read.expect("nothing but UTF-8 is answered");
+    (served, heard)
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let said = bytes.to_vec();
+    stage::play(CreateSessionRequest::default(), |stage| async move {
+        let (served, heard) = converse(stage.tools().await, said).await;
+        match served {
+            Ok(()) | Err(McpError::Handshake(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        for line in heard.lines() {
+            let message: Value = serde_json::from_str(line).expect("an answer is JSON");
+            assert_eq!(message["jsonrpc"], "2.0", "{line}");
+        }
+        stage.answers_still().await;
+    });
+});
