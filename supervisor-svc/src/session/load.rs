@@ -18,6 +18,9 @@ use crate::{
 /// done beside what else is ready depends on more than the seed of a simulation, whose logs are shorter than this.
 const FEW: usize = 512;
 
+/// How many records are read first: while nothing is there to be folded, folding waits for it.
+const FIRST_PAGE: usize = 128;
+
 /// A session as its log made it.
 pub(super) struct Loaded {
     pub session: Session,
@@ -74,14 +77,14 @@ async fn bring_back(
         Ok(Some(snapshot)) => snapshot.sequence,
         Ok(None) | Err(_) => Sequence::ZERO,
     };
-    let (base, mut page) = tokio::join!(base(id, snapshot), store.read(id, after, MAX_PAGE));
+    let (base, mut page) = tokio::join!(base(id, snapshot), store.read(id, after, FIRST_PAGE));
     let (mut session, useless) = match base? {
         Base::Beginning => (None, None),
         Base::Snapshot(session) => (Some(*session), None),
         Base::Useless(failure) => {
             tracing::warn!(session = %id, %failure, "a snapshot cannot be used; the log is replayed");
             if after > Sequence::ZERO {
-                page = store.read(id, Sequence::ZERO, MAX_PAGE).await;
+                page = store.read(id, Sequence::ZERO, FIRST_PAGE).await;
             }
             (None, Some(failure))
         }
@@ -97,7 +100,8 @@ async fn bring_back(
     };
     while let Some(last) = page.last() {
         let after = last.sequence;
-        let (folded, next) = tokio::join!(fold_page(id, session, page), store.read(id, after, MAX_PAGE));
+        // Reading is begun first: few records are folded right here.
+        let (next, folded) = tokio::join!(store.read(id, after, MAX_PAGE), fold_page(id, session, page));
         (session, page) = (folded?, next?);
     }
     let session = session.ok_or(Failure::SessionNotFound(id))?;
