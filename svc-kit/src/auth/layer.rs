@@ -17,7 +17,8 @@ use crate::{
     peer::Peer,
 };
 
-/// Puts [`Auth`] in front of a server: every call has a [`Principal`] that may make it, or is refused.
+/// Puts [`Auth`] in front of a server: every call has a [`Principal`](crate::identity::Principal) that may make it, or is
+/// refused.
 #[derive(Clone, Debug)]
 pub struct AuthLayer {
     shared: Arc<Shared>,
