@@ -102,14 +102,14 @@ pub async fn decide(
     let approval = approval_of(&context.heard, &state, thread, call, handle.now());
     match verdict(&state, thread, call, approval) {
         ToolVerdict::Allowed => {
-            if !hears(&context.heard, &state, thread, call, approval) {
+            if !claim(&context.heard, &state, thread, call, approval) {
                 return Ok(refused(String::from(HEARD), None));
             }
             let rests_on = state.approvals.contains_key(&approval).then_some(approval);
             Ok(allowed(&state, thread, call, &origin, rests_on))
         }
         ToolVerdict::Denied(reason) => {
-            hears(&context.heard, &state, thread, call, approval);
+            claim(&context.heard, &state, thread, call, approval);
             context.denials.note(handle, id, &call.tool, &reason);
             Ok(refused(reason, None))
         }
@@ -162,7 +162,7 @@ async fn wait(
     };
     // The whole decision again: policy and mode may have changed while it waited.
     let verdict = state.thread(id).map(|thread| {
-        let is_first = hears(&context.heard, &state, thread, call, approval);
+        let is_first = claim(&context.heard, &state, thread, call, approval);
         (thread, verdict(&state, thread, call, approval), is_first)
     });
     match verdict {
@@ -190,9 +190,9 @@ fn verdict(state: &Session, thread: &Thread, call: &AskedCall, approval: Approva
     authorize::decide(state, thread, &call)
 }
 
-/// Whether the call may rest on that approval, if there is one: in a thread without turns a decision is for the first call
+/// Takes what was decided for this call; false: another one has it. In a thread without turns a decision is for the first call
 /// that hears it. Of the others that say the same and waited beside it, nobody has agreed to any.
-fn hears(heard: &HeardDecisions, state: &Session, thread: &Thread, call: &AskedCall, approval: ApprovalId) -> bool {
+fn claim(heard: &HeardDecisions, state: &Session, thread: &Thread, call: &AskedCall, approval: ApprovalId) -> bool {
     let is_told_from_others = match call.known_by {
         KnownBy::Id => true,
         KnownBy::Content => !matches!(thread.turn, LatestTurn::None),
