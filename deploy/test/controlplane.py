@@ -1,5 +1,5 @@
 """An API server with its database, and kubectl as its administrator. There are no nodes and no controllers: what is
-admitted is stored, and nothing comes of it.
+admitted is stored, and nothing comes of it. A cluster that has them is cluster_node.py's.
 """
 
 import json
@@ -12,15 +12,12 @@ import time
 import certificates
 import chart
 import yaml
+from processes import Failed
 
 PLACE = chart.TOOLS / "kubernetes"
 CRDS = PLACE / "crds"
 START_SECONDS = 180
 TOKEN = "administrator"
-
-
-class Failed(Exception):
-    """A command, or the start of a server, did not succeed; the text is what it said."""
 
 
 def missing():
@@ -30,6 +27,13 @@ def missing():
 
 class ControlPlane:
     """Serves from its start to its end, with everything in one directory."""
+
+    # Where it listens.
+    ADDRESS = "127.0.0.1"
+    SERVICES = "10.0.0.0/24"
+    ISSUER = "https://kubernetes.default.svc"
+    # It tells nobody where it is, and looks for no node.
+    FLAGS = ("--endpoint-reconciler-type=none",)
 
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
@@ -101,29 +105,29 @@ class ControlPlane:
         )
 
     def _start_server(self):
-        with socket.create_server(("127.0.0.1", 0)) as free:
+        with socket.create_server((self.ADDRESS, 0)) as free:
             port = free.getsockname()[1]
-        serving, accounts, tokens = (self.directory / name for name in ("serving", "accounts.key", "tokens.csv"))
-        accounts.write_text(certificates.new_key()[1])
+        serving, tokens = self.directory / "serving", self.directory / "tokens.csv"
+        self.account_key = self.directory / "accounts.key"
+        self.account_key.write_text(certificates.new_key()[1])
         tokens.write_text(f'{TOKEN},admin,admin,"system:masters"\n')
         # Admission is as it is by default: Pod Security and service accounts are on.
         self._run(
             "kube-apiserver",
             f"--etcd-servers=unix://{self.directory / 'etcd.sock'}",
-            "--bind-address=127.0.0.1",
+            f"--bind-address={self.ADDRESS}",
             f"--secure-port={port}",
             f"--cert-dir={serving}",
-            # It tells nobody where it is.
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
-            "--service-cluster-ip-range=10.0.0.0/24",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={accounts}",
-            f"--service-account-signing-key-file={accounts}",
+            f"--advertise-address={self.ADDRESS}",
+            f"--service-cluster-ip-range={self.SERVICES}",
+            f"--service-account-issuer={self.ISSUER}",
+            f"--service-account-key-file={self.account_key}",
+            f"--service-account-signing-key-file={self.account_key}",
             "--authorization-mode=RBAC",
             f"--token-auth-file={tokens}",
+            *self.FLAGS,
         )
-        self.url, self.authority = f"https://127.0.0.1:{port}", serving / "apiserver.crt"
+        self.url, self.authority = f"https://{self.ADDRESS}:{port}", serving / "apiserver.crt"
         cluster = {"server": self.url, "certificate-authority": str(self.authority)}
         kubeconfig = {
             "clusters": [{"name": "test", "cluster": cluster}],
@@ -131,13 +135,16 @@ class ControlPlane:
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
             "current-context": "test",
         }
-        (self.directory / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+        self.kubeconfig = self.directory / "kubeconfig"
+        self.kubeconfig.write_text(yaml.safe_dump(kubeconfig))
 
     def _run(self, program, *arguments):
         log = self.directory / f"{program}.log"
         with log.open("w") as output:
             command = [PLACE / program, *arguments]
-            self.servers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output))
+            self.servers.append(
+                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment)
+            )
 
     def _await_ready(self):
         """Until it has made the roles and the namespaces of its own."""

@@ -7,7 +7,7 @@ SECONDS = 60
 
 
 class Failed(Exception):
-    """Something did not happen in its time, or a call was refused; the text says what."""
+    """Something did not happen in its time, a command did not succeed, or a call was refused; the text says what."""
 
 
 def until(what, find):

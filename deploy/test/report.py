@@ -23,6 +23,17 @@ class Report:
         sys.stdout.flush()
         return not problems
 
+    def tell(self, story, *failures):
+        """Runs a story's STEPS, whose docstrings are what they check: each yields its problems, or raises one of `failures`.
+        Most need those before them, so the first one that fails is the last."""
+        for step in story.STEPS:
+            try:
+                problems = list(step(story) or [])
+            except failures as failure:
+                problems = [str(failure)]
+            if not self.check(step.__doc__, problems):
+                return
+
     def not_checked(self, why):
         """Something could not be looked at. A failure where nothing may be left out."""
         print(f"not checked: {why}")

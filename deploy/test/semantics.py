@@ -102,7 +102,9 @@ def check_labels(manifests):
         if thing["kind"] in WORKLOADS:
             there |= thing["spec"]["selector"]["matchLabels"] | thing["spec"]["template"]["metadata"]["labels"]
         for key, value in there.items():
-            if not isinstance(value, str) or not re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", value):
+            if not isinstance(value, str) or not re.fullmatch(
+                r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", value
+            ):
                 yield f"{name_of(thing)}: the label {key} cannot be {value!r}"
 
 

@@ -27,11 +27,13 @@ def hindrance():
     return f"namespaces are not allowed here: {done.stderr.strip()}" if done.returncode != 0 else ""
 
 
-def enter():
-    """Starts the script again with mounts and a network of its own; both are gone when it ends."""
+def enter(*flags):
+    """Starts the script again with mounts and a network of its own; both are gone when it ends. `flags` are those of unshare
+    for what else is to be its own."""
     if os.environ.pop(_ENTERED, None) is None:
         os.environ[_ENTERED] = "yes"
-        os.execvp("unshare", ["unshare", "--mount", "--net", "--propagation", "private", sys.executable, *sys.argv])
+        own = ("--mount", "--net", "--propagation", "private", *flags)
+        os.execvp("unshare", ["unshare", *own, sys.executable, *sys.argv])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
 

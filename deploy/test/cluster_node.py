@@ -1,0 +1,357 @@
+"""A cluster of one node, of the programs that any other has: API server, controllers, scheduler, container runtime, kubelet,
+proxy and DNS. Its processes, mounts and addresses are in namespaces, so nothing of it is left when the script ends, and
+nothing outside is reached. What it does not have: a network plugin that enforces policies.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import controlplane
+import minikubelet
+import yaml
+from controlplane import PLACE, ControlPlane
+from minikubelet.sandbox import mount
+from processes import Failed, until
+
+PROGRAMS = (
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "ctr",
+    "coredns",
+)
+PLUGINS = pathlib.Path("/usr/lib/cni")
+NAME = "node"
+PODS = "10.91.0.0/24"
+DNS = "10.0.0.10"
+DOMAIN = "cluster.local"
+SOCKET = "/run/containerd/containerd.sock"
+# What every pod has for its namespaces: a program that does nothing.
+SANDBOX = "localhost/sandbox:1"
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
+# What the kubelet sets, without asking.
+KERNEL = {
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1_000_000,
+    "kernel/keys/root_maxbytes": 25_000_000,
+}
+SECONDS = 120
+
+
+def missing():
+    """What is not installed."""
+    programs = [name for name in PROGRAMS if not (PLACE / name).exists()]
+    system = [name for name in ("runc", "nft", "ip", "buildah") if not _found(name)]
+    return controlplane.missing() + programs + system + ([] if PLUGINS.is_dir() else [str(PLUGINS)])
+
+
+def hindrance():
+    """Why a node cannot be here; empty if it can."""
+    return minikubelet.hindrance()
+
+
+def enter():
+    """Starts the script again in namespaces of its own, as their first process: whatever it starts ends with it. Answers a
+    directory that goes with them."""
+    minikubelet.enter("--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts")
+    # What programs have in places that cannot be chosen is there as well.
+    mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
+    directory = pathlib.Path("/run/troupe")
+    directory.mkdir()
+    return directory
+
+
+class Cluster(ControlPlane):
+    """Works from its start to its end. What it serves at is the node's address, which pods reach as well."""
+
+    ADDRESS = "10.90.0.1"
+    ISSUER = f"https://kubernetes.default.svc.{DOMAIN}"
+    # Nobody knows the node by its name.
+    FLAGS = ("--kubelet-preferred-address-types=InternalIP",)
+
+    def __init__(self, directory):
+        self.cgroups = f"troupe-test-{os.getpid()}-{time.time_ns()}"
+        _make_network(self.ADDRESS)
+        _keep_kernel(directory)
+        super().__init__(directory)
+        try:
+            self._start_controllers()
+            self._start_runtime()
+            self._start_node()
+        except BaseException:
+            self.end()
+            raise
+
+    def add_image(self, archive):
+        """Gives the node an image, by the name that it has in the archive."""
+        command = [PLACE / "ctr", f"--address={SOCKET}", "--namespace=k8s.io", "images", "import", archive]
+        _run(*command, environment=self.environment)
+
+    def add_volume(self, name, size, mode):
+        """A volume of the default storage class with that access mode, in a directory of the node."""
+        path = self.directory / "volumes" / name
+        path.mkdir(parents=True)
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]}
+        volume = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": size},
+                "accessModes": [mode],
+                "storageClassName": "local",
+                "persistentVolumeReclaimPolicy": "Retain",
+                "local": {"path": str(path)},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+            },
+        }
+        self.apply("default", [volume])
+
+    def await_node(self):
+        """Until pods can be scheduled."""
+        self.kubectl("wait", "--for=create", f"node/{NAME}", f"--timeout={SECONDS}s")
+        self.kubectl("wait", "--for=condition=Ready", f"node/{NAME}", f"--timeout={SECONDS}s")
+
+    def end(self):
+        super().end()
+        # Processes end with their namespace, but the groups of pods would outlive them.
+        groups = [group for hierarchy in _hierarchies() for group in hierarchy.glob(f"{self.cgroups}/**/")]
+        for group in sorted(groups, reverse=True):
+            until(f"{group} is empty", functools.partial(_remove, group))
+
+    def _start_controllers(self):
+        access = f"--kubeconfig={self.kubeconfig}"
+        self._run(
+            "kube-controller-manager",
+            access,
+            f"--service-account-private-key-file={self.account_key}",
+            f"--root-ca-file={self.authority}",
+            "--use-service-account-credentials=false",
+            "--leader-elect=false",
+        )
+        self._run("kube-scheduler", access, "--leader-elect=false")
+        self.apply(
+            "default",
+            [
+                {
+                    "apiVersion": "storage.k8s.io/v1",
+                    "kind": "StorageClass",
+                    "metadata": {
+                        "name": "local",
+                        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+                    },
+                    "provisioner": "kubernetes.io/no-provisioner",
+                    "volumeBindingMode": "WaitForFirstConsumer",
+                    # It is asked for; nobody makes it larger.
+                    "allowVolumeExpansion": True,
+                }
+            ],
+        )
+
+    def _start_runtime(self):
+        plugins = self.directory / "cni"
+        plugins.mkdir()
+        network = {
+            "cniVersion": "1.0.0",
+            "name": "pods",
+            "plugins": [
+                {
+                    "type": "bridge",
+                    "bridge": "pods",
+                    "isGateway": True,
+                    "hairpinMode": True,
+                    "ipam": {
+                        "type": "host-local",
+                        "ranges": [[{"subnet": PODS}]],
+                        "routes": [{"dst": "0.0.0.0/0"}],
+                        "dataDir": str(self.directory / "addresses"),
+                    },
+                },
+                {"type": "portmap", "capabilities": {"portMappings": True}},
+            ],
+        }
+        (plugins / "10-pods.conflist").write_text(json.dumps(network))
+        config = self.directory / "containerd.toml"
+        config.write_text(
+            f"""version = 3
+root = "{self.directory}/containerd"
+state = "/run/containerd"
+
+[grpc]
+address = "{SOCKET}"
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = "{SANDBOX}"
+
+[plugins.'io.containerd.cri.v1.runtime']
+# Nobody may be less likely to be ended than the one who started the test.
+restrict_oom_score_adj = true
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ["{PLUGINS}"]
+conf_dir = "{plugins}"
+"""
+        )
+        self.environment["PATH"] = f"{PLACE}:{self.environment['PATH']}"
+        self._run("containerd", f"--config={config}")
+
+    def _start_node(self):
+        names = self.directory / "resolv.conf"
+        names.write_text(f"nameserver {self.ADDRESS}\n")
+        kubelet = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": self.ADDRESS,
+            # Nobody else is in the network.
+            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "containerRuntimeEndpoint": f"unix://{SOCKET}",
+            "clusterDNS": [DNS],
+            "clusterDomain": DOMAIN,
+            "resolvConf": str(names),
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self.cgroups}",
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "oomScoreAdj": 0,
+            # A full disk is not what is tried.
+            "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
+            "imageGCHighThresholdPercent": 100,
+            "podLogsDir": str(self.directory / "logs"),
+            "volumePluginDir": str(self.directory / "plugins"),
+            # How soon a changed Secret or ConfigMap is there: a minute by default.
+            "syncFrequency": "2s",
+        }
+        self._make_cgroups()
+        self._run(
+            "kubelet",
+            f"--config={self._config('kubelet', kubelet)}",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--root-dir={self.directory / 'kubelet'}",
+            f"--cert-dir={self.directory / 'kubelet-certificates'}",
+            f"--hostname-override={NAME}",
+            f"--node-ip={self.ADDRESS}",
+        )
+        proxy = {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "nftables",
+            "bindAddress": self.ADDRESS,
+            "clientConnection": {"kubeconfig": str(self.kubeconfig)},
+            "clusterCIDR": PODS,
+            "hostnameOverride": NAME,
+            "oomScoreAdj": 0,
+            # These are the whole machine's.
+            "conntrack": {"maxPerCore": 0, "min": 0},
+        }
+        self._run("kube-proxy", f"--config={self._config('kube-proxy', proxy)}")
+        corefile = self.directory / "Corefile"
+        corefile.write_text(
+            f""".:53 {{
+  bind {self.ADDRESS}
+  kubernetes {DOMAIN} {{
+    kubeconfig {self.kubeconfig} test
+  }}
+}}
+"""
+        )
+        self._run("coredns", f"-conf={corefile}")
+        self._publish_dns()
+
+    def _publish_dns(self):
+        """Pods find the node's DNS at the address of a Service, as they do elsewhere."""
+        ports = [{"name": name, "protocol": name.upper(), "port": 53} for name in ("udp", "tcp")]
+        self.apply(
+            "kube-system",
+            [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "metadata": {"name": "kube-dns"},
+                    "spec": {"clusterIP": DNS, "ports": ports},
+                },
+                {
+                    "apiVersion": "discovery.k8s.io/v1",
+                    "kind": "EndpointSlice",
+                    "metadata": {"name": "kube-dns", "labels": {"kubernetes.io/service-name": "kube-dns"}},
+                    "addressType": "IPv4",
+                    "endpoints": [{"addresses": [self.ADDRESS]}],
+                    "ports": ports,
+                },
+            ],
+        )
+
+    def _config(self, name, content):
+        file = self.directory / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(content))
+        return file
+
+    def _make_cgroups(self):
+        """The group below which those of pods are, of each controller."""
+        for hierarchy in _hierarchies():
+            group = hierarchy / self.cgroups
+            group.mkdir()
+            # Of the first version: without them nothing can be in it.
+            for name in ("cpuset.cpus", "cpuset.mems"):
+                if (group / "cgroup.clone_children").exists() and (group / name).exists():
+                    (group / name).write_text((hierarchy / name).read_text())
+
+
+def _hierarchies():
+    """The roots of the control groups: one, or of their first version one for each set of controllers."""
+    places = [CGROUPS] if (CGROUPS / "cgroup.controllers").exists() else CGROUPS.iterdir()
+    return [place for place in places if (place / "cgroup.procs").exists() and not place.is_symlink()]
+
+
+def _remove(group):
+    """Whether a group is away. Who is in it is ended."""
+    for process in (group / "cgroup.procs").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process), signal.SIGKILL)
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _make_network(address):
+    """A network in which the node is alone with its pods."""
+    for command in (
+        ("ip", "link", "add", "node", "type", "bridge"),
+        ("ip", "address", "add", f"{address}/24", "dev", "node"),
+        ("ip", "link", "set", "node", "up"),
+        ("ip", "route", "add", "default", "dev", "node"),
+        ("sysctl", "--quiet", "--write", "net.ipv4.ip_forward=1"),
+    ):
+        _run(*command)
+
+
+def _keep_kernel(directory):
+    """The kubelet finds the kernel as it wants it, so it does not change it for the whole machine."""
+    for number, (name, value) in enumerate(KERNEL.items()):
+        setting = directory / f"kernel-{number}"
+        setting.write_text(f"{value}\n")
+        mount("--bind", setting, f"/proc/sys/{name}")
+
+
+def _found(name):
+    return subprocess.run(["which", name], capture_output=True).returncode == 0
+
+
+def _run(*command, environment=None):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))}: {done.stderr}")
