@@ -16,6 +16,14 @@ const FILES: &[&str] = &[
     "troupe/store/v1/record.proto",
 ];
 
+/// What is much larger than what else can be in its place, and seldom. Otherwise every event that is decoded, and every thread of
+/// a snapshot, is moved around with room for it.
+const BOXED: &[&str] = &[
+    ".troupe.supervisor.v1.Event.kind.session_opened",
+    ".troupe.supervisor.v1.Event.kind.thread_spawned",
+    ".troupe.store.v1.ThreadState.spawned",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let mut compiler = protox::Compiler::new(["."])?;
     compiler
@@ -36,7 +44,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         descriptors.encode_to_vec(),
     )?;
 
-    tonic_prost_build::configure()
+    let mut builder = tonic_prost_build::configure();
+    for field in BOXED {
+        builder = builder.boxed(field);
+    }
+    builder
         .bytes(".")
         // Ordered, so that equal messages have equal encodings: request hashes rest on it.
         .btree_map(".")

@@ -215,13 +215,13 @@ mod tests {
     fn a_line_says_when_who_and_what() {
         let spawned = event(
             3,
-            Kind::ThreadSpawned(ThreadSpawned {
+            Kind::ThreadSpawned(Box::new(ThreadSpawned {
                 agent_type: "explorer".to_owned(),
                 agent_name: "fast".to_owned(),
                 depth: 2,
                 first_status: StatusKind::PendingInit.into(),
                 ..ThreadSpawned::default()
-            }),
+            })),
         );
         let mut picture = Picture::default();
         picture.apply(&WatchThreadsResponse {

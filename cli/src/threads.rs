@@ -249,14 +249,14 @@ mod tests {
     }
 
     fn spawn(depth: u32, parent: &str) -> Kind {
-        Kind::ThreadSpawned(ThreadSpawned {
+        Kind::ThreadSpawned(Box::new(ThreadSpawned {
             parent_thread_id: parent.to_owned(),
             depth,
             generation: 1,
             first_status: StatusKind::PendingInit.into(),
             agent_type: "explorer".to_owned(),
             ..ThreadSpawned::default()
-        })
+        }))
     }
 
     fn status(picture: &Picture, id: &str) -> StatusKind {

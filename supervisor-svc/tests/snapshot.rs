@@ -423,7 +423,7 @@ fn the_first_version_has_roles_with_their_threads() {
         let role = &snapshot.roles[thread.role as usize - 1];
         let own = thread.spawned.take().unwrap();
         let both = [own.encode_to_vec(), role.encode_to_vec()].concat();
-        thread.spawned = Some(ThreadSpawned::decode(&*both).unwrap());
+        thread.spawned = Some(Box::new(ThreadSpawned::decode(&*both).unwrap()));
         thread.role = 0;
     }
     snapshot.roles.clear();

@@ -42,17 +42,17 @@ enum Base {
     Useless(Failure),
 }
 
-/// Takes the session over, so that an earlier owner is fenced off, and brings it back.
+/// Takes the session over, so that an earlier owner is fenced off, and brings it back. Both are begun at once: what the earlier
+/// owner still appended is folded afterwards.
 pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded, Failure> {
-    // What an earlier owner still appends meanwhile is in the log, which is read after the claim.
-    let (epoch, snapshot) = tokio::join!(store.claim(id), store.snapshot(id));
+    let (epoch, early) = tokio::join!(store.claim(id), bring_back(store, id));
     let epoch = epoch.map_err(|error| match error {
         WriteError::NotFound { session } => Failure::SessionNotFound(session),
         other => crate::store::AppendError::from(other).into(),
     })?;
-    // From here on nobody else appends.
+    // From here on nobody else writes.
     let ((session, snapshot), requests, head) = tokio::try_join!(
-        bring_back(store, id, snapshot),
+        catch_up(store, id, early),
         requests(store, id),
         store.head(id).map_err(Failure::from)
     )?;
@@ -66,19 +66,31 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
     })
 }
 
-/// The session as of the end of its log, and as of when its snapshot was. While the snapshot is decoded or one page of the log
-/// is folded, the next page is read.
-async fn bring_back(
+/// What was brought back while somebody else may have written, as of now.
+async fn catch_up(
     store: &dyn EventStore,
     id: SessionId,
-    snapshot: Result<Option<Snapshot>, ReadError>,
+    early: Result<(Session, Sequence), Failure>,
 ) -> Result<(Session, Sequence), Failure> {
+    let Ok((session, snapshot)) = early else {
+        return bring_back(store, id).await;
+    };
+    match store.read(id, session.sequence, FIRST_PAGE).await {
+        // Meanwhile it has a later snapshot.
+        Err(ReadError::Compacted { .. }) => bring_back(store, id).await,
+        page => Ok((fold_from(store, id, Some(session), page?).await?, snapshot)),
+    }
+}
+
+/// The session as of the end of its log, and as of when its snapshot was.
+async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, Sequence), Failure> {
+    let snapshot = store.snapshot(id).await;
     let after = match &snapshot {
         Ok(Some(snapshot)) => snapshot.sequence,
         Ok(None) | Err(_) => Sequence::ZERO,
     };
     let (base, mut page) = tokio::join!(base(id, snapshot), store.read(id, after, FIRST_PAGE));
-    let (mut session, useless) = match base? {
+    let (session, useless) = match base? {
         Base::Beginning => (None, None),
         Base::Snapshot(session) => (Some(*session), None),
         Base::Useless(failure) => {
@@ -90,7 +102,7 @@ async fn bring_back(
         }
     };
     let snapshot = session.as_ref().map_or(Sequence::ZERO, |session| session.sequence);
-    let mut page = match page {
+    let page = match page {
         Err(ReadError::Compacted { oldest, .. }) => {
             // What was compacted stands in the snapshot only.
             let missing = || Failure::Corrupt(format!("session {id} is compacted up to {oldest} without a snapshot"));
@@ -98,14 +110,23 @@ async fn bring_back(
         }
         read => read?,
     };
+    Ok((fold_from(store, id, session, page).await?, snapshot))
+}
+
+/// The session after this page of its log and all that follow. While one page is folded, the next one is read.
+async fn fold_from(
+    store: &dyn EventStore,
+    id: SessionId,
+    mut session: Option<Session>,
+    mut page: Vec<StoredRecord>,
+) -> Result<Session, Failure> {
     while let Some(last) = page.last() {
         let after = last.sequence;
         // Reading is begun first: few records are folded right here.
         let (next, folded) = tokio::join!(store.read(id, after, MAX_PAGE), fold_page(id, session, page));
         (session, page) = (folded?, next?);
     }
-    let session = session.ok_or(Failure::SessionNotFound(id))?;
-    Ok((session, snapshot))
+    session.ok_or(Failure::SessionNotFound(id))
 }
 
 /// What is remembered of the session's requests.

@@ -1,16 +1,18 @@
 //! A few read-only connections, so that reads never wait for the writer.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
-use super::{error::ReadError, limits::MAX_READERS, schema};
+use super::{error::ReadError, limits::MAX_READERS, query, schema};
+use crate::domain::ids::SessionId;
 
-/// The connections, opened when they are first needed.
+/// The connections. All are there from the start, so that the first call about a session waits for none.
 pub(super) struct Readers {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
@@ -18,12 +20,13 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self {
+    pub(super) fn open(path: PathBuf) -> Result<Self, rusqlite::Error> {
+        let idle: Result<_, _> = (0..MAX_READERS).map(|_| connect(&path)).collect();
+        Ok(Self {
+            idle: Mutex::new(idle?),
             path,
-            idle: Mutex::new(Vec::new()),
             permits: Arc::new(Semaphore::new(MAX_READERS)),
-        }
+        })
     }
 
     /// Runs a query on a blocking thread, once a connection is free.
@@ -60,7 +63,7 @@ impl Readers {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         match idle {
             Some(connection) => Ok(connection),
-            None => Ok(schema::open_reader(&self.path)?),
+            None => Ok(connect(&self.path)?),
         }
     }
 
@@ -70,4 +73,11 @@ impl Readers {
             .unwrap_or_else(PoisonError::into_inner)
             .push(connection);
     }
+}
+
+/// A connection that knows the tables: whoever asks it first does not wait until they are read.
+fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let connection = schema::open_reader(path)?;
+    query::head(&connection, SessionId::from_uuid(Uuid::nil()))?;
+    Ok(connection)
 }

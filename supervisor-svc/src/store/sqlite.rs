@@ -54,7 +54,7 @@ impl SqliteStore {
             let checkpointer = Checkpointer::start(schema::open_checkpointer(&path)?)?;
             let reserve = Arc::new(Reserve::beside(&path));
             Ok(Self {
-                readers: Arc::new(Readers::new(path)),
+                readers: Arc::new(Readers::open(path)?),
                 writer: Writer::start(connection, checkpointer, Arc::clone(&reserve))?,
                 reserve,
                 log_id,

@@ -31,9 +31,9 @@ pub(super) fn kind(event: &Event, time: Option<UnixMillis>) -> Kind {
 
 fn session_kind(event: &SessionEvent) -> Kind {
     match event {
-        SessionEvent::Opened(settings) => Kind::SessionOpened(pb::SessionOpened {
+        SessionEvent::Opened(settings) => Kind::SessionOpened(Box::new(pb::SessionOpened {
             session: Some(settings_to_pb(settings)),
-        }),
+        })),
         SessionEvent::Updated(change) => Kind::SessionUpdated(change_to_pb(change)),
         SessionEvent::Closed => Kind::SessionClosed(pb::SessionClosed {}),
     }
@@ -41,7 +41,7 @@ fn session_kind(event: &SessionEvent) -> Kind {
 
 fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> Kind {
     match event {
-        ThreadEvent::Spawned(spawned) => Kind::ThreadSpawned(spawned_to_pb(spawned)),
+        ThreadEvent::Spawned(spawned) => Kind::ThreadSpawned(Box::new(spawned_to_pb(spawned))),
         ThreadEvent::SpawnFailed {
             agent_type,
             agent_name,

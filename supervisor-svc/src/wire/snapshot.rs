@@ -209,7 +209,7 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
     let mut policy = |policy| tables.policies.place(policy, policy::to_proto);
     store::ThreadState {
         thread: id_bytes(thread.id),
-        spawned: Some(spawned::own_to_pb(spawned)),
+        spawned: Some(Box::new(spawned::own_to_pb(spawned))),
         role: tables.roles.place(&*spawned.role, spawned::role_to_pb),
         spawned_private: told(zero_bounds(spawned.budget)),
         spawned_policy: policy(&spawned.effective),

@@ -74,7 +74,7 @@ fn add_role(message: &mut pb::ThreadSpawned, role: &Role) {
     message.resolved = role.resolved.as_ref().map(content_to_pb);
 }
 
-pub(super) fn stored_spawned(mut spawned: pb::ThreadSpawned, private: &Private) -> Result<Spawned, DecodeError> {
+pub(super) fn stored_spawned(mut spawned: Box<pb::ThreadSpawned>, private: &Private) -> Result<Spawned, DecodeError> {
     let (effective, grant) = policy::stored_rights(spawned.tool_policy.take(), spawned.grant.take())?;
     let role = Arc::new(stored_role(&mut spawned)?);
     stored_own(spawned, private, role, effective, grant)
@@ -98,7 +98,7 @@ pub(super) fn stored_role(spawned: &mut pb::ThreadSpawned) -> Result<Role, Decod
 
 /// What [`own_to_pb`] left, with what it left out.
 pub(super) fn stored_own(
-    spawned: pb::ThreadSpawned,
+    spawned: Box<pb::ThreadSpawned>,
     private: &Private,
     role: Arc<Role>,
     effective: Policy,
