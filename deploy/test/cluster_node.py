@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -50,15 +51,14 @@ KERNEL = {
 SECONDS = 120
 
 
-def missing():
-    """What is not installed."""
-    programs = [name for name in PROGRAMS if not (PLACE / name).exists()]
-    system = [name for name in ("runc", "nft", "ip", "buildah") if not _found(name)]
-    return controlplane.missing() + programs + system + ([] if PLUGINS.is_dir() else [str(PLUGINS)])
-
-
 def hindrance():
-    """Why a node cannot be here; empty if it can."""
+    """Why a cluster cannot be here; empty if it can."""
+    absent = controlplane.missing() + [name for name in PROGRAMS if not (PLACE / name).exists()]
+    absent += [name for name in ("runc", "nft", "ip", "buildah") if not shutil.which(name)]
+    if not PLUGINS.is_dir():
+        absent.append(str(PLUGINS))
+    if absent:
+        return f"there is no {' and no '.join(absent)}; .ci/install and deploy/test/install say why"
     return minikubelet.hindrance()
 
 
@@ -89,7 +89,9 @@ class Cluster(ControlPlane):
         try:
             self._start_controllers()
             self._start_runtime()
-            self._start_node()
+            self._start_kubelet()
+            self._start_proxy()
+            self._start_dns()
         except BaseException:
             self.end()
             raise
@@ -207,7 +209,7 @@ conf_dir = "{plugins}"
         self.environment["PATH"] = f"{PLACE}:{self.environment['PATH']}"
         self._run("containerd", f"--config={config}")
 
-    def _start_node(self):
+    def _start_kubelet(self):
         names = self.directory / "resolv.conf"
         names.write_text(f"nameserver {self.ADDRESS}\n")
         kubelet = {
@@ -244,6 +246,8 @@ conf_dir = "{plugins}"
             f"--hostname-override={NAME}",
             f"--node-ip={self.ADDRESS}",
         )
+
+    def _start_proxy(self):
         proxy = {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
@@ -257,10 +261,14 @@ conf_dir = "{plugins}"
             "conntrack": {"maxPerCore": 0, "min": 0},
         }
         self._run("kube-proxy", f"--config={self._config('kube-proxy', proxy)}")
+
+    def _start_dns(self):
+        """Pods find it at the address of a Service, as they do elsewhere."""
         corefile = self.directory / "Corefile"
         corefile.write_text(
             f""".:53 {{
   bind {self.ADDRESS}
+  errors
   kubernetes {DOMAIN} {{
     kubeconfig {self.kubeconfig} test
   }}
@@ -268,10 +276,6 @@ conf_dir = "{plugins}"
 """
         )
         self._run("coredns", f"-conf={corefile}")
-        self._publish_dns()
-
-    def _publish_dns(self):
-        """Pods find the node's DNS at the address of a Service, as they do elsewhere."""
         ports = [{"name": name, "protocol": name.upper(), "port": 53} for name in ("udp", "tcp")]
         self.apply(
             "kube-system",
@@ -345,10 +349,6 @@ def _keep_kernel(directory):
         setting = directory / f"kernel-{number}"
         setting.write_text(f"{value}\n")
         mount("--bind", setting, f"/proc/sys/{name}")
-
-
-def _found(name):
-    return subprocess.run(["which", name], capture_output=True).returncode == 0
 
 
 def _run(*command, environment=None):
