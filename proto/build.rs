@@ -16,8 +16,8 @@ const FILES: &[&str] = &[
     "troupe/store/v1/record.proto",
 ];
 
-/// What is much larger than what else can be in its place, and seldom. Otherwise every event that is decoded, and every thread of
-/// a snapshot, is moved around with room for it.
+/// A spawn and a session are much larger than the messages around them. Kept beside these, every event that is decoded, and every
+/// thread of a snapshot, would be moved around with room for one.
 const BOXED: &[&str] = &[
     ".troupe.supervisor.v1.Event.kind.session_opened",
     ".troupe.supervisor.v1.Event.kind.thread_spawned",
