@@ -35,8 +35,13 @@ pub(super) fn create(
         return Err(Failure::Rejected(AppendError::Mismatch { actual: head.sequence }));
     }
     connection
-        .prepare_cached("INSERT INTO sessions (session, head, epoch) VALUES (?1, 0, ?2)")?
-        .execute(params![blob(batch.session.as_uuid()), integer(batch.epoch.get())])?;
+        .prepare_cached("INSERT INTO sessions (session, head, epoch, due) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![
+            blob(batch.session.as_uuid()),
+            integer(batch.head_after().get()),
+            integer(batch.epoch.get()),
+            batch.due.map(millis)
+        ])?;
     if let Some(key) = key {
         connection
             .prepare_cached(
@@ -58,18 +63,26 @@ pub(super) fn create(
 /// Appends a batch if its writer owns the session and has seen its head.
 pub(super) fn append(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
     let session = batch.session;
-    let Some(head) = query::head(connection, session)? else {
-        return Err(Failure::Rejected(AppendError::NotFound { session }));
-    };
-    if head.epoch != batch.epoch {
-        return Err(Failure::Rejected(AppendError::Fenced { current: head.epoch }));
+    let moved = connection
+        .prepare_cached("UPDATE sessions SET head = ?2, due = ?3 WHERE session = ?1 AND head = ?4 AND epoch = ?5")?
+        .execute(params![
+            blob(session.as_uuid()),
+            integer(batch.head_after().get()),
+            batch.due.map(millis),
+            integer(batch.expected.get()),
+            integer(batch.epoch.get())
+        ])?;
+    if moved > 0 {
+        return write(connection, batch);
     }
-    if head.sequence != batch.expected {
-        return Err(Failure::Rejected(AppendError::Mismatch { actual: head.sequence }));
-    }
-    write(connection, batch)
+    Err(Failure::Rejected(match query::head(connection, session)? {
+        None => AppendError::NotFound { session },
+        Some(head) if head.epoch != batch.epoch => AppendError::Fenced { current: head.epoch },
+        Some(head) => AppendError::Mismatch { actual: head.sequence },
+    }))
 }
 
+/// Writes what a batch carries. The session's head is beyond it already.
 fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
     let session = blob(batch.session.as_uuid());
     write_threads(connection, batch)?;
@@ -85,17 +98,7 @@ fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendErr
         let thread = blob(mark.thread.as_uuid());
         insert.execute(params![session, mark.kind as i64, integer(mark.sequence.get()), thread])?;
     }
-    let mut insert = connection.prepare_cached(
-        "INSERT INTO contents (session, digest, crc, bytes) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
-    )?;
-    let mut new_bytes = 0_u64;
-    for content in &batch.contents {
-        let crc = checksum::content(batch.session, content.digest, &content.bytes);
-        let rows = insert.execute(params![session, content.digest.as_bytes(), crc, &content.bytes[..]])?;
-        if rows > 0 {
-            new_bytes = new_bytes.saturating_add(content.bytes.len() as u64);
-        }
-    }
+    write_contents(connection, batch)?;
     let mut insert = connection.prepare_cached(
         "INSERT OR REPLACE INTO requests (session, scope, request_id, hash, outcome, expires, crc) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -112,29 +115,40 @@ fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendErr
             crc
         ])?;
     }
-    connection
-        .prepare_cached(
-            "UPDATE sessions SET head = ?2, due = ?3, content_bytes = content_bytes + ?4 WHERE session = ?1",
-        )?
-        .execute(params![
-            session,
-            integer(batch.head_after().get()),
-            batch.due.map(millis),
-            integer(new_bytes)
-        ])?;
     Ok(())
 }
 
 fn write_threads(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
-    let mut insert = connection.prepare_cached("INSERT INTO threads (thread, session) VALUES (?1, ?2)")?;
+    let session = blob(batch.session.as_uuid());
+    let mut insert =
+        connection.prepare_cached("INSERT INTO threads (thread, session) VALUES (?1, ?2) ON CONFLICT DO NOTHING")?;
     for &thread in &batch.new_threads {
-        match query::session_of(connection, thread)? {
-            None => {
-                insert.execute(params![blob(thread.as_uuid()), blob(batch.session.as_uuid())])?;
-            }
-            Some(owner) if owner == batch.session => {}
-            Some(_) => return Err(Failure::Rejected(AppendError::Invalid(Invalid::ThreadTaken { thread }))),
+        let new = insert.execute(params![blob(thread.as_uuid()), session])? > 0;
+        if !new && query::session_of(connection, thread)? != Some(batch.session) {
+            return Err(Failure::Rejected(AppendError::Invalid(Invalid::ThreadTaken { thread })));
         }
+    }
+    Ok(())
+}
+
+/// Writes the contents that the session does not have yet, and counts their bytes.
+fn write_contents(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
+    let session = blob(batch.session.as_uuid());
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO contents (session, digest, crc, bytes) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+    )?;
+    let mut new_bytes = 0_u64;
+    for content in &batch.contents {
+        let crc = checksum::content(batch.session, content.digest, &content.bytes);
+        let rows = insert.execute(params![session, content.digest.as_bytes(), crc, &content.bytes[..]])?;
+        if rows > 0 {
+            new_bytes = new_bytes.saturating_add(content.bytes.len() as u64);
+        }
+    }
+    if new_bytes > 0 {
+        connection
+            .prepare_cached("UPDATE sessions SET content_bytes = content_bytes + ?2 WHERE session = ?1")?
+            .execute(params![session, integer(new_bytes)])?;
     }
     Ok(())
 }

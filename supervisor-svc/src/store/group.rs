@@ -1,4 +1,4 @@
-//! Commit groups: writes that share one transaction, each behind a savepoint of its own.
+//! Commit groups: writes that share one transaction, of which each is undone alone.
 
 use rusqlite::{Connection, Error as SqlError, ErrorCode};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -38,13 +38,14 @@ pub(super) enum Ending {
     Stop(WriteError),
 }
 
-/// One write. It is worked on at most once and answered exactly once, after the group has ended: so even a refusal rests
-/// on nothing that a crash could undo.
+/// One write. It is answered exactly once, after the group has ended: so even a refusal rests on nothing that a crash could
+/// undo.
 pub(super) trait Job: Send {
     /// The bytes that it carries.
     fn weight(&self) -> usize;
 
-    /// Does the work inside the group's transaction and keeps the outcome for [`answer`](Self::answer).
+    /// Does the work inside the group's transaction and keeps the outcome for [`answer`](Self::answer). It is done anew,
+    /// and has a new outcome, where what the group has written is undone.
     ///
     /// # Errors
     /// The engine's. Whether it concerns the whole group is the caller's to say.
@@ -129,13 +130,8 @@ where
 
 /// Works on all jobs in one transaction and commits it. The jobs are not answered here.
 pub(super) fn commit(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Ending {
-    if let Err(error) = run(connection, "BEGIN IMMEDIATE") {
+    if let Err(error) = work(connection, jobs) {
         return abandon(connection, &error);
-    }
-    for job in jobs {
-        if let Err(error) = work_behind_savepoint(connection, job.as_mut()) {
-            return abandon(connection, &error);
-        }
     }
     match run(connection, "COMMIT") {
         Ok(()) => Ending::Committed,
@@ -143,12 +139,41 @@ pub(super) fn commit(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Endi
     }
 }
 
+/// Works on all jobs in a transaction, which stays open.
+fn work(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Result<(), SqlError> {
+    run(connection, "BEGIN IMMEDIATE")?;
+    // For a savepoint the engine keeps a copy of each page that is changed after it. Next to never is one needed.
+    if work_at_once(connection, jobs)? == Verdict::Undo {
+        run(connection, "ROLLBACK")?;
+        run(connection, "BEGIN IMMEDIATE")?;
+        for job in jobs {
+            work_behind_savepoint(connection, job.as_mut())?;
+        }
+    }
+    Ok(())
+}
+
+/// Works on one job after the other. If one has to be undone that has written something, so have all.
+fn work_at_once(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Result<Verdict, SqlError> {
+    for job in jobs {
+        let rows = connection.total_changes();
+        match job.work(connection) {
+            Ok(Verdict::Keep) => {}
+            Ok(Verdict::Undo) if connection.total_changes() == rows => {}
+            Ok(Verdict::Undo) => return Ok(Verdict::Undo),
+            Err(error) if can_be_undone(connection, &error) => return Ok(Verdict::Undo),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Verdict::Keep)
+}
+
 fn work_behind_savepoint(connection: &Connection, job: &mut dyn Job) -> Result<(), SqlError> {
     run(connection, "SAVEPOINT job")?;
     match job.work(connection) {
         Ok(Verdict::Keep) => run(connection, "RELEASE job"),
         Ok(Verdict::Undo) => undo(connection),
-        Err(error) if concerns_one(&error) && !connection.is_autocommit() => {
+        Err(error) if can_be_undone(connection, &error) => {
             job.refuse(refusal(&error));
             undo(connection)
         }
@@ -166,7 +191,12 @@ fn run(connection: &Connection, sql: &str) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// An error that lies in what one write stores, so that the others of its group can go on.
+/// Whether the others of the group can go on without this write.
+fn can_be_undone(connection: &Connection, error: &SqlError) -> bool {
+    concerns_one(error) && !connection.is_autocommit()
+}
+
+/// An error that lies in what one write stores.
 fn concerns_one(error: &SqlError) -> bool {
     match error.sqlite_error_code() {
         // Not the engine's but a conversion's.
@@ -215,7 +245,13 @@ fn refusal(error: &SqlError) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        time::Duration,
+    };
 
     use rusqlite::ffi;
     use tokio::sync::Semaphore;
@@ -288,6 +324,23 @@ mod tests {
         assert_eq!(ending, Ending::Committed);
         assert_eq!(answers, [Ok(7), Err(WriteError::Stopped), Ok(7)]);
         assert_eq!(rows(&connection), 2);
+    }
+
+    #[test]
+    fn a_job_that_is_rejected_before_it_wrote_costs_the_others_nothing() {
+        let connection = table();
+        let worked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&worked);
+        let counted = job(move |connection| {
+            count.fetch_add(1, Ordering::Relaxed);
+            connection.execute("INSERT INTO t (value) VALUES ('a')", [])?;
+            Ok(7)
+        });
+        let rejected = job(|_| Err(Failure::Rejected(WriteError::Stopped)));
+        let (ending, answers) = commit_all(&connection, [counted, rejected]);
+        assert_eq!(ending, Ending::Committed);
+        assert_eq!(answers, [Ok(7), Err(WriteError::Stopped)]);
+        assert_eq!((worked.load(Ordering::Relaxed), rows(&connection)), (1, 1));
     }
 
     #[test]
