@@ -38,6 +38,9 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::OutsideSubtree => "a thread's token reaches that thread and its descendants only",
         Reason::NotPermitted => "the method or a field of it is for operators; call with the operator's token",
+        Reason::UnknownMethod => {
+            "the service is of an earlier release, or not the one that was meant: check --supervisor and --registry"
+        }
         Reason::Unauthenticated => {
             "pass `--token`, set TROUPE_TOKEN, or point `--data-dir` at the data of the running `troupe up`"
         }

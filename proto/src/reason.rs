@@ -81,6 +81,8 @@ reasons! {
     SpawnNotAllowed = "SPAWN_NOT_ALLOWED",
     /// The kind of principal may not call this method, or not with these fields.
     NotPermitted = "NOT_PERMITTED",
+    /// The service has no such method: it is of an earlier release than the caller, or not the one that was meant.
+    UnknownMethod = "UNKNOWN_METHOD",
     /// No token, a bad one or a stale one; one reason for all.
     Unauthenticated = "UNAUTHENTICATED",
     /// The thread or an ancestor is being closed.

@@ -693,6 +693,25 @@ fn a_decision_is_final() {
 }
 
 #[test]
+fn a_decision_that_comes_too_late_is_refused_before_the_end_is_recorded() {
+    let mut graph = Graph::asking(2);
+    let (_, asked) = graph.ask();
+    graph.world.pass(APPROVAL_TIMEOUT);
+    for grant in [true, false] {
+        assert_eq!(
+            graph.world.refusal(&decision(asked, grant)),
+            format!("approval {asked} was decided before: expired by service; a decision is final")
+        );
+    }
+    assert_eq!(graph.world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
+
+    let (_, asked) = graph.ask();
+    graph.world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
+    assert_eq!(graph.world.run(&decision(asked, true))[0], "ApprovalResolved");
+    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Granted));
+}
+
+#[test]
 fn what_nobody_asked_for_is_not_found() {
     let mut world = World::with_slots(1);
     let nothing = world.new_approval_id();

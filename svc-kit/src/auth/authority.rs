@@ -93,20 +93,20 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// PERMISSION_DENIED NOT_PERMITTED, naming the kind of principal and the method.
+    /// PERMISSION_DENIED NOT_PERMITTED, naming the kind of principal and the method; UNIMPLEMENTED UNKNOWN_METHOD, naming
+    /// the method, if the table has none of that path.
     pub fn check(&self, method: &str, principal: &Principal) -> Result<(), Status> {
-        let row = self.rows.get(method);
-        if row.is_some_and(|row| row.who.contains(&Caller::of(principal))) {
+        let quoted = quote(method);
+        let Some(row) = self.rows.get(method) else {
+            let message = format!("this service has no method {quoted}; its release may be older than the caller's");
+            let fault = Fault::new(Code::Unimplemented, Reason::UnknownMethod, message);
+            return Err(fault.with("method", quoted).into());
+        };
+        if row.who.contains(&Caller::of(principal)) {
             return Ok(());
         }
         let kind = principal.kind();
-        let quoted = quote(method);
-        let message = match row {
-            Some(_) => format!("a caller of kind {kind} may not call {quoted}"),
-            None => {
-                format!("a caller of kind {kind} may not call {quoted}: this service opens no such method to anyone")
-            }
-        };
+        let message = format!("a caller of kind {kind} may not call {quoted}");
         Err(Fault::new(Code::PermissionDenied, Reason::NotPermitted, message)
             .with("principal", kind)
             .with("method", quoted)

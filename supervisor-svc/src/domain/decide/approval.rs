@@ -16,20 +16,22 @@ use crate::domain::{
 /// How many approvals one look at the clock lets expire; the next look follows at once.
 const MAX_EXPIRIES_PER_TICK: usize = 128;
 
-/// An operator's decision. It is final: a second one is refused and says how the first one went. What is granted when its
-/// subject has gone becomes moot instead.
+/// An operator's decision. It is final: a second one is refused and says how the first one went, and one that comes too late
+/// is refused whether or not the end is recorded already. What is granted when its subject has gone becomes moot instead.
 pub(super) fn resolve(
     session: &Session,
     id: ApprovalId,
     grant: bool,
     by: &Actor,
     reason: &str,
+    now: UnixMillis,
 ) -> Result<Vec<Event>, Refusal> {
     let approval = session.approvals.get(&id).ok_or_else(|| Refusal::Missing {
         what: "approval",
         id: id.to_string(),
     })?;
-    if let Some(Verdict { decision, by, .. }) = &approval.verdict {
+    let too_late = || approval.is_overdue(now).then(|| expiry(approval));
+    if let Some(Verdict { decision, by, .. }) = approval.verdict.clone().or_else(too_late) {
         let decision = decision.as_str();
         return Err(Refusal::IllegalState(format!(
             "approval {id} was decided before: {decision} by {by}; a decision is final"
@@ -63,16 +65,14 @@ pub(super) fn deadline(session: &Session) -> Option<UnixMillis> {
 pub(super) fn expired(session: &Session, now: UnixMillis) -> Vec<Event> {
     let late = session
         .pending_approvals()
-        .take_while(|approval| approval.deadline <= now)
+        .take_while(|approval| approval.is_overdue(now))
         .take(MAX_EXPIRIES_PER_TICK);
-    decided(
-        session,
-        late.map(|approval| {
-            let waited = approval.deadline.since(approval.requested).as_secs();
-            let reason = format!("nobody decided within {waited} s");
-            (&**approval, by_service(ApprovalDecision::Expired, reason))
-        }),
-    )
+    decided(session, late.map(|approval| (&**approval, expiry(approval))))
+}
+
+fn expiry(approval: &Approval) -> Verdict {
+    let waited = approval.deadline.since(approval.requested).as_secs();
+    by_service(ApprovalDecision::Expired, format!("nobody decided within {waited} s"))
 }
 
 /// What waits for an operator about threads that are closed or about to be, or for a turn that is over: nothing is left to

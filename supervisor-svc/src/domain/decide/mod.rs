@@ -120,7 +120,7 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             grant,
             by,
             reason,
-        } => approval::resolve(session, *approval, *grant, by, reason),
+        } => approval::resolve(session, *approval, *grant, by, reason, now),
         Command::RequestToolApproval {
             thread,
             approval,
