@@ -26,7 +26,7 @@ async fn the_table_decides_and_the_handler_knows_its_caller() {
         (WRITE, admin, Code::Aborted),
         (READ, viewer, Code::Aborted),
         (WRITE, viewer, Code::PermissionDenied),
-        (NO_ROW, admin, Code::PermissionDenied),
+        (NO_ROW, admin, Code::Unimplemented),
         (READ, None, Code::Unauthenticated),
         (READ, Some("not-a-known-token"), Code::Unauthenticated),
         (NO_ROW, None, Code::Unauthenticated),
