@@ -26,6 +26,7 @@ pub mod jwt_roles;
 pub mod limits;
 pub mod listen;
 pub mod logging;
+pub mod lost;
 pub mod memo;
 pub mod metrics;
 pub mod paths;

@@ -1,6 +1,12 @@
 //! What lies between a client and a server, so that their connections can end as connections do.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use futures::{
     StreamExt as _,
@@ -8,7 +14,7 @@ use futures::{
     stream::FuturesUnordered,
 };
 use tokio::{
-    io::copy_bidirectional,
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
     net::{TcpListener, TcpStream},
     sync::oneshot,
     task::JoinHandle,
@@ -20,21 +26,33 @@ type Connections = FuturesUnordered<BoxFuture<'static, ()>>;
 /// Carries whatever connects to it to the server.
 pub struct Relay {
     address: SocketAddr,
-    server: SocketAddr,
-    listener: Arc<TcpListener>,
+    way: Arc<Way>,
     carrier: Carrier,
     silent: Vec<Connections>,
+}
+
+/// From where to where.
+struct Way {
+    listener: TcpListener,
+    server: SocketAddr,
+    /// Whether the next connection meets a server that leaves.
+    leaves: AtomicBool,
 }
 
 impl Relay {
     /// A relay on a free port.
     pub async fn to(server: SocketAddr) -> Self {
-        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
-        Self {
-            address: listener.local_addr().unwrap(),
-            server,
-            carrier: Carrier::start(Arc::clone(&listener), server),
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let way = Arc::new(Way {
             listener,
+            server,
+            leaves: AtomicBool::new(false),
+        });
+        Self {
+            address,
+            carrier: Carrier::start(Arc::clone(&way)),
+            way,
             silent: Vec::new(),
         }
     }
@@ -50,6 +68,19 @@ impl Relay {
         drop(self.replace_carrier().await);
     }
 
+    /// Cuts the connections, and the first call over the next one meets a server that leaves: it came after the server had
+    /// counted its calls, and is not worked on.
+    pub async fn leave(&mut self) {
+        self.way.leaves.store(true, Ordering::Relaxed);
+        self.cut().await;
+    }
+
+    /// Whether a call has met a server that leaves since it was told to.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        !self.way.leaves.load(Ordering::Relaxed)
+    }
+
     /// From here on nothing comes over these connections any more, and nothing ends them, as where the other machine has
     /// vanished. The next ones may come.
     pub async fn silence(&mut self) {
@@ -58,7 +89,7 @@ impl Relay {
     }
 
     async fn replace_carrier(&mut self) -> Connections {
-        let next = Carrier::start(Arc::clone(&self.listener), self.server);
+        let next = Carrier::start(Arc::clone(&self.way));
         std::mem::replace(&mut self.carrier, next).stop().await
     }
 }
@@ -70,11 +101,11 @@ struct Carrier {
 }
 
 impl Carrier {
-    fn start(listener: Arc<TcpListener>, server: SocketAddr) -> Self {
+    fn start(way: Arc<Way>) -> Self {
         let (stop, stopped) = oneshot::channel();
         Self {
             stop,
-            task: tokio::spawn(carry(listener, server, stopped)),
+            task: tokio::spawn(carry(way, stopped)),
         }
     }
 
@@ -84,13 +115,20 @@ impl Carrier {
     }
 }
 
-async fn carry(listener: Arc<TcpListener>, server: SocketAddr, mut stopped: oneshot::Receiver<()>) -> Connections {
+async fn carry(way: Arc<Way>, mut stopped: oneshot::Receiver<()>) -> Connections {
     let mut connections = Connections::new();
     loop {
         tokio::select! {
             biased;
             _ = &mut stopped => return connections,
-            accepted = listener.accept() => connections.push(connect(accepted.unwrap().0, server).boxed()),
+            accepted = way.listener.accept() => {
+                let (near, _) = accepted.unwrap();
+                connections.push(if way.leaves.swap(false, Ordering::Relaxed) {
+                    turn_away(near).boxed()
+                } else {
+                    connect(near, way.server).boxed()
+                });
+            }
             Some(()) = connections.next() => {}
         }
     }
@@ -103,4 +141,30 @@ async fn connect(mut near: TcpStream, server: SocketAddr) {
     }
     // However it ends, the client may connect again.
     let _ = copy_bidirectional(&mut near, &mut far).await;
+}
+
+/// Answers the first call with GOAWAY: no call has been worked on, and there is no error (RFC 9113, 6.8).
+async fn turn_away(mut near: TcpStream) {
+    const PREFACE_BYTES: usize = 24;
+    const HEADERS: u8 = 1;
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    near.write_all(&SETTINGS).await.unwrap();
+    near.read_exact(&mut [0; PREFACE_BYTES]).await.unwrap();
+    loop {
+        let [high, middle, low, kind, ..] = {
+            let mut head = [0; 9];
+            near.read_exact(&mut head).await.unwrap();
+            head
+        };
+        let payload = u32::from_be_bytes([0, high, middle, low]);
+        near.read_exact(&mut vec![0; payload as usize]).await.unwrap();
+        if kind == HEADERS {
+            break;
+        }
+    }
+    near.write_all(&GOAWAY).await.unwrap();
+    // Until the client has closed it: what it still sends must not meet a reset before it has read this.
+    while near.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
 }

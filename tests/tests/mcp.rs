@@ -4,6 +4,7 @@
 use std::{fs::File, process::Stdio};
 
 use serde_json::{Value, json};
+use svc_kit::listen::url_of;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout},
@@ -14,6 +15,7 @@ use troupe_proto::supervisor::v1::{
 use troupe_tests::{
     client::{self, Supervisor},
     process::{Home, Up},
+    relay::Relay,
     tree::Tree,
     within,
 };
@@ -275,6 +277,24 @@ async fn a_threads_token_gives_the_tools_of_that_thread_and_no_more() {
     assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(1), &b""[..]));
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains("the supervisor offers no tools"), "{said}");
+    up.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_too_late_for_a_supervisor_that_leaves_is_said_again() {
+    let home = Home::default();
+    let up = Up::start(&home).await;
+    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+    let child = tree.spawn("").await;
+    let mut relay = Relay::to(up.supervisor).await;
+    let supervisor = url_of(relay.address());
+    let mut client = Client::start(&home, &up, &["--supervisor", &supervisor], Some(&child.token)).await;
+    relay.leave().await;
+    let note = json!({"note": "once"});
+    client.call("set_thread_note", note).await.unwrap();
+    assert!(relay.has_left());
+    assert_eq!(tree.thread(&child.id).await.thread_note, "once");
+    client.go_away().await;
     up.kill().await;
 }
 

@@ -356,6 +356,17 @@ async fn no_spawn_fails_when_a_registry_leaves_under_it_and_the_next_is_there() 
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_spawn_fails_whose_question_came_too_late_for_a_registry_that_leaves() {
+    let (_fake, address) = Fake::serve(Answer::Resolved(Box::new(worker()))).await;
+    let mut relay = Relay::to(address).await;
+    let pair = asking(relay.address()).await;
+    let tree = tree(&pair).await;
+    relay.leave().await;
+    assert_eq!(tree.spawn("worker").await.thread.agent_type, "worker");
+    assert!(relay.has_left());
+}
+
 /// As where the registry's machine has vanished. TCP alone would send again for a quarter of an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_fell_silent_is_given_up() {

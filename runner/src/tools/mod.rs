@@ -9,7 +9,10 @@ use std::{future::Future, time::Duration};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use svc_kit::trace_context::{self, TraceParent};
+use svc_kit::{
+    lost,
+    trace_context::{self, TraceParent},
+};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Response, Status, transport::Channel};
 use troupe_proto::{
@@ -501,14 +504,9 @@ impl Toolbox {
     }
 }
 
-/// Whether the failure may pass. A connection that is closed under a call cancels it, which is no word of the
-/// supervisor's: its own words have a reason. (So does the client when time is up; then there is none left anyway.)
+/// Whether the failure may pass.
 fn may_pass(status: &Status) -> bool {
-    match status.code() {
-        Code::Unavailable => true,
-        Code::Cancelled => reason_of(status).is_none(),
-        _ => false,
-    }
+    status.code() == Code::Unavailable || lost::in_transport(status)
 }
 
 /// Whether the call was not made yet because an operator has to agree to it.
@@ -548,7 +546,8 @@ mod tests {
     #[test]
     fn only_what_may_pass_is_tried_again() {
         assert!(may_pass(&Status::unavailable("draining")));
-        assert!(may_pass(&Status::cancelled("operation was canceled")));
+        assert!(may_pass(&Status::from_error("connection reset".into())));
+        assert!(!may_pass(&Status::cancelled("the session closes")));
         assert!(!may_pass(&Status::permission_denied("no")));
         assert!(!may_pass(&Status::deadline_exceeded("late")));
     }

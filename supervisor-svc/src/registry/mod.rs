@@ -10,11 +10,12 @@ mod pool;
 mod resolutions;
 mod rounds;
 
-use std::{error::Error as _, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use opentelemetry::metrics::Counter;
 use svc_kit::{
     deadline::{self, Deadline},
+    lost,
     metrics::counter,
     shown_token::ShownToken,
     tls::{self, ClientFiles},
@@ -26,7 +27,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tonic::{
-    Code, Request, Response, Status, TimeoutExpired,
+    Code, Request, Response, Status,
     metadata::MetadataValue,
     transport::{Channel, Endpoint},
 };
@@ -424,11 +425,11 @@ impl RegistryClient {
     {
         let attempt = |place: &Lease<'_>| call(place.client(), self.request(question.clone(), within, deadline, trace));
         let mut answer = attempt(place).await;
-        if answer.as_ref().is_err_and(lost_in_transport) {
+        if answer.as_ref().is_err_and(lost::in_transport) {
             answer = attempt(&self.pool.lease(Some(place))).await;
         }
         // Where a registry left, that one may have ended with the first, which is made anew by now.
-        if answer.as_ref().is_err_and(lost_in_transport) {
+        if answer.as_ref().is_err_and(lost::in_transport) {
             let longest = deadline::within(deadline, AGAIN_WITHIN);
             sleep(self.clock.part_of(longest)).await;
             answer = attempt(place).await;
@@ -499,20 +500,6 @@ impl RegistryClient {
 
 fn is_unknown_workspace(status: &Status) -> bool {
     reason_of(status) == Some(Reason::WorkspaceUnknown)
-}
-
-/// A connection that went away under the call: after GOAWAY tonic answers the first call with CANCELLED. So it does when the
-/// time is over, and then there is none left for another.
-fn lost_in_transport(status: &Status) -> bool {
-    let mut cause = status.source();
-    let by_transport = cause.is_some();
-    while let Some(next) = cause {
-        if next.is::<TimeoutExpired>() {
-            return false;
-        }
-        cause = next.source();
-    }
-    by_transport && matches!(status.code(), Code::Cancelled | Code::Unavailable | Code::Unknown)
 }
 
 #[cfg(test)]
