@@ -32,7 +32,7 @@ use troupe_tests::{client, tree::Tree, within};
 use uuid::Uuid;
 
 /// The store as the next owner sees it: a session is not its own until it may be.
-struct Shared {
+struct Gated {
     store: Arc<MemoryStore>,
     /// Whether claims are let through.
     may_claim: watch::Sender<bool>,
@@ -40,7 +40,7 @@ struct Shared {
     read_to_end: watch::Sender<bool>,
 }
 
-impl Shared {
+impl Gated {
     fn over(store: Arc<MemoryStore>) -> Arc<Self> {
         Arc::new(Self {
             store,
@@ -66,7 +66,7 @@ macro_rules! as_it_is {
     };
 }
 
-impl EventStore for Shared {
+impl EventStore for Gated {
     fn log_id(&self) -> Uuid {
         self.store.log_id()
     }
@@ -142,7 +142,7 @@ async fn serve(store: Arc<dyn EventStore>, keys: &Path, upkeep: UpkeepLimits) ->
 struct Takeover {
     /// Through the one that has it.
     tree: Tree,
-    shared: Arc<Shared>,
+    gated: Arc<Gated>,
     /// The root as the next one says that it is.
     root: JoinHandle<Thread>,
     _keys: TempDir,
@@ -152,17 +152,17 @@ impl Takeover {
     async fn begin(upkeep: UpkeepLimits) -> Self {
         let keys = tempfile::tempdir().unwrap();
         let store = Arc::new(MemoryStore::new());
-        let shared = Shared::over(Arc::clone(&store));
+        let gated = Gated::over(Arc::clone(&store));
         let present = serve(store, keys.path(), upkeep).await;
-        let next = serve(Arc::<Shared>::clone(&shared), keys.path(), UpkeepLimits::default()).await;
+        let next = serve(Arc::<Gated>::clone(&gated), keys.path(), UpkeepLimits::default()).await;
 
         let tree = Tree::open(client::supervisor(present, None), CreateSessionRequest::default()).await;
         let seen_by_next = tree.by(client::supervisor(next, None));
         let root = tokio::spawn(async move { seen_by_next.thread(&seen_by_next.root).await });
-        shared.was_read_to_end().await;
+        gated.was_read_to_end().await;
         Self {
             tree,
-            shared,
+            gated,
             root,
             _keys: keys,
         }
@@ -170,7 +170,7 @@ impl Takeover {
 
     /// The root, once the session has its next owner.
     async fn end(self) -> Thread {
-        self.shared.may_claim.send_replace(true);
+        self.gated.may_claim.send_replace(true);
         self.root.await.unwrap()
     }
 }
