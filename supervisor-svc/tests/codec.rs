@@ -739,7 +739,7 @@ proptest! {
     fn a_part_of_a_record_never_panics(session in session_id(), recorded in recorded()) {
         let bytes = encode_record(session, &recorded).unwrap();
         for end in 0..bytes.len() {
-            let _ = decode_record(session, &bytes[..end]);
+            let _ = decode_record(session, &bytes.slice(..end));
         }
     }
 
@@ -754,12 +754,12 @@ proptest! {
             let place = place.index(bytes.len());
             bytes[place] = value;
         }
-        let _ = decode_record(session, &bytes);
+        let _ = decode_record(session, &bytes.into());
     }
 
     #[test]
     fn noise_never_panics(session in session_id(), bytes in vec(any::<u8>(), 0..512)) {
-        let _ = decode_record(session, &bytes);
+        let _ = decode_record(session, &bytes.into());
     }
 }
 
@@ -823,7 +823,7 @@ fn stored(recorded: &Recorded) -> store::Record {
 }
 
 fn read(record: &store::Record) -> Result<Recorded, DecodeError> {
-    decode_record(session(1), &record.encode_to_vec())
+    decode_record(session(1), &record.encode_to_vec().into())
 }
 
 fn needs_upgrade(result: &Result<Recorded, DecodeError>) -> bool {
@@ -864,7 +864,10 @@ fn a_newer_release_is_told_from_damage() {
     };
     assert!(needs_upgrade(&read(&newer)));
     // Version 3, whose field 2 is a number.
-    assert!(needs_upgrade(&decode_record(session(1), &[0x08, 3, 0x10, 5])));
+    assert!(needs_upgrade(&decode_record(
+        session(1),
+        &Bytes::from_static(&[0x08, 3, 0x10, 5])
+    )));
 
     let with_event = |event: Option<pb::Event>| store::Record { event, ..good.clone() };
     assert!(
@@ -890,8 +893,8 @@ fn a_newer_release_is_told_from_damage() {
     tenant.header.as_mut().unwrap().tenant = "other".to_owned();
     assert!(needs_upgrade(&read(&tenant)));
 
-    assert!(is_malformed(&decode_record(session(1), &[])));
-    assert!(is_malformed(&decode_record(session(9), &good.encode_to_vec())));
+    assert!(is_malformed(&decode_record(session(1), &Bytes::new())));
+    assert!(is_malformed(&decode_record(session(9), &good.encode_to_vec().into())));
 }
 
 #[test]

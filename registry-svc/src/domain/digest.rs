@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use base16ct::lower;
 use sha2::{Digest as _, Sha256};
 
 /// A SHA-256, as 64 lower-case hexadecimal digits. Cheap to clone.
@@ -29,13 +30,7 @@ impl Digest {
     }
 
     fn from_sha(sha: &[u8]) -> Self {
-        use fmt::Write as _;
-        let mut text = String::with_capacity(64);
-        for byte in sha {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        Self(text.into())
+        Self(lower::encode_string(sha).into())
     }
 }
 

@@ -38,12 +38,16 @@ impl FromStr for Actor {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let unknown = || UnknownActor(text.to_owned());
-        match text.split_once(':') {
-            None if text == "service" => Ok(Self::Service),
-            Some(("operator", name)) => Ok(Self::Operator(name.to_owned())),
-            Some(("thread", id)) => id.parse().map(Self::Thread).map_err(|_| unknown()),
-            Some(("runner", id)) => Ok(Self::Runner(RunnerId::new(id))),
-            _ => Err(unknown()),
+        if text == "service" {
+            Ok(Self::Service)
+        } else if let Some(id) = text.strip_prefix("runner:") {
+            Ok(Self::Runner(RunnerId::new(id)))
+        } else if let Some(id) = text.strip_prefix("thread:") {
+            id.parse().map(Self::Thread).map_err(|_| unknown())
+        } else if let Some(name) = text.strip_prefix("operator:") {
+            Ok(Self::Operator(name.to_owned()))
+        } else {
+            Err(unknown())
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{cmp::Ordering, fmt, num::ParseIntError, str::FromStr};
 
+use base16ct::lower;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -206,7 +207,8 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let mut digits = [0; 64];
+        f.write_str(lower::encode_str(&self.0, &mut digits).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -225,22 +227,10 @@ impl FromStr for Digest {
     type Err = BadDigest;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.as_bytes();
         let mut bytes = [0; 32];
-        if digits.len() != 64 {
-            return Err(BadDigest);
+        match lower::decode(text, &mut bytes) {
+            Ok(decoded) if decoded.len() == 32 => Ok(Self(bytes)),
+            Ok(_) | Err(_) => Err(BadDigest),
         }
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-        }
-        Ok(Self(bytes))
-    }
-}
-
-const fn nibble(digit: u8) -> Result<u8, BadDigest> {
-    match digit {
-        b'0'..=b'9' => Ok(digit - b'0'),
-        b'a'..=b'f' => Ok(digit - b'a' + 10),
-        _ => Err(BadDigest),
     }
 }

@@ -4,6 +4,7 @@
 
 use std::{fmt::Display, mem, str::FromStr};
 
+use base16ct::lower;
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 use tonic::Status;
@@ -17,6 +18,9 @@ pub(super) const DEFAULT_SIZE: usize = 100;
 pub(super) const MAX_SIZE: usize = 1_000;
 /// The most bytes of a page.
 pub(super) const MAX_BYTES: usize = 1_024 * 1_024;
+
+/// So much of the hash of what was asked tells two questions apart.
+const FINGERPRINT_BYTES: usize = 8;
 
 /// A request for a page of a listing.
 pub(super) trait Paged: Message {
@@ -165,11 +169,7 @@ fn fingerprint<R: Paged>(asked: &R, who: &str) -> String {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    hash.finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    lower::encode_string(&hash.finalize()[..FINGERPRINT_BYTES])
 }
 
 /// The entry that a token names; `None`: there is no token.

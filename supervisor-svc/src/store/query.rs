@@ -1,6 +1,6 @@
 //! What is read from the database, and how the store's types stand in its rows.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rusqlite::{Connection, Error as SqlError, OptionalExtension as _, Row, params};
 use uuid::Uuid;
 
@@ -16,6 +16,9 @@ use crate::domain::{
     ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
 };
+
+/// How much memory records share.
+const ROOM_BYTES: usize = 64 * 1024;
 
 impl From<SqlError> for ReadError {
     fn from(error: SqlError) -> Self {
@@ -132,11 +135,19 @@ pub(super) fn records(
         "SELECT sequence, crc, bytes FROM records WHERE session = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3",
     )?;
     let mut rows = statement.query(params![blob(session.as_uuid()), integer(after.get()), page(wanted)])?;
+    // Many of them share a piece of memory: whoever keeps one keeps no more than that.
+    let mut room = BytesMut::new();
     let mut expected = after.next();
     while let Some(row) = rows.next()? {
         let sequence = sequence_at(row, 0)?;
         let crc: u32 = row.get(1)?;
-        let bytes = bytes_at(row, 2)?;
+        let stored = row.get_ref(2)?.as_blob().map_err(SqlError::from)?;
+        if room.capacity() < stored.len() {
+            let left = wanted.saturating_sub(records.len());
+            room.reserve(stored.len().max(ROOM_BYTES.min(stored.len() * left)));
+        }
+        room.extend_from_slice(stored);
+        let bytes = room.split().freeze();
         if sequence != expected || crc != checksum::numbered(session, sequence, &bytes) {
             return Err(ReadError::Corrupt {
                 session,

@@ -226,6 +226,8 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    // A statement is planned once: otherwise each new value of a LIMIT has it planned anew.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // After a failed fsync a checkpoint at closing would drop the log that a replay needs.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
@@ -326,4 +328,27 @@ fn log_id(connection: &Connection) -> Result<Uuid, OpenError> {
     )?;
     let bytes = connection.query_row("SELECT value FROM meta WHERE key = 'log_id'", [], |row| row.get(0))?;
     Ok(Uuid::from_bytes(bytes))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_statement_is_planned_once_whatever_its_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("troupe.db");
+        let (writer, _) = open_writer(&path).unwrap();
+        for connection in [writer, open_reader(&path).unwrap()] {
+            let mut statement = connection.prepare("SELECT key FROM meta LIMIT ?1").unwrap();
+            for limit in 0..4 {
+                let mut rows = statement.query(params![limit]).unwrap();
+                while rows.next().unwrap().is_some() {}
+            }
+            assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+        }
+    }
 }

@@ -86,13 +86,22 @@ fn header(session: SessionId, recorded: &Recorded) -> store::Header {
 /// # Errors
 /// [`DecodeError::UpgradeRequired`] if a newer release wrote the record: another version, a kind of event or a value that
 /// this one does not know. [`DecodeError::Malformed`] if none did.
-pub fn decode_record(session: SessionId, bytes: &[u8]) -> Result<Recorded, DecodeError> {
-    match version_of(bytes)? {
+pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, DecodeError> {
+    // In place: it is large, and this is what bringing a session back mostly does.
+    let mut record = store::Record::default();
+    let merged = record.merge(bytes.clone());
+    // A newer one need not be readable as this one.
+    let version = if merged.is_ok() {
+        record.version
+    } else {
+        version_of(bytes)?
+    };
+    match version {
         1..=VERSION => {}
         0 => return Err(malformed("a record without a version")),
         version => return Err(newer(format!("version {version} of records"))),
     }
-    let record = store::Record::decode(bytes).map_err(|error| unreadable(&error))?;
+    merged.map_err(|error| unreadable(&error))?;
     let header = required(record.header, "the header")?;
     let of = SessionId::from_uuid(uuid(&header.session, "the session's id")?);
     if of != session {

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use base16ct::lower;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use troupe_proto::supervisor::v1::{
@@ -203,14 +204,14 @@ impl ThreadTask {
         let diff = turn.changes.diff().await;
         let mut diff_sha256 = String::new();
         if !diff.is_empty() {
-            diff_sha256 = hexadecimal(&Sha256::digest(&diff));
+            diff_sha256 = lower::encode_string(&Sha256::digest(&diff));
             report_diff(&self.voice, turn.number, &diff).await;
         }
         self.usage.turn_ended(turn.since.elapsed());
         turn.span.end(outcome, self.usage.of_turn());
         self.show().await;
         let report = TurnEndedReport {
-            output_sha256: hexadecimal(&turn.output.finalize()),
+            output_sha256: lower::encode_string(&turn.output.finalize()),
             diff_sha256,
             ..self.turn_over(turn.number, outcome, message)
         };
@@ -250,14 +251,4 @@ async fn report_diff(voice: &Voice, turn: u32, diff: &str) {
         };
         voice.report(Kind::Artifact(report)).await;
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

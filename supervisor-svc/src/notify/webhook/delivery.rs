@@ -1,7 +1,8 @@
 //! What a receiver is sent, and how it can tell that it comes from here.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::collections::BTreeSet;
 
+use base16ct::lower;
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::json;
@@ -62,12 +63,7 @@ impl Signer {
             .chain_update(seconds.to_string().as_bytes())
             .chain_update(b".")
             .chain_update(body);
-        let mut header = format!("t={seconds},v1=");
-        for byte in mac.finalize().into_bytes() {
-            // Writing to a String cannot fail.
-            let _ = write!(header, "{byte:02x}");
-        }
-        header
+        format!("t={seconds},v1={}", lower::encode_string(&mac.finalize().into_bytes()))
     }
 }
 
