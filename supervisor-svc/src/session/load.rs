@@ -1,7 +1,7 @@
 //! Bringing a session back: take it over, restore its snapshot, fold the rest of its log, recall its requests.
 
 use futures::TryFutureExt as _;
-use tokio::task::spawn_blocking;
+use tokio::task::{spawn_blocking, yield_now};
 
 use super::{failure::Failure, remembered::Requests};
 use crate::{
@@ -14,9 +14,8 @@ use crate::{
     wire::{decode_snapshot, record},
 };
 
-/// How many records are folded at once where they are: that takes about a millisecond. In what order another thread would be
-/// done beside what else is ready depends on more than the seed of a simulation, whose logs are shorter than this.
-const FEW: usize = 512;
+/// How many records are folded at a stretch: that takes a few tenths of a millisecond.
+const STINT: usize = 128;
 
 /// How many records are read first: while nothing is there to be folded, folding waits for it.
 const FIRST_PAGE: usize = 128;
@@ -113,19 +112,23 @@ async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, S
     Ok((fold_from(store, id, session, page).await?, snapshot))
 }
 
-/// The session after this page of its log and all that follow. While one page is folded, the next one is read.
+/// The session after this page of its log, which was asked for with [`FIRST_PAGE`], and all that follow. While one page is
+/// folded, the next one is read.
 async fn fold_from(
     store: &dyn EventStore,
     id: SessionId,
     mut session: Option<Session>,
     mut page: Vec<StoredRecord>,
 ) -> Result<Session, Failure> {
-    while let Some(last) = page.last() {
+    let mut wanted = FIRST_PAGE;
+    // One that is not full is the last.
+    while let Some(last) = page.last().filter(|_| page.len() >= wanted) {
         let after = last.sequence;
-        // Reading is begun first: few records are folded right here.
-        let (next, folded) = tokio::join!(store.read(id, after, MAX_PAGE), fold_page(id, session, page));
+        wanted = MAX_PAGE;
+        let (next, folded) = tokio::join!(store.read(id, after, wanted), fold_page(id, session, &page));
         (session, page) = (folded?, next?);
     }
+    let session = fold_page(id, session, &page).await?;
     session.ok_or(Failure::SessionNotFound(id))
 }
 
@@ -143,19 +146,19 @@ async fn requests(store: &dyn EventStore, id: SessionId) -> Result<Requests, Fai
     }
 }
 
-/// The session after these records. Many are folded on a thread of their own, beside other sessions' work.
+/// The session after these records. It stays on this thread, whose caches know it; others may go first in between.
 async fn fold_page(
     id: SessionId,
-    session: Option<Session>,
-    records: Vec<StoredRecord>,
+    mut session: Option<Session>,
+    records: &[StoredRecord],
 ) -> Result<Option<Session>, Failure> {
-    if records.len() <= FEW {
-        return fold(id, session, &records);
+    for (stint, records) in records.chunks(STINT).enumerate() {
+        if stint > 0 {
+            yield_now().await;
+        }
+        session = fold(id, session, records)?;
     }
-    let folding = spawn_blocking(move || fold(id, session, &records));
-    folding
-        .await
-        .map_err(|error| Failure::Corrupt(format!("the log of session {id}: {error}")))?
+    Ok(session)
 }
 
 fn fold(id: SessionId, mut session: Option<Session>, records: &[StoredRecord]) -> Result<Option<Session>, Failure> {

@@ -54,6 +54,10 @@ pub(super) const MAX_QUEUE_BYTES: usize = 128 * 1024 * 1024;
 /// The most read-only connections, and so the most reads at once.
 pub(super) const MAX_READERS: usize = 4;
 
+/// How much of the database a read-only connection keeps in its memory, in KiB. A log is read from one end to the other: more
+/// would be new memory for pages that nobody asks for again, and the operating system has them anyway.
+pub(super) const READER_CACHE_KIB: i64 = 256;
+
 /// How many frames of the write-ahead log wait for a checkpoint, each a page of 4 KiB.
 pub(super) const CHECKPOINT_FRAMES: i64 = 1_000;
 

@@ -137,7 +137,8 @@ pub trait EventStore: Send + Sync + 'static {
     /// [`ReadError::Engine`].
     fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>>;
 
-    /// The records after `after`, in order and without a gap. Empty if there are none or no such session.
+    /// The records after `after`, in order and without a gap, fewer than a page only at the end of the log. Empty if there
+    /// are none or no such session.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`] names the first record that is missing or doesn't match its checksum; nothing of the page

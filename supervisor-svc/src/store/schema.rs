@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     backfill,
     error::OpenError,
-    limits::{BUSY_TIMEOUT, STATEMENT_CACHE},
+    limits::{BUSY_TIMEOUT, READER_CACHE_KIB, STATEMENT_CACHE},
 };
 
 /// A step from one version to the next.
@@ -167,7 +167,10 @@ pub(super) fn open_writer(path: &Path) -> Result<(Connection, Uuid), OpenError> 
 /// # Errors
 /// The engine's.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, rusqlite::Error> {
-    open(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+    let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    // Below zero, SQLite counts in KiB instead of pages.
+    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    Ok(connection)
 }
 
 /// Opens the file once more for its writer's checkpoints.

@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use prost::Message as _;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
+use tonic::transport::Channel;
 use troupe_proto::{
     registry::v1::ResolveSpawnRequest,
     supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, event::Kind},
@@ -23,13 +24,15 @@ use crate::{
     arrivals::{Arrivals, Call, Rounds, Target, times},
     commits::Commits,
     figure::{Chapter, Figure},
-    opaque::Opaque,
+    opaque::{self, Opaque},
     plan::Plan,
     raw::{self, Behind},
     samples::{Samples, typical},
     served::{Served, Upkeep},
 };
 
+/// The method.
+const PATH: &str = "/troupe.supervisor.v1.AgentSupervisorService/SpawnAgent";
 const ROLE: &str = "worker";
 /// Spawns a second in the open loops, the same whatever the service can do: a faster one is not asked for more.
 const RATES: [u32; 4] = [250, 500, 1_000, 2_000];
@@ -163,7 +166,7 @@ fn request(tree: &Tree, number: usize) -> SpawnAgentRequest {
     }
 }
 
-/// Spawns in new sessions, one for each connection.
+/// Spawns in new sessions, one for each connection. Who calls costs the same as who calls the echo.
 struct Spawns {
     supervisor: SocketAddr,
     connections: usize,
@@ -173,16 +176,18 @@ struct Spawns {
 
 impl Target for Spawns {
     async fn begin(&self) -> Call {
-        let connect = || client::supervisor(self.supervisor, None);
         let mut spawning = Spawning::default();
         for _ in 0..self.connections {
-            let tree = Tree::open(connect(), CreateSessionRequest::default()).await;
+            let channel = client::endpoint(self.supervisor).connect().await.unwrap();
+            let client = client::supervisor_over(channel.clone(), None);
+            let tree = Tree::open(client, CreateSessionRequest::default()).await;
             if self.is_watched {
-                let watch = tree.by(connect()).watch_after(tree.head().await).await;
+                let watcher = client::supervisor(self.supervisor, None);
+                let watch = tree.by(watcher).watch_after(tree.head().await).await;
                 let following = tokio::spawn(spawning.awaited.clone().follow(watch));
                 spawning.watching.push(AbortOnDropHandle::new(following));
             }
-            spawning.trees.push(tree);
+            spawning.sessions.push((tree, channel));
         }
         let spawning = Arc::new(spawning);
         Arc::new(move |number: usize| -> BoxFuture<'static, Instant> {
@@ -199,7 +204,8 @@ impl Target for Spawns {
 /// A run of spawns.
 #[derive(Default)]
 struct Spawning {
-    trees: Vec<Tree>,
+    /// Each with the connection that its spawns are called on.
+    sessions: Vec<(Tree, Channel)>,
     awaited: Awaited,
     /// One for each session, or none.
     watching: Vec<AbortOnDropHandle<()>>,
@@ -207,14 +213,15 @@ struct Spawning {
 
 impl Spawning {
     async fn spawn(&self, number: usize) -> Instant {
-        let tree = &self.trees[number % self.trees.len()];
-        let request = request(tree, number);
+        let (tree, channel) = &self.sessions[number % self.sessions.len()];
+        let request = request(tree, number).encode_to_vec();
+        let spawn = opaque::call(channel.clone(), PATH, request.into());
         if self.watching.is_empty() {
-            tree.try_spawn(request).await.unwrap();
+            spawn.await;
             return Instant::now();
         }
         let seen = self.awaited.register(number);
-        tree.try_spawn(request).await.unwrap();
+        spawn.await;
         within("the event of a spawn", seen).await.unwrap()
     }
 }
