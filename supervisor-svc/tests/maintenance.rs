@@ -578,7 +578,7 @@ async fn compacting_gives_space_back_and_needs_the_directory_to_itself() {
     let large: &'static str = "x".repeat(4 * 1024 * 1024).leak();
     let records = vec![encoded(1, opened(PromptLog::Full)), encoded(2, input(large))];
     let (directory, store) = written(records, vec![content(large)]).await;
-    assert_eq!(store.delete_session(session()).await, Ok(true));
+    assert_eq!(store.delete_session(session(), Vec::new()).await, Ok(true));
     closed(store).await;
 
     let service = DataDir::open(directory.path()).unwrap();

@@ -147,7 +147,7 @@ async fn knows_nothing_of_an_absent_session(store: Store) {
         Err(AppendError::NotFound { session: absent })
     );
     assert_eq!(store.claim(absent).await, Err(WriteError::NotFound { session: absent }));
-    assert_eq!(store.delete_session(absent).await, Ok(false));
+    assert_eq!(store.delete_session(absent, Vec::new()).await, Ok(false));
 }
 
 async fn a_gap_is_refused(store: Store) {
@@ -372,7 +372,7 @@ async fn contents_are_kept_once_per_session(store: Store) {
     );
     assert_eq!(store.content(session(1), digest(2)).await, Ok(Some(Bytes::new())));
     assert_eq!(store.content(session(2), digest(2)).await, Ok(None));
-    assert_eq!(store.delete_session(session(1)).await, Ok(true));
+    assert_eq!(store.delete_session(session(1), Vec::new()).await, Ok(true));
     assert_eq!(store.content(session(1), digest(1)).await, Ok(None));
     assert_eq!(store.content(session(2), digest(1)).await, Ok(Some(content.bytes)));
 }
@@ -712,8 +712,10 @@ async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
             .await
             .unwrap();
     }
-    assert_eq!(store.delete_session(session(1)).await, Ok(true));
-    assert_eq!(store.delete_session(session(1)).await, Ok(false));
+    // Another session's thread is not its own, whoever names it.
+    let threads = vec![thread(1), thread(2)];
+    assert_eq!(store.delete_session(session(1), threads.clone()).await, Ok(true));
+    assert_eq!(store.delete_session(session(1), threads).await, Ok(false));
     for (number, is_there) in [(1, false), (2, true)] {
         let name = format!("creator {number}");
         let found = [

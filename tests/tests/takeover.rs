@@ -86,7 +86,8 @@ impl EventStore for Gated {
     ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
         Box::pin(async move {
             let page = self.store.read(session, after, limit).await;
-            if page.as_ref().is_ok_and(Vec::is_empty) {
+            // Only the last page is not full.
+            if page.as_ref().is_ok_and(|records| records.len() < limit) {
                 self.read_to_end.send_replace(true);
             }
             page
@@ -100,7 +101,7 @@ impl EventStore for Gated {
         fn compact(session: SessionId, until: Sequence) -> Result<u64, WriteError>;
         fn put_summary(session: SessionId, sequence: Sequence, bytes: Bytes) -> Result<(), WriteError>;
         fn put_cursor(key: CursorKey, value: Option<Bytes>) -> Result<(), WriteError>;
-        fn delete_session(session: SessionId) -> Result<bool, WriteError>;
+        fn delete_session(session: SessionId, threads: Vec<ThreadId>) -> Result<bool, WriteError>;
         fn forget_requests(now: UnixMillis) -> Result<u64, WriteError>;
         fn close() -> ();
         fn head(session: SessionId) -> Result<Option<Head>, ReadError>;

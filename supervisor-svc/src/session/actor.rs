@@ -528,7 +528,7 @@ impl Actor {
         let deleted = if self.session.closed {
             self.context
                 .store
-                .delete_session(id)
+                .delete_session(id, self.session.in_spawn_order().map(|thread| thread.id).collect())
                 .await
                 .map(drop)
                 .map_err(AppendError::from)

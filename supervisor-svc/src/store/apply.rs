@@ -12,7 +12,7 @@ use super::{
     query::{self, blob, cursor_session, integer, millis},
 };
 use crate::domain::{
-    ids::{Epoch, Sequence, SessionId},
+    ids::{Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
 };
 
@@ -256,13 +256,16 @@ pub(super) fn put_cursor(
 }
 
 /// Removes a session and all that is its own. Answers whether there was one.
-pub(super) fn delete_session(connection: &Connection, session: SessionId) -> Result<bool, Failure<WriteError>> {
-    const BELONGINGS: [&str; 9] = [
+pub(super) fn delete_session(
+    connection: &Connection,
+    session: SessionId,
+    threads: &[ThreadId],
+) -> Result<bool, Failure<WriteError>> {
+    const BELONGINGS: [&str; 8] = [
         "DELETE FROM marks WHERE session = ?1",
         "DELETE FROM summaries WHERE session = ?1",
         "DELETE FROM records WHERE session = ?1",
         "DELETE FROM contents WHERE session = ?1",
-        "DELETE FROM threads WHERE session = ?1",
         "DELETE FROM requests WHERE session = ?1",
         "DELETE FROM snapshots WHERE session = ?1",
         "DELETE FROM cursors WHERE session = ?1",
@@ -271,6 +274,10 @@ pub(super) fn delete_session(connection: &Connection, session: SessionId) -> Res
     let session = blob(session.as_uuid());
     for belongings in BELONGINGS {
         connection.prepare_cached(belongings)?.execute(params![session])?;
+    }
+    let mut delete = connection.prepare_cached("DELETE FROM threads WHERE thread = ?1 AND session = ?2")?;
+    for thread in threads {
+        delete.execute(params![blob(thread.as_uuid()), session])?;
     }
     let sessions = connection
         .prepare_cached("DELETE FROM sessions WHERE session = ?1")?

@@ -206,8 +206,12 @@ impl State {
         Ok(())
     }
 
-    fn delete_session(&mut self, session: SessionId) -> bool {
-        self.threads.retain(|_, owner| *owner != session);
+    fn delete_session(&mut self, session: SessionId, threads: &[ThreadId]) -> bool {
+        for thread in threads {
+            if self.threads.get(thread) == Some(&session) {
+                self.threads.remove(thread);
+            }
+        }
         self.creations.retain(|_, creation| creation.session != session);
         self.cursors.retain(|key, _| key.session != Some(session));
         self.sessions.remove(&session).is_some()
@@ -343,8 +347,8 @@ impl EventStore for MemoryStore {
         })
     }
 
-    fn delete_session(&self, session: SessionId) -> BoxFuture<'_, Result<bool, WriteError>> {
-        Box::pin(async move { Ok(self.open_state()?.delete_session(session)) })
+    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>> {
+        Box::pin(async move { Ok(self.open_state()?.delete_session(session, &threads)) })
     }
 
     fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>> {

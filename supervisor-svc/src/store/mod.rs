@@ -113,12 +113,13 @@ pub trait EventStore: Send + Sync + 'static {
     /// the value is too large.
     fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>>;
 
-    /// Removes a session with everything that is its own: records, contents, threads, requests, snapshot, cursors and
-    /// the key of its creation. Answers whether there was one.
+    /// Removes a session with everything that is its own: records, contents, requests, snapshot, cursors and the key of its
+    /// creation; and of `threads`, which should be all that its records began, those that are its own. Answers whether there
+    /// was one.
     ///
     /// # Errors
     /// See [`WriteError`].
-    fn delete_session(&self, session: SessionId) -> BoxFuture<'_, Result<bool, WriteError>>;
+    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>>;
 
     /// Forgets requests and keys of creation that expired at or before `now`, at most [`limits::MAX_FORGOTTEN`] of each
     /// kind. Answers how many; call again while it isn't zero.

@@ -20,7 +20,7 @@ struct Migration {
 }
 
 /// The migrations in order: the first makes version 1 of an empty file. A released one never changes.
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration {
         sql: "
     CREATE TABLE meta (
@@ -139,6 +139,12 @@ const MIGRATIONS: [Migration; 3] = [
         SELECT session, sequence, crc, bytes FROM records_by_session ORDER BY session, sequence;
     DROP TABLE records_by_session;
 ",
+        fill: |_| Ok(()),
+    },
+    Migration {
+        // Each spawn wrote to its session's page of it, so that once the session's threads are found when it is deleted. Who
+        // deletes it knows them.
+        sql: "DROP INDEX threads_session;",
         fill: |_| Ok(()),
     },
 ];

@@ -142,9 +142,9 @@ impl EventStore for SqliteStore {
         })
     }
 
-    fn delete_session(&self, session: SessionId) -> BoxFuture<'_, Result<bool, WriteError>> {
+    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>> {
         Box::pin(self.writer.submit(0, move |connection: &Connection| {
-            apply::delete_session(connection, session)
+            apply::delete_session(connection, session, &threads)
         }))
     }
 
