@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use prost::Message as _;
+use prost::{Message as _, bytes::Bytes};
 use supervisor_svc::{
     domain::ids::{Sequence, SessionId},
     wire::decode_snapshot,
@@ -21,7 +21,7 @@ fn whose(snapshot: &[u8]) -> (SessionId, Sequence) {
 
 fuzz_target!(|bytes: &[u8]| {
     let (id, sequence) = whose(bytes);
-    if let Ok(session) = decode_snapshot(id, sequence, bytes) {
+    if let Ok(session) = decode_snapshot(id, sequence, &Bytes::copy_from_slice(bytes)) {
         states::check(&session);
     }
 });

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use proptest::{collection::vec, prelude::*, sample::Index};
 use prost::Message as _;
 use supervisor_svc::{
@@ -19,6 +20,7 @@ use supervisor_svc::{
             ApprovalId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence,
             SessionId, ThreadId, Turn,
         },
+        mail::Body,
         notify::WebhookStart,
         session::Session,
         settings::{
@@ -150,7 +152,7 @@ fn spawned(parent: Option<u128>, alias: &str) -> Spawned {
         }),
         alias: alias.to_owned(),
         label: String::from("label"),
-        note: String::from("note"),
+        note: "note".into(),
         working_directory: String::from("/project/a"),
         sandbox: Sandbox::ReadOnly,
         effective,
@@ -350,12 +352,48 @@ fn full() -> Session {
     session
 }
 
-fn read(session: &Session, bytes: &[u8]) -> Result<Session, DecodeError> {
-    decode_snapshot(session.id, session.sequence, bytes)
+fn read(session: &Session, bytes: impl Into<Bytes>) -> Result<Session, DecodeError> {
+    decode_snapshot(session.id, session.sequence, &bytes.into())
 }
 
 fn raw(session: &Session) -> store::Snapshot {
     store::Snapshot::decode(encode_snapshot(session)).unwrap()
+}
+
+fn change(thread: &mut Bytes, change: impl FnOnce(&mut store::ThreadState)) {
+    let mut state = store::ThreadState::decode(thread.clone()).unwrap();
+    change(&mut state);
+    *thread = state.encode_to_vec().into();
+}
+
+/// The snapshot as version 3 wrote it: notes, and how threads settled, are with their threads.
+fn third(session: &Session) -> store::Snapshot {
+    let mut snapshot = raw(session);
+    snapshot.version = 3;
+    let notes = std::mem::take(&mut snapshot.notes);
+    let settled = std::mem::take(&mut snapshot.settled);
+    let note = |place: &mut u32| notes[std::mem::take(place) as usize - 1].clone();
+    let own = |status: &mut store::StatusState| {
+        if let Some(place) = std::mem::take(&mut status.settled).checked_sub(1) {
+            *status = settled[place as usize].clone();
+        }
+        if let Some(before) = &mut status.before {
+            **before = settled[before.settled as usize - 1].clone();
+        }
+    };
+    for thread in &mut snapshot.threads {
+        change(thread, |thread| {
+            thread.note = note(&mut thread.note_place);
+            thread.spawned.as_mut().unwrap().thread_note = note(&mut thread.spawned_note);
+            own(thread.status.as_mut().unwrap());
+            for letter in &mut thread.mail {
+                if let Some(store::letter::Body::Settled(settlement)) = &mut letter.body {
+                    own(settlement.status.as_mut().unwrap());
+                }
+            }
+        });
+    }
+    snapshot
 }
 
 #[test]
@@ -382,7 +420,7 @@ fn everything_that_a_session_holds_is_kept() {
     assert_eq!((session.edges.len(), session.approvals.len()), (1, 2));
     assert!(session.paused);
 
-    let restored = read(&session, &encode_snapshot(&session)).unwrap();
+    let restored = read(&session, encode_snapshot(&session)).unwrap();
     assert_eq!(restored, session);
     assert_eq!(restored.thread_by_alias("busy"), Some(thread(BUSY)));
     assert_eq!(
@@ -395,11 +433,11 @@ fn everything_that_a_session_holds_is_kept() {
 #[test]
 fn a_session_without_threads_is_kept_too() {
     let session = open(id(), &at(1, Event::Session(SessionEvent::Opened(Box::new(settings()))))).unwrap();
-    assert_eq!(read(&session, &encode_snapshot(&session)), Ok(session));
+    assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
 }
 
 #[test]
-fn equal_policies_and_roles_are_kept_once() {
+fn what_threads_have_in_common_is_kept_once() {
     let mut session = full();
     let before = raw(&session);
     for number in 100..300 {
@@ -410,24 +448,73 @@ fn equal_policies_and_roles_are_kept_once() {
     let after = raw(&session);
     assert_eq!(after.policies.len(), before.policies.len());
     assert_eq!(after.roles.len(), before.roles.len());
-    assert_eq!(read(&session, &encode_snapshot(&session)), Ok(session));
+    assert_eq!(after.notes, before.notes);
+    assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
+}
+
+#[test]
+fn what_threads_have_in_common_is_shared_again() {
+    let session = full();
+    let restored = read(&session, encode_snapshot(&session)).unwrap();
+    let [busy, running] = [BUSY, RUNNING].map(|number| restored.thread(thread(number)).unwrap());
+    assert!(Arc::ptr_eq(&busy.note, &running.spawned.note));
+    assert!(Arc::ptr_eq(&busy.spawned.role, &running.spawned.role));
+}
+
+#[test]
+fn a_letter_shares_again_how_its_child_settled() {
+    const CHILD: u128 = 100;
+    let mut session = full();
+    let events = [
+        ThreadEvent::Spawned(Arc::new(spawned(Some(ROOT), ""))),
+        placed("r1", 1),
+        dispatched(1, 1, &[1], 0),
+        started(1, 1),
+        ended(1, 1, "done"),
+    ];
+    for event in events {
+        let recorded = at(session.sequence.next().get(), Event::Thread(thread(CHILD), event));
+        evolve(&mut session, &recorded);
+    }
+    let restored = read(&session, encode_snapshot(&session)).unwrap();
+    let root = restored.thread(thread(ROOT)).unwrap();
+    let told = root.mail.letters().find_map(|letter| match &letter.body {
+        Body::Settled {
+            child,
+            status: Status::Settled(settled),
+        } if *child == thread(CHILD) => Some(settled),
+        _ => None,
+    });
+    let Status::Settled(settled) = &restored.thread(thread(CHILD)).unwrap().status else {
+        panic!("it is settled");
+    };
+    assert!(Arc::ptr_eq(told.unwrap(), settled));
+}
+
+#[test]
+fn the_third_version_has_notes_and_outcomes_with_their_threads() {
+    let session = full();
+    let snapshot = third(&session);
+    assert!(snapshot.notes.is_empty() && snapshot.settled.is_empty());
+    assert_eq!(read(&session, snapshot.encode_to_vec()), Ok(session));
 }
 
 #[test]
 fn the_first_version_has_roles_with_their_threads() {
     let session = full();
-    let mut snapshot = raw(&session);
+    let mut snapshot = third(&session);
     snapshot.version = 1;
     snapshot.webhook_starts.clear();
+    let roles = std::mem::take(&mut snapshot.roles);
     for thread in &mut snapshot.threads {
-        let role = &snapshot.roles[thread.role as usize - 1];
-        let own = thread.spawned.take().unwrap();
-        let both = [own.encode_to_vec(), role.encode_to_vec()].concat();
-        thread.spawned = Some(Box::new(ThreadSpawned::decode(&*both).unwrap()));
-        thread.role = 0;
+        change(thread, |thread| {
+            let role = &roles[std::mem::take(&mut thread.role) as usize - 1];
+            let own = thread.spawned.take().unwrap();
+            let both = [own.encode_to_vec(), role.encode_to_vec()].concat();
+            thread.spawned = Some(Box::new(ThreadSpawned::decode(&*both).unwrap()));
+        });
     }
-    snapshot.roles.clear();
-    assert_eq!(read(&session, &snapshot.encode_to_vec()), Ok(session));
+    assert_eq!(read(&session, snapshot.encode_to_vec()), Ok(session));
 }
 
 /// A session with a webhook of its opening and one that was given later.
@@ -461,44 +548,46 @@ fn each_webhook_goes_on_where_it_was() {
     let session = with_another_webhook();
     let [later, opening] = [session.sequence, Sequence::ZERO].map(WebhookStart::given_by);
     assert_eq!(starts(&session), [later, opening]);
-    assert_eq!(read(&session, &encode_snapshot(&session)), Ok(session));
+    assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
 }
 
 #[test]
 fn the_second_version_has_one_event_for_all_webhooks() {
     let session = with_another_webhook();
-    let mut snapshot = raw(&session);
+    let mut snapshot = third(&session);
     snapshot.version = 2;
     snapshot.webhook_starts.clear();
     snapshot.webhooks_since = 30;
-    let restored = read(&session, &snapshot.encode_to_vec()).unwrap();
+    let restored = read(&session, snapshot.encode_to_vec()).unwrap();
     // Which of them that event gave is not known: one that has come somewhere goes on there.
     assert_eq!(starts(&restored).len(), 2);
     for start in starts(&restored) {
         assert_eq!(start.position(None), Sequence::new(30));
         assert_eq!(start.position(Some(Sequence::new(7))), Sequence::new(7));
     }
-    assert_eq!(read(&restored, &encode_snapshot(&restored)), Ok(restored));
+    assert_eq!(read(&restored, encode_snapshot(&restored)), Ok(restored));
 }
 
 #[test]
 fn the_second_version_lacks_when_a_fence_was_set_and_what_narrows_edges() {
     let session = full();
-    let mut snapshot = raw(&session);
+    let mut snapshot = third(&session);
     snapshot.version = 2;
-    for span in snapshot.threads.iter_mut().flat_map(|thread| &mut thread.fenced) {
-        assert!(span.time.take().is_some());
+    for thread in &mut snapshot.threads {
+        change(thread, |thread| {
+            assert!(thread.fenced.iter_mut().all(|span| span.time.take().is_some()));
+        });
     }
     let kept = snapshot.session.as_mut().unwrap();
     kept.edge_management = 0;
     kept.orchestrators.clear();
-    let restored = read(&session, &snapshot.encode_to_vec()).unwrap();
+    let restored = read(&session, snapshot.encode_to_vec()).unwrap();
     let fenced = |session: &Session| session.in_spawn_order().find(|thread| thread.fence.is_some()).cloned();
     assert!(fenced(&session).unwrap().fenced_since().is_some());
     assert_eq!(fenced(&restored).unwrap().fenced_since(), None);
     assert_eq!(restored.settings.edge_management, EdgeManagement::All);
     assert!(restored.settings.orchestrators.is_empty());
-    assert_eq!(read(&restored, &encode_snapshot(&restored)), Ok(restored));
+    assert_eq!(read(&restored, encode_snapshot(&restored)), Ok(restored));
 }
 
 #[test]
@@ -508,13 +597,15 @@ fn what_is_not_of_this_release_or_session_is_refused() {
     let with = |change: &dyn Fn(&mut store::Snapshot)| {
         let mut snapshot = good.clone();
         change(&mut snapshot);
-        read(&session, &snapshot.encode_to_vec())
+        read(&session, snapshot.encode_to_vec())
     };
+    let with_thread =
+        |other: &dyn Fn(&mut store::ThreadState)| with(&|snapshot| change(&mut snapshot.threads[1], other));
     let newer = |result: Result<Session, DecodeError>| matches!(result, Err(DecodeError::UpgradeRequired { .. }));
     let malformed = |result: Result<Session, DecodeError>| matches!(result, Err(DecodeError::Malformed { .. }));
     assert_eq!(with(&|_| {}), Ok(session.clone()));
     assert!(newer(with(&|snapshot| snapshot.version += 1)));
-    assert!(newer(with(&|snapshot| snapshot.threads[1].sandbox = 99)));
+    assert!(newer(with_thread(&|thread| thread.sandbox = 99)));
     assert!(malformed(with(&|snapshot| snapshot.version = 0)));
     assert!(malformed(with(&|snapshot| snapshot.sequence += 1)));
     assert!(
@@ -522,19 +613,25 @@ fn what_is_not_of_this_release_or_session_is_refused() {
         "children before parents"
     );
     assert!(
-        malformed(with(&|snapshot| snapshot.threads[1].policy = 0)),
+        malformed(with_thread(&|thread| thread.policy = 0)),
         "no policy is not every tool"
     );
     assert!(malformed(with(&|snapshot| snapshot.policies.clear())));
     assert!(malformed(with(&|snapshot| snapshot.roles.clear())));
+    assert!(malformed(with(&|snapshot| snapshot.notes.clear())));
+    assert!(malformed(with(&|snapshot| snapshot.settled.clear())));
+    assert!(
+        malformed(with(&|snapshot| snapshot.threads.push(snapshot.threads[1].clone()))),
+        "a thread twice"
+    );
     assert!(malformed(with(&|snapshot| snapshot.webhook_starts.clear())));
     let other = SessionId::from_uuid(Uuid::from_u128(2));
     assert!(malformed(decode_snapshot(
         other,
         session.sequence,
-        &good.encode_to_vec()
+        &good.encode_to_vec().into()
     )));
-    assert!(malformed(read(&session, &[])));
+    assert!(malformed(read(&session, Bytes::new())));
 }
 
 proptest! {
@@ -546,7 +643,7 @@ proptest! {
             let place = place.index(bytes.len());
             bytes[place] = value;
         }
-        let _ = read(&session, &bytes);
-        let _ = read(&session, &bytes[..end.index(bytes.len())]);
+        let _ = read(&session, bytes.clone());
+        let _ = read(&session, bytes[..end.index(bytes.len())].to_vec());
     }
 }

@@ -295,7 +295,7 @@ pub struct Spawned {
     /// A short label.
     pub label: String,
     /// The note at spawn.
-    pub note: String,
+    pub note: Arc<str>,
     /// Where its agent works; empty: the session's directory.
     pub working_directory: String,
     /// What it may change.
@@ -318,6 +318,9 @@ pub struct Spawned {
 
 /// How much of a role's description the record of a spawn says; all of it stands in the resolution.
 pub const MAX_DESCRIPTION_BYTES: usize = 1_024;
+
+/// The longest note, in bytes.
+pub const MAX_NOTE_BYTES: usize = 1_024;
 
 /// What the registry resolved a role to, as far as recording a spawn changes nothing of it. Threads with the same share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -267,7 +267,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         status_sequence: recorded.sequence,
         generation: Generation::new(1),
         handed_out: Generation::ZERO,
-        note: spawned.note.clone(),
+        note: Arc::clone(&spawned.note),
         effective: spawned.effective.clone(),
         grant: spawned.grant.clone(),
         sandbox: spawned.sandbox,
@@ -302,15 +302,6 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         updated: recorded.time,
         sequence: recorded.sequence,
     });
-    let adopted = spawned.parent.and_then(|parent| {
-        session.update(parent, |parent| {
-            parent.children.push_back(id);
-            parent.open_children += 1;
-        })
-    });
-    if adopted.is_none() {
-        session.root = Some(id);
-    }
 }
 
 fn count_open_child(session: &mut Session, parent: ThreadId, opened: bool) {
@@ -428,7 +419,7 @@ impl Thread {
                 // Who was stopped before a runner had the turn waits for new input.
                 self.goes_on = *turn > Turn::ZERO && !self.pending_inputs.is_empty();
             }
-            ThreadEvent::NoteSet(note) => self.note.clone_from(note),
+            ThreadEvent::NoteSet(note) => self.note = note.as_str().into(),
             ThreadEvent::ConditionChanged { kind, active, reason } => {
                 if *active {
                     self.conditions.insert(*kind, (time, reason.clone()));

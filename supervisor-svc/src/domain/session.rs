@@ -6,9 +6,9 @@
 //! `Session::disconnect` alone change them. `pending`, `decided` and `moot` are functions of `approvals` and `threads`, kept
 //! where approvals are folded. So a snapshot does not keep any of them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use imbl::{OrdMap, OrdSet, Vector};
+use imbl::{OrdMap, OrdSet};
 use tool_policy::Policy;
 
 use super::{
@@ -61,7 +61,7 @@ pub struct Session {
     pub(crate) webhook_starts: OrdMap<String, WebhookStart>,
     /// Who waits for whom at this moment. Volatile: in no log, and no part of what makes two states equal.
     pub waits: Waits,
-    pub(super) root: Option<ThreadId>,
+    root: Option<ThreadId>,
     edges_at: OrdMap<ThreadId, OrdSet<EdgeId>>,
     threads: OrdMap<ThreadId, Arc<Thread>>,
     order: OrdMap<Sequence, ThreadId>,
@@ -80,7 +80,8 @@ pub struct Session {
 }
 
 impl Session {
-    pub(super) fn new(id: SessionId, settings: Settings, created: UnixMillis) -> Self {
+    /// A session without threads, as of its creation.
+    pub(crate) fn new(id: SessionId, settings: Settings, created: UnixMillis) -> Self {
         let ceiling = settings
             .tool_ceiling
             .clone()
@@ -124,28 +125,6 @@ impl Session {
             roles: Roles::default(),
             counts: OrdMap::new(),
         }
-    }
-
-    /// A session with its threads as a snapshot keeps them: in the order of their spawning, without their links to children,
-    /// which follow from the links to parents. What else differs from a new session's is for the caller to set.
-    pub(crate) fn restore(id: SessionId, settings: Settings, created: UnixMillis, threads: Vec<Thread>) -> Self {
-        let mut session = Self::new(id, settings, created);
-        let mut below: BTreeMap<ThreadId, (Vector<ThreadId>, u32)> = BTreeMap::new();
-        for thread in &threads {
-            if let Some(parent) = thread.spawned.parent {
-                let (children, open) = below.entry(parent).or_default();
-                children.push_back(thread.id);
-                *open += u32::from(thread.status.kind().is_open());
-            }
-        }
-        for mut thread in threads {
-            (thread.children, thread.open_children) = below.remove(&thread.id).unwrap_or_default();
-            if thread.spawned.parent.is_none() {
-                session.root = Some(thread.id);
-            }
-            session.put(thread);
-        }
-        session
     }
 
     /// The root's id. A session that was opened has one: both events are one append.
@@ -402,9 +381,18 @@ impl Session {
         }
     }
 
-    /// Takes up a thread that is new.
-    pub(super) fn put(&mut self, mut thread: Thread) {
+    /// Takes up a thread that is new and has no children yet, below its parent.
+    pub(crate) fn put(&mut self, mut thread: Thread) {
         let id = thread.id;
+        let adopted = thread.spawned.parent.and_then(|parent| {
+            self.update(parent, |parent| {
+                parent.children.push_back(id);
+                parent.open_children += u32::from(thread.status.kind().is_open());
+            })
+        });
+        if adopted.is_none() {
+            self.root = Some(id);
+        }
         let role = self.roles.shared(&thread.spawned.role);
         if !Arc::ptr_eq(&role, &thread.spawned.role) {
             Arc::make_mut(&mut thread.spawned).role = role;

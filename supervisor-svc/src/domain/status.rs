@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use super::content::ContentRef;
 
 /// How a thread settled while it stays open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Settled {
     /// The last turn ended well.
     Completed {

@@ -37,7 +37,7 @@ pub struct Thread {
     /// The newest attempt in which a runner was handed a turn; older than the present one while nobody was.
     pub handed_out: Generation,
     /// Its note; empty: none.
-    pub note: String,
+    pub note: Arc<str>,
     /// Which tools it may use.
     pub effective: Policy,
     /// What its children may hold.

@@ -17,6 +17,7 @@ use crate::{
     domain::{
         authorize,
         content::{ContentRef, preview, truncate},
+        event,
         ids::SessionId,
         input::{self, GivenInput},
         settings::Budget,
@@ -30,7 +31,7 @@ pub(super) const NAME_BYTES: usize = 128;
 /// The longest alias.
 pub(super) const ALIAS_BYTES: usize = 64;
 /// The longest note.
-pub(super) const NOTE_BYTES: usize = 1_024;
+pub(super) const NOTE_BYTES: usize = event::MAX_NOTE_BYTES;
 /// The longest reason.
 pub(super) const REASON_BYTES: usize = 256;
 /// The longest path.

@@ -8,7 +8,7 @@ use troupe_proto::common::v1 as common;
 
 use super::check;
 use crate::{
-    domain::{content::truncate, event::Role, ids::Digest, settings::EdgeManagement},
+    domain::{content::truncate, ids::Digest, settings::EdgeManagement},
     wire::{Resolution, content_of},
 };
 
@@ -54,26 +54,6 @@ impl Resolved {
             return String::from("none");
         }
         truncate(&self.capabilities.join(", "), DECLARED_BYTES).to_owned()
-    }
-
-    /// The note of a spawn that brings none.
-    pub fn default_note(&self) -> String {
-        let Role {
-            agent_type,
-            agent_name,
-            agent_description,
-            ..
-        } = &*self.role;
-        let mut note = format!("agent_type={agent_type}");
-        if !agent_name.is_empty() {
-            note.push_str("; agent_name=");
-            note.push_str(agent_name);
-        }
-        if !agent_description.is_empty() {
-            note.push_str("; agent_description=");
-            note.push_str(agent_description);
-        }
-        note
     }
 
     /// Has the agent read another text where its template's is.

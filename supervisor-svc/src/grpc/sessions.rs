@@ -201,7 +201,7 @@ impl SupervisorService {
                 StatusKind::PendingInit
             },
             client_owned,
-            note: resolved.default_note(),
+            note: Arc::clone(&resolved.default_note),
             sandbox: resolved.sandbox.min(sandbox),
             effective: rights.effective,
             // A root may hand on all that the session may have, whatever it uses itself.

@@ -307,8 +307,8 @@ fn commit(
     input: ContentRef,
 ) -> Result<Spawn, Status> {
     let note = match &request.thread_note {
-        Some(note) => note.trim().to_owned(),
-        None => truncate(&resolved.default_note(), check::NOTE_BYTES).to_owned(),
+        Some(note) => note.trim().into(),
+        None => Arc::clone(&resolved.default_note),
     };
     let declared = resolved.edge_management(&request.capabilities)?;
     let edge_management = check::given("edge_management", request.edge_management)?

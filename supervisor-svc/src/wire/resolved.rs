@@ -15,7 +15,7 @@ use super::{
 use crate::{
     domain::{
         content::truncate,
-        event::{MAX_DESCRIPTION_BYTES, Role},
+        event::{MAX_DESCRIPTION_BYTES, MAX_NOTE_BYTES, Role},
         settings::{EdgeManagement, Sandbox},
     },
     store::Content,
@@ -26,6 +26,8 @@ use crate::{
 pub struct Resolution {
     /// What its threads share.
     pub role: Arc<Role>,
+    /// The note of a spawn that brings none.
+    pub default_note: Arc<str>,
     /// Whether its threads read what their parents do: its text follows theirs, or it has none of its own.
     pub inherits_instructions: bool,
     /// What it may change.
@@ -49,6 +51,7 @@ impl Resolution {
     #[must_use]
     pub fn unasked(role: Role, sandbox: Sandbox) -> Self {
         Self {
+            default_note: default_note(&role),
             role: Arc::new(role),
             inherits_instructions: false,
             sandbox,
@@ -89,6 +92,7 @@ impl TryFrom<common::ResolvedSpawn> for Resolution {
             resolved: Some(reference),
         };
         Ok(Self {
+            default_note: default_note(&role),
             role: Arc::new(role),
             inherits_instructions,
             sandbox: Sandbox::from_number(resolved.sandbox)?,
@@ -101,4 +105,20 @@ impl TryFrom<common::ResolvedSpawn> for Resolution {
             content: Some(content),
         })
     }
+}
+
+fn default_note(role: &Role) -> Arc<str> {
+    let mut note = format!("agent_type={}", role.agent_type);
+    for (field, value) in [
+        ("agent_name", &role.agent_name),
+        ("agent_description", &role.agent_description),
+    ] {
+        if !value.is_empty() {
+            note.push_str("; ");
+            note.push_str(field);
+            note.push('=');
+            note.push_str(value);
+        }
+    }
+    truncate(&note, MAX_NOTE_BYTES).into()
 }

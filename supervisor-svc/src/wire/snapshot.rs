@@ -1,14 +1,13 @@
 //! Snapshots: the whole state of a session after an event, as bytes. What is encoded here is decoded equal; links to children
-//! and indices are made anew by `Session::restore`.
+//! and indices are made anew by `Session::put`.
+//!
+//! What threads have in common is written once, in tables, and shared again once it is read. Threads are read one after the
+//! other: all of them at once, as messages, would take more memory than the session itself, and more time to get it.
 //!
 //! A field that the state gets later is written here too, and raises [`VERSION`]: a release that does not know the field would
 //! lose it without a word. Older versions stay readable, with the new field's value of then.
 
-use std::{
-    collections::{HashMap, HashSet},
-    hash::Hash,
-    sync::Arc,
-};
+use std::{collections::HashMap, hash::Hash, mem::take, sync::Arc};
 
 use bytes::Bytes;
 use imbl::{OrdMap, Vector};
@@ -47,7 +46,7 @@ use crate::domain::{
 };
 
 /// The version of the format that this release writes, and the newest that it reads.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The first version that says of each webhook where telling it begins.
 const WEBHOOK_STARTS: u32 = 3;
@@ -58,7 +57,7 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
     let mut tables = Tables::default();
     let threads = session
         .in_spawn_order()
-        .map(|thread| thread_to_store(thread, &mut tables))
+        .map(|thread| thread_to_store(thread, &mut tables).encode_to_vec().into())
         .collect();
     let snapshot = store::Snapshot {
         version: VERSION,
@@ -74,6 +73,8 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
         private: told(settings_private(&session.settings)),
         policies: tables.policies.rows,
         roles: tables.roles.rows,
+        settled: tables.settled.rows,
+        notes: tables.notes.rows,
         threads,
         edges: session.edges.values().map(|edge| edge_to_pb(edge)).collect(),
         approvals: session
@@ -92,13 +93,13 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
 /// # Errors
 /// [`DecodeError::UpgradeRequired`] if a newer release wrote it, [`DecodeError::Malformed`] if none did, or if it is another
 /// session's or of another moment.
-pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &[u8]) -> Result<Session, DecodeError> {
+pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) -> Result<Session, DecodeError> {
     let version = match version_of(bytes)? {
         0 => return Err(malformed("a snapshot without a version")),
         version @ 1..=VERSION => version,
         version => return Err(newer(format!("version {version} of snapshots"))),
     };
-    let snapshot = store::Snapshot::decode(bytes).map_err(|error| unreadable(&error))?;
+    let snapshot = store::Snapshot::decode(bytes.clone()).map_err(|error| unreadable(&error))?;
     if snapshot.sequence != sequence.get() {
         return Err(malformed(format!("a snapshot as of {}", snapshot.sequence)));
     }
@@ -111,12 +112,21 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &[u8]) -> 
     let updated = stored_time(kept.update_time, "the session's last change")?;
     let (paused, closed) = (kept.paused, kept.closed);
     let settings = stored_settings(kept, snapshot.private.unwrap_or_default())?;
-    let policies: Vec<Policy> = all(snapshot.policies, policy::from_proto)?;
-    let roles: Vec<Arc<Role>> = all(snapshot.roles, |mut role| spawned::stored_role(&mut role).map(Arc::new))?;
-    let threads: Vec<Thread> = all(snapshot.threads, |thread| stored_thread(thread, &policies, &roles))?;
-    check_tree(&threads)?;
+    let rows = Rows {
+        policies: all(snapshot.policies, policy::from_proto)?,
+        roles: all(snapshot.roles, |mut role| spawned::stored_role(&mut role).map(Arc::new))?,
+        settled: all(snapshot.settled, |state| stored_settlement(state).map(Arc::new))?,
+        notes: snapshot.notes.into_iter().map(Into::into).collect(),
+    };
 
-    let mut session = Session::restore(of, settings, created, threads);
+    let mut session = Session::new(of, settings, created);
+    for thread in snapshot.threads {
+        let state = store::ThreadState::decode(thread).map_err(|error| unreadable(&error))?;
+        let thread = stored_thread(state, &rows)?;
+        check_place(&session, &thread)?;
+        session.sequence = thread.spawn_sequence;
+        session.put(thread);
+    }
     session.paused = paused;
     session.closed = closed;
     session.updated = updated;
@@ -137,27 +147,19 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &[u8]) -> 
 }
 
 /// Each thread is there once and has a place in the order of spawning, and parents come before children: so none is its own
-/// ancestor.
-fn check_tree(threads: &[Thread]) -> Result<(), DecodeError> {
-    let mut known = HashSet::with_capacity(threads.len());
-    let mut newest = Sequence::ZERO;
-    for thread in threads {
-        if thread.spawn_sequence <= newest {
-            return Err(malformed(format!(
-                "thread {} is out of the order of spawning",
-                thread.id
-            )));
-        }
-        newest = thread.spawn_sequence;
-        if let Some(parent) = thread.spawned.parent.filter(|parent| !known.contains(parent)) {
-            return Err(malformed(format!(
-                "thread {} comes before its parent {parent}",
-                thread.id
-            )));
-        }
-        if !known.insert(thread.id) {
-            return Err(malformed(format!("thread {} is there twice", thread.id)));
-        }
+/// ancestor. The session has the threads before, and is as of the latest of them.
+fn check_place(session: &Session, thread: &Thread) -> Result<(), DecodeError> {
+    let id = thread.id;
+    if thread.spawn_sequence <= session.sequence {
+        return Err(malformed(format!("thread {id} is out of the order of spawning")));
+    }
+    if let Some(parent) = thread.spawned.parent
+        && session.thread(parent).is_none()
+    {
+        return Err(malformed(format!("thread {id} comes before its parent {parent}")));
+    }
+    if session.thread(id).is_some() {
+        return Err(malformed(format!("thread {id} is there twice")));
     }
     Ok(())
 }
@@ -167,15 +169,35 @@ fn check_tree(threads: &[Thread]) -> Result<(), DecodeError> {
 struct Tables<'s> {
     policies: Table<'s, Policy, common::ToolPolicy>,
     roles: Table<'s, Role, pb::ThreadSpawned>,
+    settled: Table<'s, Settled, store::StatusState>,
+    notes: Table<'s, str, String>,
+}
+
+impl<'s> Tables<'s> {
+    fn policy(&mut self, policy: &'s Policy) -> u32 {
+        self.policies.place(policy, policy::to_proto)
+    }
+
+    fn role(&mut self, role: &'s Role) -> u32 {
+        self.roles.place(role, spawned::role_to_pb)
+    }
+
+    fn settled(&mut self, settled: &'s Settled) -> u32 {
+        self.settled.place(settled, settlement_to_store)
+    }
+
+    fn note(&mut self, note: &'s str) -> u32 {
+        self.notes.place(note, str::to_owned)
+    }
 }
 
 /// Values, each with its place, and their messages in the order of their places.
-struct Table<'s, T, M> {
+struct Table<'s, T: ?Sized, M> {
     places: HashMap<&'s T, u32>,
     rows: Vec<M>,
 }
 
-impl<T, M> Default for Table<'_, T, M> {
+impl<T: ?Sized, M> Default for Table<'_, T, M> {
     fn default() -> Self {
         Self {
             places: HashMap::new(),
@@ -184,7 +206,7 @@ impl<T, M> Default for Table<'_, T, M> {
     }
 }
 
-impl<'s, T: Eq + Hash, M> Table<'s, T, M> {
+impl<'s, T: Eq + Hash + ?Sized, M> Table<'s, T, M> {
     /// The place of a value, counted from 1: a place that is missing must not be taken for one.
     fn place(&mut self, value: &'s T, to_message: impl FnOnce(&T) -> M) -> u32 {
         let Self { places, rows } = self;
@@ -192,6 +214,45 @@ impl<'s, T: Eq + Hash, M> Table<'s, T, M> {
             rows.push(to_message(value));
             u32::try_from(rows.len()).unwrap_or(u32::MAX)
         })
+    }
+}
+
+/// What the tables of a snapshot hold.
+struct Rows {
+    policies: Vec<Policy>,
+    roles: Vec<Arc<Role>>,
+    settled: Vec<Arc<Settled>>,
+    notes: Vec<Arc<str>>,
+}
+
+impl Rows {
+    fn policy(&self, place: u32) -> Result<Policy, DecodeError> {
+        at(&self.policies, place, "policy")
+    }
+
+    /// Only in version 1 a thread has a role of its own: a role has a name.
+    fn role(&self, place: u32, own: &mut pb::ThreadSpawned) -> Result<Arc<Role>, DecodeError> {
+        match place {
+            0 if own.agent_type.is_empty() => Err(malformed("a thread without a role")),
+            0 => spawned::stored_role(own).map(Arc::new),
+            place => at(&self.roles, place, "role"),
+        }
+    }
+
+    /// Before version 4 a thread has notes of its own.
+    fn note(&self, place: u32, own: String) -> Result<Arc<str>, DecodeError> {
+        match place {
+            0 => Ok(own.into()),
+            place => at(&self.notes, place, "note"),
+        }
+    }
+
+    /// Before version 4 a status says itself how the thread settled.
+    fn settled(&self, state: store::StatusState) -> Result<Arc<Settled>, DecodeError> {
+        match state.settled {
+            0 => stored_settlement(state).map(Arc::new),
+            place => at(&self.settled, place, "settled status"),
+        }
     }
 }
 
@@ -206,23 +267,24 @@ fn at<T: Clone>(rows: &[T], place: u32, what: &str) -> Result<T, DecodeError> {
 
 fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::ThreadState {
     let spawned = &thread.spawned;
-    let mut policy = |policy| tables.policies.place(policy, policy::to_proto);
     store::ThreadState {
         thread: id_bytes(thread.id),
         spawned: Some(Box::new(spawned::own_to_pb(spawned))),
-        role: tables.roles.place(&*spawned.role, spawned::role_to_pb),
+        role: tables.role(&spawned.role),
         spawned_private: told(zero_bounds(spawned.budget)),
-        spawned_policy: policy(&spawned.effective),
-        spawned_grant: policy(&spawned.grant),
+        spawned_policy: tables.policy(&spawned.effective),
+        spawned_grant: tables.policy(&spawned.grant),
+        spawned_note: tables.note(&spawned.note),
         spawn_sequence: thread.spawn_sequence.get(),
         create_time: Some(time_to_pb(thread.created)),
-        status: Some(status_to_store(&thread.status)),
+        status: Some(status_to_store(&thread.status, tables)),
         status_time: Some(time_to_pb(thread.since)),
         status_sequence: thread.status_sequence.get(),
         generation: thread.generation.get(),
-        note: thread.note.clone(),
-        policy: policy(&thread.effective),
-        grant: policy(&thread.grant),
+        note: String::new(),
+        note_place: tables.note(&thread.note),
+        policy: tables.policy(&thread.effective),
+        grant: tables.policy(&thread.grant),
         sandbox: thread.sandbox.number(),
         budget: Some(budget_to_pb(thread.budget)),
         budget_private: told(zero_bounds(thread.budget)),
@@ -250,7 +312,11 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         usage: Some(usage_to_pb(thread.usage)),
         earlier_usage: Some(usage_to_pb(thread.earlier_usage)),
         subtree_usage: Some(usage_to_pb(thread.subtree_usage)),
-        mail: thread.mail.letters().map(|letter| letter_to_store(letter)).collect(),
+        mail: thread
+            .mail
+            .letters()
+            .map(|letter| letter_to_store(letter, tables))
+            .collect(),
         mail_shown: thread.mail_shown.get(),
         repeated_output: thread.repeated.output.map(repetition_to_store),
         repeated_diff: thread.repeated.diff.map(repetition_to_store),
@@ -275,27 +341,20 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
     }
 }
 
-fn stored_thread(state: store::ThreadState, policies: &[Policy], roles: &[Arc<Role>]) -> Result<Thread, DecodeError> {
-    let policy = |place| at(policies, place, "policy");
+fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, DecodeError> {
     let mut spawned = required(state.spawned, "the spawn")?;
-    let role = match state.role {
-        // Only in version 1: a role has a name.
-        0 if spawned.agent_type.is_empty() => return Err(malformed("a thread without a role")),
-        0 => Arc::new(spawned::stored_role(&mut spawned)?),
-        place => at(roles, place, "role")?,
+    let common = spawned::Common {
+        role: rows.role(state.role, &mut spawned)?,
+        note: rows.note(state.spawned_note, take(&mut spawned.thread_note))?,
+        effective: rows.policy(state.spawned_policy)?,
+        grant: rows.policy(state.spawned_grant)?,
     };
-    let spawned = spawned::stored_own(
-        spawned,
-        &state.spawned_private.unwrap_or_default(),
-        role,
-        policy(state.spawned_policy)?,
-        policy(state.spawned_grant)?,
-    )?;
+    let spawned = spawned::stored_own(spawned, &state.spawned_private.unwrap_or_default(), common)?;
     let conditions: Vec<_> = all(state.conditions, |condition| {
         let since = stored_time(condition.since, "since when a condition holds")?;
         Ok((ConditionKind::from_number(condition.kind)?, (since, condition.reason)))
     })?;
-    let mail: Vec<Letter> = all(state.mail, stored_letter)?;
+    let mail: Vec<Letter> = all(state.mail, |letter| stored_letter(letter, rows))?;
     if !mail.is_sorted_by(|earlier, later| earlier.sequence < later.sequence) {
         return Err(malformed("mail that is out of the order of its numbers"));
     }
@@ -304,13 +363,13 @@ fn stored_thread(state: store::ThreadState, policies: &[Policy], roles: &[Arc<Ro
         spawned: Arc::new(spawned),
         spawn_sequence: Sequence::new(state.spawn_sequence),
         created: stored_time(state.create_time, "a thread's creation")?,
-        status: stored_status(required(state.status, "the status")?)?,
+        status: stored_status(required(state.status, "the status")?, rows)?,
         since: stored_time(state.status_time, "since when a status holds")?,
         status_sequence: Sequence::new(state.status_sequence),
         generation: Generation::new(state.generation),
-        note: state.note,
-        effective: policy(state.policy)?,
-        grant: policy(state.grant)?,
+        note: rows.note(state.note_place, state.note)?,
+        effective: rows.policy(state.policy)?,
+        grant: rows.policy(state.grant)?,
         sandbox: Sandbox::from_number(state.sandbox)?,
         budget: stored_budget(state.budget, &state.budget_private.unwrap_or_default())?,
         children: Vector::new(),
@@ -348,7 +407,7 @@ fn stored_thread(state: store::ThreadState, policies: &[Policy], roles: &[Arc<Ro
     })
 }
 
-fn status_to_store(status: &Status) -> store::StatusState {
+fn status_to_store<'s>(status: &'s Status, tables: &mut Tables<'s>) -> store::StatusState {
     let plain = pb::Status {
         kind: status.kind().number(),
         ..pb::Status::default()
@@ -356,52 +415,56 @@ fn status_to_store(status: &Status) -> store::StatusState {
     match status {
         Status::Queued | Status::AwaitingApproval | Status::PendingInit | Status::Running => store::StatusState {
             status: Some(plain),
-            private: None,
-            before: None,
+            ..store::StatusState::default()
         },
-        Status::Settled(settled) => settled_to_store(settled),
+        Status::Settled(settled) => settled_to_store(settled, tables),
         Status::Shutdown { reason, before } => store::StatusState {
             status: Some(pb::Status {
                 reason: reason.clone(),
                 ..plain
             }),
-            private: None,
-            before: before.as_ref().map(|before| Box::new(settled_to_store(before))),
+            before: before.as_ref().map(|before| Box::new(settled_to_store(before, tables))),
+            ..store::StatusState::default()
         },
     }
 }
 
-fn settled_to_store(settled: &Settled) -> store::StatusState {
+fn settled_to_store<'s>(settled: &'s Settled, tables: &mut Tables<'s>) -> store::StatusState {
     store::StatusState {
-        status: Some(settled_to_pb(settled, None)),
-        private: told(empty_message(settled)),
-        before: None,
+        settled: tables.settled(settled),
+        ..store::StatusState::default()
     }
 }
 
-fn stored_status(state: store::StatusState) -> Result<Status, DecodeError> {
-    let status = required(state.status, "the status")?;
+fn stored_status(state: store::StatusState, rows: &Rows) -> Result<Status, DecodeError> {
+    if state.settled != 0 {
+        return rows.settled(state).map(Status::Settled);
+    }
+    let status = required(state.status.as_ref(), "the status")?;
     Ok(match StatusKind::from_number(status.kind)? {
         StatusKind::Queued => Status::Queued,
         StatusKind::AwaitingApproval => Status::AwaitingApproval,
         StatusKind::PendingInit => Status::PendingInit,
         StatusKind::Running => Status::Running,
-        kind @ (StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted) => Status::Settled(Arc::new(
-            stored_settled(kind, status, &state.private.unwrap_or_default())?,
-        )),
+        StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => Status::Settled(rows.settled(state)?),
         StatusKind::Shutdown => Status::Shutdown {
-            reason: status.reason,
-            before: state
-                .before
-                .map(|before| stored_before(*before))
-                .transpose()?
-                .map(Arc::new),
+            reason: status.reason.clone(),
+            before: state.before.map(|before| rows.settled(*before)).transpose()?,
         },
     })
 }
 
-fn stored_before(state: store::StatusState) -> Result<Settled, DecodeError> {
-    let status = required(state.status, "the status before")?;
+/// The row of the table.
+fn settlement_to_store(settled: &Settled) -> store::StatusState {
+    store::StatusState {
+        status: Some(settled_to_pb(settled, None)),
+        private: told(empty_message(settled)),
+        ..store::StatusState::default()
+    }
+}
+
+fn stored_settlement(state: store::StatusState) -> Result<Settled, DecodeError> {
+    let status = required(state.status, "how a thread settled")?;
     let kind = StatusKind::from_number(status.kind)?;
     stored_settled(kind, status, &state.private.unwrap_or_default())
 }
@@ -456,12 +519,12 @@ fn stored_inputs(inputs: Vec<store::PendingInput>) -> Result<Vector<Arc<PendingI
     })
 }
 
-fn letter_to_store(letter: &Letter) -> store::Letter {
+fn letter_to_store<'s>(letter: &'s Letter, tables: &mut Tables<'s>) -> store::Letter {
     let body = match &letter.body {
         Body::Handoff(handoff) => store::letter::Body::Handoff(handoff_to_pb(handoff)),
         Body::Settled { child, status } => store::letter::Body::Settled(store::Settlement {
             child: id_bytes(*child),
-            status: Some(status_to_store(status)),
+            status: Some(status_to_store(status, tables)),
         }),
     };
     store::Letter {
@@ -471,12 +534,12 @@ fn letter_to_store(letter: &Letter) -> store::Letter {
     }
 }
 
-fn stored_letter(letter: store::Letter) -> Result<Letter, DecodeError> {
+fn stored_letter(letter: store::Letter, rows: &Rows) -> Result<Letter, DecodeError> {
     let body = match letter.body.ok_or_else(|| newer("the body of a letter"))? {
         store::letter::Body::Handoff(handoff) => Body::Handoff(Arc::new(stored_handoff(handoff)?)),
         store::letter::Body::Settled(settlement) => Body::Settled {
             child: stored_id(&settlement.child)?,
-            status: stored_status(required(settlement.status, "a child's status")?)?,
+            status: stored_status(required(settlement.status, "a child's status")?, rows)?,
         },
     };
     Ok(Letter {

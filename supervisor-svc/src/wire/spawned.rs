@@ -27,12 +27,13 @@ const FIRST_GENERATION: Generation = Generation::new(1);
 pub(super) fn spawned_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     let mut message = own_to_pb(spawned);
     add_role(&mut message, &spawned.role);
+    message.thread_note = spawned.note.as_ref().to_owned();
     message.tool_policy = Some(policy::to_proto(&spawned.effective));
     message.grant = Some(policy::to_proto(&spawned.grant));
     message
 }
 
-/// What one spawn fixed. The rest, which many have in common, a snapshot keeps once: the role and the policies.
+/// What one spawn fixed. The rest, which many have in common, a snapshot keeps once; see [`Common`].
 pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     pb::ThreadSpawned {
         parent_thread_id: text_or_empty(spawned.parent),
@@ -41,7 +42,6 @@ pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
         first_status: spawned.first_status.number(),
         alias: spawned.alias.clone(),
         label: spawned.label.clone(),
-        thread_note: spawned.note.clone(),
         working_directory: spawned.working_directory.clone(),
         sandbox: spawned.sandbox.number(),
         edge_management: spawned.edge_management.number(),
@@ -52,6 +52,15 @@ pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
         client_owned: spawned.client_owned,
         ..pb::ThreadSpawned::default()
     }
+}
+
+/// What a spawn may have in common with others, which share it.
+pub(super) struct Common {
+    pub role: Arc<Role>,
+    pub note: Arc<str>,
+    /// The policy and the grant at the spawn.
+    pub effective: Policy,
+    pub grant: Policy,
 }
 
 /// What a role says, alone.
@@ -76,8 +85,13 @@ fn add_role(message: &mut pb::ThreadSpawned, role: &Role) {
 
 pub(super) fn stored_spawned(mut spawned: Box<pb::ThreadSpawned>, private: &Private) -> Result<Spawned, DecodeError> {
     let (effective, grant) = policy::stored_rights(spawned.tool_policy.take(), spawned.grant.take())?;
-    let role = Arc::new(stored_role(&mut spawned)?);
-    stored_own(spawned, private, role, effective, grant)
+    let common = Common {
+        role: Arc::new(stored_role(&mut spawned)?),
+        note: take(&mut spawned.thread_note).into(),
+        effective,
+        grant,
+    };
+    stored_own(spawned, private, common)
 }
 
 /// Takes out what a role says.
@@ -100,10 +114,14 @@ pub(super) fn stored_role(spawned: &mut pb::ThreadSpawned) -> Result<Role, Decod
 pub(super) fn stored_own(
     spawned: Box<pb::ThreadSpawned>,
     private: &Private,
-    role: Arc<Role>,
-    effective: Policy,
-    grant: Policy,
+    common: Common,
 ) -> Result<Spawned, DecodeError> {
+    let Common {
+        role,
+        note,
+        effective,
+        grant,
+    } = common;
     Ok(Spawned {
         parent: stored_text_or_none(&spawned.parent_thread_id, "the parent")?,
         depth: spawned.depth,
@@ -112,7 +130,7 @@ pub(super) fn stored_own(
         role,
         alias: spawned.alias,
         label: spawned.label,
-        note: spawned.thread_note,
+        note,
         working_directory: spawned.working_directory,
         sandbox: Sandbox::from_number(spawned.sandbox)?,
         effective,

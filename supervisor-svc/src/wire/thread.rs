@@ -56,7 +56,7 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
         agent_name: spawned.role.agent_name.clone(),
         label: spawned.label.clone(),
         alias: spawned.alias.clone(),
-        thread_note: thread.note.clone(),
+        thread_note: thread.note.as_ref().to_owned(),
         status: Some(status),
         conditions: conditions(session, thread)
             .map(|condition| view.sight.condition(condition))

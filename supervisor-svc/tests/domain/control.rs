@@ -521,10 +521,10 @@ fn a_note_is_trimmed_and_a_blank_one_clears_it() {
     for kind in StatusKind::ALL {
         let (mut world, id) = World::with_thread_in(kind);
         assert_eq!(world.run(&note(operator(), id, "  on it\n")), ["NoteSet"]);
-        assert_eq!(world.thread(id).note, "on it");
+        assert_eq!(&*world.thread(id).note, "on it");
         assert_eq!(world.run(&note(operator(), id, "on it")), [] as [&str; 0]);
         assert_eq!(world.run(&note(operator(), id, " \t")), ["NoteSet"]);
-        assert_eq!(world.thread(id).note, "");
+        assert_eq!(&*world.thread(id).note, "");
         assert_eq!(world.status(id), kind);
     }
 }

@@ -646,7 +646,7 @@ pub fn role(agent_type: &str) -> Spawned {
         }),
         alias: String::new(),
         label: String::new(),
-        note: String::new(),
+        note: Arc::default(),
         working_directory: String::new(),
         sandbox: Sandbox::FullAccess,
         effective: Policy::unrestricted(),

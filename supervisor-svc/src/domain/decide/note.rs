@@ -16,7 +16,7 @@ pub(super) fn set(session: &Session, caller: &Caller, target: ThreadId, note: &s
         return Err(Refusal::ThreadClosing(target));
     }
     let note = note.trim();
-    if thread.note == note {
+    if *thread.note == *note {
         return Ok(Vec::new());
     }
     Ok(vec![Event::Thread(target, ThreadEvent::NoteSet(note.to_owned()))])
