@@ -153,7 +153,7 @@ fn spawned(parent: Option<u128>, alias: &str) -> Spawned {
         alias: alias.to_owned(),
         label: String::from("label"),
         note: "note".into(),
-        working_directory: String::from("/project/a"),
+        working_directory: "/project/a".into(),
         sandbox: Sandbox::ReadOnly,
         effective,
         grant: Policy::unrestricted(),

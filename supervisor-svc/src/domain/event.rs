@@ -297,7 +297,7 @@ pub struct Spawned {
     /// The note at spawn.
     pub note: Arc<str>,
     /// Where its agent works; empty: the session's directory.
-    pub working_directory: String,
+    pub working_directory: Arc<str>,
     /// What it may change.
     pub sandbox: Sandbox,
     /// Which tools it may use.

@@ -295,13 +295,21 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         mail_shown: Sequence::ZERO,
         mail_acknowledged: Sequence::ZERO,
         woken_up_to: Sequence::ZERO,
-        fenced: Vector::new(),
+        fenced: Vec::new(),
         repeated: Repeated::default(),
-        restarts: Vector::new(),
+        restarts: Vec::new(),
         traceparent: recorded.circumstances.traceparent.clone(),
         updated: recorded.time,
         sequence: recorded.sequence,
     });
+}
+
+/// Takes up the latest, and forgets the oldest of more than so many.
+fn push_bounded<T>(latest: &mut Vec<T>, newest: T, most: usize) {
+    latest.push(newest);
+    if latest.len() > most {
+        latest.remove(0);
+    }
 }
 
 fn count_open_child(session: &mut Session, parent: ThreadId, opened: bool) {
@@ -322,10 +330,7 @@ impl Thread {
             ThreadEvent::Admitted => self.become_at(Status::PendingInit, sequence, time),
             ThreadEvent::Placed { runner, generation } => {
                 if self.status == Status::Running {
-                    self.restarts.push_back(time);
-                    if self.restarts.len() > MAX_RESTARTS {
-                        self.restarts.pop_front();
-                    }
+                    push_bounded(&mut self.restarts, time, MAX_RESTARTS);
                 }
                 self.runner = Some(runner.clone());
                 self.begin_generation(*generation, time);
@@ -434,14 +439,12 @@ impl Thread {
             ThreadEvent::ArtifactRecorded { report, .. } => self.last_report = *report,
             ThreadEvent::CloseRequested(fence) => {
                 self.fence = Some(Arc::new(fence.clone()));
-                self.fenced.push_back(FenceSpan {
+                let span = FenceSpan {
                     from: sequence,
                     since: Some(time),
                     until: None,
-                });
-                if self.fenced.len() > MAX_FENCE_SPANS {
-                    self.fenced.pop_front();
-                }
+                };
+                push_bounded(&mut self.fenced, span, MAX_FENCE_SPANS);
             }
             ThreadEvent::Closed { reason, .. } => self.close(reason, sequence, time),
             ThreadEvent::Resumed(resumed) => {
@@ -528,7 +531,7 @@ impl Thread {
         };
         self.begin_generation(self.generation.next(), time);
         self.fence = None;
-        if let Some(span) = self.fenced.back_mut() {
+        if let Some(span) = self.fenced.last_mut() {
             span.until = span.until.or(Some(sequence));
         }
         self.runner = None;

@@ -1,6 +1,6 @@
 //! Names and numbers, each its own type so that none is taken for another.
 
-use std::{cmp::Ordering, fmt, num::ParseIntError, str::FromStr};
+use std::{cmp::Ordering, fmt, num::ParseIntError, str::FromStr, sync::Arc};
 
 use base16ct::lower;
 use sha2::{Digest as _, Sha256};
@@ -157,14 +157,14 @@ number!(
     ReportSequence(u64)
 );
 
-/// The name of a runner, stable across its restarts.
+/// The name of a runner, stable across its restarts. Cheap to clone: its threads share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RunnerId(String);
+pub struct RunnerId(Arc<str>);
 
 impl RunnerId {
     /// Takes a text for a runner's name. Its bounds are checked where it comes in.
     #[must_use]
-    pub fn new(name: impl Into<String>) -> Self {
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
     }
 

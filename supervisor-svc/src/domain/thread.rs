@@ -87,11 +87,11 @@ pub struct Thread {
     /// none. Only a later letter wakes the thread, so a turn that failed is not tried again for ever.
     pub woken_up_to: Sequence,
     /// When it carried a fence of its own, oldest first, the latest few.
-    pub fenced: Vector<FenceSpan>,
+    pub fenced: Vec<FenceSpan>,
     /// What its latest turns brought forth, as long as it is the same.
     pub repeated: Repeated,
     /// When it was placed anew in the middle of a turn, the latest few.
-    pub restarts: Vector<UnixMillis>,
+    pub restarts: Vec<UnixMillis>,
     /// The W3C trace context of the call that it works on: of its spawn, or of the newest input since.
     pub traceparent: Option<Arc<str>>,
     /// When its last event was recorded.
@@ -275,7 +275,7 @@ impl Thread {
     #[must_use]
     pub fn fenced_since(&self) -> Option<UnixMillis> {
         self.fence.as_ref()?;
-        self.fenced.back()?.since
+        self.fenced.last()?.since
     }
 
     /// The runner that was handed the present attempt; `None` while nobody was.

@@ -206,7 +206,7 @@ impl SupervisorService {
             effective: rights.effective,
             // A root may hand on all that the session may have, whatever it uses itself.
             grant: ceiling.clone(),
-            working_directory: request.cwd.clone(),
+            working_directory: request.cwd.as_str().into(),
             input,
             wake_policy: WakePolicy::None,
             role: Arc::clone(&resolved.role),

@@ -92,7 +92,7 @@ impl SupervisorService {
         let (input, input_content) = take_input(&mut request)?;
         let state = handle.state();
         let parent = admit(&state, &wanted)?;
-        keep_inside(&call, &directory_of(&state, parent), &request.working_directory)?;
+        keep_inside(&call, state.workspace(parent), &request.working_directory)?;
         // After that: to a thread, what goes up is outside.
         check::direct("working_directory", &request.working_directory)?;
 
@@ -259,19 +259,10 @@ fn keep_inside(call: &Call, parent: &str, wanted: &str) -> Result<(), Status> {
     }
 }
 
-/// Where a child of `parent` works if the request does not say.
-pub(super) fn directory_of(session: &Session, parent: &Thread) -> String {
-    if parent.spawned.working_directory.is_empty() {
-        session.settings.cwd.clone()
-    } else {
-        parent.spawned.working_directory.clone()
-    }
-}
-
 fn question(session: &Session, parent: &Thread, request: &pb::SpawnAgentRequest) -> ResolveSpawnRequest {
     let given = |text: &str| Some(text.to_owned()).filter(|text| !text.trim().is_empty());
     let cwd = if request.working_directory.is_empty() {
-        directory_of(session, parent)
+        session.workspace(parent).to_owned()
     } else {
         request.working_directory.clone()
     };
@@ -318,9 +309,9 @@ fn commit(
         None => None,
     };
     let working_directory = if request.working_directory.is_empty() {
-        parent.spawned.working_directory.clone()
+        Arc::clone(&parent.spawned.working_directory)
     } else {
-        request.working_directory.clone()
+        request.working_directory.as_str().into()
     };
     let spawned = Spawned {
         parent: Some(parent.id),

@@ -12,14 +12,7 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{
-    SupervisorService,
-    agreement::asked,
-    call::Call,
-    check,
-    page::Page,
-    spawn::{directory_of, role_name},
-};
+use super::{SupervisorService, agreement::asked, call::Call, check, page::Page, spawn::role_name};
 use crate::{
     domain::{
         authority, decide::spawn::lists, graph, limits, refusal::GuardedVerb, session::Session,
@@ -50,7 +43,7 @@ impl SupervisorService {
             )
             .await?;
         let question = DescribeSpawnToolRequest {
-            cwd: directory_of(&state, &thread),
+            cwd: state.workspace(&thread).to_owned(),
             workspace_digest: state.settings.workspace_digest.clone(),
             agent_types: thread.spawned.role.spawn_list.iter().take(MAX_ROLES).cloned().collect(),
         };
@@ -102,7 +95,7 @@ impl SupervisorService {
         let mut agents = Vec::new();
         if limits::may_spawn(&state, &thread) && !is_hidden {
             let question = registry::ListAgentsRequest {
-                cwd: directory_of(&state, &thread),
+                cwd: state.workspace(&thread).to_owned(),
                 workspace_digest: state.settings.workspace_digest.clone(),
                 // Broken roles are left out of a list; who names one is told what is wrong with it.
                 allow_partial: request.agent_type.is_none(),

@@ -78,7 +78,7 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
         update_time: Some(time_to_pb(thread.updated)),
         sequence: thread.sequence.get(),
         queue_position: session.queue_position(thread.id).unwrap_or_default(),
-        working_directory: spawned.working_directory.clone(),
+        working_directory: spawned.working_directory.as_ref().to_owned(),
         child_thread_ids,
         edge_management: spawned.edge_management.number(),
         spawn_list: spawned.role.spawn_list.clone(),

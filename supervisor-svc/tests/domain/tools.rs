@@ -31,7 +31,7 @@ fn world_of(settings: Settings, sandbox: Sandbox, working_directory: &str) -> (W
     let mut spawn = world.wanted(parent);
     spawn.spawned = supervisor_svc::domain::event::Spawned {
         sandbox,
-        working_directory: working_directory.to_owned(),
+        working_directory: working_directory.into(),
         ..spawn.spawned
     };
     spawn.role_layers = [deny("role", &["list_files"])].into();

@@ -647,7 +647,7 @@ pub fn role(agent_type: &str) -> Spawned {
         alias: String::new(),
         label: String::new(),
         note: Arc::default(),
-        working_directory: String::new(),
+        working_directory: Arc::default(),
         sandbox: Sandbox::FullAccess,
         effective: Policy::unrestricted(),
         grant: Policy::unrestricted(),

@@ -106,7 +106,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         how: format!(
             "SpawnAgent with the registry asked and the event durable, over {} connections, each with a session. Times \
              are of open loops, from when a spawn was due until its event was at a watcher on another connection. {} bytes asked, {} and {} between the services, {} committed, {} \
-             answered. The floor's p50 is that of the echo plus that of the commit, its p99 that of their sums. \
+             answered; neither client decodes them. The floor's p50 is that of the echo plus that of the commit, its p99 that of their sums. \
              Medians of {} rounds.",
             plan.connections, sizes.request, sizes.question, sizes.resolved, sizes.row, sizes.answer, plan.rounds
         ),
