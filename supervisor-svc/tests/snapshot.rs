@@ -621,7 +621,11 @@ fn what_is_not_of_this_release_or_session_is_refused() {
     assert!(malformed(with(&|snapshot| snapshot.notes.clear())));
     assert!(malformed(with(&|snapshot| snapshot.settled.clear())));
     assert!(
-        malformed(with(&|snapshot| snapshot.threads.push(snapshot.threads[1].clone()))),
+        malformed(with(&|snapshot| {
+            let mut again = snapshot.threads[1].clone();
+            change(&mut again, |thread| thread.spawn_sequence = 1_000);
+            snapshot.threads.push(again);
+        })),
         "a thread twice"
     );
     assert!(malformed(with(&|snapshot| snapshot.webhook_starts.clear())));

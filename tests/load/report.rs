@@ -52,7 +52,7 @@ pub(crate) fn summary(chapters: &[Chapter]) -> String {
             }
         }
     }
-    let mut text = format!("{met} bars are met, {} are missed.\n", missed.len());
+    let mut text = format!("Bars: {met} met, {} missed.\n", missed.len());
     for name in missed {
         writeln!(text, "- {name}").unwrap();
     }

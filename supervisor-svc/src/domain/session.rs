@@ -1,7 +1,7 @@
 //! A session as its events made it. Cheap to clone: the maps share their nodes, so that a snapshot, a working copy and the
 //! published state cost what differs between them.
 //!
-//! Invariant: the indices (`order`, `aliases`, `roles`, `counts`, and what a `Place` names) are functions of `threads`;
+//! Invariant: `root` and the indices (`order`, `aliases`, `roles`, `counts`, and what a `Place` names) are functions of `threads`;
 //! `Session::put` and `Session::update` alone change either. `edges_at` is a function of `edges`; `Session::connect` and
 //! `Session::disconnect` alone change them. `pending`, `decided` and `moot` are functions of `approvals` and `threads`, kept
 //! where approvals are folded. So a snapshot does not keep any of them.

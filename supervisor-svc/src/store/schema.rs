@@ -142,8 +142,7 @@ const MIGRATIONS: [Migration; 4] = [
         fill: |_| Ok(()),
     },
     Migration {
-        // Each spawn wrote to its session's page of it, so that once the session's threads are found when it is deleted. Who
-        // deletes it knows them.
+        // Every spawn wrote to a page of it, and only the deletion of a session read it. Who deletes one names its threads.
         sql: "DROP INDEX threads_session;",
         fill: |_| Ok(()),
     },
