@@ -16,12 +16,23 @@ const FILES: &[&str] = &[
     "troupe/store/v1/record.proto",
 ];
 
-/// A spawn and a session are much larger than the messages around them. Kept beside these, every event that is decoded, and every
-/// thread of a snapshot, would be moved around with room for one.
+/// What is much larger than the messages around it, or seldom there. Kept beside these, every event that is decoded, and every
+/// thread of a snapshot, would be moved around with room for it.
 const BOXED: &[&str] = &[
     ".troupe.supervisor.v1.Event.kind.session_opened",
     ".troupe.supervisor.v1.Event.kind.thread_spawned",
+    ".troupe.store.v1.Record.private",
     ".troupe.store.v1.ThreadState.spawned",
+    ".troupe.store.v1.ThreadState.spawned_private",
+    ".troupe.store.v1.ThreadState.budget",
+    ".troupe.store.v1.ThreadState.budget_private",
+    ".troupe.store.v1.ThreadState.fence",
+    ".troupe.store.v1.ThreadState.earlier_usage",
+    ".troupe.store.v1.ThreadState.repeated_output",
+    ".troupe.store.v1.ThreadState.repeated_diff",
+    ".troupe.store.v1.StatusState.status",
+    ".troupe.store.v1.StatusState.private",
+    ".troupe.store.v1.Letter.body.handoff",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

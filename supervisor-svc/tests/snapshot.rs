@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*, sample::Index};
 use prost::Message as _;
+use prost_types::Timestamp;
 use supervisor_svc::{
     domain::{
         actor::Actor,
@@ -366,9 +367,45 @@ fn change(thread: &mut Bytes, change: impl FnOnce(&mut store::ThreadState)) {
     *thread = state.encode_to_vec().into();
 }
 
+/// The snapshot as version 4 wrote it: times are timestamps, spawns name parents, and what is nothing, or the same as something
+/// else, is there.
+fn fourth(session: &Session) -> store::Snapshot {
+    let mut snapshot = raw(session);
+    snapshot.version = 4;
+    let stamp = |millis: u64| Timestamp {
+        seconds: i64::try_from(millis / 1_000).unwrap(),
+        nanos: i32::try_from(millis % 1_000 * 1_000_000).unwrap(),
+    };
+    for thread in &mut snapshot.threads {
+        change(thread, |thread| {
+            let since = thread.since.take();
+            thread.create_time = thread.created.take().map(stamp);
+            thread.status_time = since.map(stamp);
+            thread.update_time = thread.updated.take().or(since).map(stamp);
+            thread.metered_time = thread.metered.take().or(since).map(stamp);
+            if thread.sequence == 0 {
+                thread.sequence = thread.status_sequence;
+            }
+            let spawned = thread.spawned.as_mut().unwrap();
+            if let Ok(parent) = Uuid::from_slice(&std::mem::take(&mut thread.parent)) {
+                spawned.parent_thread_id = parent.to_string();
+            }
+            spawned.budget.get_or_insert_default();
+            thread.budget.get_or_insert_default();
+            thread.usage.get_or_insert_default();
+            thread.earlier_usage.get_or_insert_default();
+            thread.subtree_usage.get_or_insert_default();
+            for letter in &mut thread.mail {
+                letter.time = letter.recorded.take().map(stamp);
+            }
+        });
+    }
+    snapshot
+}
+
 /// The snapshot as version 3 wrote it: notes, and how threads settled, are with their threads.
 fn third(session: &Session) -> store::Snapshot {
-    let mut snapshot = raw(session);
+    let mut snapshot = fourth(session);
     snapshot.version = 3;
     let notes = std::mem::take(&mut snapshot.notes);
     let settled = std::mem::take(&mut snapshot.settled);
@@ -489,6 +526,27 @@ fn a_letter_shares_again_how_its_child_settled() {
         panic!("it is settled");
     };
     assert!(Arc::ptr_eq(told.unwrap(), settled));
+}
+
+#[test]
+fn the_fourth_version_has_timestamps_and_says_what_is_nothing() {
+    let session = full();
+    let snapshot = fourth(&session);
+    assert!(snapshot.encoded_len() > encode_snapshot(&session).len());
+    assert_eq!(read(&session, snapshot.encode_to_vec()), Ok(session));
+}
+
+#[test]
+fn what_happened_as_the_clock_began_is_kept() {
+    let opened = Event::Session(SessionEvent::Opened(Box::new(settings())));
+    let spawn = Event::Thread(thread(ROOT), ThreadEvent::Spawned(Arc::new(spawned(None, ""))));
+    let [opened, spawn] = [at(1, opened), at(2, spawn)].map(|recorded| Recorded {
+        time: UnixMillis::new(0),
+        ..recorded
+    });
+    let mut session = open(id(), &opened).unwrap();
+    evolve(&mut session, &spawn);
+    assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
 }
 
 #[test]
@@ -615,6 +673,15 @@ fn what_is_not_of_this_release_or_session_is_refused() {
     assert!(
         malformed(with_thread(&|thread| thread.policy = 0)),
         "no policy is not every tool"
+    );
+    assert!(malformed(with_thread(&|thread| thread.created = None)), "a time");
+    assert!(
+        malformed(with_thread(&|thread| thread.parent = vec![0].into())),
+        "an id"
+    );
+    assert!(
+        malformed(with_thread(&|thread| thread.runner = Some(vec![255].into()))),
+        "a text"
     );
     assert!(malformed(with(&|snapshot| snapshot.policies.clear())));
     assert!(malformed(with(&|snapshot| snapshot.roles.clear())));

@@ -43,7 +43,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) const FULL: Self = Self {
-        rounds: 3,
+        rounds: 5,
         calls: 1_000,
         callers: &[1, 16, 256],
         connections: 16,

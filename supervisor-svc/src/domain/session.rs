@@ -425,6 +425,9 @@ impl Session {
 
     /// Touches only the indices in which the place differs: the others stay shared with the state before.
     fn move_thread(&mut self, id: ThreadId, before: &Place, after: &Place) {
+        if before == after {
+            return;
+        }
         if before.kind != after.kind {
             if let Some(kind) = before.kind {
                 match self.count(kind).saturating_sub(1) {
@@ -527,7 +530,7 @@ pub const CASCADE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Where a thread stands in the indices: a function of the thread and of the session's slot rule, which never changes. The
 /// default is that of a thread that is not there.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Place {
     kind: Option<StatusKind>,
     holds_slot: bool,

@@ -1,7 +1,8 @@
 //! The small parts that messages share.
 
-use std::{str::FromStr, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use prost::Message;
 use prost_types::Timestamp;
 use troupe_proto::{common::v1 as common, store::v1::Private, supervisor::v1 as pb};
@@ -75,6 +76,21 @@ fn nanos(nanos: i32) -> Option<u32> {
 /// A time that is always written.
 pub(super) fn stored_time(time: Option<Timestamp>, what: &str) -> Result<UnixMillis, DecodeError> {
     required(time.and_then(time_from_pb), what)
+}
+
+/// A text as a record keeps it.
+pub(super) fn text_bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// The text that [`text_bytes`] made so.
+pub(super) fn utf8<'b>(bytes: &'b [u8], what: &str) -> Result<&'b str, DecodeError> {
+    str::from_utf8(bytes).map_err(|_| malformed(format!("{what} is not UTF-8")))
+}
+
+/// A text that may be missing and that many share.
+pub(super) fn shared_text(bytes: Option<Bytes>, what: &str) -> Result<Option<Arc<str>>, DecodeError> {
+    bytes.map(|bytes| utf8(&bytes, what).map(Arc::from)).transpose()
 }
 
 /// An id, a digest or an actor that is always written.
@@ -156,6 +172,16 @@ pub(super) fn stored_usage(usage: Option<pb::Usage>) -> Result<Usage, DecodeErro
     usage_from_pb(required(usage, "a usage")?)
 }
 
+/// Usage that is missing where nothing was spent.
+pub(super) fn stored_spent(usage: Option<pb::Usage>) -> Result<Usage, DecodeError> {
+    usage.map_or(Ok(Usage::default()), usage_from_pb)
+}
+
+/// Usage, unless nothing was spent.
+pub(super) fn spent(usage: Usage) -> Option<pb::Usage> {
+    (usage != Usage::default()).then(|| usage_to_pb(usage))
+}
+
 /// A budget as the API has it: 0 is without bound, so a bound of nothing at all can be told from none only by the
 /// record's private part.
 #[must_use]
@@ -165,6 +191,11 @@ pub fn budget_to_pb(budget: Budget) -> pb::Budget {
         turns: budget.turns.unwrap_or_default(),
         wall_time: budget.wall_time.map(duration_to_pb),
     }
+}
+
+/// A budget, unless it is without any bound.
+pub(super) fn bounded(budget: Budget) -> Option<pb::Budget> {
+    (budget != Budget::default()).then(|| budget_to_pb(budget))
 }
 
 /// A budget from a request, where 0 is without bound as the API says.
@@ -195,6 +226,11 @@ pub(super) fn stored_budget(budget: Option<pb::Budget>, private: &Private) -> Re
         turns: (budget.turns > 0 || private.zero_turns).then_some(budget.turns),
         wall_time: span(budget.wall_time, "the time of a budget")?,
     })
+}
+
+/// A budget that is missing where it is without any bound.
+pub(super) fn stored_bounds(budget: Option<pb::Budget>, private: &Private) -> Result<Budget, DecodeError> {
+    budget.map_or(Ok(Budget::default()), |budget| stored_budget(Some(budget), private))
 }
 
 /// Limits as the API has them.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     error::{malformed, newer, required},
     event,
-    parts::{stored_actor, stored_time, time_to_pb},
+    parts::{shared_text, stored_actor, stored_time, text_bytes, time_to_pb, utf8},
 };
 use crate::{
     domain::{
@@ -40,7 +40,7 @@ pub fn encode_record(session: SessionId, recorded: &Recorded) -> Result<Bytes, E
         version: VERSION,
         header: Some(header(session, recorded)),
         event: Some(event::event_to_store(&recorded.event)),
-        private: (private != store::Private::default()).then_some(private),
+        private: (private != store::Private::default()).then(|| Box::new(private)),
     };
     let bytes = record.encoded_len();
     if bytes > MAX_RECORD_BYTES {
@@ -72,9 +72,9 @@ fn header(session: SessionId, recorded: &Recorded) -> store::Header {
         sequence: recorded.sequence.get(),
         time: Some(time_to_pb(recorded.time)),
         thread: thread.map_or_else(Bytes::new, |id| Bytes::copy_from_slice(id.as_uuid().as_bytes())),
-        actor: circumstances.actor.to_string(),
-        request_id: circumstances.request_id.as_deref().map(str::to_owned),
-        traceparent: circumstances.traceparent.as_deref().map(str::to_owned),
+        actor: circumstances.actor.to_string().into(),
+        request_id: circumstances.request_id.as_deref().map(text_bytes),
+        traceparent: circumstances.traceparent.as_deref().map(text_bytes),
         cause: circumstances.cause.map(Sequence::get),
         tenant: String::new(),
         contents_left_out: circumstances.contents_left_out,
@@ -122,13 +122,13 @@ pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, Deco
         sequence: Sequence::new(header.sequence),
         time: stored_time(header.time, "the time")?,
         circumstances: Circumstances {
-            actor: stored_actor(&header.actor)?,
-            request_id: header.request_id.map(Into::into),
-            traceparent: header.traceparent.map(Into::into),
+            actor: stored_actor(utf8(&header.actor, "the actor")?)?,
+            request_id: shared_text(header.request_id, "the request's id")?,
+            traceparent: shared_text(header.traceparent, "the trace context")?,
             cause: header.cause.map(Sequence::new),
             contents_left_out: header.contents_left_out,
         },
-        event: event::event_from_pb(thread, kind, record.private.unwrap_or_default())?,
+        event: event::event_from_pb(thread, kind, record.private.map(|private| *private).unwrap_or_default())?,
     })
 }
 

@@ -7,11 +7,12 @@
 //! A field that the state gets later is written here too, and raises [`VERSION`]: a release that does not know the field would
 //! lose it without a word. Older versions stay readable, with the new field's value of then.
 
-use std::{collections::HashMap, hash::Hash, mem::take, sync::Arc};
+use std::{collections::HashMap, hash::Hash, iter, mem::take, sync::Arc};
 
 use bytes::Bytes;
 use imbl::{OrdMap, Vector};
 use prost::Message as _;
+use prost_types::Timestamp;
 use tool_policy::Policy;
 use troupe_proto::{
     common::v1 as common,
@@ -24,9 +25,9 @@ use super::{
     error::{DecodeError, malformed, newer, required},
     event_in, event_out,
     parts::{
-        budget_to_pb, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, settled_to_pb, stored_actor,
-        stored_budget, stored_content, stored_edge, stored_handoff, stored_settled, stored_text, stored_time,
-        stored_usage, time_to_pb, usage_to_pb, zero_bounds,
+        bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, settled_to_pb, shared_text, spent,
+        stored_actor, stored_bounds, stored_content, stored_edge, stored_handoff, stored_settled, stored_spent,
+        stored_text, stored_text_or_none, stored_time, text_bytes, time_to_pb, utf8, zero_bounds,
     },
     policy,
     record::{unreadable, uuid, version_of},
@@ -43,10 +44,11 @@ use crate::domain::{
     settings::{Sandbox, Webhook},
     status::{Settled, Status, StatusKind},
     thread::{FenceSpan, Interrupt, LatestTurn, PendingInput, Repeated, Repetition, Thread},
+    time::UnixMillis,
 };
 
 /// The version of the format that this release writes, and the newest that it reads.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The first version that says of each webhook where telling it begins.
 const WEBHOOK_STARTS: u32 = 3;
@@ -120,12 +122,16 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     };
 
     let mut session = Session::new(of, settings, created);
+    let threads = snapshot.threads.len();
     for thread in snapshot.threads {
         let state = store::ThreadState::decode(thread).map_err(|error| unreadable(&error))?;
         let thread = stored_thread(state, &rows)?;
         check_place(&session, &thread)?;
         session.sequence = thread.spawn_sequence;
         session.put(thread);
+    }
+    if session.total() < threads {
+        return Err(malformed("a thread that is there twice"));
     }
     session.paused = paused;
     session.closed = closed;
@@ -146,8 +152,8 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     Ok(session)
 }
 
-/// Each thread is there once and has a place in the order of spawning, and parents come before children: so none is its own
-/// ancestor. The session has the threads before, and is as of the latest of them.
+/// Each thread has a place in the order of spawning, and parents come before children: so none is its own ancestor. The session
+/// has the threads before, and is as of the latest of them.
 fn check_place(session: &Session, thread: &Thread) -> Result<(), DecodeError> {
     let id = thread.id;
     if thread.spawn_sequence <= session.sequence {
@@ -157,9 +163,6 @@ fn check_place(session: &Session, thread: &Thread) -> Result<(), DecodeError> {
         && session.thread(parent).is_none()
     {
         return Err(malformed(format!("thread {id} comes before its parent {parent}")));
-    }
-    if session.thread(id).is_some() {
-        return Err(malformed(format!("thread {id} is there twice")));
     }
     Ok(())
 }
@@ -269,16 +272,19 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
     let spawned = &thread.spawned;
     store::ThreadState {
         thread: id_bytes(thread.id),
+        parent: spawned.parent.map(id_bytes).unwrap_or_default(),
         spawned: Some(Box::new(spawned::own_to_pb(spawned))),
         role: tables.role(&spawned.role),
-        spawned_private: told(zero_bounds(spawned.budget)),
+        spawned_private: told(zero_bounds(spawned.budget)).map(Box::new),
         spawned_policy: tables.policy(&spawned.effective),
         spawned_grant: tables.policy(&spawned.grant),
         spawned_note: tables.note(&spawned.note),
         spawn_sequence: thread.spawn_sequence.get(),
-        create_time: Some(time_to_pb(thread.created)),
+        create_time: None,
+        created: Some(thread.created.get()),
         status: Some(status_to_store(&thread.status, tables)),
-        status_time: Some(time_to_pb(thread.since)),
+        status_time: None,
+        since: Some(thread.since.get()),
         status_sequence: thread.status_sequence.get(),
         generation: thread.generation.get(),
         note: String::new(),
@@ -286,10 +292,13 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         policy: tables.policy(&thread.effective),
         grant: tables.policy(&thread.grant),
         sandbox: thread.sandbox.number(),
-        budget: Some(budget_to_pb(thread.budget)),
-        budget_private: told(zero_bounds(thread.budget)),
-        fence: thread.fence.as_ref().map(|fence| event_out::close_requested(fence)),
-        runner: thread.runner.as_ref().map(|runner| runner.as_str().to_owned()),
+        budget: bounded(thread.budget).map(Box::new),
+        budget_private: told(zero_bounds(thread.budget)).map(Box::new),
+        fence: thread
+            .fence
+            .as_ref()
+            .map(|fence| Box::new(event_out::close_requested(fence))),
+        runner: thread.runner.as_ref().map(|runner| text_bytes(runner.as_str())),
         turn: turn_to_store(&thread.turn),
         pending_inputs: inputs_to_store(&thread.pending_inputs),
         last_input: thread.last_input.get(),
@@ -309,24 +318,26 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
                 reason: reason.clone(),
             })
             .collect(),
-        usage: Some(usage_to_pb(thread.usage)),
-        earlier_usage: Some(usage_to_pb(thread.earlier_usage)),
-        subtree_usage: Some(usage_to_pb(thread.subtree_usage)),
+        usage: spent(thread.usage),
+        earlier_usage: spent(thread.earlier_usage).map(Box::new),
+        subtree_usage: spent(thread.subtree_usage),
         mail: thread
             .mail
             .letters()
             .map(|letter| letter_to_store(letter, tables))
             .collect(),
         mail_shown: thread.mail_shown.get(),
-        repeated_output: thread.repeated.output.map(repetition_to_store),
-        repeated_diff: thread.repeated.diff.map(repetition_to_store),
+        repeated_output: thread.repeated.output.map(repetition_to_store).map(Box::new),
+        repeated_diff: thread.repeated.diff.map(repetition_to_store).map(Box::new),
         restarts: thread.restarts.iter().copied().map(time_to_pb).collect(),
-        traceparent: thread.traceparent.as_deref().map(str::to_owned),
-        update_time: Some(time_to_pb(thread.updated)),
-        sequence: thread.sequence.get(),
+        traceparent: thread.traceparent.as_deref().map(text_bytes),
+        update_time: None,
+        updated: other(thread.updated, thread.since).map(UnixMillis::get),
+        sequence: other(thread.sequence, thread.status_sequence).map_or(0, Sequence::get),
         handed_out: thread.handed_out.get(),
         goes_on: thread.goes_on,
-        metered_time: Some(time_to_pb(thread.metered)),
+        metered_time: None,
+        metered: other(thread.metered, thread.since).map(UnixMillis::get),
         mail_acknowledged: thread.mail_acknowledged.get(),
         woken_up_to: thread.woken_up_to.get(),
         fenced: thread
@@ -343,13 +354,16 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
 
 fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, DecodeError> {
     let mut spawned = required(state.spawned, "the spawn")?;
-    let common = spawned::Common {
+    let beside = spawned::Beside {
+        parent: stored_parent(&state.parent, &spawned)?,
         role: rows.role(state.role, &mut spawned)?,
         note: rows.note(state.spawned_note, take(&mut spawned.thread_note))?,
         effective: rows.policy(state.spawned_policy)?,
         grant: rows.policy(state.spawned_grant)?,
     };
-    let spawned = spawned::stored_own(spawned, &state.spawned_private.unwrap_or_default(), common)?;
+    let spawned = spawned::stored_own(spawned, &private(state.spawned_private), beside)?;
+    let since = stored_moment(state.since, state.status_time, "since when a status holds")?;
+    let status_sequence = Sequence::new(state.status_sequence);
     let conditions: Vec<_> = all(state.conditions, |condition| {
         let since = stored_time(condition.since, "since when a condition holds")?;
         Ok((ConditionKind::from_number(condition.kind)?, (since, condition.reason)))
@@ -362,20 +376,24 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         id: stored_id(&state.thread)?,
         spawned: Arc::new(spawned),
         spawn_sequence: Sequence::new(state.spawn_sequence),
-        created: stored_time(state.create_time, "a thread's creation")?,
+        created: stored_moment(state.created, state.create_time, "a thread's creation")?,
         status: stored_status(required(state.status, "the status")?, rows)?,
-        since: stored_time(state.status_time, "since when a status holds")?,
-        status_sequence: Sequence::new(state.status_sequence),
+        since,
+        status_sequence,
         generation: Generation::new(state.generation),
         note: rows.note(state.note_place, state.note)?,
         effective: rows.policy(state.policy)?,
         grant: rows.policy(state.grant)?,
         sandbox: Sandbox::from_number(state.sandbox)?,
-        budget: stored_budget(state.budget, &state.budget_private.unwrap_or_default())?,
+        budget: stored_bounds(state.budget.map(|budget| *budget), &private(state.budget_private))?,
         children: Vector::new(),
         open_children: 0,
-        fence: state.fence.map(event_in::fence).transpose()?.map(Arc::new),
-        runner: state.runner.map(RunnerId::new),
+        fence: state
+            .fence
+            .map(|fence| event_in::fence(*fence))
+            .transpose()?
+            .map(Arc::new),
+        runner: stored_runner(state.runner)?,
         turn: stored_turn(state.turn)?,
         pending_inputs: stored_inputs(state.pending_inputs)?,
         last_input: InputNumber::new(state.last_input),
@@ -385,22 +403,25 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         }),
         last_report: ReportSequence::new(state.last_report),
         conditions: conditions.into_iter().collect(),
-        usage: stored_usage(state.usage)?,
-        earlier_usage: stored_usage(state.earlier_usage)?,
-        subtree_usage: stored_usage(state.subtree_usage)?,
+        usage: stored_spent(state.usage)?,
+        earlier_usage: stored_spent(state.earlier_usage.map(|usage| *usage))?,
+        subtree_usage: stored_spent(state.subtree_usage)?,
         mail: mail.into_iter().collect(),
         mail_shown: Sequence::new(state.mail_shown),
         repeated: Repeated {
-            output: state.repeated_output.map(stored_repetition).transpose()?,
-            diff: state.repeated_diff.map(stored_repetition).transpose()?,
+            output: state.repeated_output.as_deref().map(stored_repetition).transpose()?,
+            diff: state.repeated_diff.as_deref().map(stored_repetition).transpose()?,
         },
         restarts: all(state.restarts, |time| stored_time(Some(time), "a restart"))?,
-        traceparent: state.traceparent.map(Into::into),
-        updated: stored_time(state.update_time, "a thread's last change")?,
-        sequence: Sequence::new(state.sequence),
+        traceparent: shared_text(state.traceparent, "a trace context")?,
+        updated: stored_moment_or(state.updated, state.update_time, since)?,
+        sequence: match state.sequence {
+            0 => status_sequence,
+            sequence => Sequence::new(sequence),
+        },
         handed_out: Generation::new(state.handed_out),
         goes_on: state.goes_on,
-        metered: stored_time(state.metered_time, "up to when a turn's time is counted")?,
+        metered: stored_moment_or(state.metered, state.metered_time, since)?,
         mail_acknowledged: Sequence::new(state.mail_acknowledged),
         woken_up_to: Sequence::new(state.woken_up_to),
         fenced: all(state.fenced, stored_span)?,
@@ -414,15 +435,15 @@ fn status_to_store<'s>(status: &'s Status, tables: &mut Tables<'s>) -> store::St
     };
     match status {
         Status::Queued | Status::AwaitingApproval | Status::PendingInit | Status::Running => store::StatusState {
-            status: Some(plain),
+            status: Some(Box::new(plain)),
             ..store::StatusState::default()
         },
         Status::Settled(settled) => settled_to_store(settled, tables),
         Status::Shutdown { reason, before } => store::StatusState {
-            status: Some(pb::Status {
+            status: Some(Box::new(pb::Status {
                 reason: reason.clone(),
                 ..plain
-            }),
+            })),
             before: before.as_ref().map(|before| Box::new(settled_to_store(before, tables))),
             ..store::StatusState::default()
         },
@@ -457,8 +478,8 @@ fn stored_status(state: store::StatusState, rows: &Rows) -> Result<Status, Decod
 /// The row of the table.
 fn settlement_to_store(settled: &Settled) -> store::StatusState {
     store::StatusState {
-        status: Some(settled_to_pb(settled, None)),
-        private: told(empty_message(settled)),
+        status: Some(Box::new(settled_to_pb(settled, None))),
+        private: told(empty_message(settled)).map(Box::new),
         ..store::StatusState::default()
     }
 }
@@ -466,7 +487,11 @@ fn settlement_to_store(settled: &Settled) -> store::StatusState {
 fn stored_settlement(state: store::StatusState) -> Result<Settled, DecodeError> {
     let status = required(state.status, "how a thread settled")?;
     let kind = StatusKind::from_number(status.kind)?;
-    stored_settled(kind, status, &state.private.unwrap_or_default())
+    stored_settled(kind, *status, &private(state.private))
+}
+
+fn stored_runner(name: Option<Bytes>) -> Result<Option<RunnerId>, DecodeError> {
+    name.map(|name| utf8(&name, "a runner").map(RunnerId::new)).transpose()
 }
 
 fn turn_to_store(turn: &LatestTurn) -> Option<store::TurnState> {
@@ -521,7 +546,7 @@ fn stored_inputs(inputs: Vec<store::PendingInput>) -> Result<Vector<Arc<PendingI
 
 fn letter_to_store<'s>(letter: &'s Letter, tables: &mut Tables<'s>) -> store::Letter {
     let body = match &letter.body {
-        Body::Handoff(handoff) => store::letter::Body::Handoff(handoff_to_pb(handoff)),
+        Body::Handoff(handoff) => store::letter::Body::Handoff(Box::new(handoff_to_pb(handoff))),
         Body::Settled { child, status } => store::letter::Body::Settled(store::Settlement {
             child: id_bytes(*child),
             status: Some(status_to_store(status, tables)),
@@ -529,14 +554,15 @@ fn letter_to_store<'s>(letter: &'s Letter, tables: &mut Tables<'s>) -> store::Le
     };
     store::Letter {
         sequence: letter.sequence.get(),
-        time: Some(time_to_pb(letter.time)),
+        time: None,
+        recorded: Some(letter.time.get()),
         body: Some(body),
     }
 }
 
 fn stored_letter(letter: store::Letter, rows: &Rows) -> Result<Letter, DecodeError> {
     let body = match letter.body.ok_or_else(|| newer("the body of a letter"))? {
-        store::letter::Body::Handoff(handoff) => Body::Handoff(Arc::new(stored_handoff(handoff)?)),
+        store::letter::Body::Handoff(handoff) => Body::Handoff(Arc::new(stored_handoff(*handoff)?)),
         store::letter::Body::Settled(settlement) => Body::Settled {
             child: stored_id(&settlement.child)?,
             status: stored_status(required(settlement.status, "a child's status")?, rows)?,
@@ -544,7 +570,7 @@ fn stored_letter(letter: store::Letter, rows: &Rows) -> Result<Letter, DecodeErr
     };
     Ok(Letter {
         sequence: Sequence::new(letter.sequence),
-        time: stored_time(letter.time, "a letter's time")?,
+        time: stored_moment(letter.recorded, letter.time, "a letter's time")?,
         body,
     })
 }
@@ -556,7 +582,7 @@ fn repetition_to_store(row: Repetition) -> store::Repetition {
     }
 }
 
-fn stored_repetition(row: store::Repetition) -> Result<Repetition, DecodeError> {
+fn stored_repetition(row: &store::Repetition) -> Result<Repetition, DecodeError> {
     let digest = <[u8; 32]>::try_from(&row.sha256[..]).map_err(|_| malformed("the digest of a repetition"))?;
     Ok(Repetition {
         digest: Digest::from_bytes(digest),
@@ -652,6 +678,28 @@ fn starts_of(webhooks: &[Webhook], starts: Vec<WebhookStart>) -> Result<OrdMap<S
     Ok(webhooks.iter().map(|webhook| webhook.url.clone()).zip(starts).collect())
 }
 
+fn private(kept: Option<Box<Private>>) -> Private {
+    kept.map(|kept| *kept).unwrap_or_default()
+}
+
+/// Before version 5 a moment is a timestamp.
+fn stored_moment(millis: Option<u64>, time: Option<Timestamp>, what: &str) -> Result<UnixMillis, DecodeError> {
+    millis.map_or_else(|| stored_time(time, what), |millis| Ok(UnixMillis::new(millis)))
+}
+
+/// A moment that is missing where it is the same as another one.
+fn stored_moment_or(millis: Option<u64>, time: Option<Timestamp>, same: UnixMillis) -> Result<UnixMillis, DecodeError> {
+    match (millis, time) {
+        (None, None) => Ok(same),
+        (millis, time) => stored_moment(millis, time, "a thread's time"),
+    }
+}
+
+/// What is not the same as something that is written anyway.
+fn other<T: PartialEq>(value: T, written: T) -> Option<T> {
+    (value != written).then_some(value)
+}
+
 /// A private part, unless it says nothing.
 fn told(private: Private) -> Option<Private> {
     (private != Private::default()).then_some(private)
@@ -659,6 +707,14 @@ fn told(private: Private) -> Option<Private> {
 
 fn id_bytes(id: ThreadId) -> Bytes {
     Bytes::copy_from_slice(id.as_uuid().as_bytes())
+}
+
+/// Before version 5 the spawn names the parent.
+fn stored_parent(bytes: &[u8], spawned: &pb::ThreadSpawned) -> Result<Option<ThreadId>, DecodeError> {
+    if bytes.is_empty() {
+        return stored_text_or_none(&spawned.parent_thread_id, "the parent");
+    }
+    stored_id(bytes).map(Some)
 }
 
 fn stored_id(bytes: &[u8]) -> Result<ThreadId, DecodeError> {
@@ -670,5 +726,9 @@ fn all<M, T, C: FromIterator<T>>(
     messages: Vec<M>,
     convert: impl FnMut(M) -> Result<T, DecodeError>,
 ) -> Result<C, DecodeError> {
+    // Mostly there is nothing of a kind.
+    if messages.is_empty() {
+        return Ok(iter::empty().collect());
+    }
     messages.into_iter().map(convert).collect()
 }

@@ -9,14 +9,14 @@ use super::{
     enums::WireEnum as _,
     error::{DecodeError, UnknownValue},
     parts::{
-        budget_to_pb, content_from_pb, content_to_pb, source_from_pb, source_to_pb, stored_budget, stored_text_or_none,
-        text_or_empty,
+        bounded, budget_to_pb, content_from_pb, content_to_pb, source_from_pb, source_to_pb, stored_bounds,
+        stored_text_or_none, text_or_empty,
     },
     policy,
 };
 use crate::domain::{
     event::{Role, Spawned, ValueOrigin},
-    ids::Generation,
+    ids::{Generation, ThreadId},
     settings::{ClosePolicy, EdgeManagement, Sandbox, WakePolicy},
     status::StatusKind,
 };
@@ -26,6 +26,8 @@ const FIRST_GENERATION: Generation = Generation::new(1);
 
 pub(super) fn spawned_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     let mut message = own_to_pb(spawned);
+    message.parent_thread_id = text_or_empty(spawned.parent);
+    message.budget = Some(budget_to_pb(spawned.budget));
     add_role(&mut message, &spawned.role);
     message.thread_note = spawned.note.as_ref().to_owned();
     message.tool_policy = Some(policy::to_proto(&spawned.effective));
@@ -33,10 +35,9 @@ pub(super) fn spawned_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     message
 }
 
-/// What one spawn fixed. The rest, which many have in common, a snapshot keeps once; see [`Common`].
+/// What one spawn fixed, as a snapshot keeps it; see [`Beside`] for the rest.
 pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     pb::ThreadSpawned {
-        parent_thread_id: text_or_empty(spawned.parent),
         depth: spawned.depth,
         generation: FIRST_GENERATION.get(),
         first_status: spawned.first_status.number(),
@@ -45,7 +46,7 @@ pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
         working_directory: spawned.working_directory.as_ref().to_owned(),
         sandbox: spawned.sandbox.number(),
         edge_management: spawned.edge_management.number(),
-        budget: Some(budget_to_pb(spawned.budget)),
+        budget: bounded(spawned.budget),
         close_policy: spawned.close_policy.number(),
         wake_policy: spawned.wake_policy.number(),
         input: spawned.input.as_ref().map(content_to_pb),
@@ -54,8 +55,9 @@ pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     }
 }
 
-/// What a spawn may have in common with others, which share it.
-pub(super) struct Common {
+/// What a snapshot keeps beside the message: the parent, and what many spawns have in common, which then share it.
+pub(super) struct Beside {
+    pub parent: Option<ThreadId>,
     pub role: Arc<Role>,
     pub note: Arc<str>,
     /// The policy and the grant at the spawn.
@@ -85,13 +87,14 @@ fn add_role(message: &mut pb::ThreadSpawned, role: &Role) {
 
 pub(super) fn stored_spawned(mut spawned: Box<pb::ThreadSpawned>, private: &Private) -> Result<Spawned, DecodeError> {
     let (effective, grant) = policy::stored_rights(spawned.tool_policy.take(), spawned.grant.take())?;
-    let common = Common {
+    let beside = Beside {
+        parent: stored_text_or_none(&spawned.parent_thread_id, "the parent")?,
         role: Arc::new(stored_role(&mut spawned)?),
         note: take(&mut spawned.thread_note).into(),
         effective,
         grant,
     };
-    stored_own(spawned, private, common)
+    stored_own(spawned, private, beside)
 }
 
 /// Takes out what a role says.
@@ -114,16 +117,17 @@ pub(super) fn stored_role(spawned: &mut pb::ThreadSpawned) -> Result<Role, Decod
 pub(super) fn stored_own(
     spawned: Box<pb::ThreadSpawned>,
     private: &Private,
-    common: Common,
+    beside: Beside,
 ) -> Result<Spawned, DecodeError> {
-    let Common {
+    let Beside {
+        parent,
         role,
         note,
         effective,
         grant,
-    } = common;
+    } = beside;
     Ok(Spawned {
-        parent: stored_text_or_none(&spawned.parent_thread_id, "the parent")?,
+        parent,
         depth: spawned.depth,
         first_status: StatusKind::from_number(spawned.first_status)?,
         client_owned: spawned.client_owned,
@@ -136,7 +140,7 @@ pub(super) fn stored_own(
         effective,
         grant,
         edge_management: EdgeManagement::from_number(spawned.edge_management)?,
-        budget: stored_budget(spawned.budget, private)?,
+        budget: stored_bounds(spawned.budget, private)?,
         close_policy: ClosePolicy::from_number(spawned.close_policy)?,
         wake_policy: WakePolicy::from_number(spawned.wake_policy)?,
         input: spawned.input.map(content_from_pb).transpose()?,

@@ -8,7 +8,7 @@ use super::{
     Sight,
     enums::WireEnum as _,
     parts::{
-        budget_to_pb, duration_to_pb, limits_to_pb, settled_to_pb, source_to_pb, text_or_empty, time_to_pb, usage_to_pb,
+        bounded, duration_to_pb, limits_to_pb, settled_to_pb, source_to_pb, text_or_empty, time_to_pb, usage_to_pb,
     },
     policy,
     settings::settings_to_pb,
@@ -18,7 +18,7 @@ use crate::domain::{
     ids::ThreadId,
     limits,
     session::{CASCADE_DEADLINE, Session},
-    settings::{Budget, Usage},
+    settings::Usage,
     status::{Status, StatusKind},
     thread::Thread,
     time::UnixMillis,
@@ -224,11 +224,6 @@ pub fn quota(session: &Session, asking: &Thread) -> pb::Quota {
         thread_budget: bounded(asking.budget),
         thread_usage: Some(usage_to_pb(asking.subtree_usage)),
     }
-}
-
-/// A budget that bounds something.
-fn bounded(budget: Budget) -> Option<pb::Budget> {
-    (budget != Budget::default()).then(|| budget_to_pb(budget))
 }
 
 fn counted(number: usize) -> u32 {
