@@ -49,6 +49,13 @@ impl CompiledLayer {
         &self.layer
     }
 
+    /// Whether nothing says no to the tool of that name: [`Self::refusal`] without the reason.
+    pub(crate) fn allows(&self, tool: &str) -> bool {
+        !self.denies_everything
+            && self.deny.as_ref().is_none_or(|deny| !deny.is_match(tool))
+            && self.allow.as_ref().is_none_or(|allow| allow.is_match(tool))
+    }
+
     /// What says no to a tool that goes by all of `names`: denied if one of them is denied, allowed if one of them is
     /// allowed. With `only_explicit`, silence of a layer that restricts is a no.
     pub(crate) fn refusal(&self, names: &[&str], only_explicit: bool) -> Option<DeniedBy> {

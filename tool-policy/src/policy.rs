@@ -64,7 +64,7 @@ impl Policy {
     /// Whether the tool of that canonical name may be used.
     #[must_use]
     pub fn allows(&self, tool: &str) -> bool {
-        self.decide(tool).is_allowed()
+        self.layers.iter().all(|layer| layer.allows(tool))
     }
 
     /// Whether the tool of that canonical name may be used and, if not, why.
@@ -215,11 +215,9 @@ mod tests {
             (&["mcp*"], &["mcp__x__*"], "mcp__x__y", false),
             (&["mcp*"], &["mcp__x__*"], "mcp__y__y", true),
         ] {
-            assert_eq!(
-                policy(&[glob(allow, deny)]).allows(tool),
-                expected,
-                "{allow:?} {deny:?} {tool}"
-            );
+            let policy = policy(&[glob(allow, deny)]);
+            assert_eq!(policy.allows(tool), expected, "{allow:?} {deny:?} {tool}");
+            assert_eq!(policy.decide(tool).is_allowed(), expected, "{allow:?} {deny:?} {tool}");
         }
     }
 

@@ -146,6 +146,11 @@ proptest! {
     }
 
     #[test]
+    fn a_decision_is_the_same_with_and_without_its_reason(policy in policy(), tool in tool()) {
+        prop_assert_eq!(policy.allows(&tool), policy.decide(&tool).is_allowed());
+    }
+
+    #[test]
     fn an_intersection_allows_what_both_allow(one in policy(), other in policy(), tool in tool()) {
         let both = one.intersect(&other);
         prop_assert_eq!(both.allows(&tool), one.allows(&tool) && other.allows(&tool));

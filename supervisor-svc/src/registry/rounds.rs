@@ -5,7 +5,10 @@
 use std::{
     collections::HashMap,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -33,18 +36,13 @@ type Round = OnceCell<Option<Answer>>;
 
 /// The questions that are being asked.
 #[derive(Debug, Default)]
-pub(super) struct Rounds(Mutex<HashMap<ResolveSpawnRequest, Asked>>);
-
-/// A question, and how many ask it.
-#[derive(Debug, Default)]
-struct Asked {
-    line: Arc<Line>,
-    places: usize,
-}
+pub(super) struct Rounds(Mutex<HashMap<ResolveSpawnRequest, Arc<Line>>>);
 
 /// Everybody who asks one question.
 #[derive(Debug)]
 struct Line {
+    /// How many they are. It changes under the lock of [`Rounds`] alone.
+    places: AtomicUsize,
     on_their_way: Semaphore,
     /// The round that has not been asked for yet: who comes now may join it.
     open: Mutex<Arc<Round>>,
@@ -53,6 +51,7 @@ struct Line {
 impl Default for Line {
     fn default() -> Self {
         Self {
+            places: AtomicUsize::new(0),
             on_their_way: Semaphore::new(ON_THEIR_WAY),
             open: Mutex::default(),
         }
@@ -113,12 +112,11 @@ impl Rounds {
 
     fn join<'a>(&'a self, question: &'a ResolveSpawnRequest) -> Place<'a> {
         let mut all = self.lock();
-        let asked = match all.get_mut(question) {
-            Some(asked) => asked,
-            None => all.entry(question.clone()).or_default(),
+        let line = match all.get(question) {
+            Some(line) => Arc::clone(line),
+            None => Arc::clone(all.entry(question.clone()).or_default()),
         };
-        asked.places += 1;
-        let line = Arc::clone(&asked.line);
+        line.places.fetch_add(1, Ordering::Relaxed);
         drop(all);
         let round = Arc::clone(&line.open());
         Place {
@@ -129,7 +127,7 @@ impl Rounds {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ResolveSpawnRequest, Asked>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ResolveSpawnRequest, Arc<Line>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -157,11 +155,8 @@ struct Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut all = self.rounds.lock();
-        if let Some(asked) = all.get_mut(self.question) {
-            asked.places -= 1;
-            if asked.places == 0 {
-                all.remove(self.question);
-            }
+        if self.line.places.fetch_sub(1, Ordering::Relaxed) == 1 {
+            all.remove(self.question);
         }
     }
 }
@@ -169,10 +164,7 @@ impl Drop for Place<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::{
-        pin::pin,
-        sync::atomic::{AtomicUsize, Ordering},
-    };
+    use std::pin::pin;
 
     use futures::{future::join_all, poll};
     use tokio::time::{Instant, advance};
