@@ -22,6 +22,7 @@ const BOXED: &[&str] = &[
     ".troupe.supervisor.v1.Event.kind.session_opened",
     ".troupe.supervisor.v1.Event.kind.thread_spawned",
     ".troupe.store.v1.Record.private",
+    ".troupe.store.v1.Snapshot.private",
     ".troupe.store.v1.ThreadState.spawned",
     ".troupe.store.v1.ThreadState.spawned_private",
     ".troupe.store.v1.ThreadState.budget",

@@ -78,12 +78,22 @@ pub(super) fn stored_time(time: Option<Timestamp>, what: &str) -> Result<UnixMil
     required(time.and_then(time_from_pb), what)
 }
 
+/// A private part, unless it says nothing.
+pub(super) fn told(private: Private) -> Option<Box<Private>> {
+    (private != Private::default()).then(|| Box::new(private))
+}
+
+/// What [`told`] left.
+pub(super) fn stored_private(told: Option<Box<Private>>) -> Private {
+    told.map(|private| *private).unwrap_or_default()
+}
+
 /// A text as a record keeps it.
 pub(super) fn text_bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// The text that [`text_bytes`] made so.
+/// Such a text again.
 pub(super) fn utf8<'b>(bytes: &'b [u8], what: &str) -> Result<&'b str, DecodeError> {
     str::from_utf8(bytes).map_err(|_| malformed(format!("{what} is not UTF-8")))
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     error::{malformed, newer, required},
     event,
-    parts::{shared_text, stored_actor, stored_time, text_bytes, time_to_pb, utf8},
+    parts::{shared_text, stored_actor, stored_private, stored_time, text_bytes, time_to_pb, told, utf8},
 };
 use crate::{
     domain::{
@@ -35,12 +35,11 @@ struct Versioned {
 /// # Errors
 /// [`EncodeError::TooLarge`], and [`EncodeError::RoleTooLarge`] of a spawn.
 pub fn encode_record(session: SessionId, recorded: &Recorded) -> Result<Bytes, EncodeError> {
-    let private = event::private(&recorded.event);
     let record = store::Record {
         version: VERSION,
         header: Some(header(session, recorded)),
         event: Some(event::event_to_store(&recorded.event)),
-        private: (private != store::Private::default()).then(|| Box::new(private)),
+        private: told(event::private(&recorded.event)),
     };
     let bytes = record.encoded_len();
     if bytes > MAX_RECORD_BYTES {
@@ -128,7 +127,7 @@ pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, Deco
             cause: header.cause.map(Sequence::new),
             contents_left_out: header.contents_left_out,
         },
-        event: event::event_from_pb(thread, kind, record.private.map(|private| *private).unwrap_or_default())?,
+        event: event::event_from_pb(thread, kind, stored_private(record.private))?,
     })
 }
 

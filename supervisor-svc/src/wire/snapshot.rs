@@ -16,7 +16,7 @@ use prost_types::Timestamp;
 use tool_policy::Policy;
 use troupe_proto::{
     common::v1 as common,
-    store::v1::{self as store, Private, turn_state::Stage},
+    store::v1::{self as store, turn_state::Stage},
     supervisor::v1 as pb,
 };
 
@@ -26,8 +26,8 @@ use super::{
     event_in, event_out,
     parts::{
         bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, settled_to_pb, shared_text, spent,
-        stored_actor, stored_bounds, stored_content, stored_edge, stored_handoff, stored_settled, stored_spent,
-        stored_text, stored_text_or_none, stored_time, text_bytes, time_to_pb, utf8, zero_bounds,
+        stored_actor, stored_bounds, stored_content, stored_edge, stored_handoff, stored_private, stored_settled,
+        stored_spent, stored_text, stored_text_or_none, stored_time, text_bytes, time_to_pb, told, utf8, zero_bounds,
     },
     policy,
     record::{unreadable, uuid, version_of},
@@ -113,7 +113,7 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     let created = stored_time(kept.create_time, "the session's creation")?;
     let updated = stored_time(kept.update_time, "the session's last change")?;
     let (paused, closed) = (kept.paused, kept.closed);
-    let settings = stored_settings(kept, snapshot.private.unwrap_or_default())?;
+    let settings = stored_settings(kept, stored_private(snapshot.private))?;
     let rows = Rows {
         policies: all(snapshot.policies, policy::from_proto)?,
         roles: all(snapshot.roles, |mut role| spawned::stored_role(&mut role).map(Arc::new))?,
@@ -275,7 +275,7 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         parent: spawned.parent.map(id_bytes).unwrap_or_default(),
         spawned: Some(Box::new(spawned::own_to_pb(spawned))),
         role: tables.role(&spawned.role),
-        spawned_private: told(zero_bounds(spawned.budget)).map(Box::new),
+        spawned_private: told(zero_bounds(spawned.budget)),
         spawned_policy: tables.policy(&spawned.effective),
         spawned_grant: tables.policy(&spawned.grant),
         spawned_note: tables.note(&spawned.note),
@@ -293,7 +293,7 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         grant: tables.policy(&thread.grant),
         sandbox: thread.sandbox.number(),
         budget: bounded(thread.budget).map(Box::new),
-        budget_private: told(zero_bounds(thread.budget)).map(Box::new),
+        budget_private: told(zero_bounds(thread.budget)),
         fence: thread
             .fence
             .as_ref()
@@ -361,7 +361,7 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         effective: rows.policy(state.spawned_policy)?,
         grant: rows.policy(state.spawned_grant)?,
     };
-    let spawned = spawned::stored_own(spawned, &private(state.spawned_private), beside)?;
+    let spawned = spawned::stored_own(spawned, &stored_private(state.spawned_private), beside)?;
     let since = stored_moment(state.since, state.status_time, "since when a status holds")?;
     let status_sequence = Sequence::new(state.status_sequence);
     let conditions: Vec<_> = all(state.conditions, |condition| {
@@ -385,7 +385,10 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         effective: rows.policy(state.policy)?,
         grant: rows.policy(state.grant)?,
         sandbox: Sandbox::from_number(state.sandbox)?,
-        budget: stored_bounds(state.budget.map(|budget| *budget), &private(state.budget_private))?,
+        budget: stored_bounds(
+            state.budget.map(|budget| *budget),
+            &stored_private(state.budget_private),
+        )?,
         children: Vector::new(),
         open_children: 0,
         fence: state
@@ -479,7 +482,7 @@ fn stored_status(state: store::StatusState, rows: &Rows) -> Result<Status, Decod
 fn settlement_to_store(settled: &Settled) -> store::StatusState {
     store::StatusState {
         status: Some(Box::new(settled_to_pb(settled, None))),
-        private: told(empty_message(settled)).map(Box::new),
+        private: told(empty_message(settled)),
         ..store::StatusState::default()
     }
 }
@@ -487,7 +490,7 @@ fn settlement_to_store(settled: &Settled) -> store::StatusState {
 fn stored_settlement(state: store::StatusState) -> Result<Settled, DecodeError> {
     let status = required(state.status, "how a thread settled")?;
     let kind = StatusKind::from_number(status.kind)?;
-    stored_settled(kind, *status, &private(state.private))
+    stored_settled(kind, *status, &stored_private(state.private))
 }
 
 fn stored_runner(name: Option<Bytes>) -> Result<Option<RunnerId>, DecodeError> {
@@ -678,10 +681,6 @@ fn starts_of(webhooks: &[Webhook], starts: Vec<WebhookStart>) -> Result<OrdMap<S
     Ok(webhooks.iter().map(|webhook| webhook.url.clone()).zip(starts).collect())
 }
 
-fn private(kept: Option<Box<Private>>) -> Private {
-    kept.map(|kept| *kept).unwrap_or_default()
-}
-
 /// Before version 5 a moment is a timestamp.
 fn stored_moment(millis: Option<u64>, time: Option<Timestamp>, what: &str) -> Result<UnixMillis, DecodeError> {
     millis.map_or_else(|| stored_time(time, what), |millis| Ok(UnixMillis::new(millis)))
@@ -698,11 +697,6 @@ fn stored_moment_or(millis: Option<u64>, time: Option<Timestamp>, same: UnixMill
 /// What is not the same as something that is written anyway.
 fn other<T: PartialEq>(value: T, written: T) -> Option<T> {
     (value != written).then_some(value)
-}
-
-/// A private part, unless it says nothing.
-fn told(private: Private) -> Option<Private> {
-    (private != Private::default()).then_some(private)
 }
 
 fn id_bytes(id: ThreadId) -> Bytes {
