@@ -909,13 +909,16 @@ fn an_event_stands_where_it_belongs() {
 }
 
 #[test]
-fn a_missing_policy_is_not_an_unrestricted_one() {
-    let mut record = stored(&at(1, Event::Thread(thread(2), ThreadEvent::Spawned(Arc::new(root())))));
-    let Some(pb::event::Kind::ThreadSpawned(spawned)) = &mut record.event.as_mut().unwrap().kind else {
-        panic!("another kind");
+fn a_missing_policy_or_budget_is_not_an_unrestricted_one() {
+    let record = stored(&at(1, Event::Thread(thread(2), ThreadEvent::Spawned(Arc::new(root())))));
+    let without = |lose: fn(&mut pb::ThreadSpawned)| {
+        let mut record = record.clone();
+        lose(spawned_in(&mut record));
+        read(&record)
     };
-    spawned.tool_policy = None;
-    assert!(is_malformed(&read(&record)));
+    assert!(without(|_| {}).is_ok());
+    assert!(is_malformed(&without(|spawned| spawned.tool_policy = None)));
+    assert!(is_malformed(&without(|spawned| spawned.budget = None)));
 }
 
 fn spawned_in(record: &mut store::Record) -> &mut pb::ThreadSpawned {

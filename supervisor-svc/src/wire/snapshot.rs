@@ -356,12 +356,13 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
     let mut spawned = required(state.spawned, "the spawn")?;
     let beside = spawned::Beside {
         parent: stored_parent(&state.parent, &spawned)?,
+        budget: stored_bounds(spawned.budget, &stored_private(state.spawned_private))?,
         role: rows.role(state.role, &mut spawned)?,
         note: rows.note(state.spawned_note, take(&mut spawned.thread_note))?,
         effective: rows.policy(state.spawned_policy)?,
         grant: rows.policy(state.spawned_grant)?,
     };
-    let spawned = spawned::stored_own(spawned, &stored_private(state.spawned_private), beside)?;
+    let spawned = spawned::stored_own(spawned, beside)?;
     let since = stored_moment(state.since, state.status_time, "since when a status holds")?;
     let status_sequence = Sequence::new(state.status_sequence);
     let conditions: Vec<_> = all(state.conditions, |condition| {

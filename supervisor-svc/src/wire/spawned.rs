@@ -9,7 +9,7 @@ use super::{
     enums::WireEnum as _,
     error::{DecodeError, UnknownValue},
     parts::{
-        bounded, budget_to_pb, content_from_pb, content_to_pb, source_from_pb, source_to_pb, stored_bounds,
+        bounded, budget_to_pb, content_from_pb, content_to_pb, source_from_pb, source_to_pb, stored_budget,
         stored_text_or_none, text_or_empty,
     },
     policy,
@@ -17,7 +17,7 @@ use super::{
 use crate::domain::{
     event::{Role, Spawned, ValueOrigin},
     ids::{Generation, ThreadId},
-    settings::{ClosePolicy, EdgeManagement, Sandbox, WakePolicy},
+    settings::{Budget, ClosePolicy, EdgeManagement, Sandbox, WakePolicy},
     status::StatusKind,
 };
 
@@ -55,9 +55,11 @@ pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     }
 }
 
-/// What a snapshot keeps beside the message: the parent, and what many spawns have in common, which then share it.
+/// What a snapshot keeps beside the message, or keeps in another way than a record: there, nothing may be missing. What many
+/// spawns have in common they then share.
 pub(super) struct Beside {
     pub parent: Option<ThreadId>,
+    pub budget: Budget,
     pub role: Arc<Role>,
     pub note: Arc<str>,
     /// The policy and the grant at the spawn.
@@ -89,12 +91,13 @@ pub(super) fn stored_spawned(mut spawned: Box<pb::ThreadSpawned>, private: &Priv
     let (effective, grant) = policy::stored_rights(spawned.tool_policy.take(), spawned.grant.take())?;
     let beside = Beside {
         parent: stored_text_or_none(&spawned.parent_thread_id, "the parent")?,
+        budget: stored_budget(spawned.budget, private)?,
         role: Arc::new(stored_role(&mut spawned)?),
         note: take(&mut spawned.thread_note).into(),
         effective,
         grant,
     };
-    stored_own(spawned, private, beside)
+    stored_own(spawned, beside)
 }
 
 /// Takes out what a role says.
@@ -114,13 +117,10 @@ pub(super) fn stored_role(spawned: &mut pb::ThreadSpawned) -> Result<Role, Decod
 }
 
 /// What [`own_to_pb`] left, with what it left out.
-pub(super) fn stored_own(
-    spawned: Box<pb::ThreadSpawned>,
-    private: &Private,
-    beside: Beside,
-) -> Result<Spawned, DecodeError> {
+pub(super) fn stored_own(spawned: Box<pb::ThreadSpawned>, beside: Beside) -> Result<Spawned, DecodeError> {
     let Beside {
         parent,
+        budget,
         role,
         note,
         effective,
@@ -140,7 +140,7 @@ pub(super) fn stored_own(
         effective,
         grant,
         edge_management: EdgeManagement::from_number(spawned.edge_management)?,
-        budget: stored_bounds(spawned.budget, private)?,
+        budget,
         close_policy: ClosePolicy::from_number(spawned.close_policy)?,
         wake_policy: WakePolicy::from_number(spawned.wake_policy)?,
         input: spawned.input.map(content_from_pb).transpose()?,
