@@ -34,7 +34,7 @@ pub use crate::{
 };
 use crate::{
     domain::{error::RegistryError, models::ModelCatalogue, rules::Rules},
-    grpc::answers::Answers,
+    grpc::{answers::Answers, call::Scans},
     source::{
         Choice, Sources, View,
         bundle::{Bundles, Workspace},
@@ -116,14 +116,15 @@ pub(crate) struct Parts {
     pub(crate) watch: WatchBounds,
     pub(crate) watchers: Arc<Semaphore>,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) scans: Scans,
     seeded: SeedReport,
 }
 
 impl Parts {
-    /// What applies to a call that reads from there, as it is now. Blocks on the disk.
-    pub(crate) fn view(&self, workspace: &Workspace) -> Result<View, RegistryError> {
+    /// What applies to a call that reads from there, as it is now. Blocks on the disk, until `abandoned` fires.
+    pub(crate) fn view(&self, workspace: &Workspace, abandoned: &CancellationToken) -> Result<View, RegistryError> {
         match workspace {
-            Workspace::Disk(cwd) => self.sources.view(cwd.as_deref()),
+            Workspace::Disk(cwd) => self.sources.view_for(cwd.as_deref(), abandoned),
             Workspace::Bundle(digest) => self.bundles.view(digest, Instant::now()),
         }
     }
@@ -173,6 +174,7 @@ impl Registry {
                 watchers: Arc::new(Semaphore::new(config.watch.streams.min(Semaphore::MAX_PERMITS))),
                 watch: config.watch,
                 bell: Arc::default(),
+                scans: Scans::default(),
                 seeded,
             }),
         })

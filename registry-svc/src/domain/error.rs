@@ -157,6 +157,9 @@ pub enum RegistryError {
         /// The limit.
         max: usize,
     },
+    /// The caller left before the answer was there.
+    #[error("the call ended before the registry had read all templates")]
+    Abandoned,
     /// The service ends.
     #[error("the registry is shutting down; watch again")]
     Draining,

@@ -7,12 +7,14 @@ use crate::domain::{
     diagnostic::{Diagnostic, Finding},
     digest::Digest,
     foreign::{self, ForeignFormat},
+    frontmatter::Document,
     graph,
     malformed::Malformed,
     name::{AgentType, GraphName, MAX_BYTES, TemplateName},
     role,
     rules::Rules,
     template::{Dialect, Parsed, Scope, TemplateFile},
+    yaml,
 };
 
 /// Files for people, whatever directory they lie in.
@@ -130,6 +132,21 @@ impl Family {
             Self::Foreign(_) => Dialect::Foreign,
             Self::Graph => Dialect::Graph,
         }
+    }
+
+    /// Returns the greatest work of [`Self::read`] for a text, in units of about a byte of plain YAML. Bodies are cheap
+    /// and do not count.
+    #[must_use]
+    pub fn work(self, text: &str) -> usize {
+        /// What a file costs whatever is in it.
+        const FILE: usize = 256;
+        let header = match self {
+            Self::Graph | Self::Foreign(ForeignFormat::Codex) => text.len(),
+            // Which of two dialects a file has is found by parsing it once more.
+            Self::Agents => 2 * yaml::work(Document::header(text)),
+            Self::Roles | Self::Foreign(_) => yaml::work(Document::header(text)),
+        };
+        FILE + header
     }
 
     /// Reads a file.

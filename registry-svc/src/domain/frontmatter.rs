@@ -47,6 +47,26 @@ impl Document {
         })
     }
 
+    /// Returns the lines between the fences as the file has them, without a copy. Empty where [`Self::split`] finds no
+    /// frontmatter.
+    #[must_use]
+    pub fn header(text: &str) -> &str {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut lines = text.split_inclusive('\n');
+        let Some(opener) = lines.next().filter(|line| line.trim() == FENCE) else {
+            return "";
+        };
+        let start = opener.len();
+        let mut end = start;
+        for line in lines {
+            if line.trim() == FENCE {
+                return text.get(start..end).unwrap_or_default();
+            }
+            end += line.len();
+        }
+        ""
+    }
+
     /// The body as the file has it, byte for byte. `text` is the one that was split.
     #[must_use]
     pub fn verbatim_body<'text>(&self, text: &'text str) -> &'text str {
@@ -110,6 +130,25 @@ mod tests {
             assert_eq!(document.yaml.as_deref(), *yaml, "{text:?}");
             assert_eq!(document.body, *body, "{text:?}");
             assert_eq!(document.body_line, *line, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn header_is_the_yaml_that_split_finds() {
+        for text in [
+            "---\na: 1\n---\nbody\n",
+            "\u{feff}---\na: 1\nb: [\n---\n---\n",
+            "---\n---\nbody",
+            "no frontmatter\n---\n",
+            "---\na: 1\n",
+            "",
+        ] {
+            let yaml = Document::split(text).ok().and_then(|document| document.yaml);
+            assert_eq!(
+                Document::header(text).trim(),
+                yaml.unwrap_or_default().trim(),
+                "{text:?}"
+            );
         }
     }
 

@@ -12,8 +12,14 @@ use serde::{
 
 /// The largest YAML text, in bytes.
 pub const MAX_BYTES: usize = 64 * 1024;
-/// The most that it may expand to through aliases: one for each node, and the bytes of each text.
-pub const MAX_EXPANDED: usize = 2 * MAX_BYTES;
+/// The most `[` and `{` of a text. The library's work for each token grows with the number of open brackets. All of them
+/// count, since only the parser can tell which are closed.
+pub const MAX_BRACKETS: usize = 256;
+/// What a text may expand to, for each of its bytes. One unit is a node or a byte of a scalar. A text without aliases
+/// needs less than two.
+const EXPANSION: usize = 4;
+/// What any text may expand to in addition.
+const EXPANSION_BASE: usize = 256;
 
 /// The most that is said about an error.
 const MAX_MESSAGE_CHARS: usize = 500;
@@ -93,13 +99,39 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<(T, Shape), YamlError> {
             message: format!("{} bytes; at most {MAX_BYTES} are allowed", text.len()),
         });
     }
-    let budget = Cell::new(MAX_EXPANDED);
+    if brackets(text) > MAX_BRACKETS {
+        return Err(YamlError {
+            line: None,
+            message: format!(
+                "over {MAX_BRACKETS} opening brackets; write lists with - and mappings on lines of their own"
+            ),
+        });
+    }
+    let budget = Cell::new(EXPANSION * text.len() + EXPANSION_BASE);
     let shape = ShapeSeed { budget: &budget }.deserialize(serde_yaml::Deserializer::from_str(text))?;
     let value = match shape {
         Shape::Null => serde_yaml::from_str("{}")?,
         Shape::Scalar | Shape::List(_) | Shape::Map(_) => serde_yaml::from_str(text)?,
     };
     Ok((value, shape))
+}
+
+/// Returns the number of `[` and `{` of a text.
+fn brackets(text: &str) -> usize {
+    text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count()
+}
+
+/// Returns the greatest work of [`parse`] for a text, in units of about a byte of plain YAML.
+#[must_use]
+pub fn work(text: &str) -> usize {
+    /// So many brackets, all open, double the work for each byte.
+    const DOUBLING: usize = 32;
+    let brackets = brackets(text);
+    if text.len() > MAX_BYTES || brackets > MAX_BRACKETS {
+        // Rejected before it is parsed.
+        return 0;
+    }
+    text.len() + text.len() * brackets / DOUBLING
 }
 
 impl From<serde_yaml::Error> for YamlError {
@@ -131,7 +163,9 @@ impl ShapeSeed<'_> {
                 self.budget.set(left);
                 Ok(())
             }
-            None => Err(E::custom(format!("aliases expand it to over {MAX_EXPANDED} bytes"))),
+            None => Err(E::custom(format!(
+                "aliases expand it to over {EXPANSION} times its size"
+            ))),
         }
     }
 
@@ -314,8 +348,11 @@ mod tests {
         let large = format!("name: \"{}\"", "x".repeat(MAX_BYTES));
         assert!(error(&large).message.contains("at most 65536 are allowed"));
 
-        let deep = format!("name: {}{}", "[".repeat(2_000), "]".repeat(2_000));
+        let deep = format!("name: {}{}", "[".repeat(200), "]".repeat(200));
         assert!(!error(&deep).message.is_empty());
+        // The library would take seconds for it.
+        let open = format!("name: {}", "[".repeat(60_000));
+        assert!(error(&open).message.starts_with("over 256 opening brackets"));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use troupe_proto::{
 };
 
 use crate::{
-    Parts,
     domain::{
         digest::DigestBuilder,
         error::RegistryError,
@@ -15,7 +14,9 @@ use crate::{
         name::{AgentType, GraphName},
     },
     grpc::{
-        bounds, convert,
+        bounds,
+        call::Call,
+        convert,
         page::{PAGE_BYTES, Page},
     },
 };
@@ -25,7 +26,7 @@ pub(super) const DIAGNOSTICS_BYTES: usize = 256 * 1024;
 /// The rest is for agents, less a little for token and revision.
 pub(super) const AGENTS_BYTES: usize = PAGE_BYTES - DIAGNOSTICS_BYTES - 4 * 1024;
 
-pub(super) fn list(parts: &Parts, request: ListAgentsRequest) -> Result<ListAgentsResponse, RegistryError> {
+pub(super) fn list(call: &Call, request: ListAgentsRequest) -> Result<ListAgentsResponse, RegistryError> {
     let page = Page::of(
         DigestBuilder::new()
             .text("cwd", &request.cwd)
@@ -45,7 +46,7 @@ pub(super) fn list(parts: &Parts, request: ListAgentsRequest) -> Result<ListAgen
     } else {
         Violations::Refuse
     };
-    let view = parts.view(&bounds::workspace(request.cwd, request.workspace_digest)?)?;
+    let view = call.view(&bounds::workspace(request.cwd, request.workspace_digest)?)?;
     let listed = list::list(&view.catalog, &selection, violations)?;
     let (agents, next_page_token) = page.take(
         listed,

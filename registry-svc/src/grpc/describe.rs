@@ -3,25 +3,24 @@
 use troupe_proto::registry::v1::{DescribeSpawnToolRequest, DescribeSpawnToolResponse, ToolDescription};
 
 use crate::{
-    Parts,
     domain::{
         describe,
         error::RegistryError,
         list::{self, Selection, Violations},
         name::{AgentType, TemplateName},
     },
-    grpc::bounds,
+    grpc::{bounds, call::Call},
 };
 
 /// How many roles a request may restrict the hint to.
 pub(super) const MAX_NAMES: usize = 1_000;
 
 pub(super) fn describe(
-    parts: &Parts,
+    call: &Call,
     request: DescribeSpawnToolRequest,
 ) -> Result<DescribeSpawnToolResponse, RegistryError> {
     let only = names(request.agent_types)?;
-    let view = parts.view(&bounds::workspace(request.cwd, request.workspace_digest)?)?;
+    let view = call.view(&bounds::workspace(request.cwd, request.workspace_digest)?)?;
     let mut roles = list::list(&view.catalog, &Selection::AgentTypes, Violations::LeaveOut)?;
     if !only.is_empty() {
         roles.retain(|role| is_one_of(&role.entry.file.name, &only));

@@ -3,22 +3,23 @@
 use troupe_proto::registry::v1::{ListDiagnosticsRequest, ListDiagnosticsResponse};
 
 use crate::{
-    Parts,
     domain::{
         diagnostic::Diagnostic,
         digest::{Digest, DigestBuilder},
         error::RegistryError,
     },
     grpc::{
-        bounds, convert,
+        bounds,
+        call::Call,
+        convert,
         page::{PAGE_BYTES, Page},
     },
     source::bundle::Workspace,
 };
 
-pub(super) fn list(parts: &Parts, request: ListDiagnosticsRequest) -> Result<ListDiagnosticsResponse, RegistryError> {
+pub(super) fn list(call: &Call, request: ListDiagnosticsRequest) -> Result<ListDiagnosticsResponse, RegistryError> {
     let workspace = bounds::workspace(request.cwd, request.workspace_digest)?;
-    let view = parts.view(&workspace)?;
+    let view = call.view(&workspace)?;
     let diagnostics = view.catalog.diagnostics();
     let page = Page::of(
         identity(&workspace, diagnostics),

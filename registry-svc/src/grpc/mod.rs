@@ -3,6 +3,7 @@
 mod agents;
 pub(crate) mod answers;
 mod bounds;
+pub(crate) mod call;
 mod convert;
 mod describe;
 mod findings;

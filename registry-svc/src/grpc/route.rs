@@ -4,21 +4,20 @@ use prost::Message as _;
 use troupe_proto::registry::v1::{RouteAgentRequest, RouteAgentResponse, RouteScore};
 
 use crate::{
-    Parts,
     domain::{
         error::RegistryError,
         route::{self, Candidate, Question, Score},
     },
-    grpc::{bounds, page::PAGE_BYTES},
+    grpc::{bounds, call::Call, page::PAGE_BYTES},
 };
 
 /// How many scores an answer has.
 pub(super) const MAX_SCORES: usize = 100;
 
-pub(super) fn route(parts: &Parts, request: RouteAgentRequest) -> Result<RouteAgentResponse, RegistryError> {
+pub(super) fn route(call: &Call, request: RouteAgentRequest) -> Result<RouteAgentResponse, RegistryError> {
     let text = bounds::text("text", request.text, bounds::TEXT_BYTES)?;
     let explicit = bounds::non_blank("explicit_agent", &request.explicit_agent, bounds::NAME_BYTES)?;
-    let view = parts.view(&bounds::workspace(request.cwd, request.workspace_digest)?)?;
+    let view = call.view(&bounds::workspace(request.cwd, request.workspace_digest)?)?;
     // What is broken cannot be spawned, so nothing is routed there.
     let candidates: Vec<Candidate<'_>> = view
         .catalog
@@ -34,7 +33,7 @@ pub(super) fn route(parts: &Parts, request: RouteAgentRequest) -> Result<RouteAg
     let question = Question {
         text: &text,
         explicit: explicit.as_deref(),
-        auto_route: parts.auto_route,
+        auto_route: call.auto_route,
     };
     let routed = route::route(&candidates, question);
     Ok(RouteAgentResponse {

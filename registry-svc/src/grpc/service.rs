@@ -17,11 +17,14 @@ use crate::{
     Parts,
     domain::error::RegistryError,
     grpc::{
-        agents, describe, findings, route, spawn,
+        agents, bounds,
+        call::{self, Call},
+        describe, findings, route, spawn,
         status::status,
         watch::{self, AgentStream},
         workspace,
     },
+    source::bundle::Workspace,
 };
 
 /// The service behind [`crate::RegistryServer`].
@@ -41,27 +44,28 @@ impl RegistryService {
         let known_etag = mem::take(&mut request.known_etag);
         let answer = match spawn::known(&self.parts, &request) {
             Some(answer) => Response::new(answer),
-            None => self.blocking(move |parts| spawn::resolve(parts, request)).await?,
+            None => {
+                let place = place(&request.cwd, &request.workspace_digest);
+                self.reading(place, move |call| spawn::resolve(call, request)).await?
+            }
         };
         Ok(answer.map(|answer| answer.to(&known_etag)))
     }
 
-    /// Runs a call on a blocking thread: it may have to look at the disk, and a slow disk (a network mount) must stall
-    /// its own callers only.
-    async fn blocking<T: Send + 'static>(
+    /// Runs a call that reads templates; see [`call::run`].
+    async fn reading<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Parts) -> Result<T, RegistryError> + Send + 'static,
+        workspace: Option<Workspace>,
+        work: impl FnOnce(&Call) -> Result<T, RegistryError> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let parts = Arc::clone(&self.parts);
-        match tokio::task::spawn_blocking(move || work(&parts)).await {
-            Ok(Ok(answer)) => Ok(Response::new(answer)),
-            Ok(Err(error)) => Err(status(error)),
-            Err(failure) => {
-                tracing::error!(%failure, "a call of the registry panicked");
-                Err(status(RegistryError::Internal))
-            }
-        }
+        let answer = call::run(&self.parts, workspace.as_ref(), work).await;
+        answer.map(Response::new).map_err(status)
     }
+}
+
+/// Where a request reads. `None` if its fields are invalid, which the call itself reports.
+fn place(cwd: &str, digest: &str) -> Option<Workspace> {
+    bounds::workspace(cwd.to_owned(), digest.to_owned()).ok()
 }
 
 #[tonic::async_trait]
@@ -70,7 +74,8 @@ impl AgentRegistryService for RegistryService {
 
     async fn list_agents(&self, request: Request<ListAgentsRequest>) -> Result<Response<ListAgentsResponse>, Status> {
         let request = request.into_inner();
-        self.blocking(move |parts| agents::list(parts, request)).await
+        let place = place(&request.cwd, &request.workspace_digest);
+        self.reading(place, move |call| agents::list(call, request)).await
     }
 
     /// For callers in this process; over the network the answer goes out as it is, see [`spawn::ResolveMethod`].
@@ -89,12 +94,14 @@ impl AgentRegistryService for RegistryService {
         request: Request<ListDiagnosticsRequest>,
     ) -> Result<Response<ListDiagnosticsResponse>, Status> {
         let request = request.into_inner();
-        self.blocking(move |parts| findings::list(parts, request)).await
+        let place = place(&request.cwd, &request.workspace_digest);
+        self.reading(place, move |call| findings::list(call, request)).await
     }
 
     async fn route_agent(&self, request: Request<RouteAgentRequest>) -> Result<Response<RouteAgentResponse>, Status> {
         let request = request.into_inner();
-        self.blocking(move |parts| route::route(parts, request)).await
+        let place = place(&request.cwd, &request.workspace_digest);
+        self.reading(place, move |call| route::route(call, request)).await
     }
 
     async fn put_workspace(
@@ -104,7 +111,8 @@ impl AgentRegistryService for RegistryService {
         let caller = request.extensions().get::<Principal>();
         let caller = caller.map(Principal::scope_key).unwrap_or_default();
         let request = request.into_inner();
-        self.blocking(move |parts| workspace::put(parts, caller, request)).await
+        self.reading(None, move |call| workspace::put(call, caller, request))
+            .await
     }
 
     async fn get_workspace(
@@ -112,7 +120,7 @@ impl AgentRegistryService for RegistryService {
         request: Request<GetWorkspaceRequest>,
     ) -> Result<Response<GetWorkspaceResponse>, Status> {
         let request = request.into_inner();
-        self.blocking(move |parts| workspace::get(parts, request)).await
+        self.reading(None, move |call| workspace::get(call, request)).await
     }
 
     async fn watch_agents(
@@ -129,6 +137,7 @@ impl AgentRegistryService for RegistryService {
         request: Request<DescribeSpawnToolRequest>,
     ) -> Result<Response<DescribeSpawnToolResponse>, Status> {
         let request = request.into_inner();
-        self.blocking(move |parts| describe::describe(parts, request)).await
+        let place = place(&request.cwd, &request.workspace_digest);
+        self.reading(place, move |call| describe::describe(call, request)).await
     }
 }

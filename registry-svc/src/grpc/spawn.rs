@@ -20,7 +20,7 @@ use crate::{
         name::{AgentType, PersonaName},
         resolve::{self, Inherited, SpawnRequest, Surroundings, Wanted},
     },
-    grpc::{agents::graph_name, answers::Encoded, bounds, convert, service::RegistryService},
+    grpc::{agents::graph_name, answers::Encoded, bounds, call::Call, convert, service::RegistryService},
 };
 
 /// The method ResolveSpawn.
@@ -58,7 +58,7 @@ pub(super) fn known(parts: &Parts, request: &ResolveSpawnRequest) -> Option<Enco
     parts.answers.get(request, &view)
 }
 
-pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<Encoded, RegistryError> {
+pub(super) fn resolve(call: &Call, request: ResolveSpawnRequest) -> Result<Encoded, RegistryError> {
     let question = request.clone();
     let agent_name = bounds::non_blank("agent_name", &request.agent_name, bounds::NAME_BYTES)?;
     let effort = request
@@ -80,18 +80,18 @@ pub(super) fn resolve(parts: &Parts, request: ResolveSpawnRequest) -> Result<Enc
     };
     let workspace = bounds::workspace(request.cwd, request.workspace_digest)?;
 
-    let view = parts.view(&workspace)?;
+    let view = call.view(&workspace)?;
     let resolved = resolve::resolve(
         &spawn,
         Surroundings {
             catalog: &view.catalog,
-            models: &parts.models,
-            texts: parts.sources.texts(),
+            models: &call.models,
+            texts: call.sources.texts(),
             footer: &view.footer,
         },
     )?;
     let response = Encoded::new(convert::resolved(resolved));
-    parts.answers.keep(question, &view, response.clone());
+    call.answers.keep(question, &view, response.clone());
     Ok(response)
 }
 

@@ -97,6 +97,7 @@ fn fault(error: RegistryError) -> Fault {
             .with("max", max)
             .quota("WatchAgents", "streams that are open at once")
             .retry_after(RETRY_WATCH),
+        RegistryError::Abandoned => Fault::new(Code::Cancelled, Reason::DeadlineExceeded, message),
         RegistryError::Draining => {
             Fault::new(Code::Unavailable, Reason::Draining, message).retry_after(Duration::from_secs(1))
         }

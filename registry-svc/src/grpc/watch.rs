@@ -28,7 +28,7 @@ use crate::{
     },
     grpc::{
         agents::{AGENTS_BYTES, within_bound},
-        bounds, convert,
+        bounds, call, convert,
         status::status,
     },
     source::{bundle::Workspace, follow::Follower},
@@ -152,18 +152,15 @@ impl AgentWatch {
 
     /// The present state, and a follower who hears of everything that comes after it.
     async fn look(&self, mut follower: Follower) -> Result<(Follower, Arc<Catalog>), RegistryError> {
-        let (parts, workspace) = (Arc::clone(&self.parts), self.workspace.clone());
-        let looked = tokio::task::spawn_blocking(move || -> Result<_, RegistryError> {
+        let workspace = self.workspace.clone();
+        call::run(&self.parts, Some(&self.workspace), move |call| {
             if let Workspace::Disk(cwd) = &workspace {
-                follower.look_at(|| parts.sources.places(cwd.as_deref()))?;
+                follower.look_at(|| call.sources.places(cwd.as_deref()))?;
             }
-            let catalog = parts.view(&workspace)?.catalog;
+            let catalog = call.view(&workspace)?.catalog;
             Ok((follower, catalog))
-        });
-        looked.await.unwrap_or_else(|failure| {
-            tracing::error!(%failure, "looking for a watcher panicked");
-            Err(RegistryError::Internal)
         })
+        .await
     }
 
     /// Waits for a watcher that does not read, but for no longer than its time.

@@ -31,7 +31,7 @@ use crate::{
     },
     source::{
         Sources, View,
-        directory::{Place, TemplateDirectory},
+        directory::{Place, TemplateDirectory, WorkBudget},
         families, footer, read,
         wall::Wall,
     },
@@ -382,6 +382,7 @@ impl Bundle {
 
     /// What the files make, with the templates of the binary below them.
     fn view(&self, sources: &Sources) -> View {
+        let mut budget = WorkBudget::default();
         let mut levels = Vec::new();
         let mut footer = None;
         let mut notes = Vec::new();
@@ -400,7 +401,7 @@ impl Bundle {
                 for place in family.places(scope) {
                     if let Some(files) = places.get(place) {
                         let place = place_of(scope, base, place, family);
-                        levels.push(sources.directories.uploaded(&place, files.iter().copied()));
+                        levels.push(sources.directories.uploaded(&place, files.iter().copied(), &mut budget));
                     }
                 }
             }

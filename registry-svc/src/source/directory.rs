@@ -10,6 +10,7 @@ use std::{
 };
 
 use svc_kit::stamp::Stamp;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     domain::{
@@ -28,6 +29,7 @@ use crate::{
         cache::StampedCache,
         pledged::PledgedCache,
         read::{self, MAX_FILE_BYTES, Refused},
+        turns::Turns,
         wall::Wall,
         witness::Look,
     },
@@ -42,6 +44,10 @@ pub(super) const MAX_FOLDERS: usize = 256;
 
 /// How many bytes the files of a place may have together, as those of a bundle. One that has more is not read at all.
 const MAX_BYTES: u64 = bundle::MAX_BYTES as u64;
+
+/// How much work parsing the files of a place may be, in units of about a byte of YAML. The files behind the one that
+/// reaches it are refused.
+pub(super) const MAX_WORK: usize = 2 * 1024 * 1024;
 
 /// A directory that may hold templates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,8 +81,38 @@ pub(crate) struct Directories {
     rules: Rules,
     levels: PledgedCache<(TemplateDirectory, Family), Level>,
     listings: StampedCache<PathBuf, Result<Listing, String>>,
-    /// By the path below the directory, too.
-    files: StampedCache<(TemplateDirectory, Family, PathBuf), Claim>,
+    files: StampedCache<FileKey, Loaded>,
+    turns: Turns,
+}
+
+/// The place of a file, its path below it, and whether the file is parsed: the work budget may be used up before it.
+type FileKey = (TemplateDirectory, Family, PathBuf, bool);
+
+/// What was made of a file, and how much of the work budget it uses.
+#[derive(Clone, Debug, PartialEq)]
+struct Loaded {
+    claim: Claim,
+    work: usize,
+}
+
+/// The work that is left for the files of a directory, or of an uploaded workspace.
+#[derive(Debug)]
+pub(super) struct WorkBudget(usize);
+
+impl Default for WorkBudget {
+    fn default() -> Self {
+        Self(MAX_WORK)
+    }
+}
+
+impl WorkBudget {
+    const fn is_left(&self) -> bool {
+        self.0 > 0
+    }
+
+    const fn spend(&mut self, work: usize) {
+        self.0 = self.0.saturating_sub(work);
+    }
 }
 
 /// What a directory has, sorted by name.
@@ -122,9 +158,10 @@ impl Directories {
         }
     }
 
-    /// What a directory contributes now; `None` if it is not there. Where nothing changed nothing is looked at.
+    /// What a directory contributes now; `None` if it is not there. Where nothing changed nothing is looked at. Once
+    /// `abandoned` fires the result is incomplete, and is not remembered.
     #[must_use]
-    pub(crate) fn level(&self, place: &Place, look: &mut Look<'_>) -> Option<Level> {
+    pub(crate) fn level(&self, place: &Place, look: &mut Look<'_>, abandoned: &CancellationToken) -> Option<Level> {
         let key = (place.directory.clone(), place.family);
         if let Some(kept) = self.levels.get(&key)
             && look.relies_on(&kept.pledge)
@@ -132,7 +169,10 @@ impl Directories {
             return Some(kept.value.clone());
         }
         let mut part = look.part();
-        let level = self.read(place, &mut part)?;
+        let level = self.read(place, &mut part, abandoned)?;
+        if abandoned.is_cancelled() {
+            part.doubt();
+        }
         match part.done() {
             Some(pledge) => {
                 look.include(&pledge);
@@ -143,7 +183,7 @@ impl Directories {
         Some(level)
     }
 
-    fn read(&self, place: &Place, look: &mut Look<'_>) -> Option<Level> {
+    fn read(&self, place: &Place, look: &mut Look<'_>, abandoned: &CancellationToken) -> Option<Level> {
         let directory = &place.directory;
         look.directory(&directory.path);
         fs::metadata(&directory.path).ok().filter(fs::Metadata::is_dir)?;
@@ -162,7 +202,7 @@ impl Directories {
             let stamp = Stamp::of(&metadata);
             Some(self.listings.get(folder.to_owned(), stamp, |folder| list(folder)))
         });
-        let found = found.and_then(|files| self.add(place, &files, look, &mut level));
+        let found = found.and_then(|files| self.add(place, &files, look, abandoned, &mut level));
         if let Err((path, why)) = found {
             level.notes.push(note(&path, None, Finding::error(None, why)));
         }
@@ -173,16 +213,26 @@ impl Directories {
     /// What a directory contributes whose files were uploaded: their paths below it and bytes, in order of path.
     /// Nothing of the disk is read, and nothing is remembered.
     #[must_use]
-    pub(crate) fn uploaded<'a>(&self, place: &Place, files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Level {
+    pub(crate) fn uploaded<'a>(
+        &self,
+        place: &Place,
+        files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+        budget: &mut WorkBudget,
+    ) -> Level {
         let mut level = Level::default();
         for (below, bytes) in files {
             let Some(stem) = place.family.stem(below) else {
                 continue;
             };
             let path = place.directory.path.join(below);
-            let text = encoding::decode(bytes).map(str::to_owned).map_err(Refused::from);
-            let claim = load(place.family, &place.directory, &stem, &path, text, &self.rules);
-            take(&claim, &mut level);
+            let text = if budget.is_left() {
+                encoding::decode(bytes).map(str::to_owned).map_err(Refused::from)
+            } else {
+                Err(Refused::Budget)
+            };
+            let loaded = self.load(place, &stem, &path, text);
+            budget.spend(loaded.work);
+            take(&loaded.claim, &mut level);
         }
         in_order(&mut level);
         level
@@ -198,6 +248,7 @@ impl Directories {
         place: &Place,
         files: &[Candidate],
         look: &mut Look<'_>,
+        abandoned: &CancellationToken,
         level: &mut Level,
     ) -> Result<(), (PathBuf, String)> {
         let found = files.iter().filter_map(|file| Found::look(place, file, look));
@@ -206,29 +257,64 @@ impl Directories {
             let why = format!("the files of the directory have over {MAX_BYTES} bytes; none of them is used");
             return Err((place.directory.path.clone(), why));
         }
+        let mut budget = WorkBudget::default();
         for file in &found {
-            self.add_file(place, file, level);
+            if abandoned.is_cancelled() {
+                break;
+            }
+            self.add_file(place, file, &mut budget, level);
         }
         Ok(())
     }
 
-    fn add_file(&self, place: &Place, file: &Found<'_>, level: &mut Level) {
+    fn add_file(&self, place: &Place, file: &Found<'_>, budget: &mut WorkBudget, level: &mut Level) {
         let directory = &place.directory;
+        let is_parsed = budget.is_left();
         let load = || {
-            let text = read::text(&file.path, &directory.wall);
-            load(place.family, directory, &file.stem, &file.path, text, &self.rules)
+            let text = if is_parsed {
+                read::text(&file.path, &directory.wall)
+            } else {
+                Err(Refused::Budget)
+            };
+            self.load(place, &file.stem, &file.path, text)
         };
         match &file.metadata {
             // Never meant as a template.
             Ok(metadata) if metadata.is_dir() => {}
             Ok(metadata) => {
-                let key = (directory.clone(), place.family, file.below.to_owned());
-                take(&self.files.get(key, Stamp::of(metadata), |_| load()), level);
+                let key = (directory.clone(), place.family, file.below.to_owned(), is_parsed);
+                let loaded = self.files.get(key, Stamp::of(metadata), |_| load());
+                budget.spend(loaded.work);
+                take(&loaded.claim, level);
             }
             // Gone since the directory was read.
             Err(_) if fs::symlink_metadata(&file.path).is_err() => {}
             // A link to nothing, or to where we may not look.
-            Err(_) => take(&load(), level),
+            Err(_) => take(&load().claim, level),
+        }
+    }
+
+    /// Returns how many files were parsed.
+    #[cfg(test)]
+    pub(super) fn parsed(&self) -> u64 {
+        self.turns.ended()
+    }
+
+    /// Reads a file with its text, or with why there is none. Waits for a turn to parse.
+    fn load(&self, place: &Place, stem: &str, path: &Path, text: Result<String, Refused>) -> Loaded {
+        let path = path.display().to_string();
+        let text = text.map_err(|refused| refused.to_string());
+        let file = FileText {
+            path: &path,
+            stem,
+            scope: place.directory.scope,
+            text: text.as_deref().map_err(String::as_str),
+        };
+        let work = text.as_deref().map_or(0, |text| place.family.work(text));
+        let _turn = text.is_ok().then(|| self.turns.wait());
+        Loaded {
+            claim: place.family.read(file, &self.rules).map(Arc::new),
+            work,
         }
     }
 }
@@ -346,26 +432,6 @@ fn is_candidate(name: &Path) -> bool {
         .is_some_and(|extension| endings.iter().any(|ending| extension.eq_ignore_ascii_case(ending)))
 }
 
-/// Reads a file with its text, or with why there is none.
-fn load(
-    family: Family,
-    directory: &TemplateDirectory,
-    stem: &str,
-    path: &Path,
-    text: Result<String, Refused>,
-    rules: &Rules,
-) -> Claim {
-    let path = path.display().to_string();
-    let text = text.map_err(|refused| refused.to_string());
-    let file = FileText {
-        path: &path,
-        stem,
-        scope: directory.scope,
-        text: text.as_deref().map_err(String::as_str),
-    };
-    family.read(file, rules).map(Arc::new)
-}
-
 /// Parses the text of an embedded file: a role or a graph template.
 pub(crate) fn parse(name: &TemplateName, text: &str) -> Parsed {
     match name {
@@ -409,7 +475,9 @@ mod tests {
     fn level(base: &Path, family: Family) -> Level {
         let witness = Witness::default();
         let place = place(base, Scope::Project, base, family);
-        Directories::default().level(&place, &mut witness.look()).unwrap()
+        Directories::default()
+            .level(&place, &mut witness.look(), &CancellationToken::new())
+            .unwrap()
     }
 
     #[test]
@@ -421,7 +489,11 @@ mod tests {
         fs::write(base.join("a.md"), PROFILE).unwrap();
         symlink(base.join("a.md"), agents.join("a.md")).unwrap();
         let (directories, witness) = (Directories::default(), Witness::default());
-        let read = |place: &Place| directories.level(place, &mut witness.look()).unwrap();
+        let read = |place: &Place| {
+            directories
+                .level(place, &mut witness.look(), &CancellationToken::new())
+                .unwrap()
+        };
         // What was read under a pledge is kept for the next who asks, who may have another wall and scope.
         let wide = read(&place(&agents, Scope::User, &base, Family::Agents));
         assert_eq!(wide.files[0].scope, Scope::User);
@@ -494,7 +566,7 @@ mod tests {
         let place = place(&base, Scope::Project, &base, Family::Agents);
         let (directories, witness) = (Directories::default(), Witness::default());
         let read = || {
-            let level = directories.level(&place, &mut witness.look());
+            let level = directories.level(&place, &mut witness.look(), &CancellationToken::new());
             level.unwrap().files.remove(0)
         };
         let before = read();

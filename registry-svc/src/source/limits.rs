@@ -6,7 +6,7 @@ use crate::{
     domain::yaml,
     source::{
         bundle::{BundleBounds, MAX_BYTES, MAX_FILES, MAX_PATH_BYTES},
-        directory::{MAX_ENTRIES, MAX_FOLDERS},
+        directory::{MAX_ENTRIES, MAX_FOLDERS, MAX_WORK},
         read::MAX_FILE_BYTES,
     },
 };
@@ -19,6 +19,8 @@ pub(crate) fn limits() -> Vec<Limit> {
     vec![
         Limit::bytes(FILES, "a file", MAX_FILE_BYTES),
         Limit::bytes(FILES, "the YAML of a file", yaml::MAX_BYTES),
+        Limit::count(FILES, "the opening brackets in the YAML of a file", yaml::MAX_BRACKETS),
+        Limit::bytes(FILES, "the work of parsing a directory, as plain YAML", MAX_WORK),
         Limit::count(FILES, "the files of a directory", MAX_ENTRIES),
         Limit::count(FILES, "the folders of a directory of OpenCode's agents", MAX_FOLDERS),
         Limit::count(UPLOADS, "the files of a workspace", MAX_FILES),

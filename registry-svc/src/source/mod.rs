@@ -18,6 +18,7 @@ mod places;
 mod pledged;
 mod read;
 pub(crate) mod seed;
+mod turns;
 mod walk;
 mod wall;
 mod witness;
@@ -30,6 +31,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     domain::{
@@ -175,32 +177,47 @@ impl Sources {
         self.witness.vouches(&kept.pledge).then(|| kept.value.clone())
     }
 
-    /// What applies to a working directory, as the disk is now. No directory: no project scope. Blocks on the disk.
+    /// As [`Self::view_for`], for a caller that never leaves.
+    #[cfg(test)]
+    pub(crate) fn view(&self, cwd: Option<&str>) -> Result<View, RegistryError> {
+        self.view_for(cwd, &CancellationToken::new())
+    }
+
+    /// What applies to a working directory, as the disk is now. No directory: no project scope. Blocks on the disk. Once
+    /// `abandoned` fires no further file is read; what was read so far is kept for the next call.
     ///
     /// # Errors
     ///
-    /// A bad working directory; see [`walk::project`].
-    pub(crate) fn view(&self, cwd: Option<&str>) -> Result<View, RegistryError> {
+    /// A bad working directory; see [`walk::project`]. [`RegistryError::Abandoned`].
+    pub(crate) fn view_for(&self, cwd: Option<&str>, abandoned: &CancellationToken) -> Result<View, RegistryError> {
         if let Some(view) = self.vouched(cwd) {
             return Ok(view);
         }
         let mut look = self.witness.look();
-        let view = self.look(cwd, &mut look)?;
+        let view = self.look(cwd, &mut look, abandoned)?;
         if let Some(pledge) = look.done() {
             self.views.keep(cwd.map(str::to_owned), view.clone(), pledge);
         }
         Ok(view)
     }
 
-    fn look(&self, cwd: Option<&str>, look: &mut Look<'_>) -> Result<View, RegistryError> {
+    fn look(
+        &self,
+        cwd: Option<&str>,
+        look: &mut Look<'_>,
+        abandoned: &CancellationToken,
+    ) -> Result<View, RegistryError> {
         let Whereabouts { project, home } = self.whereabouts(cwd, look)?;
         let mut key = Vec::new();
         let mut levels = Vec::new();
         for place in places(project.as_ref(), home.as_deref(), &self.import, &self.hidden) {
-            if let Some(level) = self.directories.level(&place, look) {
+            if let Some(level) = self.directories.level(&place, look, abandoned) {
                 key.push(place.directory.path);
                 levels.push(level);
             }
+        }
+        if abandoned.is_cancelled() {
+            return Err(RegistryError::Abandoned);
         }
         levels.extend(self.embedded.iter().cloned());
         let (footer, notes) = self.footers.find(project.as_ref(), home.as_deref(), look);

@@ -16,7 +16,7 @@ use rustix::{
 
 use crate::{
     domain::encoding::{self, NotText},
-    source::{wall::Wall, witness::Look},
+    source::{directory::MAX_WORK, wall::Wall, witness::Look},
 };
 
 /// The largest template or footer, in bytes, as the system counts.
@@ -42,6 +42,12 @@ pub(crate) enum Refused {
     /// why a template is refused, and are not to learn what lies where.
     #[error("leads outside its project, or the home, by a link")]
     OutsideWall,
+    /// The files before it use up the work budget of its directory.
+    #[error(
+        "not read: the files before it use up the work of parsing that a directory may cause ({MAX_WORK} units of about a \
+         byte of YAML); remove or shorten files"
+    )]
+    Budget,
     /// The system does not let us.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),

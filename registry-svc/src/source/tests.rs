@@ -277,6 +277,105 @@ fn an_endpoint_of_a_project_needs_leave_and_a_users_none() {
     assert_eq!(endpoint(allowed).as_deref(), Some("https://e"));
 }
 
+/// An alias bomb of about 400 bytes.
+fn bomb() -> String {
+    let mut yaml = format!("a: &a [{}]\n", ["x"; 9].join(","));
+    for (level, below) in ('b'..='i').zip('a'..) {
+        let aliases = vec![format!("*{below}"); 9].join(",");
+        yaml.push_str(&format!("{level}: &{level} [{aliases}]\n"));
+    }
+    format!("---\n{yaml}---\nbody")
+}
+
+#[test]
+fn alias_bombs_do_not_hide_valid_roles() {
+    let tree = Tree::new();
+    let bomb = bomb();
+    for number in 0..1_990 {
+        tree.write(&format!("repo/.codex/.agents/b{number}.md"), &bomb);
+    }
+    tree.write("repo/.codex/.agents/who.md", ROLE);
+    let sources = tree.sources(Choice::default());
+    let cwd = tree.base.join("root/repo/a");
+    let catalog = sources.view(cwd.to_str()).unwrap().catalog;
+    // Each file once.
+    assert_eq!(sources.directories.parsed(), 1_991);
+    assert!(
+        catalog
+            .agent_type(&AgentType::parse("who").unwrap())
+            .unwrap()
+            .template()
+            .is_ok()
+    );
+    let of_bombs = catalog
+        .diagnostics()
+        .iter()
+        .filter(|diagnostic| diagnostic.path.contains("/b"));
+    assert!(of_bombs.clone().count() >= 1_990);
+    for diagnostic in of_bombs {
+        let message = &diagnostic.finding.message;
+        assert!(
+            message.contains("aliases expand it to over 4 times its size"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn files_beyond_the_work_budget_are_refused_in_order() {
+    let tree = Tree::new();
+    // Of plain YAML, so large that 35 of them are over the budget.
+    let large = format!("---\ndescription: {}\n---\nbody", "x".repeat(60_000));
+    for number in 10..60 {
+        tree.write(&format!("repo/.codex/.agents/r{number}.md"), &large);
+    }
+    let sources = tree.sources(Choice::default());
+    let cwd = tree.base.join("root/repo/a");
+    for _ in 0..2 {
+        let catalog = sources.view(cwd.to_str()).unwrap().catalog;
+        for number in 10..60 {
+            let name = AgentType::parse(&format!("r{number}")).unwrap();
+            let template = catalog.agent_type(&name).unwrap().template().map(|_| ());
+            // A refused file keeps its name: what it hides may be looser.
+            assert_eq!(template.is_ok(), number < 45, "r{number}: {template:?}");
+        }
+        let refused = catalog.diagnostics().iter();
+        let refused = refused.filter(|diagnostic| diagnostic.finding.message.contains("use up the work of parsing"));
+        let paths: Vec<_> = refused.map(|diagnostic| diagnostic.path.clone()).collect();
+        assert_eq!(paths.len(), 15, "{paths:?}");
+        assert!(paths[0].ends_with("/r45.md"));
+    }
+    // The budget is that of the files that are there.
+    tree.write("repo/.codex/.agents/r10.md", ROLE);
+    let catalog = sources.view(cwd.to_str()).unwrap().catalog;
+    assert!(
+        catalog
+            .agent_type(&AgentType::parse("r45").unwrap())
+            .unwrap()
+            .template()
+            .is_ok()
+    );
+}
+
+#[test]
+fn abandoned_call_reads_no_further_file() {
+    let tree = Tree::new();
+    for number in 0..10 {
+        tree.write(&format!("repo/.codex/.agents/r{number}.md"), ROLE);
+    }
+    let sources = tree.sources(Choice::default());
+    let cwd = tree.base.join("root/repo/a");
+    let abandoned = CancellationToken::new();
+    abandoned.cancel();
+    let view = sources.view_for(cwd.to_str(), &abandoned);
+    assert!(matches!(view, Err(RegistryError::Abandoned)));
+    assert_eq!(sources.directories.parsed(), 0);
+    // Nothing of it is taken for the answer to another call.
+    let view = sources.view(cwd.to_str()).unwrap();
+    assert_eq!(sources.directories.parsed(), 10);
+    assert!(view.catalog.agent_type(&AgentType::parse("r9").unwrap()).is_ok());
+}
+
 #[cfg(target_os = "linux")]
 mod vouched {
     use super::*;
