@@ -1,17 +1,27 @@
 //! Connections to the two services.
 
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
+use bytes::Bytes;
+use http::{
+    HeaderValue,
+    header::{AUTHORIZATION, HeaderName},
+};
+use http_body_util::{BodyExt as _, Full};
 use svc_kit::{
     listen::is_this_machine,
     tls::{self, ClientFiles},
 };
 use tonic::{
-    Request, Status,
-    metadata::{Ascii, MetadataValue},
-    service::{Interceptor, interceptor::InterceptedService},
+    Code,
+    body::Body,
     transport::{Channel, Endpoint, Uri},
 };
+use tower::{BoxError, Service};
 use troupe_proto::{
     MAX_MESSAGE_BYTES, registry::v1::agent_registry_service_client::AgentRegistryServiceClient,
     supervisor::v1::agent_supervisor_service_client::AgentSupervisorServiceClient,
@@ -29,41 +39,103 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a silent connection is asked whether it still lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// A channel whose calls say who makes them.
-type Identified = InterceptedService<Channel, Bearer>;
+/// The code of a call's outcome. It is a header where a call fails before it has an answer.
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
 /// The supervisor.
 pub(crate) type Supervisor = AgentSupervisorServiceClient<Identified>;
 /// The registry.
 pub(crate) type Registry = AgentRegistryServiceClient<Identified>;
 
-/// Puts the token into the metadata of every call.
+/// A channel whose calls carry the caller's token.
+///
+/// A token that was found in the data directory may belong to another service: the registry may have tokens of its own
+/// or none, and another pair may listen at the address. A call that such a token fails is repeated without a token. A
+/// token that the caller named is sent as it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Bearer(Option<MetadataValue<Ascii>>);
+pub(crate) struct Identified {
+    channel: Channel,
+    bearer: Option<HeaderValue>,
+    is_found: bool,
+}
 
-impl Bearer {
-    /// The metadata for a token.
+impl Identified {
+    /// Calls on `channel` with that token.
     ///
     /// # Errors
     ///
-    /// If the token has characters that no header can carry.
-    pub(crate) fn new(token: &Token) -> Result<Self> {
-        let Some(text) = token.expose() else {
-            return Ok(Self(None));
-        };
-        let mut value = MetadataValue::try_from(format!("Bearer {text}"))
-            .map_err(|_| Error::usage("the token has characters that cannot be sent; it is visible ASCII"))?;
-        value.set_sensitive(true);
-        Ok(Self(Some(value)))
+    /// If the token has characters that a header cannot carry.
+    fn new(channel: Channel, token: &Token) -> Result<Self> {
+        Ok(Self {
+            channel,
+            bearer: bearer(token)?,
+            is_found: token.is_found(),
+        })
     }
 }
 
-impl Interceptor for Bearer {
-    fn call(&mut self, mut request: Request<()>) -> std::result::Result<Request<()>, Status> {
-        if let Some(value) = &self.0 {
-            request.metadata_mut().insert("authorization", value.clone());
-        }
-        Ok(request)
+impl Service<http::Request<Body>> for Identified {
+    type Response = http::Response<Body>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = std::result::Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::result::Result<(), BoxError>> {
+        self.channel.poll_ready(context).map_err(Into::into)
     }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        // The clone takes the place of the channel that `poll_ready` has reserved for this call.
+        let clone = self.channel.clone();
+        let mut channel = std::mem::replace(&mut self.channel, clone);
+        let Some(bearer) = self.bearer.clone() else {
+            return Box::pin(async move { Ok(channel.call(request).await?) });
+        };
+        if !self.is_found {
+            request.headers_mut().insert(AUTHORIZATION, bearer);
+            return Box::pin(async move { Ok(channel.call(request).await?) });
+        }
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            // Every request of the command line is one message, or a bundle of at most 16 MiB.
+            let body: Bytes = body.collect().await?.to_bytes();
+            let copy = |body: Bytes| {
+                let mut copy = http::Request::new(Body::new(Full::new(body)));
+                *copy.method_mut() = parts.method.clone();
+                *copy.uri_mut() = parts.uri.clone();
+                *copy.version_mut() = parts.version;
+                *copy.headers_mut() = parts.headers.clone();
+                copy
+            };
+            let mut first = copy(body.clone());
+            first.headers_mut().insert(AUTHORIZATION, bearer);
+            let answer = channel.call(first).await?;
+            if !is_unauthenticated(&answer) {
+                return Ok(answer);
+            }
+            std::future::poll_fn(|context| channel.poll_ready(context)).await?;
+            Ok(channel.call(copy(body)).await?)
+        })
+    }
+}
+
+/// The `authorization` header for a token; `None`: there is no token.
+///
+/// # Errors
+///
+/// If the token has characters that a header cannot carry.
+fn bearer(token: &Token) -> Result<Option<HeaderValue>> {
+    let Some(text) = token.expose() else {
+        return Ok(None);
+    };
+    let mut value = HeaderValue::try_from(format!("Bearer {text}"))
+        .map_err(|_| Error::usage("the token has characters that cannot be sent; it is visible ASCII"))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+fn is_unauthenticated(answer: &http::Response<Body>) -> bool {
+    let status = answer.headers().get(GRPC_STATUS);
+    status.is_some_and(|status| Code::from_bytes(status.as_bytes()) == Code::Unauthenticated)
 }
 
 /// The supervisor that the command line names.
@@ -82,13 +154,13 @@ pub(crate) async fn registry(global: &Global) -> Result<Registry> {
 
 /// A supervisor somewhere.
 pub(crate) async fn supervisor_at(target: &Target, token: &Token) -> Result<Supervisor> {
-    let client = AgentSupervisorServiceClient::with_interceptor(target.connect().await?, Bearer::new(token)?);
+    let client = AgentSupervisorServiceClient::new(Identified::new(target.connect().await?, token)?);
     Ok(client.max_decoding_message_size(MAX_MESSAGE_BYTES))
 }
 
 /// A registry somewhere.
 pub(crate) async fn registry_at(target: &Target, token: &Token) -> Result<Registry> {
-    let client = AgentRegistryServiceClient::with_interceptor(target.connect().await?, Bearer::new(token)?);
+    let client = AgentRegistryServiceClient::new(Identified::new(target.connect().await?, token)?);
     Ok(client.max_decoding_message_size(MAX_MESSAGE_BYTES))
 }
 
@@ -235,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_token_that_no_header_carries_is_a_usage_error() {
-        let error = Bearer::new(&Token::given("line\nbreak")).unwrap_err();
+        let error = bearer(&Token::given("line\nbreak")).unwrap_err();
         assert_eq!(error.code(), 2);
         assert!(!error.message().contains("break"), "the token is not repeated");
     }

@@ -86,6 +86,9 @@ pub(crate) struct Pair {
 
 /// The tokens of one pair.
 struct Secrets {
+    /// Whether a caller from this machine needs a token.
+    asks: bool,
+    /// The tokens in the data directory. They count also where none is needed: a client that finds the file sends one.
     operator: Option<Tokens>,
     runner: SecretToken,
     service: SecretToken,
@@ -93,9 +96,15 @@ struct Secrets {
 
 impl Secrets {
     fn load(options: &PairOptions, directory: &Path) -> Result<Self> {
-        let needs_operator = options.runner.is_some() && !options.trust_loopback;
-        let operator = needs_operator.then(|| TokenFile::load_or_create(directory.join(token::FILE)));
+        let asks = options.runner.is_some() && !options.trust_loopback;
+        let path = directory.join(token::FILE);
+        let operator = if asks {
+            Some(TokenFile::load_or_create(path))
+        } else {
+            path.exists().then(|| TokenFile::load(path))
+        };
         Ok(Self {
+            asks,
             operator: operator.transpose().map_err(Error::of)?,
             runner: SecretToken::generate().map_err(Error::of)?,
             service: SecretToken::generate().map_err(Error::of)?,
@@ -104,7 +113,7 @@ impl Secrets {
 
     fn authenticator(&self, insecure: bool) -> Authenticator {
         let base = Authenticator::new()
-            .trust(Trust::of(self.operator.is_some(), insecure))
+            .trust(Trust::of(self.asks, insecure))
             .runner("local", self.runner.clone())
             .service("supervisor", self.service.clone());
         match &self.operator {
@@ -127,7 +136,7 @@ impl Pair {
         let (registry, supervisor) = (registry_listener.local_addr()?, supervisor_listener.local_addr()?);
         let secrets = Secrets::load(&options, data_dir.path())?;
         for address in [registry, supervisor] {
-            listen::refuse_open_bind(address, secrets.operator.is_some(), options.insecure).map_err(Error::of)?;
+            listen::refuse_open_bind(address, secrets.asks, options.insecure).map_err(Error::of)?;
         }
         let is_on_loopback = [registry, supervisor]
             .iter()
@@ -169,10 +178,11 @@ impl Pair {
             let run = troupe_runner::run(config, runner_stop.clone());
             runner.spawn(async move { run.await.map_err(Error::of) });
         }
-        let token_file = secrets.operator.is_some().then(|| data_dir.path().join(token::FILE));
+        let token_file = secrets.asks.then(|| data_dir.path().join(token::FILE));
         let token = secrets
             .operator
             .as_ref()
+            .filter(|_| secrets.asks)
             .map_or_else(Token::none, |operator| Token::given(operator.shown().expose()));
         Ok(Self {
             registry,
@@ -291,12 +301,7 @@ fn runner_config(
     data_dir: &Path,
     secrets: &Secrets,
 ) -> Result<RunnerConfig> {
-    let mut config = RunnerConfig::new(
-        "local",
-        listen::url_of(supervisor),
-        options.programs.programs()?,
-        data_dir.join("scratch"),
-    );
+    let mut config = RunnerConfig::new("local", listen::url_of(supervisor), programs, data_dir.join("scratch"));
     config.state = programs::state_in(data_dir);
     config.worktrees = options.worktrees;
     config.hidden = vec![data_dir.to_owned()];

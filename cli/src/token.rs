@@ -2,7 +2,8 @@
 //!
 //! In this order: `--token` or `TROUPE_TOKEN`, the file that `--token-file` or `TROUPE_TOKEN_FILE` names, `operator.token`
 //! in the data directory, none. A file that was merely found in the default place is offered to this machine only, so that
-//! a remote service never sees it.
+//! a remote service never sees it. A service that does not know a token from the data directory is asked without it
+//! ([`crate::client::Identified`]): the token may belong to another service.
 
 use std::{
     convert::Infallible,
@@ -51,8 +52,10 @@ impl fmt::Debug for Given {
 pub(crate) enum Origin {
     /// `--token` or `TROUPE_TOKEN`.
     Given,
-    /// This file.
+    /// The file that the caller named.
     File(PathBuf),
+    /// The file in the data directory.
+    Found(PathBuf),
     /// There is none.
     Nowhere,
 }
@@ -119,7 +122,11 @@ impl Token {
 
     /// The token in a data directory.
     fn from_directory(directory: &Path) -> Result<Self> {
-        Ok(Self::from_file(&directory.join(FILE))?.unwrap_or_else(Self::none))
+        let path = directory.join(FILE);
+        Ok(Self::from_file(&path)?.map_or_else(Self::none, |token| Self {
+            origin: Origin::Found(path),
+            ..token
+        }))
     }
 
     /// The first token in a file; `None`: there is no file, or nothing in it.
@@ -147,10 +154,17 @@ impl Token {
     /// If it cannot be shown.
     pub(crate) fn to_show(&self) -> Result<Option<ShownToken>> {
         match (&self.origin, self.expose()) {
-            (Origin::File(path), _) => ShownToken::load(path.clone()).map(Some).map_err(Error::of),
+            (Origin::File(path) | Origin::Found(path), _) => {
+                ShownToken::load(path.clone()).map(Some).map_err(Error::of)
+            }
             (Origin::Given, Some(text)) => text.parse::<ShownToken>().map(Some).map_err(Error::usage),
             (Origin::Given | Origin::Nowhere, _) => Ok(None),
         }
+    }
+
+    /// Whether it is in the data directory, and nobody named it.
+    pub(crate) const fn is_found(&self) -> bool {
+        matches!(self.origin, Origin::Found(_))
     }
 
     /// Where it came from.
@@ -200,7 +214,8 @@ mod tests {
 
         let found = Token::find(&global(None, Some(directory.path())), "127.0.0.1").unwrap();
         assert_eq!(found.expose(), Some("from-the-file"));
-        assert_eq!(found.origin(), &Origin::File(directory.path().join(FILE)));
+        assert_eq!(found.origin(), &Origin::Found(directory.path().join(FILE)));
+        assert!(found.is_found() && !given.is_found());
     }
 
     #[test]

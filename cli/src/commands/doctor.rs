@@ -156,7 +156,7 @@ fn token(context: &Context) -> Finding {
     let found = Target::supervisor(&context.global).and_then(|target| Token::find(&context.global, target.host()));
     match found.as_ref().map(Token::origin) {
         Ok(Origin::Given) => Finding::good(NAME, "from --token or TROUPE_TOKEN"),
-        Ok(Origin::File(path)) => Finding::good(NAME, format!("from {}", path.display())),
+        Ok(Origin::File(path) | Origin::Found(path)) => Finding::good(NAME, format!("from {}", path.display())),
         Ok(Origin::Nowhere) => Finding::warning(
             NAME,
             "none",
