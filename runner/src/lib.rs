@@ -42,6 +42,7 @@ mod policy;
 mod process;
 mod programs;
 mod prompt;
+mod provider_proxy;
 mod questions;
 mod redact;
 mod runner;

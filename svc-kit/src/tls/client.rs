@@ -106,12 +106,12 @@ impl Connector {
     }
 }
 
-/// A connection over TLS to a server that is asked over HTTP/1.1.
-pub(crate) async fn http_connection(
-    files: &ClientFiles,
-    host: &str,
-    port: Option<u16>,
-) -> io::Result<TlsStream<TcpStream>> {
+/// Opens a TLS connection for HTTP/1.1.
+///
+/// # Errors
+///
+/// The files cannot be used, the server cannot be reached, or its certificate is not valid.
+pub async fn http_connection(files: &ClientFiles, host: &str, port: Option<u16>) -> io::Result<TlsStream<TcpStream>> {
     let files = files.clone();
     let config = tokio::task::spawn_blocking(move || files.config(b"http/1.1"));
     let config = config.await.map_err(io::Error::other)?.map_err(io::Error::other)?;

@@ -21,9 +21,9 @@ use tokio_rustls::rustls::{
     server::VerifierBuilderError,
 };
 
-pub(crate) use self::{client::http_connection, server::shown};
+pub(crate) use self::server::shown;
 pub use self::{
-    client::{ClientFiles, channel, channels, connect},
+    client::{ClientFiles, channel, channels, connect, http_connection},
     options::TlsOptions,
     server::{ServerFiles, ServerTls},
 };

@@ -1,0 +1,556 @@
+//! A local proxy between one thread's program and its model provider.
+//!
+//! The proxy listens on 127.0.0.1 and forwards every request below one base URL. It counts requests and failures, which
+//! some programs do not report themselves. It can also hold the provider's key: the program gets a random placeholder,
+//! and the proxy replaces it in the headers of each request. Bodies are streamed in both directions and never stored.
+
+use std::{collections::VecDeque, convert::Infallible, io, net::Ipv4Addr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    header::{
+        CONNECTION, CONTENT_TYPE, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
+        UPGRADE,
+    },
+};
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
+use hyper::{body::Incoming, client, server, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use svc_kit::tls::{ClientFiles, http_connection};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
+
+use crate::{
+    agent::{AgentEvent, Secret},
+    redact,
+};
+
+/// How many connections the proxy serves at once; further ones wait in the kernel's backlog.
+const MAX_CONNECTIONS: usize = 64;
+/// How long a program may take to send the headers of a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a connection to the provider may take, including TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// A program that sends this many requests within this time, without progress, is stopped.
+const MAX_REQUESTS: usize = 40;
+const WINDOW: Duration = Duration::from_secs(60);
+/// Headers that belong to one connection and are not forwarded.
+const HOP_BY_HOP: [http::HeaderName; 7] = [
+    CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// The provider behind a proxy.
+#[derive(Clone, Debug)]
+pub(crate) struct Upstream {
+    base: Uri,
+    key: Option<Secret>,
+}
+
+impl Upstream {
+    /// An upstream at a base URL, `http` or `https`. With a key, the proxy accepts only requests that carry its
+    /// placeholder in a header; without one, it forwards the program's own credentials unchanged.
+    ///
+    /// # Errors
+    ///
+    /// The URL is not an absolute `http` or `https` URL.
+    pub(crate) fn new(base_url: &str, key: Option<Secret>) -> Result<Self, String> {
+        let base: Uri = base_url
+            .parse()
+            .map_err(|error| format!("\"{base_url}\" is not a URL: {error}"))?;
+        let is_absolute = matches!(base.scheme_str(), Some("http" | "https")) && base.host().is_some();
+        if !is_absolute {
+            return Err(format!("\"{base_url}\" is not an http or https URL"));
+        }
+        Ok(Self { base, key })
+    }
+
+    /// The path of the base URL, without a slash at its end.
+    fn path(&self) -> &str {
+        self.base.path().trim_end_matches('/')
+    }
+}
+
+/// The requests of a program so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    /// POST requests.
+    pub(crate) requests: u64,
+    /// Consecutive failures: since the last request that succeeded.
+    pub(crate) failures: u32,
+    /// The last failure: a status code or why the provider could not be reached.
+    pub(crate) last_failure: String,
+}
+
+/// A running proxy. Dropping it closes its listener and every connection.
+#[derive(Debug)]
+pub(crate) struct ProviderProxy {
+    base_url: String,
+    placeholder: Secret,
+    traffic: watch::Receiver<Traffic>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl ProviderProxy {
+    /// Starts a proxy on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    ///
+    /// No port can be opened.
+    pub(crate) async fn start(upstream: Upstream) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let base_url = format!("http://{}{}", listener.local_addr()?, upstream.path());
+        let placeholder = Secret::new(format!("troupe-{}", Uuid::new_v4().simple()));
+        let (counter, traffic) = watch::channel(Traffic::default());
+        let forwarder = Arc::new(Forwarder {
+            upstream,
+            placeholder: placeholder.clone(),
+            counter,
+        });
+        Ok(Self {
+            base_url,
+            placeholder,
+            traffic,
+            _task: AbortOnDropHandle::new(tokio::spawn(serve(listener, forwarder))),
+        })
+    }
+
+    /// The base URL that the program gets in place of the provider's. Its path is that of the provider's base URL.
+    pub(crate) fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// The key that the program gets in place of the provider's.
+    pub(crate) const fn placeholder(&self) -> &Secret {
+        &self.placeholder
+    }
+
+    /// The traffic, as it changes.
+    pub(crate) fn traffic(&self) -> watch::Receiver<Traffic> {
+        self.traffic.clone()
+    }
+}
+
+async fn serve(listener: TcpListener, forwarder: Arc<Forwarder>) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    // Dropped with this task, which ends every connection.
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "the provider proxy cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        while connections.try_join_next().is_some() {}
+        let forwarder = Arc::clone(&forwarder);
+        connections.spawn(async move {
+            let _place = place;
+            let _ = stream.set_nodelay(true);
+            let service = service_fn(move |request| {
+                let forwarder = Arc::clone(&forwarder);
+                async move { Ok::<_, Infallible>(forwarder.forward(request).await) }
+            });
+            let served = server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "a connection to the provider proxy ended early");
+            }
+        });
+    }
+}
+
+#[derive(Debug)]
+struct Forwarder {
+    upstream: Upstream,
+    placeholder: Secret,
+    counter: watch::Sender<Traffic>,
+}
+
+impl Forwarder {
+    async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
+        let is_counted = request.method() == Method::POST;
+        if is_counted {
+            self.counter.send_modify(|traffic| traffic.requests += 1);
+        }
+        let request = match self.rewritten(request) {
+            Ok(request) => request,
+            Err((status, text)) => return refusal(status, &text),
+        };
+        let (response, failure) = match self.exchange(request).await {
+            Ok(response) => {
+                let status = response.status();
+                let is_failure = status.is_client_error() || status.is_server_error();
+                (answered(response), is_failure.then(|| status.as_u16().to_string()))
+            }
+            Err(why) => {
+                let text = format!("the provider cannot be reached: {why}");
+                (refusal(StatusCode::BAD_GATEWAY, &text), Some(why))
+            }
+        };
+        if is_counted {
+            self.counter.send_modify(|traffic| match failure {
+                Some(failure) => {
+                    traffic.failures = traffic.failures.saturating_add(1);
+                    traffic.last_failure = failure;
+                }
+                None => traffic.failures = 0,
+            });
+        }
+        response
+    }
+
+    /// The request as the provider gets it, or the status and text of a refusal.
+    fn rewritten(&self, request: Request<Incoming>) -> Result<Request<Incoming>, (StatusCode, String)> {
+        let (mut parts, body) = request.into_parts();
+        let path = parts.uri.path();
+        let below = path.strip_prefix(self.upstream.path());
+        let is_below = below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if !is_below || path.split('/').any(|segment| matches!(segment, "." | "..")) {
+            let text = format!("\"{path}\" is not below \"{}/\"", self.upstream.path());
+            return Err((StatusCode::NOT_FOUND, text));
+        }
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        parts.uri = target
+            .parse()
+            .map_err(|_| (StatusCode::BAD_REQUEST, "the path cannot be forwarded".to_owned()))?;
+        for name in HOP_BY_HOP {
+            parts.headers.remove(name);
+        }
+        if let Some(key) = &self.upstream.key
+            && !substitute(&mut parts.headers, self.placeholder.expose(), key.expose())
+        {
+            let text = "the request does not carry this thread's key".to_owned();
+            return Err((StatusCode::UNAUTHORIZED, text));
+        }
+        let host = self
+            .upstream
+            .base
+            .authority()
+            .map_or("", |authority| authority.as_str());
+        let host = host.rsplit('@').next().unwrap_or_default();
+        if let Ok(host) = HeaderValue::from_str(host) {
+            parts.headers.insert(HOST, host);
+        }
+        Ok(Request::from_parts(parts, body))
+    }
+
+    async fn exchange(&self, request: Request<Incoming>) -> Result<Response<Incoming>, String> {
+        let base = &self.upstream.base;
+        let host = base.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = base.port_u16();
+        let connecting = async {
+            if base.scheme_str() == Some("https") {
+                let stream = http_connection(&ClientFiles::default(), host, port).await?;
+                return Ok::<_, io::Error>(Connection::Tls(stream));
+            }
+            let stream = TcpStream::connect((host, port.unwrap_or(80))).await?;
+            stream.set_nodelay(true)?;
+            Ok(Connection::Plain(stream))
+        };
+        let connection = timeout(CONNECT_TIMEOUT, connecting)
+            .await
+            .map_err(|_| format!("no connection within {CONNECT_TIMEOUT:?}"))?
+            .map_err(|error| error.to_string())?;
+        match connection {
+            Connection::Plain(stream) => send(stream, request).await,
+            Connection::Tls(stream) => send(stream, request).await,
+        }
+    }
+}
+
+enum Connection<T> {
+    Plain(TcpStream),
+    Tls(T),
+}
+
+async fn send<S>(stream: S, request: Request<Incoming>) -> Result<Response<Incoming>, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    // It ends with the response's body, or when the response is no longer wanted.
+    tokio::spawn(connection);
+    sender.send_request(request).await.map_err(|error| error.to_string())
+}
+
+/// Replaces the placeholder in every header that has it. False: none has.
+fn substitute(headers: &mut HeaderMap, placeholder: &str, key: &str) -> bool {
+    let mut is_found = false;
+    for value in headers.values_mut() {
+        let Some(replaced) = value
+            .to_str()
+            .ok()
+            .filter(|text| text.contains(placeholder))
+            .and_then(|text| HeaderValue::from_str(&text.replace(placeholder, key)).ok())
+        else {
+            continue;
+        };
+        *value = replaced;
+        value.set_sensitive(true);
+        is_found = true;
+    }
+    is_found
+}
+
+/// The provider's response as the program gets it.
+fn answered(response: Response<Incoming>) -> Response<Body> {
+    let mut response = response.map(http_body_util::BodyExt::boxed_unsync);
+    for name in HOP_BY_HOP {
+        response.headers_mut().remove(name);
+    }
+    response
+}
+
+/// An error in the form that clients of every provider can read.
+fn refusal(status: StatusCode, text: &str) -> Response<Body> {
+    let body = serde_json::json!({"error": {"type": "proxy_error", "code": status.as_u16(), "message": text}});
+    let body = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Turns a program's traffic into events of its agent.
+#[derive(Debug)]
+pub(crate) struct TrafficObserver {
+    proxy: ProviderProxy,
+    traffic: watch::Receiver<Traffic>,
+    seen: Traffic,
+    guard: RequestGuard,
+}
+
+impl TrafficObserver {
+    pub(crate) fn new(proxy: ProviderProxy) -> Self {
+        Self {
+            traffic: proxy.traffic(),
+            proxy,
+            seen: Traffic::default(),
+            guard: RequestGuard::default(),
+        }
+    }
+
+    /// Records that the program made progress: what it requested until now was of use.
+    pub(crate) fn note_progress(&mut self) {
+        self.guard.reset();
+    }
+
+    /// The next event: an activity, or the end of a program whose requests lead nowhere. Cancel safe.
+    pub(crate) async fn next(&mut self) -> AgentEvent {
+        loop {
+            if self.traffic.changed().await.is_err() {
+                // The proxy has ended; its program finds that out itself.
+                tracing::warn!(base_url = self.proxy.base_url(), "the provider proxy has ended");
+                return std::future::pending().await;
+            }
+            let now = self.traffic.borrow_and_update().clone();
+            let before = std::mem::replace(&mut self.seen, now);
+            let requests = self.seen.requests.saturating_sub(before.requests);
+            if let Some(why) = self.guard.count(requests, Instant::now()) {
+                return AgentEvent::Exited(why);
+            }
+            if let Some(activity) = activity(&before, &self.seen) {
+                return AgentEvent::Activity(activity);
+            }
+        }
+    }
+}
+
+/// The activity that shows a change of traffic; empty after a recovery.
+fn activity(before: &Traffic, now: &Traffic) -> Option<String> {
+    match now.failures {
+        failures if failures == before.failures => None,
+        0 => Some(String::new()),
+        attempt => Some(provider_error(&now.last_failure, attempt)),
+    }
+}
+
+/// The activity of a program whose provider failed.
+pub(crate) fn provider_error(failure: &str, attempt: u32) -> String {
+    redact::detail(&format!("provider error {failure}, attempt {attempt}"))
+}
+
+/// Detects a program that sends requests without making progress.
+#[derive(Debug, Default)]
+struct RequestGuard {
+    /// The times of the last requests since the last progress, at most [`MAX_REQUESTS`].
+    times: VecDeque<Instant>,
+}
+
+impl RequestGuard {
+    fn reset(&mut self) {
+        self.times.clear();
+    }
+
+    /// Counts requests. Returns why the program has to stop, if there are too many.
+    fn count(&mut self, requests: u64, now: Instant) -> Option<String> {
+        for _ in 0..requests.min(MAX_REQUESTS as u64) {
+            if self.times.len() == MAX_REQUESTS {
+                self.times.pop_front();
+            }
+            self.times.push_back(now);
+        }
+        let first = *self.times.front().filter(|_| self.times.len() == MAX_REQUESTS)?;
+        let time = now.saturating_duration_since(first);
+        (time <= WINDOW).then(|| {
+            let seconds = time.as_secs().max(1);
+            format!(
+                "provider request rate: {MAX_REQUESTS} requests in {seconds} s without progress; check that the provider's \
+                 base URL and model are right, then send the agent input to continue"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Answers each connection of a listener with the next reply, and returns the requests as they came.
+    fn provider(listener: TcpListener, replies: Vec<&'static str>) -> tokio::task::JoinHandle<Vec<String>> {
+        tokio::spawn(async move {
+            let mut requests = Vec::new();
+            for reply in replies {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = Vec::new();
+                // A request ends with its body, which is "{}" in these tests.
+                while !request.ends_with(b"{}") {
+                    let mut buffer = [0; 1024];
+                    let length = stream.read(&mut buffer).await.unwrap();
+                    assert!(length > 0, "the request is cut off");
+                    request.extend_from_slice(&buffer[..length]);
+                }
+                requests.push(String::from_utf8(request).unwrap());
+                stream.write_all(reply.as_bytes()).await.unwrap();
+            }
+            requests
+        })
+    }
+
+    async fn post(url: &str, path: &str, key: &str) -> String {
+        let address = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-api-key: {key}\r\ncontent-length: 2\r\n\r\n{{}}"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
+    }
+
+    const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine";
+    const LIMITED: &str = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n";
+
+    #[tokio::test]
+    async fn proxy_replaces_the_placeholder_and_counts_failures() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}/v1/", listener.local_addr().unwrap());
+        let provider = provider(listener, vec![LIMITED, LIMITED, FINE]);
+        let upstream = Upstream::new(&base, Some(Secret::new("real-key".to_owned()))).unwrap();
+        let proxy = ProviderProxy::start(upstream).await.unwrap();
+        assert!(proxy.base_url().ends_with("/v1"), "{}", proxy.base_url());
+        let (url, key) = (proxy.base_url().to_owned(), proxy.placeholder().expose().to_owned());
+
+        assert!(
+            post(&url, "/v1/messages?beta=1", &key)
+                .await
+                .starts_with("HTTP/1.1 429")
+        );
+        post(&url, "/v1/messages", &key).await;
+        let mut observer = TrafficObserver::new(proxy);
+        let event = observer.next().await;
+        assert_eq!(event, AgentEvent::Activity("provider error 429, attempt 2".to_owned()));
+        let fine = post(&url, "/v1/messages", &key).await;
+        assert!(fine.ends_with("fine"), "{fine}");
+        assert_eq!(observer.next().await, AgentEvent::Activity(String::new()));
+
+        assert!(post(&url, "/v1/messages", "wrong").await.starts_with("HTTP/1.1 401"));
+        assert!(post(&url, "/v10/messages", &key).await.starts_with("HTTP/1.1 404"));
+        assert!(post(&url, "/v1/../admin", &key).await.starts_with("HTTP/1.1 404"));
+        let requests = provider.await.unwrap();
+        assert_eq!(requests.len(), 3, "refused requests do not reach the provider");
+        assert!(
+            requests[0].starts_with("POST /v1/messages?beta=1 HTTP/1.1\r\n"),
+            "{requests:?}"
+        );
+        assert!(requests[0].contains("x-api-key: real-key\r\n"), "{requests:?}");
+        assert!(!requests.concat().contains(&key));
+    }
+
+    #[tokio::test]
+    async fn unreachable_provider_is_an_error_with_its_cause() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let proxy = ProviderProxy::start(Upstream::new(&base, None).unwrap()).await.unwrap();
+        let response = post(proxy.base_url(), "/v1/x", "own").await;
+        assert!(response.starts_with("HTTP/1.1 502"), "{response}");
+        assert!(response.contains("the provider cannot be reached"), "{response}");
+        assert_eq!(proxy.traffic().borrow().failures, 1);
+    }
+
+    #[tokio::test]
+    async fn dropped_proxy_closes_its_port() {
+        let upstream = Upstream::new("http://127.0.0.1:9", None).unwrap();
+        let proxy = ProviderProxy::start(upstream).await.unwrap();
+        let address = proxy.base_url().strip_prefix("http://").unwrap().to_owned();
+        let mut open = TcpStream::connect(&address).await.unwrap();
+        drop(proxy);
+        assert_eq!(open.read(&mut [0]).await.unwrap_or_default(), 0);
+        assert!(TcpStream::connect(&address).await.is_err());
+    }
+
+    #[test]
+    fn upstream_that_is_no_http_url_is_rejected() {
+        for url in ["", "ftp://x", "/v1", "localhost:80/v1"] {
+            assert!(Upstream::new(url, None).is_err(), "{url}");
+        }
+        assert_eq!(Upstream::new("https://a.example", None).unwrap().path(), "");
+    }
+
+    #[test]
+    fn requests_without_progress_trip_the_guard() {
+        let start = Instant::now();
+        let mut guard = RequestGuard::default();
+        assert_eq!(guard.count(MAX_REQUESTS as u64 - 1, start), None);
+        guard.reset();
+        assert_eq!(guard.count(MAX_REQUESTS as u64 - 1, start), None);
+        let later = start + WINDOW + Duration::from_secs(1);
+        assert_eq!(guard.count(1, later), None, "a slow sequence is not a loop");
+        let why = guard.count(MAX_REQUESTS as u64, later).unwrap();
+        assert!(why.contains("40 requests in 1 s without progress"), "{why}");
+    }
+}
