@@ -261,6 +261,22 @@ pub(crate) enum AgentEvent {
     Exited(String),
 }
 
+impl AgentEvent {
+    /// Whether the program's requests to its model led to something.
+    pub(crate) const fn is_progress(&self) -> bool {
+        match self {
+            Self::Output(text) => !text.is_empty(),
+            Self::ToolUsed(_)
+            | Self::Plan(_)
+            | Self::ToolCalled(_)
+            | Self::ToolAsked(_)
+            | Self::InputTaken(_)
+            | Self::TurnEnded { .. } => true,
+            Self::Activity(_) | Self::Spent { .. } | Self::PolicyGap(_) | Self::Exited(_) => false,
+        }
+    }
+}
+
 /// A tool of its own that a program wants to execute.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AskedTool {

@@ -1,7 +1,7 @@
 //! Agents whose programs speak a protocol of their own: a task, the driver, speaks it, and the thread has its end of two
 //! channels. What the driver waits for keeps nobody else waiting.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, future::pending, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
@@ -12,6 +12,7 @@ use crate::{
     agent::{Agent, AgentEvent, Boxed, Deaf, Nudge, StopOrder, Stopped},
     child::{Child, ChildEvent, ChildInput, ChildOutput, Line},
     prompt::GivenTurn,
+    provider_proxy::{ProviderProxy, TrafficObserver},
     tools::{ToolAnswer, ToolFailure},
 };
 
@@ -85,6 +86,8 @@ pub(crate) struct Driven {
     orders: mpsc::Sender<Order>,
     events: mpsc::Receiver<AgentEvent>,
     driver: JoinHandle<()>,
+    /// What the program requests of its provider, where a proxy observes that.
+    traffic: Option<TrafficObserver>,
 }
 
 impl Driven {
@@ -97,7 +100,14 @@ impl Driven {
             orders,
             events,
             driver,
+            traffic: None,
         }
+    }
+
+    /// The same agent, whose program requests its model through a proxy.
+    pub(crate) fn observed(mut self, proxy: Option<ProviderProxy>) -> Self {
+        self.traffic = proxy.map(TrafficObserver::new);
+        self
     }
 
     fn order(&self, order: Order) -> Result<(), Deaf> {
@@ -141,11 +151,20 @@ impl Agent for Driven {
 
     fn next_event(&mut self) -> Boxed<'_, AgentEvent> {
         Box::pin(async {
-            match self.events.recv().await {
-                Some(event) => event,
-                // It ends only with the program, of which it tells, or by a defect.
-                None => AgentEvent::Exited("the runner lost hold of the program".to_owned()),
+            let event = tokio::select! {
+                // Progress counts before the requests that led to it.
+                biased;
+                event = self.events.recv() => event,
+                event = next_of(&mut self.traffic) => return event,
+            };
+            // The channel ends only with the program, of which an event tells, or by a defect.
+            let event = event.unwrap_or_else(|| AgentEvent::Exited("the runner lost hold of the program".to_owned()));
+            if let Some(traffic) = &mut self.traffic
+                && event.is_progress()
+            {
+                traffic.note_progress();
             }
+            event
         })
     }
 
@@ -156,6 +175,13 @@ impl Agent for Driven {
             let _ = self.driver.await;
             self.child.stop(order).await
         })
+    }
+}
+
+async fn next_of(traffic: &mut Option<TrafficObserver>) -> AgentEvent {
+    match traffic {
+        Some(traffic) => traffic.next().await,
+        None => pending().await,
     }
 }
 

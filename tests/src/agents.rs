@@ -127,6 +127,10 @@ pub struct Asked {
     pub messages: u64,
     /// What the stand-in answered.
     pub played: String,
+    /// The reasoning effort.
+    pub effort: String,
+    /// The end of what users said, shortened.
+    pub users: String,
 }
 
 impl StandIn {
@@ -193,6 +197,8 @@ impl Asked {
             results: texts("results"),
             messages: line["messages"].as_u64().unwrap_or_default(),
             played: line["played"].as_str().unwrap_or_default().to_owned(),
+            effort: line["effort"].as_str().unwrap_or_default().to_owned(),
+            users: line["users"].as_str().unwrap_or_default().to_owned(),
         })
     }
 

@@ -4,6 +4,9 @@
 //! They run where `TROUPE_AGENTS=1` says that they are installed; see `tests/agents/README.md`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "agents/providers.rs"]
+mod providers;
+
 use std::{path::Path, time::Duration};
 
 use serde_json::{Value, json};

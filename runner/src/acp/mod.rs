@@ -22,12 +22,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use tracing::warn;
 use troupe_proto::supervisor::v1::RunnerKind;
 use uuid::Uuid;
 
 use self::{
     driver::{Driver, Opening},
-    settings::Own,
+    settings::{GEMINI_ENDPOINT, Own},
 };
 use crate::{
     agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
@@ -38,6 +39,7 @@ use crate::{
     home::{self, unlinked},
     policy,
     programs::{AcpProgram, AgentProgram, ModelChoice, Profile},
+    provider_proxy::{ProviderProxy, Upstream},
 };
 
 /// Files in the program's own directory.
@@ -45,6 +47,10 @@ const SYSTEM_PROMPT: &str = "system.md";
 const POLICY: &str = "policy.toml";
 const GEMINI_SETTINGS: &str = ".gemini/settings.json";
 const RECORD: &str = "session.json";
+/// The variable with OpenCode's configuration.
+const OPENCODE_CONFIG: &str = "OPENCODE_CONFIG_CONTENT";
+/// Variables by which a program trusts other certificates than the proxy does.
+const OWN_CERTIFICATES: [&str; 3] = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// Starts programs of one profile.
 pub(crate) struct AcpKind {
@@ -85,7 +91,8 @@ impl AcpKind {
         let home = casting.state.join(profile.kind());
         prepare_home(profile, &home, self.program.program.login.as_deref())
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
-        let (launch, uses_endpoint) = self.launch(casting, &home, &model, &tools, &ours)?;
+        let (mut launch, uses_endpoint) = self.launch(casting, &home, &model, &tools, &ours)?;
+        let proxy = self.interpose(&mut launch, &model).await;
         gaps.extend(casting.gap_of_endpoint(uses_endpoint));
         let launch = match hold {
             Hold::Confined => {
@@ -110,7 +117,8 @@ impl AcpKind {
         };
         let mut driver = Driver::new(Program::new(&child, output), opening);
         driver.prepare().await?;
-        Ok(Box::new(Driven::new(child, async move |desk| driver.drive(desk).await)))
+        let driven = Driven::new(child, async move |desk| driver.drive(desk).await);
+        Ok(Box::new(driven.observed(proxy)))
     }
 
     /// The servers of the session: ours, if the thread is offered anything.
@@ -169,7 +177,7 @@ impl AcpKind {
                 if let Some((provider, endpoint)) = redirected {
                     settings::redirect(&mut config, provider, endpoint);
                 }
-                set("OPENCODE_CONFIG_CONTENT", config.to_string().into());
+                set(OPENCODE_CONFIG, config.to_string().into());
                 // It listens on a port of this machine, where its sessions are anybody's who has no password to show.
                 set("OPENCODE_SERVER_PASSWORD", Uuid::new_v4().simple().to_string().into());
                 redirected.is_some()
@@ -197,7 +205,7 @@ impl AcpKind {
                 // With a login, or by Vertex AI, it has other addresses.
                 let endpoint = endpoint.filter(|_| settings::has_gemini_key(&quiet));
                 if let Some(endpoint) = endpoint {
-                    set("GOOGLE_GEMINI_BASE_URL", endpoint.into());
+                    set(GEMINI_ENDPOINT, endpoint.into());
                 }
                 endpoint.is_some()
             }
@@ -217,11 +225,73 @@ impl AcpKind {
         Ok((launch, uses_endpoint))
     }
 
+    /// Starts a proxy between the program and its provider, and points the program to it. `None`: the provider's address
+    /// is not known, or the program reaches it by a proxy or certificates of its own.
+    async fn interpose(&self, launch: &mut Launch, model: &ModelChoice) -> Option<ProviderProxy> {
+        let has_own_way = launch.environment.iter().any(|(name, value)| {
+            let name = name.to_ascii_uppercase();
+            !value.is_empty() && (name.ends_with("_PROXY") || OWN_CERTIFICATES.contains(&name.as_str()))
+        });
+        if has_own_way {
+            return None;
+        }
+        let program = &self.program.program;
+        match self.program.profile {
+            Profile::OpenCode => {
+                let model = model.name();
+                let model = model.map(|name| settings::opencode_model(name, program.provider.as_deref()));
+                let provider = settings::opencode_provider(model.as_deref(), program.provider.as_deref())?;
+                let content = variable(&mut launch.environment, OPENCODE_CONFIG)?;
+                let mut config: Value = serde_json::from_str(content.to_str()?).ok()?;
+                let proxy = started(settings::opencode_base_url(&config, provider)?).await?;
+                settings::redirect(&mut config, provider, proxy.base_url());
+                *content = config.to_string().into();
+                Some(proxy)
+            }
+            Profile::Gemini => {
+                let settings = settings::gemini(&program.settings, program.login.is_some());
+                if !settings::has_gemini_key(&settings) {
+                    return None;
+                }
+                let configured = variable(&mut launch.environment, GEMINI_ENDPOINT);
+                let base_url = match &configured {
+                    Some(url) => url.to_str()?.to_owned(),
+                    None => settings::GEMINI_URL.to_owned(),
+                };
+                let proxy = started(&base_url).await?;
+                let url = OsString::from(proxy.base_url());
+                launch.environment.push((GEMINI_ENDPOINT.to_owned(), url));
+                Some(proxy)
+            }
+        }
+    }
+
     fn environment(&self, casting: &Casting, home: &Path) -> Environment {
         let AgentProgram {
             inherit, environment, ..
         } = &self.program.program;
         home::environment_in(home, casting, self.program.profile.quiet(), inherit, environment)
+    }
+}
+
+/// The value of a variable: the last one counts.
+fn variable<'a>(environment: &'a mut Environment, name: &str) -> Option<&'a mut OsString> {
+    let variable = environment.iter_mut().rfind(|(known, _)| known == name);
+    variable.map(|(_, value)| value)
+}
+
+/// A proxy for that base URL. Without one the program's requests are not observed, which does not keep it from working.
+async fn started(base_url: &str) -> Option<ProviderProxy> {
+    let started = match Upstream::new(base_url, None) {
+        Ok(upstream) => ProviderProxy::start(upstream).await.map_err(|error| error.to_string()),
+        Err(why) => Err(why),
+    };
+    match started {
+        Ok(proxy) => Some(proxy),
+        Err(why) => {
+            warn!(why, "provider requests are not observed");
+            None
+        }
     }
 }
 

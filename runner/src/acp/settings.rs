@@ -13,6 +13,10 @@ use crate::programs::Profile;
 pub(super) const SERVER: &str = "troupe";
 /// The agent of OpenCode's that is the thread's role.
 pub(super) const AGENT: &str = "role";
+/// Where Gemini CLI asks its model with a key.
+pub(super) const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
+/// The variable with another address for that.
+pub(super) const GEMINI_ENDPOINT: &str = "GOOGLE_GEMINI_BASE_URL";
 /// How Gemini CLI names the use of a key.
 const KEY: &str = "gemini-api-key";
 /// The priorities of Gemini CLI's rules: what is allowed stands above what is denied.
@@ -315,6 +319,20 @@ pub(super) fn opencode_model(name: &str, provider: Option<&str>) -> String {
 pub(super) fn opencode_provider<'a>(model: Option<&'a str>, provider: Option<&'a str>) -> Option<&'a str> {
     let named = model.and_then(|model| model.split_once('/'));
     named.map_or(provider, |(provider, _)| Some(provider))
+}
+
+/// The base URL of a provider of OpenCode's: the configured one, or that of a well-known provider. `None`: unknown.
+pub(super) fn opencode_base_url<'a>(config: &'a Value, provider: &str) -> Option<&'a str> {
+    let configured = config["provider"][provider]["options"]["baseURL"].as_str();
+    // Another package may have another protocol and other URLs.
+    let is_own = config["provider"][provider]["npm"].is_null();
+    configured.or(match provider {
+        "anthropic" if is_own => Some("https://api.anthropic.com/v1"),
+        "openai" if is_own => Some("https://api.openai.com/v1"),
+        "openrouter" if is_own => Some("https://openrouter.ai/api/v1"),
+        "google" if is_own => Some("https://generativelanguage.googleapis.com/v1beta"),
+        _ => None,
+    })
 }
 
 /// Has a provider of OpenCode's asked at another address.

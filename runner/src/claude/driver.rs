@@ -11,7 +11,7 @@ use super::{events, settings::SERVER};
 use crate::{
     agent::{AgentEvent, AskedTool},
     driven::{Desk, Order, Program},
-    hook, input, prompt, redact,
+    hook, input, prompt,
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure, schema},
     usage::Tokens,
@@ -177,9 +177,7 @@ impl Driver {
                 }
             }
             "system" if said["subtype"] == "api_retry" => {
-                let why = said["error"].as_str().unwrap_or("the provider failed");
-                let activity = redact::detail(&format!("trying again: {why}"));
-                desk.tell(AgentEvent::Activity(activity)).await;
+                desk.tell(events::retry(said)).await;
             }
             "result" => self.result(said, desk).await,
             _ => {}

@@ -6,6 +6,7 @@ use troupe_proto::supervisor::v1::ToolUse;
 
 use crate::{
     agent::{AgentEvent, Ending},
+    provider_proxy::provider_error,
     redact,
     usage::{Tokens, percentage_left, sum},
 };
@@ -44,6 +45,14 @@ pub(super) fn written(tool: &str, input: &Value) -> Vec<String> {
         _ => return Vec::new(),
     };
     input[key].as_str().map(str::to_owned).into_iter().collect()
+}
+
+/// The activity that shows a failure of the provider after which the program tries again.
+pub(super) fn retry(said: &Value) -> AgentEvent {
+    let status = said["error_status"].as_u64().map(|status| status.to_string());
+    let failure = status.unwrap_or_else(|| said["error"].as_str().unwrap_or("unknown").to_owned());
+    let attempt = said["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok());
+    AgentEvent::Activity(provider_error(&failure, attempt.unwrap_or(1)))
 }
 
 /// What the calls of a turn spent.
@@ -124,6 +133,20 @@ mod tests {
             assert_eq!((used.name.as_str(), used.detail.as_str()), (name, detail));
         }
         assert!(used(&"x".repeat(5_000), &json!({})).name.len() < 200);
+    }
+
+    #[test]
+    fn retry_names_the_status_and_the_attempt() {
+        let said = json!({"subtype": "api_retry", "attempt": 2, "error_status": 429, "error": "rate_limit"});
+        assert_eq!(
+            retry(&said),
+            AgentEvent::Activity("provider error 429, attempt 2".to_owned())
+        );
+        let said = json!({"subtype": "api_retry", "error": "timeout"});
+        assert_eq!(
+            retry(&said),
+            AgentEvent::Activity("provider error timeout, attempt 1".to_owned())
+        );
     }
 
     #[test]

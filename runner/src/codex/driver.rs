@@ -19,7 +19,6 @@ use crate::{
     hook::{self, HookCall, HookServer},
     input,
     prompt::{self, GivenTurn},
-    redact,
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure},
     usage::Tokens,
@@ -73,6 +72,8 @@ pub(super) struct Driver {
     /// The running turn's, and what it said last.
     turn: Option<String>,
     last_message: String,
+    /// Failures of the provider since it last answered.
+    failures: u32,
     /// Questions of the hook that wait for an answer.
     asked: BTreeMap<String, oneshot::Sender<Option<Value>>>,
     last_ask: u64,
@@ -88,6 +89,7 @@ impl Driver {
             base: Tokens::default(),
             turn: None,
             last_message: String::new(),
+            failures: 0,
             asked: BTreeMap::new(),
             last_ask: 0,
         }
@@ -330,13 +332,13 @@ impl Driver {
             }
             ("turn/plan/updated", None) => desk.tell(events::plan(params)).await,
             ("thread/tokenUsage/updated", None) => {
+                self.failures = 0;
                 self.record(events::tokens(&params["tokenUsage"]["total"]));
                 desk.tell(events::spent(&params["tokenUsage"], self.base)).await;
             }
             ("error", None) if params["willRetry"] == true => {
-                let why = events::failure(&params["error"]);
-                let activity = redact::detail(&format!("trying again: {why}"));
-                desk.tell(AgentEvent::Activity(activity)).await;
+                self.failures += 1;
+                desk.tell(events::retry(&params["error"], self.failures)).await;
             }
             ("turn/completed", None) => self.turn_over(&params["turn"], desk).await,
             _ => {}
@@ -363,6 +365,7 @@ impl Driver {
             return;
         }
         self.turn = None;
+        self.failures = 0;
         // Nothing that the turn left running outlives it, and no question does.
         self.asked.clear();
         if let Some(thread) = self.thread.clone() {

@@ -1,10 +1,11 @@
 //! What Codex tells of a turn, as events of an agent.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use troupe_proto::supervisor::v1::plan_step::State;
 
 use crate::{
     agent::AgentEvent,
+    provider_proxy::provider_error,
     redact,
     usage::{Tokens, percentage_left},
 };
@@ -98,6 +99,14 @@ pub(super) fn refusal(error: &Value) -> String {
     error["message"].as_str().unwrap_or("Codex refuses").to_owned()
 }
 
+/// The activity that shows a failure of the provider after which Codex tries again.
+pub(super) fn retry(error: &Value, attempt: u32) -> AgentEvent {
+    let infos = error["codexErrorInfo"].as_object().into_iter().flat_map(Map::values);
+    let status = infos.filter_map(|info| info["httpStatusCode"].as_u64()).next();
+    let failure = status.map_or_else(|| failure(error), |status| status.to_string());
+    AgentEvent::Activity(provider_error(&failure, attempt))
+}
+
 /// What a failure says to people.
 pub(super) fn failure(error: &Value) -> String {
     let message = error["message"].as_str().unwrap_or("the turn failed");
@@ -189,6 +198,17 @@ mod tests {
                 ..
             }
         ));
+    }
+
+    #[test]
+    fn retry_names_the_status_and_the_attempt() {
+        let error = json!({"message": "m", "codexErrorInfo": {"responseStreamDisconnected": {"httpStatusCode": 503}}});
+        let shown = |error: &Value| match retry(error, 3) {
+            AgentEvent::Activity(text) => text,
+            other => format!("{other:?}"),
+        };
+        assert_eq!(shown(&error), "provider error 503, attempt 3");
+        assert_eq!(shown(&json!({"message": "m"})), "provider error m, attempt 3");
     }
 
     #[test]

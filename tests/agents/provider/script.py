@@ -14,7 +14,7 @@ _START = re.compile(r"@@(?=\[)|@@b64:([A-Za-z0-9+/=_\-\s]+)@@")
 _DECODER = json.JSONDecoder()
 
 # What a step may name besides `tool`, `tools` and `text`.
-_MODIFIERS = {"args", "namespace", "think", "delay", "error", "code", "message", "cut", "usage", "shell"}
+_MODIFIERS = {"args", "namespace", "think", "delay", "error", "code", "message", "cut", "usage", "shell", "garbage"}
 
 # The tool with which a program runs a shell command, and what it calls the command line. The first of them is taken where
 # none is offered, so that a script can try what a policy has taken away.
@@ -77,6 +77,7 @@ class Step:
     code: str = ""
     message: str = ""
     cut: bool = False
+    garbage: bool = False
     usage: dict = field(default_factory=dict)
 
     @property
@@ -84,6 +85,8 @@ class Step:
         """What the log calls the step."""
         if self.error:
             return f"error {self.error}"
+        if self.garbage:
+            return "garbage"
         if self.calls:
             return "tool " + " ".join(call.name for call in self.calls)
         return "text"
@@ -174,7 +177,7 @@ def _position(script, since):
             results += 1
             if results == wanted:
                 number, results = number + 1, 0
-        elif item.kind == "assistant" and not wanted and "error" not in script[number]:
+        elif item.kind == "assistant" and not wanted and not {"error", "garbage"} & set(script[number]):
             number += 1
     return number
 
@@ -202,6 +205,7 @@ def _step(number, element, request):
         code=element.get("code", ""),
         message=element.get("message", ""),
         cut=bool(element.get("cut", False)),
+        garbage=bool(element.get("garbage", False)),
         usage=element.get("usage", {}),
     )
 

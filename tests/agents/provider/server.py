@@ -68,6 +68,7 @@ def described(request, prompt, step):
         "step": step.number,
         "played": step.played,
         "results": [short(text) for text in results],
+        "users": "\n".join(short(item.text) for item in request.items if item.kind == "user")[-2000:],
     }
 
 
@@ -134,6 +135,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._wait(step.delay)
                 message = step.message or f"the script says {step.error}"
                 self._json(step.error, protocol.failure(step.error, step.code, message))
+            elif step.garbage:
+                self._wait(step.delay)
+                self._json(200, {"unexpected": True})
             elif request.stream:
                 self._stream(protocol, request, step)
             else:

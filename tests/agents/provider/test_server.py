@@ -162,6 +162,12 @@ class Protocols(Running):
             with self.subTest(name):
                 self.assertEqual(json.dumps(self.whole(*protocol(scripted(step)))).count("spawn_agent"), 3)
 
+    def test_garbage(self):
+        for name, protocol in PROTOCOLS.items():
+            with self.subTest(name):
+                status, text = self.ask(*protocol(scripted({"garbage": True})))
+                self.assertEqual((status, json.loads(text)), (200, {"unexpected": True}))
+
     def test_errors(self):
         for name, protocol in PROTOCOLS.items():
             with self.subTest(name):
