@@ -68,10 +68,11 @@ fn sessions() -> Vec<Limit> {
             SESSIONS,
             "max_total_threads: those that there ever were",
             default.max_total_threads,
-        ),
+        )
+        .set_by("--max-total-threads", "TROUPE_MAX_TOTAL_THREADS"),
         Limit::count(
             SESSIONS,
-            "max_total_threads, whatever is asked for",
+            "max_total_threads, whatever is set",
             ceiling.max_total_threads,
         ),
         Limit::count(SESSIONS, "inputs that wait for one thread", MAX_PENDING_INPUTS),

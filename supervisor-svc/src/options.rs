@@ -26,6 +26,14 @@ pub struct SessionOptions {
         default_value_t = Limits::default().max_open_threads
     )]
     pub max_open_threads: u32,
+    /// Threads that a session has ever had
+    #[arg(
+        long,
+        env = "TROUPE_MAX_TOTAL_THREADS",
+        value_name = "NUMBER",
+        default_value_t = Limits::default().max_total_threads
+    )]
+    pub max_total_threads: u32,
     /// Bytes of content (inputs, prompts, results) of a session; beyond it input is refused, and what runners report is kept
     /// without its content
     #[arg(
@@ -59,6 +67,7 @@ impl Default for SessionOptions {
             max_depth: limits.max_depth,
             max_threads: limits.max_threads,
             max_open_threads: limits.max_open_threads,
+            max_total_threads: limits.max_total_threads,
             session_content_bytes: Config::SESSION_CONTENT_BYTES,
             webhook_allow_private: false,
             stall_after: stall.silence.as_secs(),
@@ -78,7 +87,7 @@ impl SessionOptions {
             max_depth: self.max_depth,
             max_threads: self.max_threads,
             max_open_threads: self.max_open_threads,
-            ..Limits::default()
+            max_total_threads: self.max_total_threads,
         };
         limits.check()?;
         let stall = StallRule {
@@ -111,6 +120,20 @@ mod tests {
         assert_eq!(
             (config.stall.repeats, config.stall.silence, config.limits.max_depth),
             (5, Duration::ZERO, 3)
+        );
+        let ceiling = SessionOptions {
+            max_total_threads: Limits::CEILING.max_total_threads,
+            ..given
+        };
+        ceiling.apply(&mut config).unwrap();
+        assert_eq!(config.limits.max_total_threads, 100_000);
+        let above_ceiling = SessionOptions {
+            max_total_threads: Limits::CEILING.max_total_threads + 1,
+            ..given
+        };
+        assert_eq!(
+            above_ceiling.apply(&mut config).unwrap_err(),
+            "max_total_threads is 100001; it must be 1 to 100000"
         );
         let every_turn = SessionOptions {
             stall_repeats: 1,

@@ -131,6 +131,20 @@ async fn running(pair: &Pair, tree: &Tree) -> (String, Runner, Attempt) {
     (worker, runner, attempt)
 }
 
+/// The acknowledgement keeps the runner from sending the report again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn artifact_of_unknown_turn_is_acknowledged_not_recorded() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, mut runner, attempt) = running(&pair, &tree).await;
+    for turn in [0, 2, u32::MAX] {
+        let made = ArtifactReport { turn, ..piece("never") };
+        runner.report(&attempt, Report::Artifact(made)).await;
+    }
+    runner.report(&attempt, Report::Artifact(piece("of turn 1"))).await;
+    assert_eq!(only_content(&tree, &worker).await, b"of turn 1");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_artifact_of_one_report() {
     let pair = Pair::start().await;

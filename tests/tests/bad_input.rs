@@ -111,6 +111,13 @@ async fn sessions() {
         }),
         ..CreateSessionRequest::default()
     };
+    let total = |max_total_threads| CreateSessionRequest {
+        limits: Some(Limits {
+            max_total_threads: Some(max_total_threads),
+            ..Limits::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
     let ceiling = ToolCeiling {
         allow_list: vec![String::new()],
         ..ToolCeiling::default()
@@ -142,6 +149,8 @@ async fn sessions() {
             => InvalidArgument InvalidArgument "limits.max_depth 99 is more than this service allows (2)";
         create_session(limits(None, Some(0)))
             => InvalidArgument InvalidArgument "limits.max_threads must be at least 1";
+        create_session(total(10_001)) => InvalidArgument InvalidArgument
+            "limits.max_total_threads 10001 is more than this service allows (10000)";
         create_session(CreateSessionRequest { sandbox: 77, ..Default::default() })
             => InvalidArgument InvalidArgument "sandbox";
         create_session(CreateSessionRequest { slot_release: -1, ..Default::default() })
@@ -276,6 +285,22 @@ async fn spawns() {
             => InvalidArgument InvalidArgument "alias has control characters; remove them";
         spawn_agent(SpawnAgentRequest { alias: long(65), ..spawn() })
             => InvalidArgument InvalidArgument "alias has 65 bytes; at most 64 are allowed";
+        spawn_agent(SpawnAgentRequest { alias: "scout\u{200b}".into(), ..spawn() })
+            => InvalidArgument InvalidArgument "alias \"scout\\u{200b}\" has the character '\\u{200b}'; use the letters";
+        spawn_agent(SpawnAgentRequest { alias: "sc\u{43e}ut".into(), ..spawn() })
+            => InvalidArgument InvalidArgument "has the character";
+        spawn_agent(SpawnAgentRequest { alias: "the scout".into(), ..spawn() })
+            => InvalidArgument InvalidArgument "has the character ' '";
+        spawn_agent(SpawnAgentRequest { alias: "root".into(), ..spawn() })
+            => InvalidArgument InvalidArgument "alias \"root\" is reserved, as are root, parent, self; choose another";
+        spawn_agent(SpawnAgentRequest { alias: " Parent ".into(), ..spawn() })
+            => InvalidArgument InvalidArgument "alias \"Parent\" is reserved";
+        spawn_agent(SpawnAgentRequest { alias: "SELF".into(), ..spawn() })
+            => InvalidArgument InvalidArgument "alias \"SELF\" is reserved";
+        spawn_agent(SpawnAgentRequest { alias: stage.worker(), ..spawn() })
+            => InvalidArgument InvalidArgument "has the form of an id; choose another";
+        spawn_agent(SpawnAgentRequest { alias: stage.worker().to_uppercase().replace('-', ""), ..spawn() })
+            => InvalidArgument InvalidArgument "has the form of an id; choose another";
         spawn_agent(SpawnAgentRequest { thread_note: text(&long(1_025)), ..spawn() })
             => InvalidArgument InvalidArgument "thread_note has 1025 bytes; at most 1024 are allowed";
         spawn_agent(SpawnAgentRequest { working_directory: "here".into(), ..spawn() })
@@ -422,6 +447,18 @@ async fn reads() {
 
         authorize_tool(AuthorizeToolRequest { thread_id: worker(), ..Default::default() })
             => InvalidArgument InvalidArgument "tool is required";
+        authorize_tool(AuthorizeToolRequest {
+            thread_id: worker(),
+            tool: "x".into(),
+            arguments_json: "{\"cmd\": ls}".into(),
+            ..Default::default()
+        }) => InvalidArgument InvalidArgument "arguments_json is not valid JSON: expected value at line 1 column 9";
+        authorize_tool(AuthorizeToolRequest {
+            thread_id: worker(),
+            tool: "x".into(),
+            arguments_json: "{} {}".into(),
+            ..Default::default()
+        }) => InvalidArgument InvalidArgument "arguments_json is not valid JSON: trailing characters";
         authorize_tool(AuthorizeToolRequest { thread_id: UNKNOWN.into(), tool: "x".into(), ..Default::default() })
             => NotFound ThreadNotFound UNKNOWN;
         describe_tools(DescribeToolsRequest::default()) => InvalidArgument InvalidArgument "give session_id or thread_id";

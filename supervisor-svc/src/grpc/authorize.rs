@@ -1,5 +1,6 @@
 //! AuthorizeTool: stands in front of every tool call of an agent, so an allowed call costs a look at the published state.
 
+use serde::de::IgnoredAny;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
@@ -86,6 +87,13 @@ fn check_call(request: &pb::AuthorizeToolRequest) -> Result<(), Status> {
             "arguments_json has {} bytes; at most {ARGUMENTS_BYTES} are allowed",
             request.arguments_json.len()
         );
+        return Err(check::bad("arguments_json", text));
+    }
+    // A call without arguments may leave the field empty.
+    if !request.arguments_json.is_empty()
+        && let Err(error) = serde_json::from_str::<IgnoredAny>(&request.arguments_json)
+    {
+        let text = format!("arguments_json is not valid JSON: {error}; send the arguments as one JSON value");
         return Err(check::bad("arguments_json", text));
     }
     if request.resolved_paths.len() > MAX_PATHS {

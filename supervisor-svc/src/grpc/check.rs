@@ -12,6 +12,7 @@ use prost::Message as _;
 use tonic::Status;
 use tool_policy::{Layer, MatchMode};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
+use uuid::Uuid;
 
 use crate::{
     domain::{
@@ -30,6 +31,8 @@ use crate::{
 pub(super) const NAME_BYTES: usize = 128;
 /// The longest alias.
 pub(super) const ALIAS_BYTES: usize = 64;
+/// Names that agents and people use for threads by their position; no alias may be one of them.
+const RESERVED_ALIASES: [&str; 3] = ["root", "parent", "self"];
 /// The longest note.
 pub(super) const NOTE_BYTES: usize = event::MAX_NOTE_BYTES;
 /// The longest reason.
@@ -109,6 +112,41 @@ pub(super) fn optional_id<T: FromStr>(field: &'static str, value: &str) -> Resul
     } else {
         id(field, value).map(Some)
     }
+}
+
+/// An alias that a spawn asks for; empty: none. The character set excludes characters that look like another one or
+/// like nothing, and a UUID would read as the id of a thread.
+pub(super) fn alias(value: &str) -> Result<(), Status> {
+    const FIELD: &str = "alias";
+    line(FIELD, value, ALIAS_BYTES)?;
+    if let Some(other) = value
+        .chars()
+        .find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '_' | '-'))
+    {
+        return Err(bad(
+            FIELD,
+            format!(
+                "alias \"{}\" has the character {other:?}; use the letters A to Z, digits, \".\", \"_\" and \"-\"",
+                value.escape_debug()
+            ),
+        ));
+    }
+    if RESERVED_ALIASES.iter().any(|name| value.eq_ignore_ascii_case(name)) {
+        return Err(bad(
+            FIELD,
+            format!(
+                "alias \"{value}\" is reserved, as are {}; choose another",
+                RESERVED_ALIASES.join(", ")
+            ),
+        ));
+    }
+    if Uuid::try_parse(value).is_ok() {
+        return Err(bad(
+            FIELD,
+            format!("alias \"{value}\" has the form of an id; choose another"),
+        ));
+    }
+    Ok(())
 }
 
 /// The name of a thread, its id or its alias, that must be there.

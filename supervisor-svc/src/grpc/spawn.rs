@@ -188,7 +188,7 @@ fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Statu
     check::text("provider", &request.provider, check::NAME_BYTES)?;
     check::text("expected_digest", &request.expected_digest, 64)?;
     check::line("label", request.label.trim(), check::NAME_BYTES)?;
-    check::line("alias", request.alias.trim(), check::ALIAS_BYTES)?;
+    check::alias(request.alias.trim())?;
     check::directory("working_directory", &request.working_directory)?;
     check::text("objective", &request.objective, check::PROSE_BYTES)?;
     check::text("definition_of_done", &request.definition_of_done, check::PROSE_BYTES)?;

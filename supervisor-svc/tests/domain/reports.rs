@@ -33,13 +33,17 @@ fn delivered(number: u32, turn: u32) -> Report {
 }
 
 fn artifact() -> Report {
+    artifact_of(1)
+}
+
+fn artifact_of(turn: u32) -> Report {
     Report::Artifact(Artifact {
         id: ArtifactId::from_uuid(Uuid::from_u128(1)),
         name: String::from("report.md"),
         kind: String::from("document"),
         media_type: String::from("text/markdown"),
         content: text("# Report"),
-        turn: Turn::new(1),
+        turn: Turn::new(turn),
     })
 }
 
@@ -71,6 +75,8 @@ fn late_repeated_and_impossible_reports_change_nothing() {
         ("nobody handed it out", said(id, 1, 2, started(2))),
         ("no such input", said(id, 1, 2, delivered(9, 1))),
         ("input of the turn itself", said(id, 1, 2, delivered(1, 1))),
+        ("an artifact of a turn to come", said(id, 1, 2, artifact_of(2))),
+        ("an artifact of no turn", said(id, 1, 2, artifact_of(0))),
     ] {
         assert_eq!(world.run(&command), NOTHING, "{why}");
     }

@@ -71,6 +71,7 @@ pub(super) fn apply(
         }
         Report::Stopped { detail } => stopped(session, thread, detail, sequence, now),
         Report::Artifact(_) if session.is_closing(id) => Vec::new(),
+        Report::Artifact(artifact) if artifact.turn == Turn::ZERO || artifact.turn > thread.turn.number() => Vec::new(),
         Report::Artifact(artifact) => vec![Event::Thread(
             id,
             ThreadEvent::ArtifactRecorded {
