@@ -16,7 +16,7 @@ use svc_kit::{
     serve::{self, Listener, ServeError, ServeLimits, Serving},
     shown_token::ShownToken,
     shutdown::Shutdown,
-    thread_token::TokenKeys,
+    thread_token::{KEYS_FILE, TokenKeys},
     tls::ClientFiles,
 };
 use tokio::{
@@ -168,7 +168,9 @@ impl Supervisor {
     /// See [`OpenError`].
     pub async fn open(config: Config) -> Result<Self, OpenError> {
         let path = config.data_dir.join(DATABASE);
-        let store = SqliteStore::open(path.clone())
+        // The keys are made after the log: where they are, there was a log.
+        let has_keys = config.data_dir.join(KEYS_FILE).exists();
+        let store = SqliteStore::open_used(path.clone(), has_keys.then_some(KEYS_FILE))
             .await
             .map_err(|source| OpenError::Store { path, source })?;
         let clock = Clock::system();

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Pa
 
 use bytes::Bytes;
 use supervisor_svc::{
+    Config, Supervisor,
     domain::{
         actor::Actor,
         content::ContentRef,
@@ -498,6 +499,81 @@ async fn an_absent_log_or_session_is_named() {
         maintenance::events(directory.path(), other, Sequence::ZERO),
         Err(MaintenanceError::SessionNotFound(session)) if session == other
     ));
+}
+
+#[tokio::test]
+async fn lost_log_next_to_keys_is_not_replaced_by_empty_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join(DATABASE);
+    let start = async || {
+        let config = Config::new(directory.path().to_owned(), String::from("http://127.0.0.1:1"));
+        Supervisor::open(config)
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    start().await.unwrap();
+    start().await.unwrap();
+    let log = directory.path().join(format!("{DATABASE}-wal"));
+    let backup = (fs::read(&database).unwrap(), fs::read(&log).unwrap());
+    let remove = |suffix: &str| drop(fs::remove_file(directory.path().join(format!("{DATABASE}{suffix}"))));
+    let without_tables = || {
+        ["", "-wal", "-shm"].into_iter().for_each(remove);
+        let connection = rusqlite::Connection::open(&database).unwrap();
+        connection.execute_batch("CREATE TABLE t (x); DROP TABLE t").unwrap();
+    };
+    for lose in [
+        &(|| fs::write(&database, "").unwrap()) as &dyn Fn(),
+        &|| remove(""),
+        &without_tables,
+    ] {
+        lose();
+        let refused = start().await.unwrap_err();
+        assert!(
+            refused
+                .contains("it is missing or empty, but \"token.keys\" shows that the data directory has been used; ")
+                && refused.contains("restore a backup, or move \"token.keys\" away to start with an empty log")
+                && refused.contains(&*database.to_string_lossy()),
+            "{refused}"
+        );
+    }
+    fs::write(&database, backup.0).unwrap();
+    fs::write(&log, backup.1).unwrap();
+    start().await.unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        remove(suffix);
+    }
+    fs::remove_file(directory.path().join(KEYS_FILE)).unwrap();
+    start().await.unwrap();
+}
+
+/// The engine would delete the write-ahead log of an empty database, and with it the newest records.
+#[tokio::test]
+async fn empty_database_next_to_its_write_ahead_log_is_refused() {
+    let (directory, store) = sound().await;
+    let (database, log) = (
+        directory.path().join(DATABASE),
+        directory.path().join(format!("{DATABASE}-wal")),
+    );
+    let kept = tempfile::tempdir().unwrap();
+    let copy = kept.path().join(DATABASE);
+    fs::copy(&log, kept.path().join(format!("{DATABASE}-wal"))).unwrap();
+    drop(store);
+    let bytes = fs::metadata(kept.path().join(format!("{DATABASE}-wal"))).unwrap().len();
+    assert!(bytes > 0 && fs::metadata(&database).unwrap().len() > 0);
+    fs::write(&copy, "").unwrap();
+    let refused = SqliteStore::open(&copy).await.err().unwrap().to_string();
+    assert!(
+        refused.contains("\"troupe.db-wal\" shows that the data directory has been used"),
+        "{refused}"
+    );
+    let unread = maintenance::verify(kept.path(), &mut |_| {}).unwrap_err().to_string();
+    assert!(
+        unread.contains("the database is damaged (the file is empty); restore a backup"),
+        "{unread}"
+    );
+    let left = fs::metadata(kept.path().join(format!("{DATABASE}-wal"))).unwrap().len();
+    assert_eq!(left, bytes, "nothing is deleted");
 }
 
 #[tokio::test]

@@ -7,13 +7,14 @@ use std::{
     env,
     ffi::OsStr,
     fs::{DirBuilder, File, OpenOptions, TryLockError},
-    io::{self, Read as _, Seek as _, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
 use crate::private_file;
 
+/// The file that names the process that has the data directory.
 const LOCK: &str = "LOCK";
 
 /// Why a path cannot be used. Each says what to do.
@@ -132,7 +133,8 @@ pub fn write_ready_file(path: &Path, content: &serde_json::Value) -> Result<(), 
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    /// The operating system gives the lock back when this file is closed, however the process ends.
+    /// The directory itself, locked: deleting or replacing a file in it does not release the lock. The operating system
+    /// releases the lock when this file is closed, however the process ends.
     _lock: File,
 }
 
@@ -152,25 +154,18 @@ impl DataDir {
             .mode(0o700)
             .create(path)
             .map_err(failed)?;
-        let mut lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(private_file::PRIVATE)
-            .open(path.join(LOCK))
-            .map_err(failed)?;
+        let lock = File::open(path).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(PathsError::InUse {
                     path: path.to_owned(),
-                    pid: owner(&mut lock),
+                    pid: owner(&path.join(LOCK)),
                 });
             }
             Err(TryLockError::Error(cause)) => return Err(failed(cause)),
         }
-        sign(&mut lock).map_err(failed)?;
+        sign(&path.join(LOCK)).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
             _lock: lock,
@@ -190,11 +185,15 @@ impl DataDir {
     }
 }
 
-/// Leaves our process id in the lock file, for the message that a second process shows.
-fn sign(lock: &mut File) -> io::Result<()> {
-    lock.set_len(0)?;
-    lock.rewind()?;
-    writeln!(lock, "{}", std::process::id())
+/// Writes the process id of this process for the message that a second process shows.
+fn sign(path: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(private_file::PRIVATE)
+        .open(path)?;
+    writeln!(file, "{}", std::process::id())
 }
 
 /// Which process, in parentheses, where it is known.
@@ -202,9 +201,9 @@ fn named(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
-fn owner(lock: &mut File) -> Option<u32> {
+fn owner(path: &Path) -> Option<u32> {
     let mut text = String::new();
-    lock.take(16).read_to_string(&mut text).ok()?;
+    File::open(path).ok()?.take(16).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
@@ -274,6 +273,23 @@ mod tests {
 
         drop(first);
         DataDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn deleted_lock_file_admits_no_second_owner() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("troupe");
+        let first = DataDir::open(&path).unwrap();
+        fs::remove_file(path.join(LOCK)).unwrap();
+        // Twice: a first attempt must not leave a file that a second one locks.
+        for _ in 0..2 {
+            let error = DataDir::open(&path).unwrap_err();
+            assert!(matches!(&error, PathsError::InUse { pid: None, .. }), "{error}");
+            assert!(error.to_string().contains("is in use by another troupe;"), "{error}");
+        }
+        drop(first);
+        DataDir::open(&path).unwrap();
+        assert!(path.join(LOCK).exists());
     }
 
     #[test]

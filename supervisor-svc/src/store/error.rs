@@ -245,6 +245,15 @@ pub enum OpenError {
         /// The version that is read.
         needed: i64,
     },
+    /// The file is missing or empty, although the data directory has been used.
+    #[error(
+        "it is missing or empty, but \"{evidence}\" shows that the data directory has been used; restore a backup, or \
+         move \"{evidence}\" away to start with an empty log"
+    )]
+    Lost {
+        /// The name of the file that shows it.
+        evidence: String,
+    },
     /// The file or its file system can't be written.
     #[error("the database is read-only; make its file, its directory and the file system writable")]
     ReadOnly,

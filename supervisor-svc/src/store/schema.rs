@@ -1,6 +1,6 @@
 //! The database file: its tables and their migrations, and the settings without which nothing may be acknowledged.
 
-use std::path::Path;
+use std::{fs, io, path::Path};
 
 use rusqlite::{Connection, MAIN_DB, OpenFlags, Transaction, TransactionBehavior, config::DbConfig, params};
 use uuid::Uuid;
@@ -151,20 +151,50 @@ const MIGRATIONS: [Migration; 4] = [
 /// The `synchronous` level that flushes the log at every commit.
 const SYNCHRONOUS_FULL: i64 = 2;
 
-/// Opens or creates the file for writing and returns the log's id.
+/// Opens or creates the file for writing and returns the log's id. It creates none where `evidence`, the name of another
+/// file, or a write-ahead log shows that there was one.
 ///
 /// # Errors
 /// See [`OpenError`]. A file of a newer version is left as it was.
-pub(super) fn open_writer(path: &Path) -> Result<(Connection, Uuid), OpenError> {
+pub(super) fn open_writer(path: &Path, evidence: Option<&str>) -> Result<(Connection, Uuid), OpenError> {
+    let evidence = evidence.map(str::to_owned).or_else(|| write_ahead_log(path));
+    let lost = || evidence.clone().map(|evidence| OpenError::Lost { evidence });
+    // Before the engine sees the file: it deletes the write-ahead log of an empty database.
+    if is_empty(path)
+        && let Some(lost) = lost()
+    {
+        return Err(lost);
+    }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = open(path, flags)?;
     refuse_read_only(&connection)?;
     let version = version_of(&connection)?;
+    if version == 0
+        && let Some(lost) = lost()
+    {
+        return Err(lost);
+    }
     make_durable(&connection)?;
     check_pages(&connection)?;
     migrate(&mut connection, version)?;
     let log_id = log_id(&connection)?;
     Ok((connection, log_id))
+}
+
+/// Whether the file is missing or has no bytes. A file that can't be looked at is left to the engine's own error.
+fn is_empty(path: &Path) -> bool {
+    match fs::metadata(path) {
+        Ok(found) => found.len() == 0,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// The name of the file's write-ahead log, if that has bytes.
+fn write_ahead_log(path: &Path) -> Option<String> {
+    let mut name = path.file_name()?.to_owned();
+    name.push("-wal");
+    let found = fs::metadata(path.with_file_name(&name)).ok()?;
+    (found.len() > 0).then(|| name.to_string_lossy().into_owned())
 }
 
 /// Opens the file, which a writer has opened before, for reading.
@@ -193,6 +223,7 @@ pub(super) fn open_checkpointer(path: &Path) -> Result<Connection, OpenError> {
 /// # Errors
 /// See [`OpenError`]: the file must be of this version, because only its writer may migrate it.
 pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
+    refuse_empty(path)?;
     let connection = open_reader(path)?;
     refuse_other_version(&connection)?;
     Ok(connection)
@@ -203,6 +234,7 @@ pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
 /// # Errors
 /// See [`OpenError`].
 pub(super) fn open_alone(path: &Path) -> Result<Connection, OpenError> {
+    refuse_empty(path)?;
     let connection = open_existing(path)?;
     refuse_read_only(&connection)?;
     refuse_other_version(&connection)?;
@@ -261,6 +293,14 @@ fn version_of(connection: &Connection) -> Result<usize, OpenError> {
 fn refuse_read_only(connection: &Connection) -> Result<(), OpenError> {
     if connection.is_readonly(MAIN_DB)? {
         Err(OpenError::ReadOnly)
+    } else {
+        Ok(())
+    }
+}
+
+fn refuse_empty(path: &Path) -> Result<(), OpenError> {
+    if is_empty(path) {
+        Err(OpenError::Damaged(String::from("the file is empty")))
     } else {
         Ok(())
     }
@@ -349,7 +389,7 @@ mod tests {
     fn a_statement_is_planned_once_whatever_its_limit() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("troupe.db");
-        let (writer, _) = open_writer(&path).unwrap();
+        let (writer, _) = open_writer(&path, None).unwrap();
         for connection in [writer, open_reader(&path).unwrap()] {
             let mut statement = connection.prepare("SELECT key FROM meta LIMIT ?1").unwrap();
             for limit in 0..4 {

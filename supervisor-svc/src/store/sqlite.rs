@@ -48,9 +48,18 @@ impl SqliteStore {
     /// # Errors
     /// See [`OpenError`].
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, OpenError> {
+        Self::open_used(path, None).await
+    }
+
+    /// Does the same as [`open`](Self::open). If the name of a file is given that exists only next to a log that was
+    /// opened before, it does not create the log.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; [`OpenError::Lost`] if the log is missing or empty.
+    pub async fn open_used(path: impl Into<PathBuf>, evidence: Option<&'static str>) -> Result<Self, OpenError> {
         let path = path.into();
         tokio::task::spawn_blocking(move || -> Result<Self, OpenError> {
-            let (connection, log_id) = schema::open_writer(&path)?;
+            let (connection, log_id) = schema::open_writer(&path, evidence)?;
             let checkpointer = Checkpointer::start(schema::open_checkpointer(&path)?)?;
             let reserve = Arc::new(Reserve::beside(&path));
             Ok(Self {
