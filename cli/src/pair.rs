@@ -27,13 +27,16 @@ use svc_kit::{
 };
 use tokio::{task::JoinSet, time::timeout_at};
 use tokio_util::sync::CancellationToken;
-use troupe_runner::{RunnerConfig, WorktreeCleanup};
+use troupe_runner::{Ended, RunnerConfig, WorktreeCleanup};
 
 use crate::{
     error::{Error, Result},
     programs,
     token::{self, Token},
 };
+
+/// How long running turns have to finish when the pair stops; then they are interrupted.
+pub(crate) const TURNS_END_WITHIN: Duration = Duration::from_secs(3);
 
 /// What a pair is started with.
 #[derive(Clone, Debug)]
@@ -75,10 +78,10 @@ pub(crate) struct Pair {
     token: Token,
     token_file: Option<PathBuf>,
     shutdown: Shutdown,
-    /// The runner outlives the services' drain, so that what its programs report last still arrives.
+    /// The runner ends before the services, so that they record how its turns ended.
     runner_stop: CancellationToken,
     services: JoinSet<Result<()>>,
-    runner: JoinSet<Result<()>>,
+    runner: JoinSet<Result<Ended>>,
     telemetry: Telemetry,
     /// The admin port is there before everything else and after it, so that all of it is seen to start and to end.
     admin: Option<Admin>,
@@ -240,7 +243,7 @@ impl Pair {
         };
         let ended = tokio::select! {
             Some(ended) = self.services.join_next() => ended,
-            Some(ended) = self.runner.join_next() => ended,
+            Some(ended) = self.runner.join_next() => ended.map(|ended| ended.map(|_| ())),
             error = broken_off => Ok(Err(Error::of(error))),
         };
         match ended {
@@ -250,13 +253,16 @@ impl Pair {
         }
     }
 
-    /// Drains both services, then stops the runner. Threads are not closed by it. A service that hangs, as in a disk that does
-    /// not answer, is left behind.
+    /// Drains the runner: running turns have [`TURNS_END_WITHIN`] to finish, then they are interrupted. Then drains both
+    /// services. No thread is closed by it. A service that hangs, as in a disk that does not answer, is left behind.
+    /// Returns the threads whose turn was interrupted.
     ///
     /// # Errors
     ///
     /// The first error of a part.
-    pub(crate) async fn stop(mut self) -> Result<()> {
+    pub(crate) async fn stop(mut self) -> Result<Ended> {
+        self.runner_stop.cancel();
+        let runner = all(&mut self.runner).await;
         self.shutdown.trigger();
         let deadline = self.shutdown.deadline(SERVICE_ENDS_WITHIN);
         let services = timeout_at(deadline, all(&mut self.services)).await.unwrap_or_else(|_| {
@@ -266,15 +272,14 @@ impl Pair {
                 "a service did not end within {SERVICE_ENDS_WITHIN:?}"
             )))
         });
-        self.runner_stop.cancel();
-        let runner = all(&mut self.runner).await;
         program::farewell(self.admin, self.telemetry).await;
         services.and(runner)
     }
 }
 
-async fn all(tasks: &mut JoinSet<Result<()>>) -> Result<()> {
-    let mut first = Ok(());
+/// Waits for all of them, and returns the first error or the last value.
+async fn all<T: Default + 'static>(tasks: &mut JoinSet<Result<T>>) -> Result<T> {
+    let mut first = Ok(T::default());
     while let Some(ended) = tasks.join_next().await {
         let ended = ended.unwrap_or_else(|error| Err(Error::failure(format!("a part of the pair broke: {error}"))));
         first = first.and(ended);
@@ -307,8 +312,7 @@ fn runner_config(
     config.hidden = vec![data_dir.to_owned()];
     config.hook = programs::hook()?;
     config.token = Some(secrets.runner.clone().into());
-    // The supervisor ends first: by then there is nobody to tell how a turn went.
-    config.timing.drain_limit = Duration::ZERO;
+    config.timing.drain_limit = TURNS_END_WITHIN;
     Ok(config)
 }
 

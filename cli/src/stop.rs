@@ -1,10 +1,40 @@
 //! Stopping what runs until it is told to end.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
 use svc_kit::shutdown::Signals;
+use troupe_runner::Ended;
 
-use crate::error::{Error, Result};
+use crate::{
+    context::Context,
+    error::{Error, Result},
+};
+
+/// How many interrupted threads are listed.
+const MAX_LISTED: usize = 10;
+
+/// Says what a first SIGINT or SIGTERM does.
+pub(crate) fn announcement(turns_end_within: Duration) -> String {
+    format!(
+        "stopping: running turns have {turns_end_within:?} to finish and are then interrupted; a second Ctrl-C stops at once \
+         and loses them"
+    )
+}
+
+/// Lists the threads whose turn was interrupted, each with the command that continues it.
+pub(crate) fn list_interrupted(context: &Context, runner: &Ended) {
+    for thread in runner.interrupted.iter().take(MAX_LISTED) {
+        context.ui.note(format!(
+            "interrupted {thread}; once the service runs again, continue it with: troupe send {thread} -m 'Continue.'"
+        ));
+    }
+    let rest = runner.interrupted.len().saturating_sub(MAX_LISTED);
+    if rest > 0 {
+        context.ui.note(format!(
+            "interrupted {rest} more; `troupe ps` lists them as INTERRUPTED"
+        ));
+    }
+}
 
 /// Waits for what is ending in order, unless another SIGINT or SIGTERM says that it took too long.
 ///

@@ -57,18 +57,18 @@ mod usage;
 mod workspace;
 mod worktree;
 
-pub use config::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, Timing};
+pub use config::{Ended, Enforcement, ProcessProgram, RunnerConfig, RunnerError, Timing};
 pub use programs::{AcpProgram, AgentProgram, ModelChoice, Profile, Program, ProgramKind, Programs, ProgramsError};
 use tokio_util::sync::CancellationToken;
 pub use worktree::WorktreeCleanup;
 
 /// Attaches to the supervisor and executes threads until `shutdown` is cancelled; then takes no more, lets turns that
-/// are under way end (see [`Timing::drain_limit`]), stops every program it started and returns. A supervisor that goes
-/// away is waited for; one that will never have this runner is an error.
+/// are under way end, interrupts those that do not end in time (see [`Timing::drain_limit`]), stops every program it started
+/// and returns. A supervisor that goes away is waited for; one that will never have this runner is an error.
 ///
 /// # Errors
 ///
 /// The configuration is unusable, or the supervisor refused the runner before it was ever attached.
-pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<(), RunnerError> {
+pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<Ended, RunnerError> {
     runner::Runner::new(config)?.run(&shutdown).await
 }

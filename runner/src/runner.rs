@@ -13,7 +13,7 @@ use troupe_proto::supervisor::v1::{AttachRequest, RunnerHeartbeat, attach_reques
 
 use crate::{
     backoff::Backoff,
-    config::{RunnerConfig, RunnerError},
+    config::{Ended, RunnerConfig, RunnerError},
     link::{Link, LinkError, Supervisor},
     outbox::Attempt,
     stage::{Flow, Stage},
@@ -31,6 +31,7 @@ pub(crate) struct Runner {
     /// Whether the supervisor ever took it in: then what it says now is not its last word.
     was_attached: bool,
     drain_limit: Duration,
+    stop_grace: Duration,
     ready: watch::Sender<bool>,
 }
 
@@ -45,24 +46,27 @@ impl Runner {
         config.check()?;
         let supervisor = Supervisor::new(&config)?;
         let (tell, news) = mpsc::channel(NEWS);
-        let (drain_limit, ready) = (config.timing.drain_limit, config.ready.clone());
+        let (timing, ready) = (config.timing, config.ready.clone());
         let stage = Stage::new(config, supervisor.channel_for_tools(), tell);
         Ok(Self {
             supervisor,
             stage,
             news,
             was_attached: false,
-            drain_limit,
+            drain_limit: timing.drain_limit,
+            stop_grace: timing.stop_grace,
             ready,
         })
     }
 
-    pub(crate) async fn run(mut self, shutdown: &CancellationToken) -> Result<(), RunnerError> {
+    pub(crate) async fn run(mut self, shutdown: &CancellationToken) -> Result<Ended, RunnerError> {
         self.stage.prepare().await;
         let (link, outcome) = self.attach_until(None, shutdown.cancelled()).await;
         let link = self.drain(link).await;
         self.wind_down(link).await;
-        outcome
+        outcome.map(|()| Ended {
+            interrupted: self.stage.interrupted(),
+        })
     }
 
     /// Keeps the runner attached until `end`, at first by the stream that is open already, if one is. Answers the one
@@ -129,17 +133,21 @@ impl Runner {
     }
 
     /// Takes no more threads and gives turns that are under way the time to end; the supervisor, which is told, stops
-    /// the programs that have none. Over when no thread is left, or when the time is up. Answers the stream that is
-    /// open then.
+    /// the programs that have none. Turns that have not ended in time are interrupted, which the supervisor learns from
+    /// their reports. Over when no thread is left and every report is acknowledged, at the latest after the drain limit and
+    /// twice the grace of programs. Answers the stream that is open then.
     async fn drain(&mut self, link: Option<Link>) -> Option<Link> {
-        let drained = timeout(self.drain_limit, self.stage.drain().cancelled_owned());
-        let end = async {
-            if drained.await.is_err() {
-                info!("what has not ended in time is stopped");
-            }
-        };
+        let drained = self.stage.drain();
         // A refusal changes nothing any more: the runner leaves.
-        let (link, _) = self.attach_until(link, end).await;
+        let end = timeout(self.drain_limit, drained.clone().cancelled_owned());
+        let (link, _) = self.attach_until(link, async { drop(end.await) }).await;
+        if drained.is_cancelled() {
+            return link;
+        }
+        info!("turns that have not ended in time are interrupted");
+        self.stage.interrupt_all(self.stop_grace);
+        let end = timeout(self.stop_grace * 2, drained.cancelled_owned());
+        let (link, _) = self.attach_until(link, async { drop(end.await) }).await;
         link
     }
 

@@ -2,7 +2,7 @@
 //! here waits.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     path::PathBuf,
     time::Duration,
 };
@@ -13,9 +13,10 @@ use tonic::transport::Channel;
 use tracing::{debug, warn};
 use troupe_proto::common::v1::Sandbox;
 use troupe_proto::supervisor::v1::{
-    AttachRequest, AttachResponse, CommandAck, DeliverInput, HeldThread, InterruptTurn, ReportAck, RunnerDraining,
-    RunnerHello, RunnerReport, RunnerWelcome, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadOutput,
-    ThreadStoppedReport, attach_request::Message, attach_response, deliver_input::Delivery, runner_report::Kind,
+    AttachRequest, AttachResponse, ClosePolicy, CommandAck, DeliverInput, HeldThread, InterruptTurn, ReportAck,
+    RunnerDraining, RunnerHello, RunnerReport, RunnerWelcome, ShutdownThread, StartRefusal, StartRefused, StartThread,
+    ThreadOutput, ThreadStoppedReport, attach_request::Message, attach_response, deliver_input::Delivery,
+    runner_report::Kind,
 };
 
 use crate::{
@@ -63,6 +64,8 @@ pub(crate) struct Stage {
     control: VecDeque<Message>,
     /// Telemetry and output.
     fleeting: VecDeque<Message>,
+    /// The threads whose turn was interrupted because the runner stops.
+    interrupted: BTreeSet<String>,
 }
 
 struct Held {
@@ -99,6 +102,7 @@ impl Stage {
             questions: Questions::default(),
             control: VecDeque::new(),
             fleeting: VecDeque::new(),
+            interrupted: BTreeSet::new(),
         }
     }
 
@@ -336,7 +340,7 @@ impl Stage {
             Some(held) if held.generation == attempt.generation => {
                 let turn = match &command {
                     Command::Turn(turn) => turn.turn,
-                    Command::Input(_) | Command::Interrupt { .. } | Command::Shutdown(_) => 0,
+                    Command::Input(_) | Command::Interrupt { .. } | Command::Shutdown(_) | Command::RunnerStops(_) => 0,
                 };
                 if let State::Live(thread) = &held.state
                     && !thread.command(command)
@@ -422,6 +426,9 @@ impl Stage {
                 if matches!(kind, Kind::Stopped(_)) {
                     held.state = State::Ended;
                 }
+                if matches!(&kind, Kind::TurnEnded(ended) if ended.runner_stopped) {
+                    self.interrupted.insert(attempt.thread_id.clone());
+                }
                 self.outbox.record(attempt, kind);
             }
             News::Question(question) => self.questions.ask(question),
@@ -494,6 +501,28 @@ impl Stage {
         {
             drained.cancel();
         }
+    }
+
+    /// Interrupts the turns that are still running, and stops every program when its turn has ended or after `grace`. The
+    /// threads stay open, and report how their turns ended.
+    pub(crate) fn interrupt_all(&self, grace: Duration) {
+        for (thread_id, held) in &self.threads {
+            let State::Live(thread) = &held.state else { continue };
+            let stop = Shutdown {
+                policy: ClosePolicy::Terminate,
+                grace,
+                reason: thread::RUNNER_STOPPED.to_owned(),
+                thread_goes_on: true,
+            };
+            if !thread.command(Command::RunnerStops(stop)) {
+                warn!(thread_id, "a thread does not take its commands; its program is killed");
+            }
+        }
+    }
+
+    /// The threads whose turn was interrupted because the runner stops.
+    pub(crate) fn interrupted(&self) -> Vec<String> {
+        self.interrupted.iter().cloned().collect()
     }
 
     /// Stops the threads that there are. What they reported is still sent.

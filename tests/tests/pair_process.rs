@@ -1,14 +1,19 @@
-//! `troupe up` as a process: ready, answering, alone in its data directory, closed to the network, and gone when asked.
+//! `troupe up` as a process: ready, answering, alone in its data directory, closed to the network, and gone when asked: its
+//! running turns are interrupted and continue after the next start.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
     fs::{self, File},
-    process::Output,
+    net::SocketAddr,
+    path::PathBuf,
+    process::{ExitStatus, Output, Stdio},
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use supervisor_svc::domain::ids::Digest;
-use tokio::time::timeout;
+use tokio::{process::Child, task::yield_now, time::timeout};
 use tokio_stream::iter;
 use tonic::{Code, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
@@ -16,11 +21,14 @@ use tonic_reflection::pb::v1::{
     ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
     server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
-use troupe_proto::{registry::v1::ListAgentsRequest, supervisor::v1::CreateSessionRequest};
+use troupe_proto::{
+    registry::v1::ListAgentsRequest,
+    supervisor::v1::{CreateSessionRequest, Event, SpawnAgentRequest, StatusKind, TurnOutcome, event::Kind},
+};
 use troupe_tests::{
-    client::{endpoint, registry},
+    client::{Supervisor, endpoint, registry, supervisor},
     process::{Home, Up, service},
-    tree::Tree,
+    tree::{Tree, kind},
     within,
 };
 
@@ -179,6 +187,143 @@ async fn a_pair_that_is_asked_to_stop_stops_and_forgets_nothing() {
     let up = Up::start(&home).await;
     assert_eq!(tree.by(up.client()).log().await, log);
     up.kill().await;
+}
+
+/// `up` with its runner, which runs the sample agent, as a person starts it; what it says goes into a file.
+struct Shown {
+    process: Child,
+    supervisor: SocketAddr,
+    said: PathBuf,
+}
+
+impl Shown {
+    async fn start(home: &Home) -> Self {
+        let (ready, said) = (home.path().join("ready.json"), home.path().join("said"));
+        let _ = fs::remove_file(&ready);
+        let process = home
+            .troupe(Up::WITH_RUNNER)
+            .arg("--ready-file")
+            .arg(&ready)
+            .stdout(Stdio::null())
+            .stderr(File::create(&said).unwrap())
+            .spawn()
+            .unwrap();
+        let ready = within("a pair that serves", async {
+            loop {
+                let text = fs::read_to_string(&ready).unwrap_or_default();
+                if let Ok(ready) = serde_json::from_str::<Value>(&text) {
+                    return ready;
+                }
+                yield_now().await;
+            }
+        })
+        .await;
+        Self {
+            process,
+            supervisor: ready["supervisor"].as_str().unwrap().parse().unwrap(),
+            said,
+        }
+    }
+
+    fn client(&self, home: &Home) -> Supervisor {
+        supervisor(self.supervisor, Some(&home.operator_token()))
+    }
+
+    /// Ctrl-C.
+    fn interrupt(&self) {
+        let id = i32::try_from(self.process.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), Signal::INT).unwrap();
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.said).unwrap()
+    }
+
+    async fn has_said(&self, text: &str) {
+        within(text, async {
+            while !self.said().contains(text) {
+                yield_now().await;
+            }
+        })
+        .await;
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        within("its end", self.process.wait()).await.unwrap()
+    }
+}
+
+/// A thread of the sample agent whose turn has started.
+async fn at_work(tree: &Tree, message: &str) -> String {
+    let request = SpawnAgentRequest {
+        message: Some(message.to_owned()),
+        ..tree.request("worker")
+    };
+    let thread = tree.try_spawn(request).await.unwrap().thread.unwrap().thread_id;
+    let is_started = |event: &Event| event.thread_id == thread && matches!(event.kind, Some(Kind::TurnStarted(_)));
+    tree.watch_after(0).await.until(is_started).await;
+    thread
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_pair_interrupts_turns_that_continue_later() {
+    let home = Home::default();
+    let mut up = Shown::start(&home).await;
+    let tree = Tree::open(up.client(&home), CreateSessionRequest::default()).await;
+    let held = at_work(&tree, "hold").await;
+    let short = at_work(&tree, "sleep: 500ms\nsay: in time").await;
+    up.interrupt();
+    assert_eq!(up.ended().await.code(), Some(0), "{}", up.said());
+    let said = up.said();
+    assert!(
+        said.contains("running turns have 3s to finish and are then interrupted"),
+        "{said}"
+    );
+    assert!(said.contains(&format!("troupe send {held} -m 'Continue.'")), "{said}");
+    assert!(
+        !said.contains(&short),
+        "a turn that ended in time was not interrupted: {said}"
+    );
+
+    let mut up = Shown::start(&home).await;
+    let tree = tree.by(up.client(&home));
+    let thread = tree.thread(&held).await;
+    assert_eq!(kind(&thread), StatusKind::Interrupted);
+    assert_eq!(thread.status.unwrap().reason, "the service was stopped");
+    let thread = tree.thread(&short).await;
+    assert_eq!(kind(&thread), StatusKind::Completed);
+    assert!(thread.status.unwrap().message.contains("in time"));
+
+    // The command that was printed continues the conversation.
+    let address = format!("http://{}", up.supervisor);
+    let sent = home
+        .run(&["send", &held, "-m", "Continue.", "--supervisor", &address])
+        .await;
+    assert!(sent.status.success(), "{}", stderr(&sent));
+    let is_over = |event: &Event| {
+        event.thread_id == held
+            && matches!(&event.kind, Some(Kind::TurnEnded(ended)) if ended.outcome() == TurnOutcome::Completed)
+    };
+    tree.watch_after(0).await.until(is_over).await;
+    up.interrupt();
+    assert_eq!(up.ended().await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn second_interrupt_of_pair_ends_it_at_once() {
+    let home = Home::default();
+    let mut up = Shown::start(&home).await;
+    let tree = Tree::open(up.client(&home), CreateSessionRequest::default()).await;
+    at_work(&tree, "hold").await;
+    up.interrupt();
+    up.has_said("a second Ctrl-C stops at once").await;
+    up.interrupt();
+    // Before the turn's time to finish is over.
+    let ended = timeout(Duration::from_secs(2), up.ended())
+        .await
+        .expect("it ends at once");
+    assert!(!ended.success());
+    assert!(up.said().contains("stopped at once"), "{}", up.said());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

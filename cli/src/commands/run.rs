@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// What executes threads: sample (the default, which calls no model), codex, claude, opencode, gemini, or a runner.yaml
     #[arg(long, value_name = "PROGRAMS", env = "TROUPE_PROGRAMS", conflicts_with = "program")]
     programs: Option<programs::Choice>,
-    /// How long turns that are under way may go on when it is stopped
+    /// How long running turns have to finish when it is stopped; then they are interrupted
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = time::parse_duration)]
     drain: Duration,
     /// The admin port
@@ -226,15 +226,15 @@ async fn run_until_told(config: RunnerConfig, context: &Context) -> Result<()> {
     let ran = tokio::select! {
         ran = &mut runner => ran,
         () = signals.next() => {
-            context.ui.note(format!(
-                "stopping; turns that are under way have {drain:?} to end, and none after another Ctrl-C"
-            ));
+            context.ui.note(stop::announcement(drain));
             stop.cancel();
             let stopping = async { Ok(runner.await) };
             stop::unless_asked_again(&mut signals, stopping).await?
         }
     };
-    ran.map_err(Error::of)
+    let ended = ran.map_err(Error::of)?;
+    stop::list_interrupted(context, &ended);
+    Ok(())
 }
 
 /// Stable for this machine: a runner that returns is to be recognised.

@@ -26,6 +26,8 @@ use crate::{
 
 /// How many commands wait for a thread, which takes them at once, and within it while a program is started.
 const COMMANDS: usize = 64;
+/// Why a turn was interrupted that was still running when its runner had to end.
+pub(crate) const RUNNER_STOPPED: &str = "the service was stopped";
 
 /// What a thread is to do. The stage has checked that it is meant for this attempt.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub(crate) enum Command {
     },
     /// Stop the program and say so.
     Shutdown(Shutdown),
+    /// The runner is being stopped: interrupt the running turn, then stop the program.
+    RunnerStops(Shutdown),
 }
 
 /// How a thread's program is stopped by the supervisor.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use troupe_proto::supervisor::v1::{ClosePolicy, HeldThreadVerdict, StartRefusal, StartThread, TurnOutcome};
 
 use crate::{
-    program::{ECHO, PATIENT, STUBBORN, all_gone, is_running},
+    program::{ECHO, INTERRUPTIBLE, PATIENT, STUBBORN, all_gone, is_running},
     supervisor::{Stage, THREAD, start, turn},
 };
 
@@ -90,6 +90,64 @@ async fn what_does_not_end_in_time_is_stopped() {
     supervisor.draining().await;
     stage.over().await.unwrap();
     all_gone(&ids).await;
+}
+
+/// A runner that gives turns no time to end, and programs enough to end a turn that is interrupted.
+async fn impatient(script: &str) -> Stage {
+    Stage::with(script, |config| {
+        config.timing.drain_limit = Duration::ZERO;
+        config.timing.stop_grace = LONG;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn running_turn_of_stopped_runner_is_interrupted() {
+    let stage = impatient(INTERRUPTIBLE).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    stage.ask_to_end();
+    let ended = supervisor.turn_ended().await;
+    assert_eq!(
+        (ended.outcome(), ended.message.as_str(), ended.runner_stopped),
+        (TurnOutcome::Interrupted, "the service was stopped", true)
+    );
+    supervisor.stopped().await;
+    assert_eq!(stage.over().await.unwrap().interrupted, [THREAD]);
+}
+
+#[tokio::test]
+async fn stopped_runner_waits_for_acknowledgement_of_reports() {
+    let stage = impatient(INTERRUPTIBLE).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    stage.ask_to_end();
+    let ended = supervisor.report().await;
+    let stopped = supervisor.report().await;
+    assert_eq!(stopped.report_sequence, ended.report_sequence + 1);
+    // The stream is lost before the acknowledgements: on the next one the reports come again.
+    drop(supervisor);
+    let verdict = HeldThreadVerdict {
+        thread_id: THREAD.to_owned(),
+        go_on: true,
+        applied_report_sequence: 1,
+    };
+    let mut supervisor = stage.attached(vec![verdict]).await;
+    assert!(supervisor.turn_ended().await.runner_stopped);
+    supervisor.stopped().await;
+    stage.over().await.unwrap();
+}
+
+#[tokio::test]
+async fn stopped_runner_ends_without_acknowledgement_in_time() {
+    let stage = Stage::with(INTERRUPTIBLE, |_| {}).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    stage.ask_to_end();
+    stage.over().await.unwrap();
 }
 
 #[tokio::test]

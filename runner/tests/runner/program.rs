@@ -24,6 +24,15 @@ while IFS= read -r line; do
 done
 "#;
 
+/// Stays in its turn until it is interrupted, and runs until its input ends.
+pub(crate) const INTERRUPTIBLE: &str = r#"
+while IFS= read -r line; do
+  case "$line" in
+    *'"type":"interrupt"'*) echo '{"type":"turn_end","outcome":"interrupted","message":"so be it"}' ;;
+  esac
+done
+"#;
+
 /// Stays in its turn and ends nothing, whatever it is told, signals that can be ignored included. It leaves a child of
 /// the same kind behind and writes the ids of both to files.
 pub(crate) const STUBBORN: &str = r#"

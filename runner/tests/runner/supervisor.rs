@@ -25,7 +25,7 @@ use troupe_proto::{
         thread_runner_service_server::{ThreadRunnerService, ThreadRunnerServiceServer},
     },
 };
-use troupe_runner::{ProcessProgram, ProgramKind, RunnerConfig, RunnerError, Timing};
+use troupe_runner::{Ended, ProcessProgram, ProgramKind, RunnerConfig, RunnerError, Timing};
 
 use crate::tools::Tools;
 
@@ -75,7 +75,7 @@ impl ThreadRunnerService for Service {
 /// A supervisor and the runner that was told of it.
 pub(crate) struct Stage {
     streams: Mutex<mpsc::Receiver<Opened>>,
-    runner: JoinHandle<Result<(), RunnerError>>,
+    runner: JoinHandle<Result<Ended, RunnerError>>,
     stop: CancellationToken,
     pub(crate) directory: tempfile::TempDir,
 }
@@ -159,13 +159,13 @@ impl Stage {
     }
 
     /// Shuts the runner down and waits for it.
-    pub(crate) async fn shut_down(self) -> Result<(), RunnerError> {
+    pub(crate) async fn shut_down(self) -> Result<Ended, RunnerError> {
         self.ask_to_end();
         self.over().await
     }
 
     /// Waits for the runner to end by itself.
-    pub(crate) async fn over(self) -> Result<(), RunnerError> {
+    pub(crate) async fn over(self) -> Result<Ended, RunnerError> {
         timeout(PATIENCE, self.runner).await.expect("the runner ends").unwrap()
     }
 

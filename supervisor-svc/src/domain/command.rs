@@ -310,6 +310,8 @@ pub enum Report {
         usage: Usage,
         /// What it brought forth.
         product: Product,
+        /// Whether the runner interrupted it because the runner itself was stopped.
+        runner_stopped: bool,
     },
     /// Input reached the agent within a running turn.
     InputDelivered {

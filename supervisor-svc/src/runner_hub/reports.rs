@@ -170,6 +170,7 @@ fn turn_ended(ended: pb::TurnEndedReport, contents: &mut Vec<Content>) -> Report
             output: ended.output_sha256.parse().ok(),
             diff: ended.diff_sha256.parse().ok(),
         },
+        runner_stopped: ended.runner_stopped,
     }
 }
 

@@ -5,12 +5,12 @@ use supervisor_svc::domain::{
     effect::owed,
     event::{Artifact, ConditionKind},
     ids::{ArtifactId, Generation, InputNumber, ReportSequence, RunnerId, ThreadId, Turn},
-    settings::{OnLimit, RestartPolicy, Settings, Urgency},
+    settings::{OnLimit, RestartPolicy, Settings, Urgency, Usage},
     status::{
         Settled, Status,
         StatusKind::{self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
     },
-    thread::LatestTurn,
+    thread::{LatestTurn, Product},
 };
 use uuid::Uuid;
 
@@ -253,6 +253,48 @@ fn a_running_turn_is_lost_with_its_runner_or_begun_anew() {
     world.begin(id);
     assert_eq!(world.thread(id).turn.number(), Turn::new(2));
     assert_eq!(world.end(id, settled(Completed)), ["TurnEnded"]);
+}
+
+/// The runner was stopped and has interrupted the turn for that.
+fn stopped_with_runner(used: u64) -> Report {
+    Report::TurnEnded {
+        turn: Turn::new(1),
+        outcome: Settled::Interrupted {
+            reason: String::from("the service was stopped"),
+        },
+        usage: Usage {
+            input_tokens: used,
+            ..Usage::default()
+        },
+        product: Product::default(),
+        runner_stopped: true,
+    }
+}
+
+#[test]
+fn stopped_runner_interrupts_turn_unless_policy_restarts_it() {
+    let (mut world, id) = running_under(RestartPolicy::Never);
+    assert_eq!(world.report(id, stopped_with_runner(70)), ["TurnEnded"]);
+    let reason = String::from("the service was stopped");
+    let stopped = Settled::Interrupted { reason };
+    assert_eq!(world.thread(id).status, Status::Settled(stopped.into()));
+
+    let (mut world, id) = running_under(RestartPolicy::OnLost);
+    assert_eq!(
+        world.report(id, stopped_with_runner(70)),
+        ["UsageRecorded", "ThreadPlaced"]
+    );
+    let thread = world.thread(id);
+    assert_eq!((thread.status.kind(), thread.generation.get()), (PendingInit, 2));
+    assert_eq!(thread.total_usage().input_tokens, 70);
+    world.begin(id);
+    assert_eq!(world.end(id, settled(Completed)), ["TurnEnded"]);
+
+    // A turn that was to be interrupted in any case is not started again.
+    let (mut world, id) = running_under(RestartPolicy::OnLost);
+    world.run(&interrupt(operator(), id));
+    assert_eq!(world.report(id, stopped_with_runner(0)), ["TurnEnded"]);
+    assert_eq!(world.status(id), Interrupted);
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn end(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) ->
         outcome,
         usage,
         product,
+        runner_stopped: false,
     };
     world.report(id, report)
 }

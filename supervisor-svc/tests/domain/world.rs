@@ -584,11 +584,16 @@ pub fn ended(turn: u32, outcome: Settled) -> Report {
         wall_time: Duration::from_secs(1),
         ..Usage::default()
     };
+    ended_with(turn, outcome, usage)
+}
+
+pub fn ended_with(turn: u32, outcome: Settled, usage: Usage) -> Report {
     Report::TurnEnded {
         turn: Turn::new(turn),
         outcome,
         usage,
         product: Product::default(),
+        runner_stopped: false,
     }
 }
 

@@ -105,7 +105,7 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
     let played = play(&pair, &project, context).await;
     let stopped = pair.stop().await;
     let checks = played?;
-    stopped.map(|()| checks)
+    stopped.map(|_| checks)
 }
 
 /// The play, in six acts.

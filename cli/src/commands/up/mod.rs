@@ -135,9 +135,12 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
         () = signals.next() => Ok(()),
         error = pair.failed() => Err(error),
     };
-    context.ui.note("stopping; another Ctrl-C waits for nothing");
+    context.ui.note(stop::announcement(pair::TURNS_END_WITHIN));
     let stopped = stop::unless_asked_again(&mut signals, pair.stop()).await;
-    ended.and(stopped)
+    if let Ok(runner) = &stopped {
+        stop::list_interrupted(context, runner);
+    }
+    ended.and(stopped.map(drop))
 }
 
 /// Every setting, for people.
@@ -202,7 +205,13 @@ fn banner(pair: &Pair) -> String {
     // Never cut at the edge: it is there to be copied.
     lines.push(format!("  {}", sanitize::line(&try_this(pair))));
     lines.push(String::new());
-    lines.push(style::paint(style::DIM, "Ctrl-C stops it; threads survive that.").to_string());
+    lines.push(
+        style::paint(
+            style::DIM,
+            "Ctrl-C stops it. Running turns are interrupted; threads stay open and continue with `troupe send`.",
+        )
+        .to_string(),
+    );
     lines.join("\n")
 }
 

@@ -75,6 +75,8 @@ pub(super) struct ThreadTask {
     minted_ids: u64,
     /// The thread was told to end while a program was started for a turn.
     over: Option<Farewell>,
+    /// Whether turns are interrupted because the runner is being stopped.
+    runner_stops: bool,
 }
 
 struct RunningTurn {
@@ -176,6 +178,7 @@ impl ThreadTask {
             queue: CallQueue::default(),
             minted_ids: 0,
             over: None,
+            runner_stops: false,
         }
     }
 

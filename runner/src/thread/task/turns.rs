@@ -15,7 +15,7 @@ use crate::{
     agent::{Deaf, Ending, Nudge},
     prompt::GivenTurn,
     text::cut,
-    thread::{Command, Voice},
+    thread::{Command, RUNNER_STOPPED, Shutdown, Voice},
     workspace::Changes,
 };
 
@@ -36,8 +36,20 @@ impl ThreadTask {
                 }
                 self.inbox.finish(order);
             }
+            Command::RunnerStops(order) => self.stop_with_runner(order),
         }
         None
+    }
+
+    /// Interrupts the running turn, if there is one. The program stops when the turn has ended, or when the grace is over.
+    fn stop_with_runner(&mut self, order: Shutdown) {
+        self.runner_stops = true;
+        if !self.inbox.is_finishing() {
+            self.inbox.finish(order);
+        }
+        if let Some(running) = &self.turn {
+            self.interrupt(running.number);
+        }
     }
 
     pub(super) async fn accept_turn(&mut self, turn: Turn) {
@@ -199,7 +211,12 @@ impl ThreadTask {
             Ending::Errored => TurnOutcome::Errored,
             Ending::Interrupted => TurnOutcome::Interrupted,
         };
-        let message = cut(message, MAX_MESSAGE_BYTES);
+        let runner_stopped = self.runner_stops && outcome == TurnOutcome::Interrupted;
+        let message = if runner_stopped {
+            RUNNER_STOPPED.to_owned()
+        } else {
+            cut(message, MAX_MESSAGE_BYTES)
+        };
         turn.output.update(&message);
         let diff = turn.changes.diff().await;
         let mut diff_sha256 = String::new();
@@ -213,6 +230,7 @@ impl ThreadTask {
         let report = TurnEndedReport {
             output_sha256: lower::encode_string(&turn.output.finalize()),
             diff_sha256,
+            runner_stopped,
             ..self.turn_over(turn.number, outcome, message)
         };
         self.voice.report(Kind::TurnEnded(report)).await;

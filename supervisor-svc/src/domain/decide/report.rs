@@ -35,9 +35,20 @@ pub(super) fn apply(
         Report::TurnStarted { turn } => turn_started(session, thread, *turn, sequence),
         Report::TurnEnded {
             turn,
+            usage,
+            runner_stopped: true,
+            ..
+        } if restarts_when_stopped(session, thread, *turn) => {
+            let known = super::budget::record_usage(session, id, generation, usage, now);
+            let lost = lose_runner(session, id, generation, "its runner was stopped", now);
+            known.into_iter().chain(lost).collect()
+        }
+        Report::TurnEnded {
+            turn,
             outcome,
             usage,
             product,
+            runner_stopped: _,
         } => {
             let ended = ThreadEvent::TurnEnded {
                 turn: *turn,
@@ -112,6 +123,15 @@ fn turn_started(session: &Session, thread: &Thread, turn: Turn, report: ReportSe
             report,
         },
     )]
+}
+
+/// Whether a turn that its stopped runner interrupted is started again on the next runner, as the restart policy says.
+fn restarts_when_stopped(session: &Session, thread: &Thread, turn: Turn) -> bool {
+    let is_running = matches!(&thread.turn, LatestTurn::Running { turn: running, .. } if *running == turn);
+    is_running
+        && session.settings.restart_policy == RestartPolicy::OnLost
+        && thread.interrupt.is_none()
+        && !session.is_closing(thread.id)
 }
 
 /// How a turn ended: one that was to be stopped and was, for the reason that was given.
