@@ -59,7 +59,9 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         Reason::UpgradeRequired => "the data was written by a newer release; run that one",
         Reason::PolicyNotEnforceable => "attach a runner that can hold the role to its policy: `troupe run --help`",
         Reason::Internal => "the log of the service has the details",
+        Reason::MalformedMessage => "the command line and the service may be of different releases: `troupe doctor`",
         Reason::InvalidArgument
+        | Reason::MessageTooLarge
         | Reason::InvalidInput
         | Reason::UnknownModel
         | Reason::UnsupportedEffort

@@ -32,7 +32,7 @@ fn authorization(value: &[u8]) {
     };
     let peer = Peer {
         address: Some((Ipv4Addr::LOCALHOST, 1).into()),
-        principal: None,
+        ..Peer::default()
     };
     if AUTHENTICATOR.authenticate(&headers, &peer).is_some() {
         let text = str::from_utf8(value).expect("a token is ASCII");

@@ -73,6 +73,10 @@ reasons! {
     BudgetExhausted = "BUDGET_EXHAUSTED",
     /// A size or a count of the request, the session or the service is exhausted.
     LimitExceeded = "LIMIT_EXCEEDED",
+    /// A message is larger than this method allows.
+    MessageTooLarge = "MESSAGE_TOO_LARGE",
+    /// The bytes of the request are not a message of this method.
+    MalformedMessage = "MALFORMED_MESSAGE",
     /// The tool of the call is not in the thread's effective policy, or an operator did not agree to the call.
     ToolDenied = "TOOL_DENIED",
     /// The target is not the calling thread or one of its descendants.

@@ -38,7 +38,7 @@ rows! {
         "SpawnAgent" => Changes VERBS,
         "SendInput" => Changes VERBS,
         "InterruptAgent" => Changes VERBS,
-        "WaitAgents" => Reads VERBS,
+        "WaitAgents" => Waits VERBS,
         "CloseAgent" => Changes VERBS,
         "ResumeAgent" => Changes VERBS,
         "SetThreadNote" => Changes VERBS,
@@ -46,7 +46,7 @@ rows! {
         "GetThread" => Reads READS,
         "ListActiveAgents" => Reads READS,
         // What it allows has an audit line of its own, and what it refuses is in the session's log.
-        "AuthorizeTool" => Reads VERBS,
+        "AuthorizeTool" => Waits VERBS,
         "DescribeTools" => Reads READS,
         "ListSpawnableAgents" => Reads READS,
         "CreateEdge" => Changes VERBS,

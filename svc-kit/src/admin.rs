@@ -27,11 +27,12 @@ use tonic_health::{
 };
 
 use crate::{
-    connection::{Listener, accept},
+    connection::{Listener, Rules, accept},
     listen::{BindError, bind},
     metrics,
     serve::reflection,
     telemetry::Telemetry,
+    usage::Bounds,
 };
 
 /// How many connections there are at once, and calls on each: of probes and of a few who read metrics.
@@ -210,7 +211,15 @@ impl Port {
             .into_axum_router()
             .route("/metrics", get(move || ready(text(&metrics))));
         let cut = CancellationToken::new();
-        let incoming = accept(Listener::from(listener), MAX_CONNECTIONS, HEAD_WITHIN, cut.clone());
+        let rules = Rules {
+            bounds: Bounds {
+                total: MAX_CONNECTIONS,
+                per_address: MAX_CONNECTIONS,
+            },
+            greeted_within: HEAD_WITHIN,
+            known_within: None,
+        };
+        let incoming = accept(Listener::from(listener), rules, cut.clone());
         let mut server = Box::pin(
             Server::builder()
                 .accept_http1(true)

@@ -1,9 +1,6 @@
-//! What every call gets before anything else looks at it: a trace, a deadline, a place among the calls in flight, and a
-//! line in the log; and its time is measured.
-//!
-//! A call counts as in flight until its response begins, so open streams are not counted; the module `streams` bounds
-//! those. Health and reflection, which are open to all, are not counted either: whoever calls them takes no place of those
-//! who say who they are. A deadline of their own bounds them until their response begins.
+//! What every call gets before anything else looks at it: a trace, a deadline and a line in the log; and its time is
+//! measured. The module `share` bounds the calls of each caller once it is known who calls. Health and reflection, which are
+//! open to all, have a deadline of their own until their response begins.
 
 use std::{
     collections::BTreeSet,
@@ -15,10 +12,7 @@ use std::{
 
 use http::{HeaderMap, Request, Response};
 use opentelemetry::{KeyValue, metrics::Histogram, trace::SpanKind};
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 use tracing::Instrument as _;
@@ -46,7 +40,6 @@ const OTHER: &str = "_OTHER";
 /// Puts [`Call`] in front of a server.
 #[derive(Clone, Debug)]
 pub struct CallLayer {
-    places: Arc<Semaphore>,
     open_within: Duration,
     measure: Arc<Measure>,
 }
@@ -75,17 +68,15 @@ impl Measure {
 }
 
 impl CallLayer {
-    /// A layer that lets at most `max_in_flight` calls run at once and refuses the rest at once. Health and reflection
-    /// need no place. `methods` are those that there are, by their full paths.
+    /// A layer for these methods, by their full paths.
     #[must_use]
-    pub fn new(max_in_flight: usize, methods: impl IntoIterator<Item = &'static str>) -> Self {
+    pub fn new(methods: impl IntoIterator<Item = &'static str>) -> Self {
         let duration = meter()
             .f64_histogram("rpc.server.call.duration")
             .with_unit("s")
             .with_description("How long calls take until their answer begins")
             .build();
         Self {
-            places: Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS))),
             open_within: OPEN_WITHIN,
             measure: Arc::new(Measure {
                 methods: methods.into_iter().collect(),
@@ -102,7 +93,6 @@ impl<S> Layer<S> for CallLayer {
     fn layer(&self, inner: S) -> Self::Service {
         Call {
             inner,
-            places: Arc::clone(&self.places),
             open_within: self.open_within,
             measure: Arc::clone(&self.measure),
         }
@@ -113,7 +103,6 @@ impl<S> Layer<S> for CallLayer {
 #[derive(Clone, Debug)]
 pub struct Call<S> {
     inner: S,
-    places: Arc<Semaphore>,
     open_within: Duration,
     measure: Arc<Measure>,
 }
@@ -137,16 +126,6 @@ where
         let started = Instant::now();
         let method = quote(request.uri().path()).to_owned();
         let open = is_open(&method);
-        let place = if open {
-            None
-        } else {
-            let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-                self.measure.record(&method, Code::ResourceExhausted, Duration::ZERO);
-                return Box::pin(async { Ok(overloaded("too many calls are in flight").into_http()) });
-            };
-            Some(place)
-        };
-
         let caller = TraceParent::from_headers(request.headers());
         let known = self.measure.known(&method);
         let call = (!open).then(|| CallSpan::begin(&self.measure.tracer, SpanKind::Server, known, caller.as_ref()));
@@ -166,7 +145,6 @@ where
         let measure = Arc::clone(&self.measure);
         let work = span.in_scope(|| self.inner.call(request));
         let run = async move {
-            let _place = place;
             let answer = match ends {
                 // tonic would answer CANCELLED; this is inside of it and comes first.
                 Some(ends) => match timeout_at(ends, work).await {
@@ -194,9 +172,12 @@ pub(crate) fn code(headers: &HeaderMap) -> Code {
         .map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))
 }
 
-pub(crate) fn overloaded(why: &str) -> Status {
-    let text = format!("{why}; nothing was done, try again in a second");
+/// The refusal of a call that is one too many by a bound of [`crate::serve::ServeLimits`].
+pub(crate) fn overloaded(why: &str, limit: &'static str, max: usize) -> Status {
+    let text = format!("{why}; at most {max} are allowed ({limit}); nothing was done, try again in a second");
     Fault::new(Code::ResourceExhausted, Reason::Overloaded, text)
+        .with("limit", limit)
+        .with("max", max)
         .retry_after(SHED_RETRY)
         .into()
 }
@@ -216,7 +197,7 @@ mod tests {
 
     use futures::poll;
     use tower::{ServiceExt as _, service_fn};
-    use troupe_proto::fault::{reason_of, retry_after};
+    use troupe_proto::fault::reason_of;
 
     use super::*;
 
@@ -225,36 +206,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_without_a_place_is_shed_and_health_is_not() {
-        let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) });
-        let service = CallLayer::new(0, []).layer(handler);
-        let shed = service.clone().oneshot(request("/test.v1.Thing/Read")).await.unwrap();
-        let status = Status::from_header_map(shed.headers()).unwrap();
-        assert_eq!(status.code(), Code::ResourceExhausted);
-        assert_eq!(reason_of(&status), Some(Reason::Overloaded));
-        assert_eq!(retry_after(&status), Some(SHED_RETRY));
-
-        let health = service.oneshot(request("/grpc.health.v1.Health/Check")).await.unwrap();
-        assert!(Status::from_header_map(health.headers()).is_none());
-    }
-
-    #[tokio::test]
-    async fn calls_that_are_open_to_all_take_no_place_and_end_by_themselves() {
-        let handler = service_fn(|request: Request<()>| async move {
-            if is_open(request.uri().path()) {
-                pending::<()>().await;
-            }
-            Ok::<_, Infallible>(Response::new(()))
-        });
-        let mut layer = CallLayer::new(1, []);
+    async fn unfinished_health_check_ends_at_its_own_deadline() {
+        let handler = service_fn(|_: Request<()>| pending::<Result<Response<()>, Infallible>>());
+        let mut layer = CallLayer::new([]);
         let mut begun = Box::pin(layer.layer(handler).oneshot(request("/grpc.health.v1.Health/Check")));
         assert!(poll!(&mut begun).is_pending());
-        let read = layer
-            .layer(handler)
-            .oneshot(request("/test.v1.Thing/Read"))
-            .await
-            .unwrap();
-        assert!(Status::from_header_map(read.headers()).is_none());
 
         layer.open_within = Duration::ZERO;
         let ended = layer
@@ -270,7 +226,7 @@ mod tests {
         let handler = service_fn(|_: Request<()>| pending::<Result<Response<()>, Infallible>>());
         let mut late = request("/test.v1.Thing/Read");
         late.headers_mut().insert("grpc-timeout", "1m".parse().unwrap());
-        let response = CallLayer::new(1, []).layer(handler).oneshot(late).await.unwrap();
+        let response = CallLayer::new([]).layer(handler).oneshot(late).await.unwrap();
         let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!(status.code(), Code::DeadlineExceeded);
         assert_eq!(reason_of(&status), Some(Reason::DeadlineExceeded));
@@ -289,7 +245,7 @@ mod tests {
             let mut call = request("/test.v1.Thing/Read");
             call.headers_mut().insert("traceparent", header.parse().unwrap());
             call.headers_mut().insert("grpc-timeout", "1M".parse().unwrap());
-            CallLayer::new(1, []).layer(handler).oneshot(call).await.unwrap();
+            CallLayer::new([]).layer(handler).oneshot(call).await.unwrap();
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The connections of a server: bounded in number, over TLS where the listener has it, and cut off when the drain's deadline
-//! has passed.
+//! The connections of a server: bounded in number, over TLS where the listener has it, ended when nobody known uses them,
+//! and cut off when the drain's deadline has passed.
 //!
 //! tonic gives each connection a task of its own and forgets it; a peer that never finishes the HTTP/2 preface would
-//! keep that task for ever. Here the transport itself fails once the server is cut, which ends the task.
+//! keep that task for ever. Here the transport itself ends, or fails once the server is cut, which ends the task.
 
 use std::{
     io::{self, IoSlice},
@@ -14,11 +14,11 @@ use std::{
 };
 
 use futures::{Stream, StreamExt as _, future, stream};
+use rustix::io::Errno;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Sleep, sleep},
+    time::{Instant, Sleep, sleep, sleep_until},
 };
 use tokio_rustls::server::TlsStream;
 use tokio_util::{
@@ -34,6 +34,7 @@ use crate::{
     listen::reachable,
     peer::{self, Peer},
     tls::{self, ServerTls},
+    usage::{Bounds, Connections, Membership},
 };
 
 /// After this much silence the kernel asks a peer whether it is still there.
@@ -44,6 +45,31 @@ pub(crate) const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 const PREFACE_BYTES: usize = 24;
 /// What accepting waits after an error, so that running out of file descriptors does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// What the operating system says when the process, or the machine, has no file descriptor left.
+const NO_DESCRIPTORS: &[Errno] = &[Errno::MFILE, Errno::NFILE];
+/// A frame of HTTP/2 that asks a client to go on elsewhere: 8 bytes of the kind 7, on the connection's own stream 0, after
+/// which no stream was refused, without an error.
+const GO_AWAY: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+
+/// What is asked of connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// How many there may be.
+    pub bounds: Bounds,
+    /// Until when the first bytes have to arrive.
+    pub greeted_within: Duration,
+    /// Until when an authenticated caller has to call; `None`: there are none, and the peer need not speak HTTP/2.
+    pub known_within: Option<KnownWithin>,
+}
+
+/// How long a connection lasts on which no authenticated caller has called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KnownWithin {
+    /// Without a call.
+    pub idle: Duration,
+    /// While health is watched or reflection is used.
+    pub open: Duration,
+}
 
 /// Where a server listens, whether over TLS, who else is told of its health, and whether it says what methods it has.
 #[derive(Debug)]
@@ -117,12 +143,11 @@ impl From<TcpListener> for Listener {
     }
 }
 
-/// The connections that a listener accepts, at most `limit` at once; more wait in the kernel's backlog. Handshakes count
-/// too, and none waits for another's. Each has to begin to speak within `greeted_within`.
+/// The connections that a listener accepts. Handshakes count as connections, and none waits for another's. When there are
+/// too many, an idle one ends, and a new one is closed at once only if all are busy.
 pub(crate) fn accept(
     listener: Listener,
-    limit: usize,
-    greeted_within: Duration,
+    rules: Rules,
     cut: CancellationToken,
 ) -> impl Stream<Item = io::Result<Connection>> {
     let Listener {
@@ -134,87 +159,137 @@ pub(crate) fn accept(
     let incoming = TcpIncoming::from(tcp)
         .with_nodelay(Some(true))
         .with_keepalive(Some(TCP_KEEPALIVE));
-    let limit = limit.clamp(1, Semaphore::MAX_PERMITS);
-    let places = Arc::new(Semaphore::new(limit));
-    let failures = Arc::<Bounded>::default();
-    let accepted = stream::unfold((incoming, places), |(mut incoming, places)| async move {
-        let place = Arc::clone(&places).acquire_owned().await.ok()?;
-        let accepted = match incoming.next().await? {
-            Ok(tcp) => Ok((tcp, place)),
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                Err(error)
+    // With room for the new connection that ends the oldest handshake.
+    let handshakes = rules.bounds.total.saturating_add(1);
+    let door = Arc::new(Door {
+        rules,
+        tls,
+        cut,
+        connections: Connections::new(rules.bounds),
+        failures: Bounded::default(),
+        refusals: Bounded::default(),
+    });
+    let accepted = stream::unfold((incoming, Arc::clone(&door)), |(mut incoming, door)| async move {
+        let accepted = incoming.next().await?;
+        if let Err(error) = &accepted {
+            tracing::warn!(%error, "a connection could not be accepted");
+            if NO_DESCRIPTORS
+                .iter()
+                .any(|none| error.raw_os_error() == Some(none.raw_os_error()))
+            {
+                door.connections.make_room();
             }
-        };
-        Some((accepted, (incoming, places)))
+            sleep(ACCEPT_PAUSE).await;
+        }
+        Some((accepted, (incoming, door)))
     });
     accepted
-        .map(move |accepted| {
-            open(
-                accepted,
-                tls.clone(),
-                Arc::clone(&failures),
-                greeted_within,
-                cut.clone(),
-            )
-        })
-        .buffer_unordered(limit)
+        .map(move |accepted| Arc::clone(&door).open(accepted))
+        .buffer_unordered(handshakes)
         .filter_map(future::ready)
 }
 
-/// `None`: there is no connection after all, and nothing is wrong with the server.
-async fn open(
-    accepted: io::Result<(TcpStream, OwnedSemaphorePermit)>,
+/// Where connections come in.
+struct Door {
+    rules: Rules,
     tls: Option<ServerTls>,
-    failures: Arc<Bounded>,
-    greeted_within: Duration,
     cut: CancellationToken,
-) -> Option<io::Result<Connection>> {
-    let (tcp, place) = match accepted {
-        Ok(accepted) => accepted,
-        Err(error) => return Some(Err(error)),
-    };
-    let io = match tls {
-        None => Transport::Plain(tcp),
-        Some(tls) => {
-            let address = tcp.peer_addr().ok();
-            // A task of its own: its cryptography is not to wait for that of others.
-            match AbortOnDropHandle::new(tokio::spawn(tls.accept(tcp))).await {
-                Ok(Ok(stream)) => Transport::Tls(Box::new(stream)),
-                Ok(Err(error)) => {
-                    failures.write(|passed_over| {
-                        tracing::info!(peer = address.map(display), %error, passed_over, "a TLS handshake failed");
-                    });
-                    return None;
-                }
-                Err(defect) => {
-                    tracing::error!(?address, %defect, "a TLS handshake broke off");
-                    return None;
-                }
-            }
-        }
-    };
-    Some(Ok(Connection {
-        peer: io.peer(),
-        io,
-        greeting: Some(Greeting {
-            missing: PREFACE_BYTES,
-            head: Head::Before,
-            late: Box::pin(sleep(greeted_within)),
-        }),
-        cut: Box::pin(cut.cancelled_owned()),
-        _place: place,
-    }))
+    connections: Arc<Connections>,
+    /// Lines about handshakes that failed, and about connections for which there was no room.
+    failures: Bounded,
+    refusals: Bounded,
 }
 
-/// A connection that fails once the server is cut off, and if its peer does not begin to speak.
+impl Door {
+    /// `None`: there is no connection after all, and nothing is wrong with the server.
+    async fn open(self: Arc<Self>, accepted: io::Result<TcpStream>) -> Option<io::Result<Connection>> {
+        let tcp = match accepted {
+            Ok(tcp) => tcp,
+            Err(error) => return Some(Err(error)),
+        };
+        let begun = Instant::now();
+        let address = tcp.peer_addr().ok();
+        let end = self.cut.child_token();
+        let Some(membership) = self.connections.admit(address.map(|address| address.ip()), end.clone()) else {
+            self.refusals.write(|passed_over| {
+                tracing::warn!(
+                    peer = address.map(display),
+                    passed_over,
+                    "a connection was refused: all connections are busy"
+                );
+            });
+            return None;
+        };
+        let io = match &self.tls {
+            None => Transport::Plain(tcp),
+            // A task of its own: its cryptography is not to wait for that of others.
+            Some(tls) => {
+                let handshake = AbortOnDropHandle::new(tokio::spawn(tls.clone().accept(tcp)));
+                match end.run_until_cancelled(handshake).await? {
+                    Ok(Ok(stream)) => Transport::Tls(Box::new(stream)),
+                    Ok(Err(error)) => {
+                        self.failures.write(|passed_over| {
+                            tracing::info!(peer = address.map(display), %error, passed_over, "a TLS handshake failed");
+                        });
+                        return None;
+                    }
+                    Err(defect) => {
+                        tracing::error!(?address, %defect, "a TLS handshake broke off");
+                        return None;
+                    }
+                }
+            }
+        };
+        Some(Ok(Connection {
+            peer: Peer {
+                usage: membership.usage(),
+                ..io.peer()
+            },
+            io,
+            greeting: Some(Greeting {
+                missing: PREFACE_BYTES,
+                head: Head::Before,
+                late: Box::pin(sleep(self.rules.greeted_within)),
+            }),
+            unknown: self.rules.known_within.map(|within| Unknown {
+                late: Box::pin(sleep_until(begun + within.idle)),
+                last: begun + within.open,
+            }),
+            farewell: if self.rules.known_within.is_some() {
+                GO_AWAY
+            } else {
+                &[]
+            },
+            cut: self.cut.clone(),
+            end: Box::pin(end.cancelled_owned()),
+            has_ended: false,
+            membership,
+        }))
+    }
+}
+
+/// A connection that ends when its place is needed or no authenticated caller uses it, and fails once the server is cut off
+/// and if its peer does not begin to speak.
 pub(crate) struct Connection {
     io: Transport,
     peer: Peer,
     greeting: Option<Greeting>,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    _place: OwnedSemaphorePermit,
+    /// Until an authenticated caller has called.
+    unknown: Option<Unknown>,
+    /// What remains to be sent at the end.
+    farewell: &'static [u8],
+    cut: CancellationToken,
+    /// The server is cut, or the place is needed.
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
+    has_ended: bool,
+    membership: Membership,
+}
+
+/// The time that a connection has without an authenticated caller.
+struct Unknown {
+    late: Pin<Box<Sleep>>,
+    /// The end, even if health is watched.
+    last: Instant,
 }
 
 /// The first bytes of a connection, which HTTP/2 has no time limit of its own for: pings come only after them; nor has
@@ -260,24 +335,65 @@ impl Transport {
         match self {
             Self::Plain(tcp) => Peer {
                 address: tcp.peer_addr().ok(),
-                principal: None,
+                ..Peer::default()
             },
             Self::Tls(stream) => Peer {
                 address: stream.get_ref().0.peer_addr().ok(),
                 principal: tls::shown(stream).and_then(peer::named_by).map(Arc::new),
+                ..Peer::default()
             },
         }
     }
 }
 
 impl Connection {
-    fn poll_cut(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.cut.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::Error::new(
-                io::ErrorKind::ConnectionAborted,
-                "the server has stopped",
-            )),
-            Poll::Pending => Ok(()),
+    /// Whether it ends now; fails once the server is cut.
+    fn has_ended(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
+        if self.has_ended {
+            return Ok(true);
+        }
+        if self.end.as_mut().poll(context).is_ready() {
+            if self.cut.is_cancelled() {
+                return Err(io::Error::new(
+                    io::ErrorKind::ConnectionAborted,
+                    "the server has stopped",
+                ));
+            }
+            self.has_ended = true;
+        }
+        while let Some(unknown) = &mut self.unknown
+            && unknown.late.as_mut().poll(context).is_ready()
+        {
+            if self.membership.is_known() {
+                self.unknown = None;
+            } else if self.membership.has_open_calls() && unknown.late.deadline() < unknown.last {
+                let last = unknown.last;
+                unknown.late.as_mut().reset(last);
+            } else {
+                self.has_ended = true;
+                break;
+            }
+        }
+        Ok(self.has_ended)
+    }
+
+    /// The same result of writing, unless the connection ends and its peer reads no more: its place is needed.
+    fn unless_ended<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_pending() && self.has_ended(context)? {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        written
+    }
+
+    /// Asks the client to go on elsewhere. HTTP/2 ends only between frames, and after its own first ones.
+    fn say_farewell(&mut self, context: &mut Context<'_>) {
+        while self.has_ended && self.greeting.is_none() && !self.farewell.is_empty() {
+            match self.io.poll_write(context, self.farewell) {
+                Poll::Ready(Ok(written)) if written > 0 => {
+                    self.farewell = self.farewell.get(written..).unwrap_or_default()
+                }
+                _ => return,
+            }
         }
     }
 }
@@ -307,14 +423,25 @@ impl Connected for Connection {
     }
 }
 
+impl Transport {
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(tcp) => Pin::new(tcp).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+}
+
 impl AsyncRead for Connection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A connection always has a read pending, so being cut wakes it here.
-        self.poll_cut(context)?;
+        // A connection always has a read or a write pending, so an end wakes it here or there.
+        if self.has_ended(context)? {
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let read = match &mut self.io {
             Transport::Plain(tcp) => Pin::new(tcp).poll_read(context, buffer),
@@ -327,24 +454,25 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.io {
-            Transport::Plain(tcp) => Pin::new(tcp).poll_write(context, bytes),
-            Transport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        let written = self.io.poll_write(context, bytes);
+        self.unless_ended(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.io {
+        let flushed = match &mut self.io {
             Transport::Plain(tcp) => Pin::new(tcp).poll_flush(context),
             Transport::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
+        };
+        self.unless_ended(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.io {
+        self.say_farewell(context);
+        let shut_down = match &mut self.io {
             Transport::Plain(tcp) => Pin::new(tcp).poll_shutdown(context),
             Transport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
+        };
+        self.unless_ended(context, shut_down)
     }
 
     fn poll_write_vectored(
@@ -352,10 +480,11 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.io {
+        let written = match &mut self.io {
             Transport::Plain(tcp) => Pin::new(tcp).poll_write_vectored(context, slices),
             Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        }
+        };
+        self.unless_ended(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -28,6 +28,7 @@ pub mod listen;
 pub mod logging;
 pub mod lost;
 pub mod memo;
+mod message;
 pub mod metrics;
 pub mod paths;
 pub mod peer;
@@ -49,6 +50,7 @@ pub mod tls;
 pub mod token_file;
 pub mod trace_context;
 pub mod traces;
+mod usage;
 
 /// Of every program that links this crate: the services, the runner, the command line, and those that measure them.
 #[global_allocator]

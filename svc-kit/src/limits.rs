@@ -137,15 +137,58 @@ pub fn limits() -> Vec<Limit> {
         Limit::count(AREA, "connections at once", serve.max_connections),
         Limit::count(
             AREA,
-            "calls at once on one connection",
-            serve.max_streams_per_connection,
+            "of these, those from one address, of IPv6 from one /64 network, loopback excepted",
+            serve.max_connections_per_address,
+        )
+        .set_by("--max-connections-per-address", "TROUPE_MAX_CONNECTIONS_PER_ADDRESS"),
+        Limit::time(
+            AREA,
+            "a connection without a call of an authenticated caller",
+            serve.known_within,
+        ),
+        Limit::time(
+            AREA,
+            "the same while health is watched or reflection is used",
+            serve.open_within,
         ),
         Limit::count(
             AREA,
-            "calls at once that have not begun to answer",
+            "calls at once on one connection",
+            serve.max_streams_per_connection,
+        ),
+        Limit::time(
+            AREA,
+            "the message of a call; each 64 KiB of it add 1 s",
+            serve.message_within,
+        ),
+        Limit::count(
+            AREA,
+            "calls of operators, runners and services at once that have not begun to answer",
             serve.max_calls_in_flight,
         ),
         Limit::count(AREA, "of these, those of one caller", serve.max_calls_per_caller),
+        Limit::count(
+            AREA,
+            "calls of threads at once that have not begun to answer",
+            serve.max_calls_of_threads,
+        ),
+        Limit::count(AREA, "of these, those of one thread", serve.max_calls_per_thread),
+        Limit::count(
+            AREA,
+            "WaitAgents and AuthorizeTool at once by operators; they count nowhere else",
+            serve.max_waits,
+        ),
+        Limit::count(AREA, "of these, those of one operator", serve.max_waits_per_caller),
+        Limit::count(
+            AREA,
+            "WaitAgents and AuthorizeTool at once by threads; they count nowhere else",
+            serve.max_waits_of_threads,
+        ),
+        Limit::count(
+            AREA,
+            "of these, those of one thread, either method",
+            serve.max_waits_per_thread,
+        ),
         Limit::count(
             AREA,
             "open streams of one operator, runner or service",

@@ -6,7 +6,10 @@ use std::{net::SocketAddr, sync::Arc};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-use crate::identity::{MAX_NAME_BYTES, OperatorRole, Principal};
+use crate::{
+    identity::{MAX_NAME_BYTES, OperatorRole, Principal},
+    usage::Usage,
+};
 
 /// Where a certificate's URI speaks of Troupe, below the trust domain: `spiffe://DOMAIN/troupe/KIND/NAME`.
 const OURS: &str = "troupe";
@@ -18,6 +21,8 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// Whom its certificate names. Verified; None: it has shown none that names anybody.
     pub principal: Option<Arc<Principal>>,
+    /// What its connection is used for.
+    pub usage: Usage,
 }
 
 /// The principal that a certificate names, which was verified before: by a URI among its alternative names,

@@ -24,7 +24,7 @@ use crate::{
     jwt::JwtOptions,
     logging::{self, LogOptions},
     paths::{self, PathsError},
-    serve::{MAX_CONNECTION_AGE, ServeLimits},
+    serve::{MAX_CONNECTION_AGE, MAX_CONNECTIONS_PER_ADDRESS, ServeLimits},
     settings::{Settings, SettingsError, SettingsOptions},
     shutdown::{PROCESS_ENDS_WITHIN, SERVICE_ENDS_WITHIN, Shutdown},
     telemetry::{Telemetry, TelemetryError},
@@ -55,6 +55,16 @@ pub struct ServiceOptions {
         default_value_t = MAX_CONNECTION_AGE.as_secs()
     )]
     pub max_connection_age: u64,
+    /// How many connections one address may have at once, of IPv6 one /64 network; loopback has no bound of its own. Raise it
+    /// where all clients come through one proxy
+    #[arg(
+        long,
+        env = "TROUPE_MAX_CONNECTIONS_PER_ADDRESS",
+        value_name = "COUNT",
+        value_parser = clap::value_parser!(u32).range(1..),
+        default_value_t = MAX_CONNECTIONS_PER_ADDRESS
+    )]
+    pub max_connections_per_address: u32,
     /// Answer no reflection, by which everybody who reaches the service may ask for its methods
     #[arg(long, env = "TROUPE_NO_REFLECTION")]
     pub no_reflection: bool,
@@ -77,6 +87,7 @@ impl ServiceOptions {
     #[must_use]
     pub fn limits(&self) -> ServeLimits {
         ServeLimits {
+            max_connections_per_address: usize::try_from(self.max_connections_per_address).unwrap_or(usize::MAX),
             max_connection_age: (self.max_connection_age > 0).then(|| Duration::from_secs(self.max_connection_age)),
             ..ServeLimits::default()
         }

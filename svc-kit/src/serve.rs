@@ -26,10 +26,12 @@ pub use crate::connection::Listener;
 use crate::{
     auth::AuthLayer,
     call::CallLayer,
-    connection::{self, PREFACE_WITHIN},
+    connection::{self, KnownWithin, PREFACE_WITHIN, Rules},
+    message::MessageLayer,
     share::ShareLayer,
     shutdown::{DRAINS_WITHIN, Shutdown},
     streams::StreamLayer,
+    usage::Bounds,
 };
 
 /// What is served.
@@ -55,17 +57,39 @@ impl Serving {
     }
 }
 
-/// The bounds of a server. Messages are bounded by the services' own generated servers.
+/// The bounds of a server. The sizes of messages are bounded by the services' own generated servers.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeLimits {
-    /// Connections at once; more wait in the kernel's backlog.
+    /// Connections at once. For one more, the oldest one without an authenticated caller ends, else an idle one.
     pub max_connections: usize,
+    /// Connections from one address at once, of IPv6 from one /64 network; loopback has no bound of its own.
+    pub max_connections_per_address: usize,
+    /// How long a connection lasts without a call of an authenticated caller.
+    pub known_within: Duration,
+    /// The same for a connection on which health is watched or reflection is used.
+    pub open_within: Duration,
+    /// How long the message of a call may take to arrive, unless its caller streams; a large one has more time, one second
+    /// for each 64 KiB.
+    pub message_within: Duration,
     /// Streams, which are calls, at once on one connection.
     pub max_streams_per_connection: u32,
-    /// Calls at once that have not begun to answer, over all connections; more are refused as OVERLOADED.
+    /// Calls of operators, runners and services at once that have not begun to answer, over all connections; more are
+    /// refused as OVERLOADED, here and below.
     pub max_calls_in_flight: usize,
-    /// Of these, those of one caller; more are refused as OVERLOADED.
+    /// Of these, those of one caller.
     pub max_calls_per_caller: usize,
+    /// Calls of all threads at once that have not begun to answer.
+    pub max_calls_of_threads: usize,
+    /// Of these, those of one thread.
+    pub max_calls_per_thread: usize,
+    /// Calls of operators, runners and services of methods that wait for minutes. They count nowhere else.
+    pub max_waits: usize,
+    /// Of these, those of one caller.
+    pub max_waits_per_caller: usize,
+    /// Calls of all threads of methods that wait for minutes.
+    pub max_waits_of_threads: usize,
+    /// Of these, those of one thread.
+    pub max_waits_per_thread: usize,
     /// Streams of one operator, runner or service, each from its call on; more are refused as OVERLOADED.
     pub max_open_streams_per_caller: usize,
     /// The same of one thread.
@@ -93,27 +117,45 @@ pub struct ServeLimits {
 
 /// The age at which connections are asked to go away unless something else is set: longer than a watch lasts.
 pub(crate) const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+/// Connections from one address unless something else is set: a proxy in front of many clients has one address.
+pub(crate) const MAX_CONNECTIONS_PER_ADDRESS: u32 = 1024;
+
+impl ServeLimits {
+    /// The bounds unless something else is set.
+    pub const DEFAULT: Self = Self {
+        max_connections: 4096,
+        max_connections_per_address: MAX_CONNECTIONS_PER_ADDRESS as usize,
+        known_within: Duration::from_secs(10),
+        open_within: Duration::from_secs(5 * 60),
+        message_within: Duration::from_secs(10),
+        max_streams_per_connection: 1024,
+        max_calls_in_flight: 4096,
+        max_calls_per_caller: 2048,
+        max_calls_of_threads: 1024,
+        max_calls_per_thread: 64,
+        max_waits: 4096,
+        max_waits_per_caller: 2048,
+        max_waits_of_threads: 4096,
+        // As many tool calls of one thread may wait for an operator.
+        max_waits_per_thread: 64,
+        max_open_streams_per_caller: 16_384,
+        max_open_streams_per_thread: 64,
+        max_open_streams_per_stranger: 256,
+        // A client that follows the health of a service has one such stream a connection.
+        max_open_streams_of_strangers: 4096,
+        max_header_bytes: 16 * 1024,
+        max_pending_resets: 64,
+        keepalive_interval: Duration::from_secs(30),
+        keepalive_timeout: Duration::from_secs(10),
+        max_connection_age: Some(MAX_CONNECTION_AGE),
+        notice: Duration::ZERO,
+        drain: DRAINS_WITHIN,
+    };
+}
 
 impl Default for ServeLimits {
     fn default() -> Self {
-        Self {
-            max_connections: 4096,
-            max_streams_per_connection: 1024,
-            max_calls_in_flight: 4096,
-            max_calls_per_caller: 2048,
-            max_open_streams_per_caller: 16_384,
-            max_open_streams_per_thread: 64,
-            max_open_streams_per_stranger: 256,
-            // A client that follows the health of a service has one such stream a connection.
-            max_open_streams_of_strangers: 4096,
-            max_header_bytes: 16 * 1024,
-            max_pending_resets: 64,
-            keepalive_interval: Duration::from_secs(30),
-            keepalive_timeout: Duration::from_secs(10),
-            max_connection_age: Some(MAX_CONNECTION_AGE),
-            notice: Duration::ZERO,
-            drain: DRAINS_WITHIN,
-        }
+        Self::DEFAULT
     }
 }
 
@@ -167,7 +209,18 @@ pub async fn serve(
     };
     let reporters = listener.told().into_iter().collect();
     let cut = CancellationToken::new();
-    let incoming = connection::accept(listener, limits.max_connections, PREFACE_WITHIN, cut.clone());
+    let rules = Rules {
+        bounds: Bounds {
+            total: limits.max_connections,
+            per_address: limits.max_connections_per_address,
+        },
+        greeted_within: PREFACE_WITHIN,
+        known_within: Some(KnownWithin {
+            idle: limits.known_within,
+            open: limits.open_within,
+        }),
+    };
+    let incoming = connection::accept(listener, rules, cut.clone());
     tracing::info!(url, services = ?names, "serving");
     let ended = run(incoming, routes, &names, auth, limits, shutdown, reporters).await;
     // Connections have tasks of their own, which do not end with the server's future.
@@ -226,12 +279,17 @@ where
         // Never with max_connection_age_grace: in tonic 0.14 that cuts streams instead of asking clients to go.
         builder = builder.max_connection_age(age);
     }
+    let share = ShareLayer::new(&limits, auth.waiting());
     let mut server = Box::pin(
         builder
-            .layer(CallLayer::new(limits.max_calls_in_flight, auth.methods()))
+            .layer(CallLayer::new(auth.methods()))
             .layer(auth)
-            .layer(ShareLayer::new(limits.max_calls_per_caller))
+            .layer(share)
             .layer(StreamLayer::new(troupe_proto::FILE_DESCRIPTOR_SET, limits)?)
+            .layer(MessageLayer::new(
+                troupe_proto::FILE_DESCRIPTOR_SET,
+                limits.message_within,
+            )?)
             .serve_with_incoming_shutdown(routes, incoming, close.clone().cancelled_owned()),
     );
 

@@ -1,8 +1,8 @@
-//! What one caller may take of a server: at most so many calls at once that have not begun to answer. Whoever begins calls
-//! and does not go on with them keeps others from being served only up to here.
+//! Places for calls that have not begun to answer. Each caller has a bound, and so have all callers of one class together:
+//! threads never take a place of operators, runners and services. Calls that wait for minutes have pools of their own.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, HashSet, hash_map::Entry},
     future::ready,
     hash::Hash,
     pin::Pin,
@@ -11,9 +11,11 @@ use std::{
 };
 
 use http::{Request, Response};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
 use tower::{Layer, Service};
 
-use crate::{call::overloaded, identity::Principal};
+use crate::{call::overloaded, identity::Principal, serve::ServeLimits};
 
 /// How much of something each owner has; who has none of it is not there.
 #[derive(Debug)]
@@ -70,16 +72,101 @@ impl<K: Clone + Eq + Hash> Drop for Place<K> {
 
 /// Puts [`Share`] behind the layer that finds the caller.
 #[derive(Clone, Debug)]
-pub(crate) struct ShareLayer {
+pub(crate) struct ShareLayer(Arc<Pools>);
+
+/// The pools of a server.
+#[derive(Debug)]
+struct Pools {
+    waiting: HashSet<&'static str>,
+    calls: Classes,
+    waits: Classes,
+}
+
+/// The pools of one kind of call.
+#[derive(Debug)]
+struct Classes {
+    trusted: Pool,
+    threads: Pool,
+}
+
+/// Places for the calls of one class of callers.
+#[derive(Debug)]
+struct Pool {
+    per_caller: Bound,
+    total: Bound,
+    callers: Arc<Shares<Principal>>,
+    places: Arc<Semaphore>,
+}
+
+/// A bound as errors name it.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    name: &'static str,
     max: usize,
-    calls: Arc<Shares<Principal>>,
+}
+
+/// The place of a call, until it is dropped.
+#[derive(Debug)]
+struct CallPlace {
+    _of_caller: Place<Principal>,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl Pool {
+    fn new(per_caller: Bound, total: Bound) -> Self {
+        Self {
+            per_caller,
+            total,
+            callers: Arc::default(),
+            places: Arc::new(Semaphore::new(total.max.min(Semaphore::MAX_PERMITS))),
+        }
+    }
+
+    fn take(&self, caller: &Principal) -> Result<CallPlace, Status> {
+        let of_caller = self.callers.take(caller, self.per_caller.max);
+        let of_caller = of_caller.ok_or_else(|| {
+            let text = "you have too many calls in flight";
+            overloaded(text, self.per_caller.name, self.per_caller.max)
+        })?;
+        let of_all = Arc::clone(&self.places).try_acquire_owned();
+        let of_all = of_all.map_err(|_| overloaded("too many calls are in flight", self.total.name, self.total.max))?;
+        Ok(CallPlace {
+            _of_caller: of_caller,
+            _of_all: of_all,
+        })
+    }
+}
+
+/// A pool whose bounds are these fields of the limits.
+macro_rules! pool {
+    ($limits:ident.$per_caller:ident of $total:ident) => {
+        Pool::new(
+            Bound {
+                name: stringify!($per_caller),
+                max: $limits.$per_caller,
+            },
+            Bound {
+                name: stringify!($total),
+                max: $limits.$total,
+            },
+        )
+    };
 }
 
 impl ShareLayer {
-    /// A layer that lets each caller have at most that many calls in flight.
-    pub(crate) fn new(max: usize) -> Self {
-        let calls = Arc::default();
-        Self { max, calls }
+    /// A layer with pools of these sizes. `waiting` are the methods that wait, by their full paths.
+    pub(crate) fn new(limits: &ServeLimits, waiting: impl IntoIterator<Item = &'static str>) -> Self {
+        Self(Arc::new(Pools {
+            waiting: waiting.into_iter().collect(),
+            calls: Classes {
+                trusted: pool!(limits.max_calls_per_caller of max_calls_in_flight),
+                threads: pool!(limits.max_calls_per_thread of max_calls_of_threads),
+            },
+            waits: Classes {
+                trusted: pool!(limits.max_waits_per_caller of max_waits),
+                threads: pool!(limits.max_waits_per_thread of max_waits_of_threads),
+            },
+        }))
     }
 }
 
@@ -87,8 +174,8 @@ impl<S> Layer<S> for ShareLayer {
     type Service = Share<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let (max, calls) = (self.max, Arc::clone(&self.calls));
-        Share { inner, max, calls }
+        let pools = Arc::clone(&self.0);
+        Share { inner, pools }
     }
 }
 
@@ -96,8 +183,23 @@ impl<S> Layer<S> for ShareLayer {
 #[derive(Clone, Debug)]
 pub(crate) struct Share<S> {
     inner: S,
-    max: usize,
-    calls: Arc<Shares<Principal>>,
+    pools: Arc<Pools>,
+}
+
+impl Pools {
+    /// A place for this call; `None`: health and reflection have no caller and need none.
+    fn admit<B>(&self, request: &Request<B>) -> Result<Option<CallPlace>, Status> {
+        let Some(caller) = request.extensions().get::<Principal>() else {
+            return Ok(None);
+        };
+        let waits = self.waiting.contains(request.uri().path());
+        let classes = if waits { &self.waits } else { &self.calls };
+        let pool = match caller {
+            Principal::Thread(_) => &classes.threads,
+            Principal::Operator { .. } | Principal::Runner { .. } | Principal::Service { .. } => &classes.trusted,
+        };
+        pool.take(caller).map(Some)
+    }
 }
 
 impl<S, B, R> Service<Request<B>> for Share<S>
@@ -116,13 +218,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // Health and reflection have no caller.
-        let caller = request.extensions().get::<Principal>();
-        let place = caller.map(|caller| self.calls.take(caller, self.max));
-        if matches!(place, Some(None)) {
-            let refusal = overloaded("you have too many calls in flight");
-            return Box::pin(ready(Ok(refusal.into_http())));
-        }
+        let place = match self.pools.admit(&request) {
+            Ok(place) => place,
+            Err(refusal) => return Box::pin(ready(Ok(refusal.into_http()))),
+        };
         let work = self.inner.call(request);
         Box::pin(async move {
             let _place = place;
@@ -135,46 +234,115 @@ where
 mod tests {
     use std::convert::Infallible;
 
-    use tokio::sync::Semaphore;
-    use tonic::{Code, Status};
-    use tower::{ServiceExt as _, service_fn};
+    use tonic::Code;
+    use tower::service_fn;
+    use troupe_proto::{
+        fault::{metadata_of, reason_of, retry_after},
+        reason::Reason,
+    };
+    use uuid::Uuid;
 
     use super::*;
+    use crate::identity::ThreadPrincipal;
+
+    const READ: &str = "/test.v1.Thing/Read";
+    const WAIT: &str = "/test.v1.Thing/Wait";
+    const LIMITS: ServeLimits = ServeLimits {
+        max_calls_in_flight: 3,
+        max_calls_per_caller: 2,
+        max_calls_of_threads: 3,
+        max_calls_per_thread: 2,
+        max_waits: 3,
+        max_waits_per_caller: 2,
+        max_waits_of_threads: 3,
+        max_waits_per_thread: 2,
+        ..ServeLimits::DEFAULT
+    };
+
+    fn thread(number: u128) -> Principal {
+        Principal::Thread(ThreadPrincipal {
+            session: Uuid::from_u128(1),
+            thread: Uuid::from_u128(number),
+            generation: 1,
+        })
+    }
+
+    fn runner(name: &str) -> Principal {
+        Principal::Runner { name: name.to_owned() }
+    }
 
     #[tokio::test]
-    async fn one_caller_does_not_take_the_places_of_others() {
-        let open = Arc::new(Semaphore::new(0));
-        let gate = Arc::clone(&open);
-        let handler = service_fn(move |_: Request<()>| {
+    async fn callers_and_their_classes_have_bounded_places() {
+        let gate = Arc::new(Semaphore::new(0));
+        let handler = {
             let gate = Arc::clone(&gate);
-            async move {
-                gate.acquire().await.unwrap().forget();
-                Ok::<_, Infallible>(Response::new(()))
-            }
-        });
-        let service = ShareLayer::new(2).layer(handler);
-        let call = |name: &str| {
-            let mut request = Request::new(());
-            request
-                .extensions_mut()
-                .insert(Principal::Runner { name: name.to_owned() });
-            tokio::spawn(service.clone().oneshot(request))
+            service_fn(move |_: Request<()>| {
+                let gate = Arc::clone(&gate);
+                async move {
+                    gate.acquire().await.unwrap().forget();
+                    Ok::<_, Infallible>(Response::new(()))
+                }
+            })
         };
-        let code = |response: Response<()>| Status::from_header_map(response.headers()).map(|status| status.code());
-
-        let held = [call("a"), call("a")];
-        while service.calls.0.lock().unwrap().values().sum::<usize>() < held.len() {
-            tokio::task::yield_now().await;
+        let layer = ShareLayer::new(&LIMITS, [WAIT]);
+        let service = layer.layer(handler);
+        // The place is taken when the call is made, before its future is polled.
+        let call = |method: &str, caller: Option<Principal>| {
+            let mut request = Request::builder().uri(method).body(()).unwrap();
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
+            service.clone().call(request)
+        };
+        let refused = async |method: &str, caller: Principal, limit: &str, max: usize| {
+            let answer = call(method, Some(caller)).await.unwrap();
+            let status = Status::from_header_map(answer.headers()).unwrap();
+            assert_eq!(
+                (status.code(), reason_of(&status)),
+                (Code::ResourceExhausted, Some(Reason::Overloaded))
+            );
+            assert!(retry_after(&status).is_some() && status.message().contains(limit));
+            assert_eq!(metadata_of(&status)["limit"], limit);
+            assert_eq!(metadata_of(&status)["max"], max.to_string());
+        };
+        let mut held = Vec::new();
+        for (method, names) in [
+            (
+                READ,
+                [
+                    "max_calls_per_thread",
+                    "max_calls_of_threads",
+                    "max_calls_per_caller",
+                    "max_calls_in_flight",
+                ],
+            ),
+            (
+                WAIT,
+                [
+                    "max_waits_per_thread",
+                    "max_waits_of_threads",
+                    "max_waits_per_caller",
+                    "max_waits",
+                ],
+            ),
+        ] {
+            held.extend([1, 1, 2].map(|number| call(method, Some(thread(number)))));
+            refused(method, thread(1), names[0], 2).await;
+            refused(method, thread(2), names[1], 3).await;
+            held.extend(["a", "a", "b"].map(|name| call(method, Some(runner(name)))));
+            refused(method, runner("a"), names[2], 2).await;
+            refused(method, runner("b"), names[3], 3).await;
         }
-        assert_eq!(code(call("a").await.unwrap().unwrap()), Some(Code::ResourceExhausted));
-        let other = call("b");
-        while service.calls.0.lock().unwrap().len() < 2 {
-            tokio::task::yield_now().await;
+        held.push(call("/grpc.health.v1.Health/Check", None));
+        gate.add_permits(held.len());
+        for answer in futures::future::join_all(held).await {
+            assert!(Status::from_header_map(answer.unwrap().headers()).is_none());
         }
-        open.add_permits(3);
-        for held in held.into_iter().chain([other]) {
-            assert_eq!(code(held.await.unwrap().unwrap()), None);
+        for classes in [&layer.0.calls, &layer.0.waits] {
+            for pool in [&classes.trusted, &classes.threads] {
+                assert!(pool.callers.is_empty());
+                assert_eq!(pool.places.available_permits(), pool.total.max);
+            }
         }
-        assert!(service.calls.is_empty());
     }
 }

@@ -16,7 +16,7 @@ use std::{
 
 use http::{Request, Response};
 use prost::{DecodeError, Message as _};
-use prost_types::FileDescriptorSet;
+use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Status, body::Body};
 use tower::{Layer, Service};
@@ -69,7 +69,7 @@ impl StreamLayer {
     pub(crate) fn new(descriptor_set: &[u8], limits: ServeLimits) -> Result<Self, DecodeError> {
         let strangers = limits.max_open_streams_of_strangers.min(Semaphore::MAX_PERMITS);
         Ok(Self(Arc::new(Streams {
-            methods: streaming(descriptor_set)?,
+            methods: methods(descriptor_set, MethodDescriptorProto::server_streaming)?,
             limits,
             shares: Arc::default(),
             strangers: Arc::new(Semaphore::new(strangers)),
@@ -77,13 +77,20 @@ impl StreamLayer {
     }
 }
 
-/// The full paths of all methods that stream.
-fn streaming(descriptor_set: &[u8]) -> Result<HashSet<String>, DecodeError> {
+/// The full paths of all methods that stream: those that `streams` says so of, and the ones that are open to all.
+///
+/// # Errors
+///
+/// If the descriptors do not decode.
+pub(crate) fn methods(
+    descriptor_set: &[u8],
+    streams: impl Fn(&MethodDescriptorProto) -> bool,
+) -> Result<HashSet<String>, DecodeError> {
     let set = FileDescriptorSet::decode(descriptor_set)?;
     let mut paths: HashSet<String> = OPEN_STREAMS.iter().map(|path| (*path).to_owned()).collect();
     for file in &set.file {
         for service in &file.service {
-            let streams = service.method.iter().filter(|method| method.server_streaming());
+            let streams = service.method.iter().filter(|method| streams(method));
             paths.extend(streams.map(|method| format!("/{}.{}/{}", file.package(), service.name(), method.name())));
         }
     }
@@ -101,10 +108,10 @@ impl Streams {
             let address = peer.and_then(|peer| peer.address).map(|address| address.ip());
             return self.admit_stranger(address).map(Some);
         };
-        let max = match caller {
-            Principal::Thread(_) => self.limits.max_open_streams_per_thread,
+        let (limit, max) = match caller {
+            Principal::Thread(_) => ("max_open_streams_per_thread", self.limits.max_open_streams_per_thread),
             Principal::Operator { .. } | Principal::Runner { .. } | Principal::Service { .. } => {
-                self.limits.max_open_streams_per_caller
+                ("max_open_streams_per_caller", self.limits.max_open_streams_per_caller)
             }
         };
         let share = self.shares.take(&Owner::Caller(caller.clone()), max);
@@ -115,17 +122,23 @@ impl Streams {
                     _among_strangers: None,
                 })
             })
-            .ok_or_else(|| overloaded("you have too many open streams"))
+            .ok_or_else(|| overloaded("you have too many open streams", limit, max))
     }
 
     fn admit_stranger(&self, address: Option<IpAddr>) -> Result<Taken, Status> {
         let owner = Owner::Stranger(address.map(|ip| ip.to_canonical()));
-        let share = self
-            .shares
-            .take(&owner, self.limits.max_open_streams_per_stranger)
-            .ok_or_else(|| overloaded("there are too many open streams from your address"))?;
-        let among = Arc::clone(&self.strangers).try_acquire_owned();
-        let among = among.map_err(|_| overloaded("there are too many open streams of callers without a name"))?;
+        let (max, total) = (
+            self.limits.max_open_streams_per_stranger,
+            self.limits.max_open_streams_of_strangers,
+        );
+        let share = self.shares.take(&owner, max).ok_or_else(|| {
+            let text = "there are too many open streams from your address";
+            overloaded(text, "max_open_streams_per_stranger", max)
+        })?;
+        let among = Arc::clone(&self.strangers).try_acquire_owned().map_err(|_| {
+            let text = "there are too many open streams of callers without a name";
+            overloaded(text, "max_open_streams_of_strangers", total)
+        })?;
         Ok(Taken {
             _share: share,
             _among_strangers: Some(among),
@@ -217,7 +230,7 @@ mod tests {
         }
         request.extensions_mut().insert(Peer {
             address: Some(SocketAddr::from(([127, 0, 0, from], 1))),
-            principal: None,
+            ..Peer::default()
         });
         layer.layer(handler).oneshot(request).await.unwrap()
     }
@@ -275,7 +288,7 @@ mod tests {
 
     #[test]
     fn methods_that_stream_are_known_and_no_others() {
-        let methods = streaming(FILE_DESCRIPTOR_SET).unwrap();
+        let methods = methods(FILE_DESCRIPTOR_SET, MethodDescriptorProto::server_streaming).unwrap();
         assert!(methods.contains(WATCH) && methods.contains(HEALTH));
         assert!(!methods.contains(GET));
     }

@@ -246,6 +246,8 @@ fn limits() -> ServeLimits {
     ServeLimits {
         max_calls_in_flight: 1 << 20,
         max_calls_per_caller: 1 << 20,
+        max_waits: 1 << 20,
+        max_waits_per_caller: 1 << 20,
         max_open_streams_per_caller: 1 << 20,
         ..ServeLimits::default()
     }

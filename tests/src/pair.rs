@@ -165,6 +165,18 @@ impl Pair {
         fs::write(path, text).unwrap();
     }
 
+    /// Where the supervisor listens.
+    #[must_use]
+    pub const fn supervisor_at(&self) -> SocketAddr {
+        self.supervisor_at
+    }
+
+    /// Where the registry listens.
+    #[must_use]
+    pub const fn registry_at(&self) -> SocketAddr {
+        self.registry_at
+    }
+
     /// The supervisor for an operator who may do everything.
     #[must_use]
     pub fn operator(&self) -> client::Supervisor {

@@ -2,22 +2,27 @@
 //! and after each the service still answers.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use prost_types::Duration;
-use tokio_stream::iter;
-use tonic::{Code, Status};
+use bytes::Bytes;
+use prost::Message as _;
+use prost_types::{Duration, FileDescriptorSet};
+use svc_kit::encoded::EncodedCodec;
+use tokio::sync::mpsc;
+use tokio_stream::{iter, wrappers::ReceiverStream};
+use tonic::{Code, Request, Status, client::Grpc, codegen::http::uri::PathAndQuery};
 use troupe_proto::{
-    MAX_MESSAGE_BYTES,
+    FILE_DESCRIPTOR_SET, MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES,
     common::v1::Scope,
+    fault::metadata_of,
     reason::Reason,
     registry::v1::{
         DescribeSpawnToolRequest, ListAgentsRequest, ListDiagnosticsRequest, PutWorkspaceRequest, ResolveSpawnRequest,
         RouteAgentRequest, WatchAgentsRequest, WorkspaceFile,
     },
     supervisor::v1::{
-        AttachRequest, AuthorizeToolRequest, Budget, CloseAgentRequest, CloseSessionRequest, CreateSessionRequest,
-        DeleteSessionRequest, DescribeToolsRequest, GetContentRequest, GetPromptRequest, GetQuotaRequest,
-        GetSessionRequest, GetThreadRequest, InputItem, InterruptAgentRequest, Limits, ListActiveAgentsRequest,
-        ListApprovalsRequest, ListArtifactsRequest, ListPromptsRequest, ListSessionsRequest,
+        AttachRequest, AttachResponse, AuthorizeToolRequest, Budget, CloseAgentRequest, CloseSessionRequest,
+        CreateSessionRequest, DeleteSessionRequest, DescribeToolsRequest, GetContentRequest, GetPromptRequest,
+        GetQuotaRequest, GetSessionRequest, GetThreadRequest, InputItem, InterruptAgentRequest, Limits,
+        ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListPromptsRequest, ListSessionsRequest,
         ListSpawnableAgentsRequest, ResolveApprovalRequest, ResumeAgentRequest, RunnerHello, RunnerKind,
         SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, ToolCeiling, UpdateSessionRequest,
         UpdateThreadBudgetRequest, WaitAgentsRequest, WatchSessionsRequest, WatchThreadsRequest, Webhook,
@@ -25,7 +30,7 @@ use troupe_proto::{
     },
 };
 use troupe_tests::{
-    UNKNOWN,
+    UNKNOWN, client,
     pair::{OPERATOR, Pair, RUNNER, SERVICE, VIEWER},
     refusal::refused,
     runner::hello,
@@ -713,17 +718,92 @@ async fn callers() {
         .unwrap();
 }
 
+/// The full paths of all methods of both services.
+fn methods() -> Vec<String> {
+    let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let mut paths = Vec::new();
+    for file in &set.file {
+        for service in &file.service {
+            let methods = service.method.iter();
+            paths.extend(methods.map(|method| format!("/{}.{}/{}", file.package(), service.name(), method.name())));
+        }
+    }
+    paths
+}
+
+/// Calls a method with these bytes for its message.
+async fn send_bytes(pair: &Pair, path: &str, bytes: Vec<u8>) -> Status {
+    let (at, token) = match path {
+        path if path.starts_with("/troupe.registry.") => (pair.registry_at(), OPERATOR),
+        path if path.ends_with("/Attach") => (pair.supervisor_at(), RUNNER),
+        _ => (pair.supervisor_at(), OPERATOR),
+    };
+    let mut client = Grpc::new(client::endpoint(at).connect().await.unwrap());
+    client.ready().await.unwrap();
+    let mut request = Request::new(Bytes::from(bytes));
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.metadata_mut().insert("authorization", bearer);
+    let path = PathAndQuery::try_from(path).unwrap();
+    let answer = client.unary(request, path, EncodedCodec::<()>::default());
+    within("a refusal", answer).await.unwrap_err()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_over_the_bound_do_no_harm() {
+async fn undecodable_messages_are_invalid_arguments_everywhere() {
+    let pair = Pair::start().await;
+    for path in methods() {
+        // The beginning of a number that does not end.
+        let status = send_bytes(&pair, &path, vec![0xff]).await;
+        let refusal = refused::<()>(
+            Err(status),
+            Code::InvalidArgument,
+            Reason::MalformedMessage,
+            "failed to decode",
+        );
+        assert_eq!(metadata_of(&refusal)["method"], path);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn undecodable_message_ends_the_stream_of_its_runner() {
+    let pair = Pair::start().await;
+    let mut client = Grpc::new(client::endpoint(pair.supervisor_at()).connect().await.unwrap());
+    client.ready().await.unwrap();
+    let greeting = says(Message::Hello(hello("r"))).remove(0).encode_to_vec();
+    let (outgoing, messages) = mpsc::channel(2);
+    outgoing.send(Bytes::from(greeting)).await.unwrap();
+    let mut request = Request::new(ReceiverStream::new(messages));
+    let bearer = format!("Bearer {RUNNER}").parse().unwrap();
+    request.metadata_mut().insert("authorization", bearer);
+    let path = PathAndQuery::from_static("/troupe.supervisor.v1.ThreadRunnerService/Attach");
+    let answer = client.streaming(request, path, EncodedCodec::<AttachResponse>::default());
+    let mut answers = within("an answer to hello", answer).await.unwrap().into_inner();
+    within("welcome", answers.message()).await.unwrap().unwrap();
+
+    outgoing.send(Bytes::from_static(&[0xff])).await.unwrap();
+    let end = within("the end", answers.message()).await;
+    refused(end, Code::InvalidArgument, Reason::MalformedMessage, "failed to decode");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_over_the_bound_are_rejected_everywhere() {
     let stage = Stage::set().await;
     let head = stage.tree.head().await;
-    let request = SpawnAgentRequest {
-        message: text(&long(MAX_MESSAGE_BYTES + 1)),
-        ..stage.tree.request("worker")
-    };
-    // By the bound itself, or by the transport, which stops reading at it.
-    let status = stage.tree.try_spawn(request).await.unwrap_err();
-    assert_ne!(status.code(), Code::InvalidArgument, "it was read: {status}");
+    for path in methods() {
+        let has_bundle = path.ends_with("/PutWorkspace") || path.ends_with("/GetWorkspace");
+        let bound = if has_bundle {
+            MAX_WORKSPACE_MESSAGE_BYTES
+        } else {
+            MAX_MESSAGE_BYTES
+        };
+        let status = send_bytes(&stage.pair, &path, vec![0; bound + 1]).await;
+        refused::<()>(
+            Err(status),
+            Code::ResourceExhausted,
+            Reason::MessageTooLarge,
+            &format!("has {} bytes; at most {bound} are allowed", bound + 1),
+        );
+    }
     assert_eq!(stage.tree.head().await, head);
 }
 

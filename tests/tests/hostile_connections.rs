@@ -6,6 +6,7 @@
 
 use std::{convert::Infallible, future::Future, net::SocketAddr, time::Duration};
 
+use prost::Message as _;
 use registry_svc::{Config, Registry};
 use svc_kit::{
     auth::{Authenticator, Trust},
@@ -19,12 +20,17 @@ use tokio::{
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use troupe_proto::{
-    fault::retry_after, reason::Reason, registry::v1::ListAgentsRequest, supervisor::v1::CreateSessionRequest,
+    fault::retry_after,
+    reason::Reason,
+    registry::v1::ListAgentsRequest,
+    supervisor::v1::{CreateSessionRequest, GetSessionRequest, WaitAgentsRequest},
 };
 use troupe_tests::{
     client,
+    pair::Pair,
     process::{Home, Up},
     refusal::refused,
+    runner::Runner,
     tree::Tree,
     watch::Watch,
     within,
@@ -85,14 +91,18 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// Fields of headers, as HPACK has them where it neither compresses nor remembers.
 fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     const LITERAL: u8 = 0;
-    /// From this length on it takes more than one byte.
+    /// From this length on it takes a second byte.
     const LONG: usize = 127;
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(LITERAL);
         for text in [name, value] {
-            assert!(text.len() < LONG, "{text}");
-            block.push(u8::try_from(text.len()).unwrap());
+            block.push(u8::try_from(text.len().min(LONG)).unwrap());
+            if let Some(rest) = text.len().checked_sub(LONG) {
+                // One byte has room for seven bits.
+                assert!(rest < LONG, "{text}");
+                block.push(u8::try_from(rest).unwrap());
+            }
             block.extend(text.as_bytes());
         }
     }
@@ -101,10 +111,15 @@ fn block(fields: &[(&str, &str)]) -> Vec<u8> {
 
 /// The fields of a call that both services answer to anybody.
 fn health() -> Vec<u8> {
+    call_of("/grpc.health.v1.Health/Check")
+}
+
+/// The fields of a call of this method.
+fn call_of(path: &str) -> Vec<u8> {
     block(&[
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", "/grpc.health.v1.Health/Check"),
+        (":path", path),
         (":authority", "troupe"),
         ("content-type", "application/grpc"),
         ("te", "trailers"),
@@ -203,6 +218,17 @@ impl Peer {
                 RST_STREAM if received.stream == stream => return Err(received.number(0)),
                 DATA if received.stream == stream => return Ok(()),
                 _ => {}
+            }
+        }
+    }
+
+    /// Waits until the server has read everything that was sent.
+    async fn ping(&mut self) {
+        self.send(&frame(PING, NONE, CONNECTION, &[0; 8])).await;
+        loop {
+            let received = self.receive().await.expect("the connection stays");
+            if received.kind == PING && received.has(ACK) {
+                return;
             }
         }
     }
@@ -612,5 +638,172 @@ async fn who_answers_no_ping_is_let_go() {
     assert_eq!(alive.answered(FIRST).await, Ok(()));
 
     assert_eq!(silent.ended().await, Some(NO_ERROR));
+    list_agents(at).await;
+}
+
+/// The calls that a hostile thread opens, in streams of one connection and in connections.
+const STREAMS: u32 = 1_000;
+const CONNECTIONS: usize = 3;
+
+/// Opens that many calls of a method with a token, and reads on until as many are answered as have to be.
+async fn open_calls(at: SocketAddr, path: &str, token: &str, message: Option<&[u8]>, answers: u32) -> Peer {
+    let token = block(&[("authorization", &format!("Bearer {token}"))]);
+    let fields = [call_of(path), token].concat();
+    let mut peer = Peer::greet(at).await;
+    for number in 0..STREAMS {
+        let stream = FIRST + 2 * number;
+        peer.send(&frame(HEADERS, END_HEADERS, stream, &fields)).await;
+        if let Some(message) = message {
+            peer.send(&frame(DATA, END_STREAM, stream, message)).await;
+        }
+    }
+    // Answered after everything that was sent before it.
+    peer.send(&frame(PING, NONE, CONNECTION, &[0; 8])).await;
+    let (mut answered, mut is_read) = (0, false);
+    while answered < answers || !is_read {
+        let received = peer.receive().await.expect("the connection stays");
+        match received.kind {
+            HEADERS => answered += 1,
+            PING if received.has(ACK) => is_read = true,
+            _ => {}
+        }
+    }
+    peer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_hostile_threads_leave_operators_and_runners_their_places() {
+    let pair = Pair::start().await;
+    let at = pair.supervisor_at();
+    // Each tree has a thread that nothing executes, so a wait for it lasts.
+    let mut trees = Vec::new();
+    for _ in 0..2 {
+        let tree = pair.tree().await;
+        let child = tree.spawn("worker").await.id;
+        trees.push((tree, child));
+    }
+    let limits = ServeLimits::default();
+    let method = |name: &str| format!("/troupe.supervisor.v1.AgentSupervisorService/{name}");
+    for (name, waits, bound) in [
+        ("GetThread", false, limits.max_calls_per_thread),
+        ("WaitAgents", true, limits.max_waits_per_thread),
+    ] {
+        // A connection has all its calls refused, or all but as many as its thread may have open.
+        let answers = STREAMS - u32::try_from(bound).unwrap();
+        let mut attack = Vec::new();
+        for (tree, child) in &trees {
+            let request = WaitAgentsRequest {
+                thread_ids: vec![child.clone()],
+                timeout: Some(prost_types::Duration {
+                    seconds: 30 * 60,
+                    nanos: 0,
+                }),
+                ..WaitAgentsRequest::default()
+            };
+            let encoded = request.encode_to_vec();
+            let length = u32::try_from(encoded.len()).unwrap().to_be_bytes();
+            let message = [&[0], &length[..], &encoded].concat();
+            for _ in 0..CONNECTIONS {
+                let message = waits.then_some(&message[..]);
+                attack.push(open_calls(at, &method(name), &tree.root_token, message, answers).await);
+            }
+        }
+        let (tree, _) = &trees[0];
+        let doomed = tree.spawn("worker").await.id;
+        tree.head().await;
+        tree.close(&doomed).await;
+        Runner::attach(&pair, name).await;
+        // A thread whose calls all wait may still call other methods.
+        let own = pair.with_token(&tree.root_token);
+        let request = GetSessionRequest::default();
+        let answer = within("an answer", own.clone().get_session(request)).await;
+        if waits {
+            answer.unwrap();
+        } else {
+            let status = refused(
+                answer,
+                Code::ResourceExhausted,
+                Reason::Overloaded,
+                "max_calls_per_thread",
+            );
+            assert!(retry_after(&status).is_some());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_of_strangers_leave_room_for_operators() {
+    let limits = ServeLimits {
+        max_connections: 16,
+        ..ServeLimits::default()
+    };
+    let at = registry_within(limits).await;
+    let mut strangers = Vec::new();
+    for _ in 0..2 * limits.max_connections {
+        let mut peer = Peer::greet(at).await;
+        peer.ping().await;
+        strangers.push(peer);
+    }
+    list_agents(at).await;
+    // The connections that came first had to make room, and were asked to go.
+    for peer in &mut strangers[..limits.max_connections] {
+        assert_eq!(peer.ended().await, Some(NO_ERROR));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connection_of_a_stranger_is_asked_to_go() {
+    let limits = ServeLimits {
+        known_within: Duration::from_secs(1),
+        open_within: Duration::from_secs(3),
+        ..ServeLimits::default()
+    };
+    let at = registry_within(limits).await;
+    let mut silent = Peer::greet(at).await;
+    let mut checking = Peer::greet(at).await;
+    checking.send(&[begin(FIRST), finish(FIRST)].concat()).await;
+    assert_eq!(checking.answered(FIRST).await, Ok(()));
+    let mut watching = Peer::greet(at).await;
+    let watch = frame(HEADERS, END_HEADERS, FIRST, &call_of("/grpc.health.v1.Health/Watch"));
+    watching.send(&[watch, finish(FIRST)].concat()).await;
+    assert_eq!(watching.answered(FIRST).await, Ok(()));
+    // It calls with the authority of this machine.
+    let mut known = Peer::greet(at).await;
+    let list = frame(
+        HEADERS,
+        END_HEADERS,
+        FIRST,
+        &call_of("/troupe.registry.v1.AgentRegistryService/ListAgents"),
+    );
+    known.send(&[list, finish(FIRST)].concat()).await;
+    assert_eq!(known.answered(FIRST).await, Ok(()));
+
+    assert_eq!(silent.ended().await, Some(NO_ERROR));
+    assert_eq!(checking.ended().await, Some(NO_ERROR));
+    // It has more time than those, and not without end.
+    watching.ping().await;
+    assert_eq!(watching.ended().await, Some(NO_ERROR));
+    known.ping().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_message_frees_the_place_of_its_call() {
+    let limits = ServeLimits {
+        message_within: Duration::from_millis(200),
+        max_calls_per_caller: 1,
+        ..ServeLimits::default()
+    };
+    let at = registry_within(limits).await;
+    let mut slow = Peer::greet(at).await;
+    let list = call_of("/troupe.registry.v1.AgentRegistryService/ListAgents");
+    slow.send(&frame(HEADERS, END_HEADERS, FIRST, &list)).await;
+    // The answer has headers alone.
+    loop {
+        let received = slow.receive().await.expect("the connection stays");
+        if received.kind == HEADERS {
+            assert!(received.has(END_STREAM));
+            break;
+        }
+    }
     list_agents(at).await;
 }

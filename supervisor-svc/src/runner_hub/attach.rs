@@ -236,11 +236,13 @@ impl ThreadRunnerService for RunnerGate {
             message: Some(ToRunner::Welcome(welcome)),
         }));
         let going_on: Vec<Kept> = kept.iter().map(|(thread, held)| Kept::of(*thread, held)).collect();
+        let answers = outbox.downgrade();
         let number = self.hub().attach(&runner, offer, outbox, kept);
         let stream = Stream {
             gate: self.clone(),
             runner,
             number,
+            answers,
         };
         tokio::spawn(async move {
             match stream.gate.review_again(&stream.runner, &going_on).await {
@@ -281,6 +283,8 @@ struct Stream {
     runner: RunnerId,
     /// Which of all streams it is.
     number: u64,
+    /// Where its answers go, while the hub has it.
+    answers: mpsc::WeakSender<Result<pb::AttachResponse, Status>>,
 }
 
 type Applied = oneshot::Receiver<Result<Done, Failure>>;
@@ -320,7 +324,17 @@ impl Stream {
                         self.gate.hub().detach(&self.runner, self.number, last_word);
                         return;
                     };
-                    let Ok(Some(pb::AttachRequest { message })) = message else { return };
+                    let message = match message {
+                        Ok(Some(pb::AttachRequest { message })) => message,
+                        Ok(None) => return,
+                        Err(status) => {
+                            // It was malformed or too large, if the runner is still there to read that.
+                            if let Some(answers) = self.answers.upgrade() {
+                                let _ = answers.try_send(Err(status));
+                            }
+                            return;
+                        }
+                    };
                     last_word = Instant::now();
                     // What a stream still says that a later one took the place of is no word of the runner any more.
                     if !self.gate.hub().is_present(&self.runner, self.number) {

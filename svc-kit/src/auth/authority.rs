@@ -59,6 +59,8 @@ pub struct Row {
 pub enum Effect {
     /// Nothing that outlasts the call or its caller's own view.
     Reads,
+    /// The same, and it may wait for minutes: for threads or for an operator. Its calls have places of their own.
+    Waits,
     /// It changes something, so its calls are in the audit log.
     Changes,
 }
@@ -82,6 +84,12 @@ impl Authority {
     pub(super) fn changing(&self, method: &str) -> Option<&'static str> {
         let row = self.rows.get(method)?;
         (row.effect == Effect::Changes).then_some(row.method)
+    }
+
+    /// The methods that wait, by their full paths.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &'static str> {
+        let waiting = self.rows.values().filter(|row| row.effect == Effect::Waits);
+        waiting.map(|row| row.method)
     }
 
     /// The methods that the table has, by their full paths.

@@ -44,6 +44,11 @@ impl AuthLayer {
         }
     }
 
+    /// The methods that wait, by their full paths.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &'static str> {
+        self.shared.authority.waiting()
+    }
+
     /// The methods that the table has, by their full paths.
     pub(crate) fn methods(&self) -> impl Iterator<Item = &'static str> {
         self.shared.authority.methods()
@@ -120,6 +125,7 @@ impl Shared {
             .authenticator
             .authenticate(request.headers(), peer)
             .ok_or_else(unauthenticated)?;
+        peer.usage.known();
         // What handlers cannot see they cannot log.
         request.headers_mut().remove(AUTHORIZATION);
         let allowed = self.authority.check(request.uri().path(), &principal);

@@ -165,7 +165,7 @@ async fn every_bad_token_gets_the_one_answer_even_from_trusted_callers() {
 fn trust_without_a_token_depends_on_the_address() {
     let at = |address: &str| Peer {
         address: Some(SocketAddr::new(address.parse().unwrap(), 1234)),
-        principal: None,
+        ..Peer::default()
     };
     let (local, mapped, remote) = (&at("127.0.0.1"), &at("::ffff:127.0.0.1"), &at("10.0.0.1"));
     let unknown = &Peer::default();
@@ -208,8 +208,8 @@ async fn health_and_reflection_are_open_and_nothing_that_looks_like_them() {
 fn a_certificate_counts_where_there_is_no_token() {
     let runner = Principal::Runner { name: "box".to_owned() };
     let peer = Peer {
-        address: None,
         principal: Some(Arc::new(runner.clone())),
+        ..Peer::default()
     };
     let cast = Cast::new();
     let mut headers = HeaderMap::new();
@@ -228,8 +228,8 @@ fn nobody_is_vouched_for_under_the_name_of_an_operator_of_our_own() {
         let name = name.to_owned();
         let principal = Some(Arc::new(Principal::Operator { name, role }));
         let peer = Peer {
-            address: None,
             principal,
+            ..Peer::default()
         };
         cast.authenticator().authenticate(&HeaderMap::new(), &peer)
     };
@@ -250,7 +250,7 @@ async fn the_peer_address_is_that_of_the_connection() {
     let mut request = request(READ, &[]);
     request.extensions_mut().insert(Peer {
         address: Some(peer),
-        principal: None,
+        ..Peer::default()
     });
     let authenticator = Authenticator::new().trust(Trust::Loopback);
     let principal = call(authenticator, request).await.unwrap().unwrap();

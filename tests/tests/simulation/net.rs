@@ -60,7 +60,7 @@ impl Connected for Accepted {
     fn connect_info(&self) -> Peer {
         Peer {
             address: self.0.peer_addr().ok(),
-            principal: None,
+            ..Peer::default()
         }
     }
 }

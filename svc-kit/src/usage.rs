@@ -1,0 +1,317 @@
+//! The connections of a server: how many there are, what each is used for, and which one goes when there is no room.
+//!
+//! A connection is known once a call on it came from an authenticated caller. Until then it is the first to go, and after
+//! a while it goes in any case.
+
+use std::{
+    collections::{BTreeSet, HashMap, hash_map::Entry},
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// From everywhere.
+    pub total: usize,
+    /// From one address; from loopback as many as from everywhere.
+    pub per_address: usize,
+}
+
+/// The connections of one server.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    bounds: Bounds,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    all: HashMap<u64, Arc<Slot>>,
+    /// The numbers of those that are not known, the oldest first.
+    unknown: BTreeSet<u64>,
+    addresses: HashMap<IpAddr, usize>,
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Slot {
+    number: u64,
+    /// `None`: loopback, or unknown.
+    address: Option<IpAddr>,
+    end: CancellationToken,
+    is_known: AtomicBool,
+    /// Calls of authenticated callers whose answers were not sent yet.
+    calls: AtomicUsize,
+    /// Health checks and reflection, likewise.
+    open_calls: AtomicUsize,
+    idle_since: Mutex<Instant>,
+    connections: Weak<Connections>,
+}
+
+impl Connections {
+    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self {
+            bounds,
+            table: Mutex::default(),
+        })
+    }
+
+    /// Admits one more connection, which ends when `end` is cancelled. If there is no room the oldest one that is not known
+    /// ends, else the one that has been idle for the longest time. `None`: all of them are busy.
+    pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>, end: CancellationToken) -> Option<Membership> {
+        let address = address.and_then(counted);
+        let mut table = self.table();
+        if let Some(address) = address
+            && table
+                .addresses
+                .get(&address)
+                .is_some_and(|count| *count >= self.bounds.per_address)
+        {
+            table.end_one(|slot| slot.address == Some(address)).then_some(())?;
+        }
+        if table.all.len() >= self.bounds.total {
+            table.end_one(|_| true).then_some(())?;
+        }
+        let number = table.next;
+        table.next += 1;
+        let slot = Arc::new(Slot {
+            number,
+            address,
+            end,
+            is_known: AtomicBool::new(false),
+            calls: AtomicUsize::new(0),
+            open_calls: AtomicUsize::new(0),
+            idle_since: Mutex::new(Instant::now()),
+            connections: Arc::downgrade(self),
+        });
+        table.all.insert(number, Arc::clone(&slot));
+        table.unknown.insert(number);
+        if let Some(address) = address {
+            *table.addresses.entry(address).or_default() += 1;
+        }
+        Some(Membership(slot))
+    }
+
+    /// Ends one connection, as [`Self::admit`] does, because the process cannot open another one.
+    pub(crate) fn make_room(&self) {
+        self.table().end_one(|_| true);
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Ends the first connection in the order of [`Connections::admit`] that `may_end`; whether there is one.
+    fn end_one(&mut self, may_end: impl Fn(&Slot) -> bool) -> bool {
+        let mut unknown = self.unknown.iter().filter_map(|number| self.all.get(number));
+        let first = unknown.find(|slot| may_end(slot)).or_else(|| {
+            let idle = self.all.values();
+            let idle = idle.filter(|slot| slot.calls.load(Ordering::Relaxed) == 0 && may_end(slot));
+            idle.min_by_key(|slot| slot.idle_since())
+        });
+        let Some(slot) = first.cloned() else {
+            return false;
+        };
+        self.remove(&slot);
+        slot.end.cancel();
+        true
+    }
+
+    fn remove(&mut self, slot: &Slot) {
+        self.unknown.remove(&slot.number);
+        if self.all.remove(&slot.number).is_none() {
+            return;
+        }
+        if let Some(address) = slot.address
+            && let Entry::Occupied(mut count) = self.addresses.entry(address)
+        {
+            match *count.get() {
+                0 | 1 => drop(count.remove()),
+                _ => *count.get_mut() -= 1,
+            }
+        }
+    }
+}
+
+/// The address that a connection counts for: of IPv6 the network, since one machine has all of its addresses.
+fn counted(address: IpAddr) -> Option<IpAddr> {
+    const NETWORK: u128 = u128::MAX << 64;
+    match address.to_canonical() {
+        address if address.is_loopback() => None,
+        IpAddr::V6(address) => Some(IpAddr::from((u128::from(address) & NETWORK).to_be_bytes())),
+        address => Some(address),
+    }
+}
+
+impl Slot {
+    fn idle_since(&self) -> Instant {
+        *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's place among the others, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Membership(Arc<Slot>);
+
+impl Membership {
+    /// Notes calls on this connection.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage(Some(Arc::clone(&self.0)))
+    }
+
+    /// Whether an authenticated caller has called on it.
+    pub(crate) fn is_known(&self) -> bool {
+        self.0.is_known.load(Ordering::Relaxed)
+    }
+
+    /// Whether a health check or reflection is going on.
+    pub(crate) fn has_open_calls(&self) -> bool {
+        self.0.open_calls.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if let Some(connections) = self.0.connections.upgrade() {
+            connections.table().remove(&self.0);
+        }
+    }
+}
+
+/// What a connection is used for, as far as its server counts connections.
+#[derive(Clone, Debug, Default)]
+pub struct Usage(Option<Arc<Slot>>);
+
+impl Usage {
+    /// Notes that an authenticated caller has called.
+    pub(crate) fn known(&self) {
+        let Some(slot) = &self.0 else { return };
+        if !slot.is_known.swap(true, Ordering::Relaxed)
+            && let Some(connections) = slot.connections.upgrade()
+        {
+            connections.table().unknown.remove(&slot.number);
+        }
+    }
+
+    /// Notes a call, of an authenticated caller or not, until the guard is dropped.
+    pub(crate) fn begin(&self, is_known: bool) -> OpenCall {
+        let call = OpenCall {
+            slot: self.0.clone(),
+            is_known,
+        };
+        if let Some(count) = call.count() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        call
+    }
+}
+
+/// A call whose answer was not sent yet.
+#[derive(Debug)]
+pub(crate) struct OpenCall {
+    slot: Option<Arc<Slot>>,
+    is_known: bool,
+}
+
+impl OpenCall {
+    fn count(&self) -> Option<&AtomicUsize> {
+        let slot = self.slot.as_ref()?;
+        Some(if self.is_known { &slot.calls } else { &slot.open_calls })
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        if let Some(slot) = &self.slot {
+            *slot.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+        if let Some(count) = self.count() {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn connections(total: usize, per_address: usize) -> Arc<Connections> {
+        Connections::new(Bounds { total, per_address })
+    }
+
+    fn admit(connections: &Arc<Connections>, address: &str) -> Option<Membership> {
+        connections.admit(address.parse().ok(), CancellationToken::new())
+    }
+
+    fn ended(connections: &[&Membership]) -> Vec<bool> {
+        let ends = connections.iter().map(|connection| connection.0.end.is_cancelled());
+        ends.collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_then_idle_connections_make_room() {
+        let all = connections(3, 3);
+        let [first, second, third] = [1, 2, 3].map(|host| admit(&all, &format!("10.0.0.{host}")).unwrap());
+        first.usage().known();
+        let fourth = admit(&all, "10.0.0.4").unwrap();
+        assert_eq!(ended(&[&first, &second, &third, &fourth]), [false, true, false, false]);
+
+        third.usage().known();
+        fourth.usage().known();
+        let _busy = first.usage().begin(true);
+        advance(Duration::from_secs(1)).await;
+        // It is idle again, since later than the fourth.
+        drop(third.usage().begin(true));
+        let fifth = admit(&all, "10.0.0.5").unwrap();
+        assert_eq!(ended(&[&first, &third, &fourth, &fifth]), [false, false, true, false]);
+
+        fifth.usage().known();
+        let _busy = [&third, &fifth].map(|connection| connection.usage().begin(true));
+        assert!(admit(&all, "10.0.0.6").is_none());
+        drop(first);
+        assert!(admit(&all, "10.0.0.6").is_some());
+    }
+
+    #[test]
+    fn open_health_check_does_not_hold_a_place() {
+        let all = connections(1, 1);
+        let first = admit(&all, "10.0.0.1").unwrap();
+        let _watch = first.usage().begin(false);
+        assert!(first.has_open_calls());
+        let _second = admit(&all, "10.0.0.2").unwrap();
+        assert_eq!(ended(&[&first]), [true]);
+    }
+
+    #[test]
+    fn address_over_its_cap_ends_its_own_connections() {
+        let all = connections(9, 2);
+        let [first, second] = ["2001:db8::1", "2001:db8::2"].map(|address| admit(&all, address).unwrap());
+        let other = admit(&all, "2001:db9::1").unwrap();
+        let third = admit(&all, "2001:db8::3").unwrap();
+        assert_eq!(ended(&[&first, &second, &other, &third]), [true, false, false, false]);
+        let _busy = [&second, &third].map(|connection| {
+            connection.usage().known();
+            connection.usage().begin(true)
+        });
+        assert!(admit(&all, "2001:db8::4").is_none());
+        let local = [0; 4].map(|_| admit(&all, "::ffff:127.0.0.1").unwrap());
+        assert_eq!(ended(&local.each_ref()), [false; 4]);
+        drop((first, second, other, third, local));
+        let table = all.table();
+        assert!(table.all.is_empty() && table.unknown.is_empty() && table.addresses.is_empty());
+    }
+}
