@@ -12,6 +12,17 @@ use uuid::Uuid;
 /// The longest name that a token or a certificate may have for somebody, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 128;
 
+/// What a name may have besides letters and digits of ASCII.
+pub(crate) const NAME_MARKS: &str = "._-:@/|+=,~";
+
+/// Whether identity providers, certificates and grants may give somebody this name: up to [`MAX_NAME_BYTES`] letters,
+/// digits and [`NAME_MARKS`], so that no two names look alike in a log. The names of service accounts, e-mail addresses,
+/// UUIDs and what providers put before them (`auth0|...`) all fit.
+pub(crate) fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || NAME_MARKS.contains(c);
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(fits)
+}
+
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
@@ -137,6 +148,48 @@ pub fn principal_of<T>(request: &Request<T>) -> Result<&Principal, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_providers_fit_and_look_alikes_do_not() {
+        let longest = "x".repeat(MAX_NAME_BYTES);
+        for name in [
+            "ann",
+            "auth0|5f7c8ec7c33c6c004bbafe82",
+            "system:serviceaccount:troupe:troupe-runner",
+            "ann.o-neil+ops@example.org",
+            "0f8fad5b-d9cb-469f-a165-70867728950e",
+            "repo:example/troupe:ref:refs/heads/main",
+            "CN=ann,OU=ops",
+            "AAAAAAAAAAAAAAAAAAAAAIkzqFVrSaSaFHy782bbtaQ=",
+            "https://example.org/~ann",
+            &longest,
+        ] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in [
+            "",
+            " ",
+            "local ",
+            " local",
+            "a b",
+            "a\tb",
+            "a\nb",
+            "local\u{200b}",
+            "l\u{43e}cal",
+            "\u{feff}local",
+            "ann\u{301}",
+            "a\u{202e}b",
+            "a?b",
+            "a#b",
+            "a%20b",
+            "a\"b",
+            "a\\b",
+            "a;b",
+            &format!("{longest}x"),
+        ] {
+            assert!(!is_name(name), "{name:?}");
+        }
+    }
 
     #[test]
     fn scope_keys_are_stable_and_distinct() {

@@ -11,7 +11,8 @@ use jsonwebtoken::{
 use serde_json::{Map, Value};
 
 use crate::{
-    identity::{MAX_NAME_BYTES, Principal},
+    bounded::Bounded,
+    identity::{MAX_NAME_BYTES, NAME_MARKS, Principal, is_name},
     jwks::{Asking, Keys, KeysAt, KeysError},
     jwt_roles::{Grant, Machine, Roles, RolesError},
     tls::ClientFiles,
@@ -87,6 +88,8 @@ pub struct Jwt {
     audience: String,
     keys: Keys,
     roles: Roles,
+    /// Lines about subjects that cannot be names.
+    other_names: Bounded,
 }
 
 impl Jwt {
@@ -118,6 +121,7 @@ impl Jwt {
             audience,
             keys: Keys::open(place, Asking { files, token })?,
             roles,
+            other_names: Bounded::default(),
         })))
     }
 
@@ -125,7 +129,8 @@ impl Jwt {
     #[must_use]
     pub(crate) fn verify(&self, token: &str) -> Option<Principal> {
         let header = decode_header(token).ok()?;
-        if !ALGORITHMS.contains(&header.alg) {
+        // RFC 7515 4.1.11: a token with an extension that has to be understood is rejected by those that know none.
+        if !ALGORITHMS.contains(&header.alg) || header.crit.is_some() {
             return None;
         }
         let keys = self.keys.get();
@@ -141,7 +146,14 @@ impl Jwt {
             .ok()?
             .claims;
         let name = claims.get("sub")?.as_str()?;
-        if !(1..=MAX_NAME_BYTES).contains(&name.len()) || name.chars().any(char::is_control) {
+        if !is_name(name) {
+            self.other_names.write(|passed_over| {
+                tracing::warn!(
+                    subject = ?name.chars().take(MAX_NAME_BYTES).collect::<String>(),
+                    passed_over,
+                    "a JWT is rejected: its subject is not 1 to {MAX_NAME_BYTES} letters, digits and {NAME_MARKS}"
+                );
+            });
             return None;
         }
         Some(self.roles.of(name, &claims)?.principal(name.to_owned()))
@@ -274,6 +286,9 @@ mod tests {
             ("nbf", json!("yesterday")),
             ("sub", json!("")),
             ("sub", json!("a\nb")),
+            ("sub", json!("local ")),
+            ("sub", json!("local\u{200b}")),
+            ("sub", json!("l\u{43e}cal")),
             ("sub", json!("x".repeat(MAX_NAME_BYTES + 1))),
             ("sub", Value::Null),
             ("troupe_role", json!("root")),
@@ -281,6 +296,16 @@ mod tests {
         ] {
             let token = provider.token(&with(name, value.clone()));
             assert_eq!(who(&jwt, &token), None, "{name} {value}");
+        }
+        // An extension that has to be understood.
+        for critical in [vec![], vec!["b64".to_owned()], vec!["exp".to_owned()]] {
+            let header = Header {
+                kid: Some(provider.id.to_owned()),
+                crit: Some(critical),
+                ..Header::new(Algorithm::ES256)
+            };
+            let key = EncodingKey::from_ec_der(&provider.key.serialize_der());
+            assert_eq!(who(&jwt, &encode(&header, &claims(), &key).unwrap()), None);
         }
         // Another key of that id, no signature, and one that anybody could make of what is public.
         assert_eq!(who(&jwt, &Provider::new("one").token(&claims())), None);

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use serde_json::{Map, Value};
 
-use crate::identity::{MAX_NAME_BYTES, OperatorRole, Principal};
+use crate::identity::{OperatorRole, Principal, is_name};
 
 /// The claim that is read where the options name none.
 const CLAIM: &str = "troupe_role";
@@ -87,12 +87,13 @@ impl FromStr for Grant {
         const WRONG: &str = "write VALUE=ROLE or sub:SUBJECT=ROLE, where ROLE is admin or viewer, or of a subject runner or \
                              service";
         const NOT_BY_A_CLAIM: &str = "runner and service are granted to subjects alone: write sub:SUBJECT=ROLE";
-        const TOO_LONG: &str = "a subject of more than 128 bytes is nobody here: give the account a shorter name";
+        const NO_NAME: &str =
+            "no token counts with such a subject: it may have up to 128 letters, digits and ._-:@/|+=,~";
         let (holder, role) = text.rsplit_once('=').ok_or(WRONG)?;
         let role = named(role).ok_or(WRONG)?;
         let kind = match (holder.strip_prefix(SUBJECT), role) {
             (Some(""), _) => return Err(WRONG),
-            (Some(subject), _) if subject.len() > MAX_NAME_BYTES => return Err(TOO_LONG),
+            (Some(subject), _) if !is_name(subject) => return Err(NO_NAME),
             (Some(subject), role) => Kind::Subject {
                 subject: subject.to_owned(),
                 role,
@@ -257,6 +258,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::identity::{MAX_NAME_BYTES, NAME_MARKS};
 
     /// What `ann` may do with these claims, by these grants.
     fn role(claim: Option<&str>, grants: &str, claims: &Value) -> Option<Role> {
@@ -363,8 +365,12 @@ mod tests {
     fn a_subject_that_no_token_may_have_is_refused() {
         let longest = "x".repeat(MAX_NAME_BYTES);
         assert!(format!("sub:{longest}=runner").parse::<Grant>().is_ok());
-        let refused = format!("sub:{longest}x=runner").parse::<Grant>().unwrap_err();
-        assert!(refused.contains(&MAX_NAME_BYTES.to_string()), "{refused}");
+        for subject in [format!("{longest}x"), "a b".to_owned()] {
+            let refused = format!("sub:{subject}=runner").parse::<Grant>().unwrap_err();
+            for part in [MAX_NAME_BYTES.to_string(), NAME_MARKS.to_owned()] {
+                assert!(refused.contains(&part), "{refused}");
+            }
+        }
     }
 
     #[test]

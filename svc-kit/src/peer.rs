@@ -13,6 +13,10 @@ use crate::{
 
 /// Where a certificate's URI speaks of Troupe, below the trust domain: `spiffe://DOMAIN/troupe/KIND/NAME`.
 const OURS: &str = "troupe";
+/// The scheme of such a URI.
+const SPIFFE: &str = "spiffe";
+/// The longest trust domain, in bytes.
+const MAX_DOMAIN_BYTES: usize = 255;
 
 /// The other end of a connection.
 #[derive(Clone, Debug, Default)]
@@ -25,21 +29,36 @@ pub struct Peer {
     pub usage: Usage,
 }
 
-/// The principal that a certificate names, which was verified before: by a URI among its alternative names,
-/// `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`. The first such URI counts.
+/// The principal that a certificate names, which was verified before: by the one SPIFFE URI among its alternative names,
+/// `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`. A certificate with several SPIFFE URIs names
+/// nobody.
 #[must_use]
 pub fn named_by(certificate: &CertificateDer<'_>) -> Option<Principal> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
-    certificate.valid_uri_names().find_map(of_uri)
+    of_uris(certificate.valid_uri_names())
+}
+
+fn of_uris<'a>(uris: impl Iterator<Item = &'a str>) -> Option<Principal> {
+    let is_spiffe = |uri: &&str| {
+        uri.split(':')
+            .next()
+            .is_some_and(|scheme| scheme.eq_ignore_ascii_case(SPIFFE))
+    };
+    let mut uris = uris.filter(is_spiffe);
+    match (uris.next(), uris.next()) {
+        (Some(uri), None) => of_uri(uri),
+        _ => None,
+    }
 }
 
 fn of_uri(uri: &str) -> Option<Principal> {
-    let (domain, path) = uri.strip_prefix("spiffe://")?.split_once('/')?;
+    let uri = uri.strip_prefix(SPIFFE)?.strip_prefix("://")?;
+    let (domain, path) = uri.split_once('/')?;
     let mut parts = path.split('/');
     let (OURS, kind, name, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {
         return None;
     };
-    if domain.is_empty() || !(1..=MAX_NAME_BYTES).contains(&name.len()) || name.chars().any(char::is_control) {
+    if !is_domain(domain) || !is_segment(name) {
         return None;
     }
     let name = name.to_owned();
@@ -56,6 +75,18 @@ fn of_uri(uri: &str) -> Option<Principal> {
         "service" => Some(Principal::Service { name }),
         _ => None,
     }
+}
+
+/// Whether this is a trust domain, as SPIFFE has them.
+fn is_domain(domain: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+    (1..=MAX_DOMAIN_BYTES).contains(&domain.len()) && domain.chars().all(fits)
+}
+
+/// Whether this is a segment of a path, as SPIFFE has them, and short enough for a name.
+fn is_segment(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(fits) && name != "." && name != ".."
 }
 
 #[cfg(test)]
@@ -80,6 +111,16 @@ mod tests {
             ("spiffe://troupe/admin/ann", None),
             ("spiffe:///troupe/admin/ann", None),
             ("spiffe://d/troupe/admin/a\nb", None),
+            ("spiffe://d/troupe/admin/x?y", None),
+            ("spiffe://d/troupe/admin/x#y", None),
+            ("spiffe://d/troupe/admin/x%20y", None),
+            ("spiffe://d/troupe/admin/x y", None),
+            ("spiffe://d/troupe/admin/l\u{43e}cal", None),
+            ("spiffe://d/troupe/admin/..", None),
+            ("spiffe://d:1/troupe/admin/ann", None),
+            ("spiffe://u@d/troupe/admin/ann", None),
+            ("spiffe://D/troupe/admin/ann", None),
+            ("SPIFFE://d/troupe/admin/ann", None),
             ("https://example.org/troupe/admin/ann", None),
             ("", None),
         ] {
@@ -88,6 +129,22 @@ mod tests {
         }
         let viewer = of_uri("spiffe://d/troupe/viewer/vic");
         assert!(viewer.is_some_and(|principal| !principal.is_admin()));
+    }
+
+    #[test]
+    fn second_spiffe_uri_makes_a_certificate_name_nobody() {
+        let ann = "spiffe://d/troupe/admin/ann";
+        for (uris, is_named) in [
+            (&[ann][..], true),
+            (&["https://example.org/ann", ann], true),
+            (&[ann, "spiffe://d/troupe/viewer/vic"], false),
+            (&[ann, ann], false),
+            (&["spiffe://d/somebody/else", ann], false),
+            (&["SPIFFE:nothing", ann], false),
+            (&[], false),
+        ] {
+            assert_eq!(of_uris(uris.iter().copied()).is_some(), is_named, "{uris:?}");
+        }
     }
 
     #[test]

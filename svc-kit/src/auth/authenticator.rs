@@ -144,14 +144,15 @@ impl Authenticator {
             .or_else(|| self.vouched(self.jwt.as_ref()?.verify(token)?))
     }
 
-    /// Whom a provider or an authority vouches for, unless the name is that of an operator of this service's own: the two
-    /// would share request ids, and be one in logs and events.
+    /// Whom a provider or an authority vouches for, unless the name is that of an operator of this service's own, in upper or
+    /// lower case: the two would share request ids, or look like one in logs and events.
     fn vouched(&self, principal: Principal) -> Option<Principal> {
         let Principal::Operator { name, .. } = &principal else {
             return Some(principal);
         };
-        let is_own = |own: &Principal| matches!(own, Principal::Operator { name: taken, .. } if taken == name);
-        if OWN_OPERATORS.contains(&name.as_str()) || self.secrets.iter().any(|(_, own)| is_own(own)) {
+        let is_taken = |taken: &str| taken.eq_ignore_ascii_case(name);
+        let is_own = |own: &Principal| matches!(own, Principal::Operator { name: taken, .. } if is_taken(taken));
+        if OWN_OPERATORS.iter().any(|taken| is_taken(taken)) || self.secrets.iter().any(|(_, own)| is_own(own)) {
             self.taken_names.write(|passed_over| {
                 tracing::warn!(
                     operator = name.as_str(),

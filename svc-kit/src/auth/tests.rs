@@ -234,7 +234,17 @@ fn nobody_is_vouched_for_under_the_name_of_an_operator_of_our_own() {
         cast.authenticator().authenticate(&HeaderMap::new(), &peer)
     };
     for role in [OperatorRole::Admin, OperatorRole::Viewer] {
-        for name in ["ann", "vic", "local", "loopback", "anonymous"] {
+        for name in [
+            "ann",
+            "vic",
+            "local",
+            "loopback",
+            "anonymous",
+            "LOCAL",
+            "Local",
+            "Anonymous",
+            "ANN",
+        ] {
             assert_eq!(of(name, role), None, "{name}");
         }
         // The names of runners and services are theirs.
