@@ -178,7 +178,11 @@ pub(crate) fn is_transient(status: &Status) -> bool {
     match fault::reason_of(status) {
         Some(reason) => matches!(
             reason,
-            Reason::Draining | Reason::Overloaded | Reason::RegistryUnavailable | Reason::OutcomeUnknown
+            Reason::Draining
+                | Reason::Overloaded
+                | Reason::RateLimited
+                | Reason::RegistryUnavailable
+                | Reason::OutcomeUnknown
         ),
         // Without a reason of ours it is the transport that speaks: refused, reset, cut off.
         None => matches!(

@@ -51,7 +51,7 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         Reason::RequestIdReused => "use a new request id for a different request",
         Reason::AliasInUse => "choose another `--alias`; they are unique in a session, whatever their case",
         Reason::HistoryCompacted | Reason::AheadOfHead => "watch without `--after`: it starts with a snapshot",
-        Reason::Draining | Reason::Overloaded => "try again in a moment",
+        Reason::Draining | Reason::Overloaded | Reason::RateLimited => "try again in a moment",
         Reason::RegistryUnavailable => "`troupe doctor` says which service is away",
         Reason::OutcomeUnknown => "look before you repeat it: `troupe ps`",
         Reason::StoreUnavailable => "the disk of the data directory is full or read-only: `troupe doctor`",

@@ -113,6 +113,9 @@ reasons! {
     RegistryUnavailable = "REGISTRY_UNAVAILABLE",
     /// Too much work is waiting; nothing was done.
     Overloaded = "OVERLOADED",
+    /// The calling thread, or all threads of its session together, cause more events than they may; nothing was done.
+    /// Retry after the time in RetryInfo.
+    RateLimited = "RATE_LIMITED",
     /// The append may or may not have happened; retry with the same request_id.
     OutcomeUnknown = "OUTCOME_UNKNOWN",
     /// The store cannot write now (disk full or read-only); nothing was done.

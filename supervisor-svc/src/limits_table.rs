@@ -10,6 +10,7 @@ use crate::{
         limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS, MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW},
         mail::MAX_HANDOFFS,
         prompt::{MAX_LISTED, MAX_MAIL_BYTES, MAX_TEXT_BYTES},
+        rate::EventRate,
         session::CASCADE_DEADLINE,
         settings::{Limits, StallRule},
     },
@@ -47,6 +48,7 @@ pub fn limits() -> Vec<Limit> {
 
 fn sessions() -> Vec<Limit> {
     let (default, ceiling, stall) = (Limits::default(), Limits::CEILING, StallRule::default());
+    let rate = EventRate::default();
     vec![
         Limit::count(SESSIONS, "max_depth; the root is 0", default.max_depth).set_by("--max-depth", "TROUPE_MAX_DEPTH"),
         Limit::count(SESSIONS, "max_depth, whatever is set", ceiling.max_depth),
@@ -94,6 +96,27 @@ fn sessions() -> Vec<Limit> {
             MAX_WAITING_CALLS_OF_SESSION,
         ),
         Limit::count(SESSIONS, "decided approvals that are listed", MAX_DECIDED),
+        Limit::count(
+            SESSIONS,
+            "events a second that one thread causes; closing does not count",
+            rate.of_thread().per_second,
+        )
+        .set_by("--thread-event-rate", "TROUPE_THREAD_EVENT_RATE"),
+        Limit::count(
+            SESSIONS,
+            "events that one thread causes at once, after a pause",
+            rate.of_thread().burst,
+        ),
+        Limit::count(
+            SESSIONS,
+            "events a second that all threads of a session cause, and refused tool calls likewise",
+            rate.of_session().per_second,
+        ),
+        Limit::count(
+            SESSIONS,
+            "events that all threads of a session cause at once, after a pause",
+            rate.of_session().burst,
+        ),
         Limit::count(
             SESSIONS,
             "restarts of a thread before its subtree is closed instead",
@@ -180,6 +203,12 @@ fn keeping() -> Vec<Limit> {
             "events before the snapshot that compacting keeps for watchers",
             upkeep.keep_before_snapshot,
         ),
+        Limit::time(
+            KEEPING,
+            "a security event (spawn, closing, approval, denial), until compacting may remove it",
+            upkeep.keep_security_events,
+        )
+        .set_by("--keep-security-events", "TROUPE_KEEP_SECURITY_EVENTS"),
         Limit::bytes(KEEPING, "a record of the log", MAX_RECORD_BYTES),
         Limit::bytes(
             KEEPING,

@@ -6,7 +6,11 @@ use clap::Args;
 
 use crate::{
     Config,
-    domain::settings::{Limits, StallRule},
+    domain::{
+        rate::EventRate,
+        settings::{Limits, StallRule},
+    },
+    session::UpkeepLimits,
 };
 
 /// What sessions may do, and when their agents count as stalled.
@@ -43,6 +47,23 @@ pub struct SessionOptions {
         default_value_t = Config::SESSION_CONTENT_BYTES
     )]
     pub session_content_bytes: u64,
+    /// Events a second that a thread may cause, after a burst of 50 times as many; the threads of a session together may cause
+    /// twice as many, after a burst of 200 times as many
+    #[arg(
+        long,
+        env = "TROUPE_THREAD_EVENT_RATE",
+        value_name = "NUMBER",
+        default_value_t = EventRate::default().of_thread().per_second
+    )]
+    pub thread_event_rate: u32,
+    /// For how many days compaction keeps security events: spawns, closings, approvals and denials
+    #[arg(
+        long,
+        env = "TROUPE_KEEP_SECURITY_EVENTS",
+        value_name = "DAYS",
+        default_value_t = UpkeepLimits::SECURITY_EVENT_DAYS
+    )]
+    pub keep_security_events: u32,
     /// Send notifications to webhooks at private, loopback and link-local addresses too
     #[arg(long, env = "TROUPE_WEBHOOK_ALLOW_PRIVATE")]
     pub webhook_allow_private: bool,
@@ -69,6 +90,8 @@ impl Default for SessionOptions {
             max_open_threads: limits.max_open_threads,
             max_total_threads: limits.max_total_threads,
             session_content_bytes: Config::SESSION_CONTENT_BYTES,
+            thread_event_rate: EventRate::default().of_thread().per_second,
+            keep_security_events: UpkeepLimits::SECURITY_EVENT_DAYS,
             webhook_allow_private: false,
             stall_after: stall.silence.as_secs(),
             stall_repeats: stall.repeats,
@@ -81,7 +104,7 @@ impl SessionOptions {
     ///
     /// # Errors
     ///
-    /// As [`Limits::check`] and [`StallRule::check`].
+    /// As [`Limits::check`], [`StallRule::check`], [`EventRate::new`] and [`UpkeepLimits::keep_security_events_for`].
     pub fn apply(self, config: &mut Config) -> Result<(), String> {
         let limits = Limits {
             max_depth: self.max_depth,
@@ -95,6 +118,9 @@ impl SessionOptions {
             silence: Duration::from_secs(self.stall_after),
         };
         stall.check()?;
+        let event_rate = EventRate::new(self.thread_event_rate)?;
+        config.upkeep = config.upkeep.keep_security_events_for(self.keep_security_events)?;
+        config.event_rate = event_rate;
         config.limits = limits;
         config.stall = stall;
         config.session_content_bytes = self.session_content_bytes;
@@ -135,6 +161,19 @@ mod tests {
             above_ceiling.apply(&mut config).unwrap_err(),
             "max_total_threads is 100001; it must be 1 to 100000"
         );
+        for given in [
+            SessionOptions {
+                thread_event_rate: 0,
+                ..given
+            },
+            SessionOptions {
+                keep_security_events: 6,
+                ..given
+            },
+        ] {
+            let error = given.apply(&mut config).unwrap_err();
+            assert!(error.contains("it must be "), "{error}");
+        }
         let every_turn = SessionOptions {
             stall_repeats: 1,
             ..given

@@ -38,7 +38,10 @@ use troupe_proto::{
 use crate::{
     authority::AUTHORITY,
     clock::Clock,
-    domain::settings::{Limits, StallRule},
+    domain::{
+        rate::EventRate,
+        settings::{Limits, StallRule},
+    },
     grpc::{ServiceConfig, SupervisorService, WaitLimits},
     measures::{self, Measures},
     notify::{WebhookLimits, Webhooks},
@@ -80,6 +83,8 @@ pub struct Config {
     pub upkeep: UpkeepLimits,
     /// How many bytes of content a session may hold.
     pub session_content_bytes: u64,
+    /// How many events a thread may cause.
+    pub event_rate: EventRate,
 }
 
 impl Config {
@@ -101,6 +106,7 @@ impl Config {
             webhooks: WebhookLimits::default(),
             upkeep: UpkeepLimits::default(),
             session_content_bytes: Self::SESSION_CONTENT_BYTES,
+            event_rate: EventRate::default(),
         }
     }
 }
@@ -214,6 +220,7 @@ impl Supervisor {
             fatal: CancellationToken::new(),
             upkeep: config.upkeep,
             session_content_bytes: config.session_content_bytes,
+            event_rate: config.event_rate,
             news: News::default(),
             deletions: Deletions::default(),
             measures: Measures::default(),

@@ -23,7 +23,8 @@ use supervisor_svc::{
     },
     maintenance::{self, Fault, MaintenanceError, Problem, Progress, Report},
     store::{
-        Batch, Content, Created, DATABASE, EventStore, NewRecord, ReadError, Side, Snapshot, SqliteStore, StoredRecord,
+        Batch, Content, Created, DATABASE, EventStore, Evidence, NewRecord, ReadError, Side, Snapshot, SqliteStore,
+        StoredRecord,
     },
     wire::{decode_record, encode_record, encode_snapshot},
 };
@@ -291,7 +292,10 @@ async fn what_is_damaged_is_named() {
 #[tokio::test]
 async fn compacted_records_are_not_missed_and_marked_ones_may_stay() {
     let (directory, store) = sound().await;
-    assert_eq!(store.compact(session(), Sequence::new(2)).await, Ok(2));
+    assert_eq!(
+        store.compact(session(), Sequence::new(2), Evidence::default()).await,
+        Ok(2)
+    );
     let report = verified(directory.path());
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.events, 1);
@@ -325,7 +329,10 @@ async fn a_compacted_session_needs_a_snapshot_that_can_be_read() {
     store.put_snapshot(session(), unreadable).await.unwrap();
     // The log has it all.
     assert!(verified(directory.path()).is_sound());
-    assert_eq!(store.compact(session(), Sequence::new(2)).await, Ok(2));
+    assert_eq!(
+        store.compact(session(), Sequence::new(2), Evidence::default()).await,
+        Ok(2)
+    );
     let report = verified(directory.path());
     let [fault] = &report.faults[..] else {
         panic!("{report:?}")

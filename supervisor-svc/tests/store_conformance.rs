@@ -12,9 +12,9 @@ use supervisor_svc::{
         time::UnixMillis,
     },
     store::{
-        AppendError, Batch, Content, Created, CreationKey, CursorKey, Due, EventStore, Head, Invalid, Mark, MarkKind,
-        MemoryStore, NewRecord, OpenError, ReadError, Refusal, RequestKey, RequestRecord, SessionEntry, Side, Snapshot,
-        SqliteStore, StoredRecord, WriteError, limits,
+        AppendError, Batch, Content, Created, CreationKey, CursorKey, Due, EventStore, Evidence, Head, Invalid, Mark,
+        MarkKind, MemoryStore, NewRecord, OpenError, ReadError, Refusal, RequestKey, RequestRecord, SessionEntry, Side,
+        Snapshot, SqliteStore, StoredRecord, WriteError, limits,
     },
 };
 use uuid::Uuid;
@@ -605,6 +605,47 @@ async fn marked_records_are_found_by_what_they_are(store: Store) {
     assert_eq!(found, stored(session(1), 4)[3..]);
 }
 
+async fn evidence_stays_until_it_is_expired(store: Store) {
+    let first = marking(batch(session(1), 0, 8), &[(MarkKind::Prompt, 1, 2)]);
+    assert_eq!(store.create(None, first).await, Ok(Created::New));
+    let snapshot = Snapshot {
+        sequence: Sequence::new(8),
+        bytes: Bytes::from_static(b"state"),
+    };
+    store.put_snapshot(session(1), snapshot).await.unwrap();
+    let keeping = |sequences: &[u64]| Evidence {
+        keep: sequences
+            .iter()
+            .map(|&sequence| Mark {
+                kind: MarkKind::Evidence,
+                sequence: Sequence::new(sequence),
+                thread: thread(1),
+            })
+            .collect(),
+        ..Evidence::default()
+    };
+    let compact = async |until, evidence| store.compact(session(1), Sequence::new(until), evidence).await;
+    assert_eq!(compact(4, keeping(&[1, 2, 3])).await, Ok(1));
+    assert_eq!(compact(4, keeping(&[3])).await, Ok(0), "to mark twice changes nothing");
+    assert_eq!(marked(&store, MarkKind::Evidence, None, 0, 10).await, [1, 2, 3]);
+    assert_eq!(compact(7, keeping(&[6])).await, Ok(2));
+    assert_eq!(marked(&store, MarkKind::Evidence, None, 0, 10).await, [1, 2, 3, 6]);
+    let old = Evidence {
+        after: Sequence::new(7),
+        expired: Sequence::new(3),
+        ..Evidence::default()
+    };
+    assert_eq!(compact(7, old).await, Ok(2));
+    assert_eq!(marked(&store, MarkKind::Evidence, None, 0, 10).await, [6]);
+    assert_eq!(
+        marked(&store, MarkKind::Prompt, None, 0, 10).await,
+        [2],
+        "other marks stay"
+    );
+    let rest = store.read(session(1), Sequence::new(7), 10).await.unwrap();
+    assert_eq!(rest, stored(session(1), 8)[7..]);
+}
+
 async fn a_log_is_compacted_as_far_as_its_snapshot_goes(store: Store) {
     let first = marking(batch(session(1), 0, 8), &[(MarkKind::Prompt, 1, 2)]);
     assert_eq!(store.create(None, first).await, Ok(Created::New));
@@ -612,7 +653,7 @@ async fn a_log_is_compacted_as_far_as_its_snapshot_goes(store: Store) {
         until: Sequence::new(5),
         snapshot: Sequence::ZERO,
     };
-    let refused = store.compact(session(1), Sequence::new(5)).await;
+    let refused = store.compact(session(1), Sequence::new(5), Evidence::default()).await;
     assert_eq!(refused, Err(WriteError::Invalid(too_far)));
 
     let snapshot = Snapshot {
@@ -621,11 +662,14 @@ async fn a_log_is_compacted_as_far_as_its_snapshot_goes(store: Store) {
     };
     store.put_snapshot(session(1), snapshot).await.unwrap();
     assert_eq!(
-        store.compact(session(1), Sequence::new(5)).await,
+        store.compact(session(1), Sequence::new(5), Evidence::default()).await,
         Ok(4),
         "the marked one stays"
     );
-    assert_eq!(store.compact(session(1), Sequence::new(5)).await, Ok(0));
+    assert_eq!(
+        store.compact(session(1), Sequence::new(5), Evidence::default()).await,
+        Ok(0)
+    );
     assert_eq!(
         store.read(session(1), Sequence::new(4), 10).await,
         Err(ReadError::Compacted {
@@ -854,6 +898,7 @@ conformance!(
     deleting_a_session_leaves_nothing_of_it,
     marked_records_are_found_by_what_they_are,
     a_log_is_compacted_as_far_as_its_snapshot_goes,
+    evidence_stays_until_it_is_expired,
     contents_count_once,
     a_summary_counts_for_its_record_only,
     many_writers_keep_every_sessions_order,

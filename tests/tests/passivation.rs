@@ -257,6 +257,7 @@ async fn a_long_log_is_compacted_behind_its_snapshot() {
             snapshot_every: 20,
             compact_above: 40,
             keep_before_snapshot: 10,
+            ..UpkeepLimits::default()
         };
     })
     .await;

@@ -15,8 +15,8 @@ use supervisor_svc::{
     registry::RegistryClient,
     session::UpkeepLimits,
     store::{
-        AppendError, Batch, Created, Creation, CreationKey, CursorKey, Due, EventStore, Head, MarkKind, MemoryStore,
-        ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord, WriteError,
+        AppendError, Batch, Created, Creation, CreationKey, CursorKey, Due, EventStore, Evidence, Head, MarkKind,
+        MemoryStore, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord, WriteError,
     },
 };
 use svc_kit::{
@@ -98,7 +98,7 @@ impl EventStore for Gated {
         fn create(key: Option<CreationKey>, batch: Batch) -> Result<Created, AppendError>;
         fn append(batch: Batch) -> Result<(), AppendError>;
         fn put_snapshot(session: SessionId, snapshot: Snapshot) -> Result<(), WriteError>;
-        fn compact(session: SessionId, until: Sequence) -> Result<u64, WriteError>;
+        fn compact(session: SessionId, until: Sequence, evidence: Evidence) -> Result<u64, WriteError>;
         fn put_summary(session: SessionId, sequence: Sequence, bytes: Bytes) -> Result<(), WriteError>;
         fn put_cursor(key: CursorKey, value: Option<Bytes>) -> Result<(), WriteError>;
         fn delete_session(session: SessionId, threads: Vec<ThreadId>) -> Result<bool, WriteError>;

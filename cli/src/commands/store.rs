@@ -47,7 +47,7 @@ Examples:
   troupe store dump 01939c5a-0000-7000-8000-00000000aa01 --after 120 | jq -r .kind
 
 The events are those of `troupe watch --output json`. Secrets of webhooks are not in them; the beginnings of inputs
-and messages are.";
+and messages are. Of a compacted log, the events that are left are shown: security events, prompts, artifacts and mail.";
 
 const COMPACT_HELP: &str = "\
 Example:

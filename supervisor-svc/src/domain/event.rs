@@ -57,6 +57,28 @@ pub enum Event {
 }
 
 impl Event {
+    /// The thread that a security event is about, [`NOBODY`](super::graph::NOBODY) for one of the whole session; `None`:
+    /// the event is no security event. These are what an investigation needs: spawns and their failures, denials,
+    /// approvals, closings and resumes, and what operators decided about the session.
+    #[must_use]
+    pub const fn evidence_about(&self) -> Option<ThreadId> {
+        match self {
+            Self::Session(_) => Some(super::graph::NOBODY),
+            Self::Thread(
+                id,
+                ThreadEvent::Spawned(_)
+                | ThreadEvent::SpawnFailed { .. }
+                | ThreadEvent::ToolDenied { .. }
+                | ThreadEvent::ApprovalRequested { .. }
+                | ThreadEvent::ApprovalResolved { .. }
+                | ThreadEvent::CloseRequested(_)
+                | ThreadEvent::Closed { .. }
+                | ThreadEvent::Resumed(_),
+            ) => Some(*id),
+            Self::Thread(..) => None,
+        }
+    }
+
     /// The thread that it is about, if it is about one.
     #[must_use]
     pub const fn thread(&self) -> Option<ThreadId> {

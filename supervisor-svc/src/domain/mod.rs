@@ -26,6 +26,7 @@ pub mod mailbox;
 pub mod notify;
 pub mod orchestration;
 pub mod prompt;
+pub mod rate;
 pub mod reach;
 pub mod refusal;
 mod roles;

@@ -1,5 +1,7 @@
 //! Why a command was refused, with the facts that a client needs. A refused command changes and records nothing.
 
+use std::time::Duration;
+
 use tool_policy::PolicyError;
 
 use super::{
@@ -148,6 +150,20 @@ pub enum Refusal {
         limit: &'static str,
         /// What is full, with its bound, and what helps.
         message: String,
+    },
+    /// Threads cause more events than they may.
+    #[error(
+        "{} more than {per_second} events a second; wait {} ms",
+        .thread.map_or_else(|| String::from("the agents of the session cause"), |id| format!("agent with id {id} causes")),
+        .retry_after.as_millis()
+    )]
+    RateLimited {
+        /// The thread; `None`: all of the session together.
+        thread: Option<ThreadId>,
+        /// How many they may cause without end.
+        per_second: u32,
+        /// When the next event is possible.
+        retry_after: Duration,
     },
     /// What a thread above may spend is spent.
     #[error("the budget of agent {thread} is spent ({what}); raise it with UpdateThreadBudget")]

@@ -31,7 +31,7 @@ use crate::{
     },
     registry::{RegistryClient, Unresolved},
     runner_hub::Need,
-    session::{Begun, Done, Handle, InFlight},
+    session::{Begun, Done, Failure, Handle, InFlight},
     store::Content,
     wire::{View, WireEnum as _},
 };
@@ -101,8 +101,8 @@ impl SupervisorService {
             Ok(resolved) => resolved,
             Err(Unspawnable::Unknown(status)) => return Err(status),
             Err(Unspawnable::Verdict(status)) => {
-                record_verdict(in_flight, &call, &request_id, &wanted, &request, &status).await;
-                return Err(status);
+                let recorded = record_verdict(in_flight, &call, &request_id, &wanted, &request, &status).await;
+                return Err(recorded.err().map_or(status, Status::from));
             }
         };
         if !request.custom_system_prompt.is_empty() {
@@ -345,7 +345,10 @@ fn commit(
     })
 }
 
-/// The one record of a spawn that the registry refused.
+/// Records a spawn that the registry rejected.
+///
+/// # Errors
+/// [`Refusal::RateLimited`]: the caller has caused too many events, and this one is not recorded.
 async fn record_verdict(
     in_flight: InFlight,
     call: &Call,
@@ -353,7 +356,7 @@ async fn record_verdict(
     wanted: &Wanted<'_>,
     request: &pb::SpawnAgentRequest,
     verdict: &Status,
-) {
+) -> Result<(), Refusal> {
     let command = Command::FailSpawn {
         parent: wanted.parent,
         agent_type: wanted.role.name().to_owned(),
@@ -368,7 +371,9 @@ async fn record_verdict(
     // In a task of its own: a client that leaves now does not take the record with it.
     match tokio::spawn(recording).await {
         Ok(Ok(_)) => {}
+        Ok(Err(Failure::Refused(limited @ Refusal::RateLimited { .. }))) => return Err(limited),
         Ok(Err(failure)) => tracing::warn!(%failure, "a refused spawn was not recorded"),
         Err(error) => tracing::error!(%error, "the record of a refused spawn broke"),
     }
+    Ok(())
 }

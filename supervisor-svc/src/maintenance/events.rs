@@ -20,7 +20,8 @@ pub struct Events {
     has_ended: bool,
 }
 
-/// The events of a session after `after`. What is appended meanwhile comes too.
+/// The events of a session after `after`. What is appended meanwhile comes too. Of a compacted part, the events come that
+/// compaction has left.
 ///
 /// # Errors
 /// See [`MaintenanceError`].
@@ -40,8 +41,16 @@ pub fn events(data_dir: &Path, session: SessionId, after: Sequence) -> Result<Ev
 
 impl Events {
     /// The next records. Those before a corrupt one are still good.
-    fn read(&self) -> Result<VecDeque<StoredRecord>, MaintenanceError> {
+    fn read(&mut self) -> Result<VecDeque<StoredRecord>, MaintenanceError> {
         let page = match self.log.records(self.session, self.after, MAX_PAGE) {
+            Err(ReadError::Compacted { oldest, .. }) => {
+                let left = self.log.left(self.session, self.after, oldest)?;
+                if left.is_empty() {
+                    self.after = oldest;
+                    return self.read();
+                }
+                left
+            }
             Err(ReadError::Corrupt { sequence, .. }) if sequence > self.after.next() => {
                 let good = sequence.get() - self.after.next().get();
                 let good = usize::try_from(good).unwrap_or(MAX_PAGE);

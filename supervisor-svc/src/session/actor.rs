@@ -33,6 +33,7 @@ use crate::{
         command::Command,
         decide::tick,
         ids::{Epoch, Generation, ReportSequence, ThreadId, WaitId},
+        rate::EventRates,
         session::Session,
         time::UnixMillis,
     },
@@ -50,6 +51,8 @@ pub(super) struct Actor {
     pub(super) session: Arc<Session>,
     epoch: Epoch,
     requests: Requests,
+    /// How many events its threads may cause at present.
+    rates: EventRates,
     room: ContentRoom,
     stored: StoredContents,
     upkeep: Upkeep,
@@ -135,6 +138,7 @@ impl Actor {
         };
         let mut actor = Self {
             room: ContentRoom::new(loaded.content_bytes, context.session_content_bytes),
+            rates: EventRates::new(context.event_rate, handle.now()),
             stored: StoredContents::default(),
             upkeep: Upkeep::new(Arc::clone(&context.store), context.upkeep, loaded.snapshot),
             context,
@@ -241,7 +245,7 @@ impl Actor {
         self.count_content().await;
         let mut draft = Draft::new(&self.session, self.handle.now(), self.room);
         while let Some(command) = self.own.pop_front() {
-            draft.take(own_request(command), &self.requests, &self.stored);
+            draft.take(own_request(command), &self.requests, &self.stored, &mut self.rates);
             if draft.is_full() {
                 break;
             }
@@ -254,7 +258,7 @@ impl Actor {
                     Some(failure) => {
                         let _ = request.reply.send(Err(failure));
                     }
-                    None => draft.take(*request, &self.requests, &self.stored),
+                    None => draft.take(*request, &self.requests, &self.stored, &mut self.rates),
                 },
                 Message::Begin { remember, reply } => self.begin(remember, reply),
                 Message::Abandon(key) => self.end(&key),

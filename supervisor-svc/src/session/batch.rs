@@ -19,6 +19,7 @@ use crate::{
         event::{Circumstances, Event, Recorded, ThreadEvent},
         evolve, graph,
         ids::{Digest, Epoch, Generation, ReportSequence, ThreadId},
+        rate::EventRates,
         session::Session,
         time::UnixMillis,
         waiting::Waits,
@@ -122,7 +123,7 @@ impl Draft {
     }
 
     /// Decides one request and folds what it does into the working copy.
-    pub fn take(&mut self, request: Request, requests: &Requests, stored: &StoredContents) {
+    pub fn take(&mut self, request: Request, requests: &Requests, stored: &StoredContents, rates: &mut EventRates) {
         let Request {
             command,
             origin,
@@ -141,7 +142,7 @@ impl Draft {
         {
             self.reports.push((*thread, *generation, *sequence));
         }
-        let result = self.carry_out(&command, &origin, remember, contents, requests);
+        let result = self.carry_out(&command, &origin, remember, contents, requests, rates);
         self.answers.push(Answer { reply, result });
     }
 
@@ -152,6 +153,7 @@ impl Draft {
         remember: Option<Remember>,
         contents: Vec<store::Content>,
         requests: &Requests,
+        rates: &mut EventRates,
     ) -> Result<(Outcome, bool), Failure> {
         if let Some(remember) = &remember
             && let Some(outcome) = self.recall(remember, requests)?
@@ -163,6 +165,9 @@ impl Draft {
         if matches!(command, Command::Interrupt { .. }) {
             outcome.stopped = events.iter().filter_map(Event::thread).collect();
         }
+        // A request that is remembered is written too, whether or not it has events.
+        let charged = events.len().max(usize::from(remember.is_some()));
+        rates.charge(command, &origin.actor, charged, self.now)?;
         let recorded = !events.is_empty();
         // Nothing refers to the contents of a command that changed nothing.
         let keeps_contents = recorded && self.has_room(command, &contents)?;

@@ -1,5 +1,6 @@
 //! Refused tool calls on their way to the log. The first of a kind is written at once, its repetitions are counted and
-//! written together, so that an agent that insists fills neither the log nor its session's mailbox.
+//! written together, so that an agent that insists fills neither the log nor its session's mailbox. Calls that can't be
+//! written yet, because the session's agents cause too many events, stay counted.
 
 use std::{
     collections::HashMap,
@@ -7,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use super::{handle::Handle, message::Origin};
-use crate::domain::{command::Command, content::truncate, ids::ThreadId};
+use super::{failure::Failure, handle::Handle, message::Origin};
+use crate::domain::{command::Command, content::truncate, ids::ThreadId, refusal::Refusal};
 
 /// How long repetitions are counted before they are written.
 const WINDOW: Duration = Duration::from_secs(30);
@@ -38,11 +39,11 @@ impl Denials {
         };
         let (denials, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
-            write(&session, thread, &kind, 1).await;
-            tokio::time::sleep(WINDOW).await;
-            let repeated = denials.end(thread, &kind);
-            if repeated > 0 {
-                write(&session, thread, &kind, repeated).await;
+            let mut count = 1;
+            while count > 0 {
+                let is_written = write(&session, thread, &kind, count).await;
+                tokio::time::sleep(WINDOW).await;
+                count = denials.next(thread, &kind, if is_written { 0 } else { count });
             }
         });
     }
@@ -66,17 +67,22 @@ impl Denials {
         Some(kind)
     }
 
-    /// Counts a kind no longer; answers how often it was repeated.
-    fn end(&self, thread: ThreadId, kind: &Kind) -> u32 {
+    /// Answers how many calls are to be written: those that are unwritten and those that were repeated since. If there are
+    /// none, the kind is not counted any more.
+    fn next(&self, thread: ThreadId, kind: &Kind, unwritten: u32) -> u32 {
         let mut counting = self.lock();
         let Some(kinds) = counting.get_mut(&thread) else {
-            return 0;
+            return unwritten;
         };
-        let repeated = kinds.remove(kind).unwrap_or_default();
-        if kinds.is_empty() {
-            counting.remove(&thread);
+        let repeated = kinds.get_mut(kind).map(std::mem::take).unwrap_or_default();
+        let count = unwritten.saturating_add(repeated);
+        if count == 0 {
+            kinds.remove(kind);
+            if kinds.is_empty() {
+                counting.remove(&thread);
+            }
         }
-        repeated
+        count
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ThreadId, HashMap<Kind, u32>>> {
@@ -85,14 +91,20 @@ impl Denials {
     }
 }
 
-async fn write(session: &Handle, thread: ThreadId, (tool, reason): &Kind, count: u32) {
+/// Answers whether the calls need not be written again.
+async fn write(session: &Handle, thread: ThreadId, (tool, reason): &Kind, count: u32) -> bool {
     let command = Command::DenyTool {
         thread,
         tool: tool.clone(),
         reason: reason.clone(),
         count,
     };
-    if let Err(failure) = session.execute(command, Origin::service(), None, Vec::new()).await {
-        tracing::debug!(%thread, tool, %failure, "a refused tool call was not recorded");
+    match session.execute(command, Origin::service(), None, Vec::new()).await {
+        Ok(_) => true,
+        Err(Failure::Refused(Refusal::RateLimited { .. })) => false,
+        Err(failure) => {
+            tracing::debug!(%thread, tool, %failure, "a refused tool call was not recorded");
+            true
+        }
     }
 }

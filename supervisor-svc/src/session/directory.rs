@@ -39,6 +39,7 @@ use crate::{
         event::{Event, Recorded, SessionEvent},
         evolve,
         ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+        rate::EventRate,
         refusal::Refusal,
         session::Session,
         status::StatusKind,
@@ -81,6 +82,8 @@ pub struct Context {
     pub upkeep: UpkeepLimits,
     /// How many bytes of content a session may hold.
     pub session_content_bytes: u64,
+    /// How many events a thread may cause.
+    pub event_rate: EventRate,
     /// Which sessions changed.
     pub news: News,
     /// Which sessions were deleted lately.

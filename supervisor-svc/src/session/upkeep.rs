@@ -1,19 +1,24 @@
 //! What is kept of a session beside its log, so that it is found, listed and opened fast: its snapshot and its summary. Both
 //! are derived, and made beside the actor, which never waits for them.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use prost::Message as _;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::failure::Failure;
 use crate::{
     domain::{
+        event::Recorded,
         ids::{Sequence, SessionId},
         session::Session,
     },
-    store::{EventStore, Snapshot, WriteError},
-    wire,
+    store::{
+        AppendError, EventStore, Evidence, Mark, MarkKind, Snapshot, WriteError,
+        limits::{MAX_COMPACTED, MAX_PAGE},
+    },
+    wire::{self, record},
 };
 
 /// When sessions are put away, and what is kept of them.
@@ -28,6 +33,8 @@ pub struct UpkeepLimits {
     pub compact_above: u64,
     /// How many events before its snapshot a compacted log keeps, for watchers that resume.
     pub keep_before_snapshot: u64,
+    /// For how long a compacted log keeps security events.
+    pub keep_security_events: Duration,
 }
 
 impl Default for UpkeepLimits {
@@ -37,8 +44,38 @@ impl Default for UpkeepLimits {
             snapshot_every: 10_000,
             compact_above: 100_000,
             keep_before_snapshot: 50_000,
+            keep_security_events: days(Self::SECURITY_EVENT_DAYS),
         }
     }
+}
+
+impl UpkeepLimits {
+    /// For how many days a compacted log keeps security events, unless it is configured otherwise.
+    pub const SECURITY_EVENT_DAYS: u32 = 90;
+    /// How many days can be configured: long enough to notice an attack, and at most about a hundred years.
+    const DAYS: RangeInclusive<u32> = 7..=36_500;
+
+    /// These limits with another age for security events.
+    ///
+    /// # Errors
+    /// A sentence that names the number and its bounds.
+    pub fn keep_security_events_for(self, number: u32) -> Result<Self, String> {
+        if Self::DAYS.contains(&number) {
+            Ok(Self {
+                keep_security_events: days(number),
+                ..self
+            })
+        } else {
+            let (least, most) = (Self::DAYS.start(), Self::DAYS.end());
+            Err(format!(
+                "keep_security_events is {number}; it must be {least} to {most} days"
+            ))
+        }
+    }
+}
+
+fn days(number: u32) -> Duration {
+    Duration::from_secs(24 * 60 * 60) * number
 }
 
 /// The upkeep of one session: one task at a time.
@@ -130,31 +167,85 @@ async fn keep_snapshot(store: &dyn EventStore, limits: UpkeepLimits, session: &A
         return;
     };
     match store.put_snapshot(id, Snapshot { sequence, bytes }).await {
-        Ok(()) => compact(store, limits, id, sequence).await,
+        Ok(()) => compact(store, limits, session).await,
         Err(error) => report(id, "the snapshot of a session was not kept", &error),
     }
 }
 
-/// Removes the oldest part of a long log that its snapshot stands for.
-async fn compact(store: &dyn EventStore, limits: UpkeepLimits, id: SessionId, snapshot: Sequence) {
+/// Removes the oldest part of a long log that its snapshot stands for, but for the security events that are not old.
+async fn compact(store: &dyn EventStore, limits: UpkeepLimits, session: &Session) {
+    let (id, snapshot) = (session.id, session.sequence);
     let Ok(Some(head)) = store.head(id).await else { return };
     let held = head.sequence.get().saturating_sub(head.oldest.get());
     let until = Sequence::new(snapshot.get().saturating_sub(limits.keep_before_snapshot));
     if held <= limits.compact_above || until <= head.oldest {
         return;
     }
-    // A few at a time: other sessions' writes come between.
-    loop {
-        match store.compact(id, until).await {
-            Ok(0) => return,
-            Ok(removed) => tracing::debug!(session = %id, %until, removed, "a log is being compacted"),
-            Err(error) => {
-                report(id, "the log of a session was not compacted", &error);
-                return;
+    let is_old = |recorded: &Recorded| session.updated.since(recorded.time) >= limits.keep_security_events;
+    if let Err(failure) = compact_up_to(store, id, head.oldest, until, &is_old).await {
+        tracing::warn!(session = %id, %failure, "the log of a session was not compacted");
+    }
+}
+
+/// Page by page, so that other sessions' writes come between.
+async fn compact_up_to(
+    store: &dyn EventStore,
+    id: SessionId,
+    mut done: Sequence,
+    until: Sequence,
+    is_old: &(dyn Fn(&Recorded) -> bool + Sync),
+) -> Result<(), Failure> {
+    // One call removes all that a page has.
+    const { assert!(MAX_PAGE <= MAX_COMPACTED) };
+    while done < until {
+        let mut keep = Vec::new();
+        let page = store.read(id, done, MAX_PAGE).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        let end = last.sequence.min(until);
+        for stored in page.iter().filter(|stored| stored.sequence <= end) {
+            let recorded = record::decode_record(id, &stored.bytes)?;
+            if let Some(thread) = recorded.event.evidence_about()
+                && !is_old(&recorded)
+            {
+                keep.push(Mark {
+                    kind: MarkKind::Evidence,
+                    sequence: stored.sequence,
+                    thread,
+                });
             }
         }
+        let evidence = Evidence {
+            after: done,
+            keep,
+            expired: expired_evidence(store, id, is_old).await?,
+        };
+        let removed = match store.compact(id, end, evidence).await {
+            // The session was deleted.
+            Err(WriteError::NotFound { .. }) => return Ok(()),
+            removed => removed.map_err(AppendError::from)?,
+        };
+        tracing::debug!(session = %id, until = %end, removed, "a log is being compacted");
+        done = end;
         tokio::task::yield_now().await;
     }
+    Ok(())
+}
+
+/// Up to which record the oldest page of the evidence of earlier compactions is old.
+async fn expired_evidence(
+    store: &dyn EventStore,
+    id: SessionId,
+    is_old: &(dyn Fn(&Recorded) -> bool + Sync),
+) -> Result<Sequence, Failure> {
+    let mut expired = Sequence::ZERO;
+    let page = store.marked(id, MarkKind::Evidence, None, Sequence::ZERO, MAX_PAGE);
+    for stored in page.await? {
+        if !is_old(&record::decode_record(id, &stored.bytes)?) {
+            break;
+        }
+        expired = stored.sequence;
+    }
+    Ok(expired)
 }
 
 /// Keeps what a listing shows of a session, so that it need not be loaded for that.

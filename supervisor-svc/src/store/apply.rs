@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, params};
 
 use super::{
-    batch::{Batch, Created, CreationKey, CursorKey, Head, Snapshot},
+    batch::{Batch, Created, CreationKey, CursorKey, Evidence, Head, MarkKind, Snapshot},
     checksum,
     error::{AppendError, Invalid, WriteError},
     group::Failure,
@@ -192,11 +192,12 @@ pub(super) fn put_snapshot(
     Ok(())
 }
 
-/// Removes records that the snapshot includes, but for the marked ones.
+/// Changes marks, and removes records that the snapshot includes, but for the marked ones.
 pub(super) fn compact(
     connection: &Connection,
     session: SessionId,
     until: Sequence,
+    evidence: &Evidence,
 ) -> Result<u64, Failure<WriteError>> {
     existing(connection, session)?;
     let snapshot = connection
@@ -210,15 +211,35 @@ pub(super) fn compact(
     connection
         .prepare_cached("UPDATE sessions SET oldest = max(oldest, ?2) WHERE session = ?1")?
         .execute(params![session, until])?;
+    let kind = MarkKind::Evidence as i64;
+    let expired = params![session, kind, integer(evidence.expired.get())];
+    let of_expired = connection
+        .prepare_cached(
+            "DELETE FROM records WHERE session = ?1 AND sequence IN ( \
+             SELECT sequence FROM marks WHERE session = ?1 AND kind = ?2 AND sequence <= ?3 AND NOT EXISTS ( \
+             SELECT 1 FROM marks AS other WHERE other.session = ?1 AND other.sequence = marks.sequence \
+             AND other.kind <> ?2))",
+        )?
+        .execute(expired)?;
+    connection
+        .prepare_cached("DELETE FROM marks WHERE session = ?1 AND kind = ?2 AND sequence <= ?3")?
+        .execute(expired)?;
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO marks (session, kind, sequence, thread) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+    )?;
+    for mark in &evidence.keep {
+        let thread = blob(mark.thread.as_uuid());
+        insert.execute(params![session, mark.kind as i64, integer(mark.sequence.get()), thread])?;
+    }
     let most = i64::try_from(MAX_COMPACTED).unwrap_or(i64::MAX);
     let removed = connection
         .prepare_cached(
             "DELETE FROM records WHERE session = ?1 AND sequence IN ( \
-             SELECT sequence FROM records WHERE session = ?1 AND sequence <= ?2 AND NOT EXISTS ( \
+             SELECT sequence FROM records WHERE session = ?1 AND sequence > ?4 AND sequence <= ?2 AND NOT EXISTS ( \
              SELECT 1 FROM marks WHERE marks.session = ?1 AND marks.sequence = records.sequence) LIMIT ?3)",
         )?
-        .execute(params![session, until, most])?;
-    Ok(removed as u64)
+        .execute(params![session, until, most, integer(evidence.after.get())])?;
+    Ok((of_expired + removed) as u64)
 }
 
 /// Keeps a summary.

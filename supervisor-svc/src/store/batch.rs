@@ -77,6 +77,20 @@ pub enum MarkKind {
     Artifact = 2,
     /// A letter to the thread.
     Mail = 3,
+    /// An event that matters to an investigation. Compaction adds the mark, and removes it when the event is old.
+    Evidence = 4,
+}
+
+/// What a compaction knows about the records that it may remove.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Earlier compactions have removed what they could up to this record: it is not looked at again, so that a lot of
+    /// evidence does not slow down the next compaction.
+    pub after: Sequence,
+    /// Marks to add first; their records stay.
+    pub keep: Vec<Mark>,
+    /// Up to which record marks of the kind [`MarkKind::Evidence`] are removed, and the records that have no other mark.
+    pub expired: Sequence,
 }
 
 /// What makes a request unique in its session.

@@ -144,6 +144,14 @@ impl LogReader {
         query::records(&self.connection, session, after, limit)
     }
 
+    /// The records after `after` up to `until` that are left of a compacted part, in order; at most [`MAX_PAGE`] at once.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`] names the first that doesn't match its checksum.
+    pub fn left(&self, session: SessionId, after: Sequence, until: Sequence) -> Result<Vec<StoredRecord>, ReadError> {
+        query::left(&self.connection, session, after, until)
+    }
+
     /// Everything of a session as of this moment, or `None` if there is no such session.
     ///
     /// # Errors

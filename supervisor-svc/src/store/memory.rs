@@ -13,8 +13,8 @@ use uuid::Uuid;
 use super::{
     EventStore,
     batch::{
-        Batch, Created, Creation, CreationKey, CursorKey, Due, Head, Mark, MarkKind, RequestKey, RequestRecord,
-        SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
+        Batch, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, Mark, MarkKind, RequestKey,
+        RequestRecord, SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
     error::{AppendError, Invalid, ReadError, Refusal, WriteError},
     limits::{MAX_COMPACTED, MAX_FORGOTTEN, MAX_PAGE},
@@ -64,19 +64,25 @@ impl Log {
         }
     }
 
-    fn compact(&mut self, until: Sequence) -> Result<u64, Invalid> {
+    fn compact(&mut self, until: Sequence, evidence: Evidence) -> Result<u64, Invalid> {
         let snapshot = self.snapshot.as_ref().map_or(Sequence::ZERO, |kept| kept.sequence);
         if until > snapshot {
             return Err(Invalid::CompactedTooFar { until, snapshot });
         }
         self.oldest = self.oldest.max(until);
+        let is_expired = |mark: &Mark| mark.kind == MarkKind::Evidence && mark.sequence <= evidence.expired;
+        let expired = self.marks.iter().copied().filter(is_expired);
+        let expired: Vec<Sequence> = expired.map(|mark| mark.sequence).collect();
+        self.marks.retain(|mark| !is_expired(mark));
+        self.marks.extend(evidence.keep);
         let marked: BTreeSet<Sequence> = self.marks.iter().map(|mark| mark.sequence).collect();
-        let gone: Vec<Sequence> = self
-            .records
-            .range(..=until)
-            .map(|(sequence, _)| *sequence)
-            .filter(|sequence| !marked.contains(sequence))
-            .take(MAX_COMPACTED)
+        let first = evidence.after.next().min(until.next());
+        let is_unmarked = |sequence: &Sequence| !marked.contains(sequence);
+        let present = self.records.range(first..until.next()).map(|(sequence, _)| *sequence);
+        let gone: Vec<Sequence> = expired
+            .into_iter()
+            .filter(is_unmarked)
+            .chain(present.filter(is_unmarked).take(MAX_COMPACTED))
             .collect();
         for sequence in &gone {
             self.records.remove(sequence);
@@ -323,8 +329,13 @@ impl EventStore for MemoryStore {
         })
     }
 
-    fn compact(&self, session: SessionId, until: Sequence) -> BoxFuture<'_, Result<u64, WriteError>> {
-        Box::pin(async move { Ok(self.open_state()?.log(session)?.compact(until)?) })
+    fn compact(
+        &self,
+        session: SessionId,
+        until: Sequence,
+        evidence: Evidence,
+    ) -> BoxFuture<'_, Result<u64, WriteError>> {
+        Box::pin(async move { Ok(self.open_state()?.log(session)?.compact(until, evidence)?) })
     }
 
     fn put_summary(

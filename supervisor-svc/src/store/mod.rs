@@ -34,8 +34,8 @@ use uuid::Uuid;
 
 pub use self::{
     batch::{
-        Batch, Content, Created, Creation, CreationKey, CursorKey, Due, Head, Mark, MarkKind, NewRecord, RequestHash,
-        RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
+        Batch, Content, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, Mark, MarkKind, NewRecord,
+        RequestHash, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
     error::{AppendError, Invalid, OpenError, ReadError, Refusal, Side, WriteError},
     maintain::{Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, compact, copy},
@@ -87,13 +87,18 @@ pub trait EventStore: Send + Sync + 'static {
     /// ahead of the head.
     fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>>;
 
-    /// Removes records up to and including `until`, at most [`limits::MAX_COMPACTED`]; marked ones stay. Answers how many;
-    /// call again while it isn't zero. Reading after an earlier position answers [`ReadError::Compacted`] from the first
+    /// Changes the marks as `evidence` says, then removes records up to and including `until`, at most
+    /// [`limits::MAX_COMPACTED`]; marked ones stay. Answers how many; call again while it isn't zero. Reading after an earlier position answers [`ReadError::Compacted`] from the first
     /// call on.
     ///
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if its snapshot doesn't include `until`.
-    fn compact(&self, session: SessionId, until: Sequence) -> BoxFuture<'_, Result<u64, WriteError>>;
+    fn compact(
+        &self,
+        session: SessionId,
+        until: Sequence,
+        evidence: Evidence,
+    ) -> BoxFuture<'_, Result<u64, WriteError>>;
 
     /// Keeps a session's summary, as of that record, in the place of the one before.
     ///

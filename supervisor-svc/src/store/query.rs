@@ -198,8 +198,42 @@ pub(super) fn marked(
             page(limit),
             thread
         ],
-        |row| Ok((sequence_at(row, 0)?, row.get::<_, u32>(1)?, bytes_at(row, 2)?)),
+        record_at,
     )?;
+    checked_records(session, rows)
+}
+
+/// A page of the records that are left of a compacted part.
+pub(super) fn left(
+    connection: &Connection,
+    session: SessionId,
+    after: Sequence,
+    until: Sequence,
+) -> Result<Vec<StoredRecord>, ReadError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT sequence, crc, bytes FROM records WHERE session = ?1 AND sequence > ?2 AND sequence <= ?3 \
+         ORDER BY sequence LIMIT ?4",
+    )?;
+    let rows = statement.query_map(
+        params![
+            blob(session.as_uuid()),
+            integer(after.get()),
+            integer(until.get()),
+            page(MAX_PAGE)
+        ],
+        record_at,
+    )?;
+    checked_records(session, rows)
+}
+
+fn record_at(row: &Row<'_>) -> Result<(Sequence, u32, Bytes), SqlError> {
+    Ok((sequence_at(row, 0)?, row.get(1)?, bytes_at(row, 2)?))
+}
+
+fn checked_records(
+    session: SessionId,
+    rows: impl Iterator<Item = Result<(Sequence, u32, Bytes), SqlError>>,
+) -> Result<Vec<StoredRecord>, ReadError> {
     rows.map(|row| {
         let (sequence, crc, bytes) = row?;
         if crc == checksum::numbered(session, sequence, &bytes) {

@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::{
     EventStore, apply,
     batch::{
-        Batch, Created, Creation, CreationKey, CursorKey, Due, Head, MarkKind, RequestKey, RequestRecord, SessionEntry,
-        Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
+        Batch, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, MarkKind, RequestKey, RequestRecord,
+        SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
     checkpointer::Checkpointer,
     error::{AppendError, OpenError, ReadError, WriteError},
@@ -122,9 +122,14 @@ impl EventStore for SqliteStore {
         })
     }
 
-    fn compact(&self, session: SessionId, until: Sequence) -> BoxFuture<'_, Result<u64, WriteError>> {
+    fn compact(
+        &self,
+        session: SessionId,
+        until: Sequence,
+        evidence: Evidence,
+    ) -> BoxFuture<'_, Result<u64, WriteError>> {
         Box::pin(self.writer.submit(0, move |connection: &Connection| {
-            apply::compact(connection, session, until)
+            apply::compact(connection, session, until, &evidence)
         }))
     }
 

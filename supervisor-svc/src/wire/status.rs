@@ -109,6 +109,19 @@ pub fn fault(refusal: &Refusal) -> Fault {
         Refusal::LimitExceeded { limit, message } => new(Code::ResourceExhausted, Reason::LimitExceeded)
             .with("limit", limit)
             .quota(*limit, message),
+        Refusal::RateLimited {
+            thread,
+            per_second,
+            retry_after,
+        } => {
+            let fault = new(Code::ResourceExhausted, Reason::RateLimited)
+                .with("per_second", per_second)
+                .retry_after(*retry_after);
+            match thread {
+                Some(id) => about_thread(fault, *id),
+                None => fault,
+            }
+        }
         Refusal::BudgetExhausted { thread, what } => {
             about_thread(new(Code::ResourceExhausted, Reason::BudgetExhausted), *thread)
                 .with("budget", what)

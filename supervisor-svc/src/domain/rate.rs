@@ -1,0 +1,319 @@
+//! How many events a session's threads may cause: token buckets, so that no thread can push the rest of the history out
+//! of the log.
+//!
+//! The buckets are volatile: a session that is loaded again starts with full ones. The time is passed in. Events that the
+//! service, runners and operators cause are not limited here; a runner reports a bounded number for each turn.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{actor::Actor, command::Command, ids::ThreadId, refusal::Refusal, time::UnixMillis};
+
+/// The number of buckets from which on full ones are removed.
+const FEW: usize = 1_024;
+
+/// How many events a second a thread may cause; everything else follows from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRate(u32);
+
+impl Default for EventRate {
+    fn default() -> Self {
+        Self(10)
+    }
+}
+
+impl EventRate {
+    /// The highest rate.
+    pub const MAX: u32 = 10_000;
+
+    /// A rate from 1 to [`Self::MAX`] events a second.
+    ///
+    /// # Errors
+    /// A sentence that names the number and its bounds.
+    pub fn new(per_second: u32) -> Result<Self, String> {
+        if (1..=Self::MAX).contains(&per_second) {
+            Ok(Self(per_second))
+        } else {
+            let max = Self::MAX;
+            Err(format!("thread_event_rate is {per_second}; it must be 1 to {max}"))
+        }
+    }
+
+    /// What one thread may cause.
+    #[must_use]
+    pub const fn of_thread(self) -> Allowance {
+        Allowance {
+            per_second: self.0,
+            burst: self.0 * 50,
+        }
+    }
+
+    /// What all threads of a session may cause together; the same again for refused tool calls.
+    #[must_use]
+    pub const fn of_session(self) -> Allowance {
+        Allowance {
+            per_second: self.0 * 2,
+            burst: self.0 * 200,
+        }
+    }
+}
+
+/// What a bucket takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Events a second, without end.
+    pub per_second: u32,
+    /// Events at once after a pause.
+    pub burst: u32,
+}
+
+/// The buckets of one session.
+#[derive(Debug)]
+pub struct EventRates {
+    rate: EventRate,
+    threads: BTreeMap<ThreadId, Bucket>,
+    session: Bucket,
+    /// A bucket of their own: a thread cannot hide refused calls behind a flood of other events.
+    denials: Bucket,
+}
+
+impl EventRates {
+    /// Full buckets.
+    #[must_use]
+    pub fn new(rate: EventRate, now: UnixMillis) -> Self {
+        Self {
+            rate,
+            threads: BTreeMap::new(),
+            session: Bucket::full(rate.of_session(), now),
+            denials: Bucket::full(rate.of_session(), now),
+        }
+    }
+
+    /// Charges the events of a command to the thread that causes it, if one does. Closing is always possible. A command
+    /// that records more events than are left is let through and leaves a debt of one burst at most.
+    ///
+    /// # Errors
+    /// [`Refusal::RateLimited`]; nothing is charged then.
+    pub fn charge(&mut self, command: &Command, actor: &Actor, events: usize, now: UnixMillis) -> Result<(), Refusal> {
+        let thread = match (command, actor) {
+            (Command::Close { .. }, _) => return Ok(()),
+            (Command::DenyTool { .. }, _) => {
+                let denials = self.rate.of_session();
+                return self
+                    .denials
+                    .take(events, denials, now)
+                    .map_err(|retry_after| limited(None, denials, retry_after));
+            }
+            (Command::RequestToolApproval { thread, .. }, _) => *thread,
+            (_, Actor::Thread(id)) => *id,
+            (_, Actor::Operator(_) | Actor::Runner(_) | Actor::Service) => return Ok(()),
+        };
+        if events == 0 {
+            return Ok(());
+        }
+        let (own, all) = (self.rate.of_thread(), self.rate.of_session());
+        if self.threads.len() >= FEW {
+            self.threads.retain(|_, bucket| !bucket.is_full(own, now));
+        }
+        let bucket = self.threads.entry(thread).or_insert_with(|| Bucket::full(own, now));
+        bucket
+            .wait(own, now)
+            .map_err(|retry_after| limited(Some(thread), own, retry_after))?;
+        self.session
+            .take(events, all, now)
+            .map_err(|retry_after| limited(None, all, retry_after))?;
+        bucket.spend(events, own);
+        Ok(())
+    }
+}
+
+fn limited(thread: Option<ThreadId>, allowance: Allowance, retry_after: Duration) -> Refusal {
+    Refusal::RateLimited {
+        thread,
+        per_second: allowance.per_second,
+        retry_after,
+    }
+}
+
+/// What is left of an allowance.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// In thousandths of an event; below zero it is a debt.
+    level: i64,
+    /// As of when.
+    at: UnixMillis,
+}
+
+impl Bucket {
+    const EVENT: i64 = 1_000;
+
+    fn full(allowance: Allowance, now: UnixMillis) -> Self {
+        Self {
+            level: most(allowance),
+            at: now,
+        }
+    }
+
+    fn refill(&mut self, allowance: Allowance, now: UnixMillis) {
+        // A thousandth of an event for each millisecond and each event a second.
+        let passed = i64::try_from(now.since(self.at).as_millis()).unwrap_or(i64::MAX);
+        let gained = passed.saturating_mul(i64::from(allowance.per_second));
+        self.level = self.level.saturating_add(gained).min(most(allowance));
+        self.at = self.at.max(now);
+    }
+
+    fn is_full(&mut self, allowance: Allowance, now: UnixMillis) -> bool {
+        self.refill(allowance, now);
+        self.level == most(allowance)
+    }
+
+    /// How long to wait for the next event, as an error, if none is left.
+    fn wait(&mut self, allowance: Allowance, now: UnixMillis) -> Result<(), Duration> {
+        self.refill(allowance, now);
+        let missing = Self::EVENT - self.level;
+        if missing <= 0 {
+            return Ok(());
+        }
+        let millis = missing.unsigned_abs().div_ceil(u64::from(allowance.per_second.max(1)));
+        Err(Duration::from_millis(millis))
+    }
+
+    fn spend(&mut self, events: usize, allowance: Allowance) {
+        let spent = i64::try_from(events).unwrap_or(i64::MAX).saturating_mul(Self::EVENT);
+        self.level = self.level.saturating_sub(spent).max(-most(allowance));
+    }
+
+    fn take(&mut self, events: usize, allowance: Allowance, now: UnixMillis) -> Result<(), Duration> {
+        self.wait(allowance, now)?;
+        self.spend(events, allowance);
+        Ok(())
+    }
+}
+
+fn most(allowance: Allowance) -> i64 {
+    i64::from(allowance.burst) * Bucket::EVENT
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::{actor::Caller, event::CloseCause, ids::Generation};
+
+    const START: UnixMillis = UnixMillis::new(1_000_000);
+
+    fn thread(number: u128) -> ThreadId {
+        ThreadId::from_uuid(Uuid::from_u128(number))
+    }
+
+    fn note(by: ThreadId) -> (Command, Actor) {
+        let caller = Caller::Thread {
+            id: by,
+            generation: Generation::new(1),
+        };
+        let command = Command::SetNote {
+            caller,
+            target: by,
+            note: String::new(),
+        };
+        (command, Actor::Thread(by))
+    }
+
+    fn charge(rates: &mut EventRates, (command, actor): &(Command, Actor), now: UnixMillis) -> Result<(), Refusal> {
+        rates.charge(command, actor, 1, now)
+    }
+
+    /// How many events of a thread pass at this moment.
+    fn passing(rates: &mut EventRates, by: u128, now: UnixMillis) -> usize {
+        let note = note(thread(by));
+        (0..100_000).take_while(|_| charge(rates, &note, now).is_ok()).count()
+    }
+
+    #[test]
+    fn thread_gets_its_burst_then_its_rate() {
+        let mut rates = EventRates::new(EventRate::default(), START);
+        assert_eq!(passing(&mut rates, 1, START), 500);
+        let refused = charge(&mut rates, &note(thread(1)), START).unwrap_err();
+        assert_eq!(
+            refused,
+            Refusal::RateLimited {
+                thread: Some(thread(1)),
+                per_second: 10,
+                retry_after: Duration::from_millis(100),
+            }
+        );
+        let later = START.plus(Duration::from_millis(100));
+        assert_eq!(passing(&mut rates, 1, later), 1);
+        assert_eq!(passing(&mut rates, 1, later.plus(Duration::from_secs(3))), 30);
+        // A clock that goes back gives nothing.
+        assert_eq!(passing(&mut rates, 1, START), 0);
+        assert_eq!(
+            passing(&mut rates, 1, later.plus(Duration::from_secs(24 * 60 * 60))),
+            500
+        );
+    }
+
+    #[test]
+    fn threads_of_session_share_an_allowance() {
+        let mut rates = EventRates::new(EventRate::default(), START);
+        let passed: usize = (0..100).map(|by| passing(&mut rates, by, START)).sum();
+        assert_eq!(passed, 2_000);
+        let refused = charge(&mut rates, &note(thread(101)), START).unwrap_err();
+        assert!(matches!(
+            refused,
+            Refusal::RateLimited {
+                thread: None,
+                per_second: 20,
+                ..
+            }
+        ));
+        let hour = START.plus(Duration::from_secs(60 * 60));
+        assert_eq!((0..100).map(|by| passing(&mut rates, by, hour)).sum::<usize>(), 2_000);
+    }
+
+    #[test]
+    fn closing_and_denials_pass_when_thread_is_limited() {
+        let mut rates = EventRates::new(EventRate::default(), START);
+        let (_, by) = note(thread(1));
+        for by in 1..10 {
+            passing(&mut rates, by, START);
+        }
+        let close = Command::Close {
+            caller: Caller::Thread {
+                id: thread(1),
+                generation: Generation::new(1),
+            },
+            target: thread(2),
+            reason: String::new(),
+            cause: CloseCause::Close,
+            within: Duration::from_secs(1),
+            policy: None,
+        };
+        let denied = Command::DenyTool {
+            thread: thread(1),
+            tool: String::from("exec_command"),
+            reason: String::new(),
+            count: 1,
+        };
+        rates.charge(&close, &by, 1, START).unwrap();
+        rates.charge(&denied, &Actor::Service, 1, START).unwrap();
+        rates
+            .charge(&note(thread(1)).0, &Actor::Operator(String::new()), 1, START)
+            .unwrap();
+        rates.charge(&note(thread(1)).0, &by, 1, START).unwrap_err();
+        rates.charge(&note(thread(1)).0, &by, 0, START).unwrap();
+    }
+
+    #[test]
+    fn command_with_many_events_leaves_bounded_debt() {
+        let mut rates = EventRates::new(EventRate::default(), START);
+        let (command, by) = note(thread(1));
+        rates.charge(&command, &by, usize::MAX, START).unwrap();
+        let refused = rates.charge(&command, &by, 1, START).unwrap_err();
+        let Refusal::RateLimited { retry_after, .. } = refused else {
+            panic!("{refused}");
+        };
+        assert_eq!(retry_after, Duration::from_millis(50_100));
+    }
+}
