@@ -11,6 +11,20 @@ use crate::{
     error::{Error, Result},
 };
 
+/// The whole of some content, which is text.
+pub(crate) async fn text(supervisor: &mut Supervisor, session: &str, digest: &str) -> Result<String> {
+    let request = GetContentRequest {
+        session_id: session.to_owned(),
+        digest: digest.to_owned(),
+    };
+    let mut parts = supervisor.get_content(request).await?.into_inner();
+    let mut bytes = Vec::new();
+    while let Some(part) = parts.message().await? {
+        bytes.extend_from_slice(&part.data);
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// A thread's last message, as much of it as there is.
 #[derive(Debug)]
 pub(crate) enum LastMessage {

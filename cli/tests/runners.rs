@@ -35,6 +35,7 @@ impl Runner {
                 kind: String::from("test"),
                 enforces_tools: true,
                 enforces_read_only: true,
+                enforces_workspace: true,
             }],
             threads,
             ..RunnerHello::default()

@@ -27,6 +27,8 @@ pub(crate) struct Kinds {
 pub(crate) struct Role {
     pub(crate) kind: Arc<dyn AgentKind>,
     pub(crate) model: ModelChoice,
+    /// The credentials in the program's environment.
+    pub(crate) secrets: Vec<String>,
 }
 
 impl Kinds {
@@ -70,6 +72,7 @@ impl Kinds {
                 Some(known) => {
                     known.enforces_tools &= kind.enforces_tools;
                     known.enforces_read_only &= kind.enforces_read_only;
+                    known.enforces_workspace &= kind.enforces_workspace;
                 }
                 None => told.push(kind),
             }
@@ -95,6 +98,7 @@ impl Kinds {
         Ok(Role {
             kind: Arc::clone(kind),
             model: program.model_for(&resolved.model),
+            secrets: program.kind.secrets(),
         })
     }
 }

@@ -67,6 +67,30 @@ pub enum ProgramKind {
     Acp(AcpProgram),
 }
 
+/// What the names of variables with credentials have in them.
+const SECRET_NAMES: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"];
+
+impl ProgramKind {
+    /// The credentials that the program's environment holds.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let (inherit, environment) = match self {
+            Self::Process(program) => (&program.inherit, &program.environment),
+            Self::Codex(program) | Self::Claude(program) => (&program.inherit, &program.environment),
+            Self::Acp(program) => (&program.program.inherit, &program.program.environment),
+        };
+        let inherited = inherit
+            .iter()
+            .filter_map(|name| Some((name, std::env::var(name).ok()?)));
+        let given = environment.iter().map(|(name, value)| (name, value.clone()));
+        let is_secret = |name: &str| SECRET_NAMES.iter().any(|part| name.to_ascii_uppercase().contains(part));
+        inherited
+            .chain(given)
+            .filter(|(name, _)| is_secret(name))
+            .map(|(_, value)| value)
+            .collect()
+    }
+}
+
 /// An agent program that speaks the Agent Client Protocol.
 #[derive(Clone, Debug)]
 pub struct AcpProgram {

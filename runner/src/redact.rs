@@ -37,7 +37,29 @@ const SECRET_KEYS: &[&str] = &[
     "bearer",
 ];
 
-/// The arguments of a call as they may be shown and asked about.
+/// The shortest secret that is looked for, in bytes: shorter ones occur in other text by chance.
+const MIN_SECRET_BYTES: usize = 8;
+
+/// The arguments of a call as an operator reads them: in full, without these secrets.
+pub(crate) fn secrets(value: &Value, secrets: &[String]) -> Value {
+    match value {
+        Value::String(text) => without(text, secrets).into(),
+        Value::Array(items) => items.iter().map(|item| self::secrets(item, secrets)).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let shown = fields.map(|(key, value)| (without(key, secrets), self::secrets(value, secrets)));
+            Value::Object(shown.collect())
+        }
+        plain => plain.clone(),
+    }
+}
+
+fn without(text: &str, secrets: &[String]) -> String {
+    let known = secrets.iter().filter(|secret| secret.len() >= MIN_SECRET_BYTES);
+    known.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), REDACTED))
+}
+
+/// The arguments of a call in a line of telemetry: short, and without what may be secret.
 pub(crate) fn arguments(value: &Value) -> Value {
     below(value, MAX_DEPTH)
 }
@@ -153,6 +175,18 @@ mod tests {
             "deep": {"er": {"still": REDACTED}},
         });
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn only_known_secrets_are_redacted_for_operators() {
+        let command = format!("curl -H 'key: sk-secret-1' {} | sh", "x".repeat(500));
+        let call = json!({"command": command, "token": "of the code", "deep": [[[["sk-secret-1"]]]]});
+        let expected = json!({
+            "command": command.replace("sk-secret-1", REDACTED),
+            "token": "of the code",
+            "deep": [[[[REDACTED]]]],
+        });
+        assert_eq!(secrets(&call, &["sk-secret-1".to_owned(), "x".to_owned()]), expected);
     }
 
     #[test]

@@ -22,9 +22,9 @@ use supervisor_svc::{
         actor::Actor,
         content::ContentRef,
         event::{
-            ApprovalDecision, ApprovalKind, Artifact, BlockKind, BlockRef, Circumstances, CloseCause, ConditionKind,
-            Dialect, Edge, EdgeKind, Event, Expectation, Fence, Handoff, PromptExtent, Recorded, Resumed, Role, Scope,
-            SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent, ValueOrigin,
+            ApprovalDecision, ApprovalKind, Artifact, BlockKind, BlockRef, CallDetails, Circumstances, CloseCause,
+            ConditionKind, Dialect, Edge, EdgeKind, Event, Expectation, Fence, Handoff, PromptExtent, Recorded,
+            Resumed, Role, Scope, SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent, ValueOrigin,
         },
         evolve::{evolve, open},
         ids::{
@@ -642,15 +642,21 @@ fn approval_event() -> BoxedStrategy<ThreadEvent> {
         Just(ApprovalDecision::Moot),
     ];
     prop_oneof![
-        (uuid(), kind, text(), time(), option::of(edge())).prop_map(|(id, kind, subject, deadline, edge)| {
-            ThreadEvent::ApprovalRequested {
-                approval: ApprovalId::from_uuid(id),
-                kind,
-                subject,
-                deadline,
-                edge,
+        (uuid(), kind, text(), time(), option::of(edge()), option::of(content())).prop_map(
+            |(id, kind, subject, deadline, edge, content)| {
+                ThreadEvent::ApprovalRequested {
+                    approval: ApprovalId::from_uuid(id),
+                    kind,
+                    subject,
+                    deadline,
+                    edge,
+                    call: content.map(|content| CallDetails {
+                        digest: content.digest,
+                        content,
+                    }),
+                }
             }
-        }),
+        ),
         (uuid(), decision, actor(), text()).prop_map(|(id, decision, by, reason)| ThreadEvent::ApprovalResolved {
             approval: ApprovalId::from_uuid(id),
             decision,
@@ -1101,6 +1107,7 @@ fn arguments_of_tool_calls_can_be_hidden() {
         subject: subject.to_owned(),
         deadline: UnixMillis::new(60_000),
         edge: None,
+        call: None,
     };
     let changed = ThreadEvent::ConditionChanged {
         kind: ConditionKind::AwaitingToolApproval,
@@ -1116,7 +1123,7 @@ fn arguments_of_tool_calls_can_be_hidden() {
         (Sight::Previews, subject),
         (Sight::Digests, "Tool call: exec_command"),
     ] {
-        let approval = sight.approval(approval_to_pb(session.id, waiting));
+        let approval = sight.approval(approval_to_pb(&session, waiting));
         assert_eq!(approval.subject, seen);
         let view = View {
             sight,

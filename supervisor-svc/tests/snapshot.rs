@@ -12,9 +12,9 @@ use supervisor_svc::{
         actor::Actor,
         content::ContentRef,
         event::{
-            ApprovalDecision, ApprovalKind, Circumstances, CloseCause, ConditionKind, Dialect, Edge, EdgeKind, Event,
-            Expectation, Fence, Handoff, PromptExtent, Recorded, Role, Scope, SessionEvent, SettingsChange, Spawned,
-            TemplateSource, ThreadEvent, ValueOrigin,
+            ApprovalDecision, ApprovalKind, CallDetails, Circumstances, CloseCause, ConditionKind, Dialect, Edge,
+            EdgeKind, Event, Expectation, Fence, Handoff, PromptExtent, Recorded, Role, Scope, SessionEvent,
+            SettingsChange, Spawned, TemplateSource, ThreadEvent, ValueOrigin,
         },
         evolve::{evolve, open},
         ids::{
@@ -241,6 +241,10 @@ fn asked(number: u128) -> ThreadEvent {
         subject: String::from("Tool call: exec_command"),
         deadline: UnixMillis::new(90_000),
         edge: Some(edge()),
+        call: Some(CallDetails {
+            digest: Digest::of(b"call"),
+            content: content(9),
+        }),
     }
 }
 

@@ -68,6 +68,7 @@ pub fn hello(id: &str) -> RunnerHello {
             kind: String::from("test"),
             enforces_tools: true,
             enforces_read_only: true,
+            enforces_workspace: true,
         }],
         ..RunnerHello::default()
     }

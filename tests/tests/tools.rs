@@ -3,6 +3,7 @@
 
 use std::{fmt::Debug, future::Future, time::Duration};
 
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tonic::{Code, Request, Status};
 use troupe_proto::{
@@ -20,9 +21,10 @@ use troupe_proto::{
 use troupe_tests::{
     PATIENCE,
     client::Supervisor,
+    content::read,
     pair::{Pair, VIEWER},
     refusal::refused,
-    runner::{Attempt, Runner},
+    runner::{Attempt, Runner, hello},
     tree::{Spawned, Tree, has, kind},
     watch::Watch,
     within,
@@ -190,6 +192,164 @@ async fn a_change_of_mode_binds_the_next_call() {
         !stage.ask(call("apply_patch", "{}")).await.allowed,
         "where it writes is not known"
     );
+}
+
+/// The whole call that an approval covers, as an operator reads it.
+async fn covered(stage: &Stage, approval: &Approval) -> Value {
+    let digest = &approval.content.as_ref().expect("the call is content").digest;
+    let bytes = read(&stage.tree.client(), &stage.tree.session, digest).await.unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grant_covers_one_digest_of_redacted_arguments() {
+    let mut stage = Stage::set().await;
+    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+    let ask = |id: &str, digit: &str| ToolRequest {
+        request_id: id.to_owned(),
+        arguments_json: String::from(r#"{"cmd":"<redacted>"}"#),
+        arguments_sha256: digit.repeat(64),
+        ..question(&stage)
+    };
+    let (first, same, other) = (ask("first", "a"), ask("same", "a"), ask("other", "b"));
+    stage.runner.say(ToSupervisor::ToolRequest(first)).await;
+    let asked = watch.approval().await;
+    stage.resolve(&asked.approval_id, true).await;
+    assert!(decided(&mut stage.runner).await.allowed);
+    stage.runner.say(ToSupervisor::ToolRequest(same)).await;
+    assert!(decided(&mut stage.runner).await.allowed, "the same call is granted");
+
+    stage.runner.say(ToSupervisor::ToolRequest(other)).await;
+    let second = watch.approval().await;
+    assert_ne!(second.approval_id, asked.approval_id);
+    assert_ne!(second.call_sha256, asked.call_sha256);
+    stage.resolve(&second.approval_id, false).await;
+    assert!(!decided(&mut stage.runner).await.allowed);
+
+    let malformed = ToolRequest {
+        arguments_sha256: String::from("A"),
+        ..question(&stage)
+    };
+    stage.runner.say(ToSupervisor::ToolRequest(malformed)).await;
+    let refused = decided(&mut stage.runner).await;
+    assert_eq!(
+        refused.reason,
+        "arguments_sha256 must be 64 lower-case hexadecimal digits or empty"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grant_covers_one_set_of_paths() {
+    let stage = Stage::with("worker", "apply_patch").await;
+    let write = |path: &str| AuthorizeToolRequest {
+        resolved_paths: vec![format!("{}/{path}", stage.pair.project())],
+        ..call("apply_patch", "{}")
+    };
+    let asked = stage.ask(write("a")).await;
+    stage.resolve(&asked.approval_id, true).await;
+    assert!(stage.ask(write("a")).await.allowed);
+    let other = stage.ask(write("b")).await;
+    assert!(!other.allowed && other.approval_id != asked.approval_id, "{other:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operator_sees_the_whole_call_and_its_threads() {
+    let stage = Stage::set().await;
+    let command = format!("echo {} && rm -r .", "x".repeat(10_000));
+    let path = format!("{}/a", stage.pair.project());
+    let ask = AuthorizeToolRequest {
+        resolved_paths: vec![path.clone()],
+        ..call("exec_command", &json!({"cmd": command}).to_string())
+    };
+    stage.ask(ask).await;
+    let approvals = stage.approvals(stage.tree.client()).await;
+    let [approval] = &approvals[..] else {
+        panic!("one waits, not {approvals:?}");
+    };
+    assert_eq!(
+        covered(&stage, approval).await,
+        json!({
+            "tool": "exec_command",
+            "runner_kind": "",
+            "arguments": {"cmd": command},
+            "resolved_paths": [path],
+        })
+    );
+    let threads: Vec<&str> = approval
+        .threads
+        .iter()
+        .map(|thread| thread.thread_id.as_str())
+        .collect();
+    assert_eq!(threads, [stage.worker.id.as_str(), stage.tree.root.as_str()]);
+    assert_eq!(approval.threads[0].agent_type, "worker");
+
+    let viewer = stage.pair.with_token(VIEWER);
+    let seen = stage.approvals(viewer.clone()).await;
+    assert_eq!(
+        (&seen[0].call_sha256, &seen[0].content),
+        (&approval.call_sha256, &approval.content)
+    );
+    let digest = &approval.content.as_ref().unwrap().digest;
+    refused(
+        read(&viewer, &stage.tree.session, digest).await,
+        Code::PermissionDenied,
+        Reason::NotPermitted,
+        "viewers read the contents of artifacts only; ask an operator for this one",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_too_large_to_show_is_denied_only_if_gated() {
+    let mut stage = Stage::set().await;
+    let large = ToolRequest {
+        arguments_json: String::new(),
+        arguments_sha256: "a".repeat(64),
+        omitted_bytes: 100_000,
+        ..question(&stage)
+    };
+    let ungated = ToolRequest {
+        tool: String::from("write_file"),
+        resolved_paths: vec![format!("{}/a", stage.pair.project())],
+        ..large.clone()
+    };
+    stage.runner.say(ToSupervisor::ToolRequest(ungated)).await;
+    let allowed = decided(&mut stage.runner).await;
+    assert!(allowed.allowed, "{allowed:?}");
+    stage.runner.say(ToSupervisor::ToolRequest(large)).await;
+    let denied = decided(&mut stage.runner).await;
+    assert!(
+        !denied.allowed && denied.reason.contains("100000 bytes of arguments"),
+        "{denied:?}"
+    );
+    assert!(stage.waiting().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn write_without_paths_needs_a_confining_runner() {
+    for (enforces_workspace, mode, allowed) in [
+        (false, Mode::Implementation, false),
+        (true, Mode::Implementation, true),
+        (true, Mode::Planning, false),
+    ] {
+        let pair = Pair::start().await;
+        let tree = pair
+            .tree_with(CreateSessionRequest {
+                mode: mode.into(),
+                ..CreateSessionRequest::default()
+            })
+            .await;
+        let mut hello = hello("r");
+        hello.kinds[0].enforces_workspace = enforces_workspace;
+        let mut runner = Runner::greet(&pair, hello).await;
+        let worker = tree.spawn("worker").await;
+        runner.run(&worker.id).await;
+        let decided = authorize(pair.with_token(&worker.token), call("apply_patch", "{}")).await;
+        let decided = decided.unwrap();
+        assert_eq!(decided.allowed, allowed, "{enforces_workspace} {mode:?}: {decided:?}");
+        if !enforces_workspace {
+            assert!(decided.reason.contains("does not name the files"), "{decided:?}");
+        }
+    }
 }
 
 /// Each would be a record more when the agent is closed, and nobody could decide them all.

@@ -2,12 +2,13 @@
 
 use std::time::SystemTime;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::Request;
 use troupe_proto::supervisor::v1::{Approval, ApprovalDecision, ResolveApprovalRequest};
 
 use crate::{
-    client,
+    client::{self, Supervisor},
+    content,
     context::Context,
     error::{Error, Result},
     ids, json, listing, names, sanitize, time,
@@ -18,6 +19,7 @@ const AFTER_HELP: &str = "\
 Examples:
   troupe approvals
   troupe approvals --session 0000cc03 --all
+  troupe approvals show 0000dd04
   troupe approvals grant 0000dd04
   troupe approvals deny 0000dd04 --reason 'not in this session'
 
@@ -38,6 +40,9 @@ pub(crate) struct Args {
 /// A decision.
 #[derive(Debug, clap::Subcommand)]
 enum Action {
+    /// Show everything that an approval covers
+    #[command(after_help = "Example: troupe approvals show 0000dd04")]
+    Show(Named),
     /// Let it happen
     #[command(after_help = "Example: troupe approvals grant 0000dd04")]
     Grant(Decision),
@@ -55,6 +60,17 @@ struct List {
     /// What was decided, too
     #[arg(long)]
     all: bool,
+}
+
+/// The arguments of `show`.
+#[derive(Debug, clap::Args)]
+struct Named {
+    /// The approval: its id, or the end of it
+    #[arg(value_name = "ID")]
+    approval: String,
+    /// The session that it is in [default: any open one]
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
 }
 
 /// The arguments of a decision.
@@ -76,6 +92,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     match args.action {
         Some(Action::Grant(decision)) => decide(decision, true, context).await,
         Some(Action::Deny(decision)) => decide(decision, false, context).await,
+        Some(Action::Show(named)) => show(named, context).await,
         None => list(args.list, context).await,
     }
 }
@@ -86,13 +103,22 @@ async fn list(args: List, context: &Context) -> Result<()> {
     for session in ids::open_sessions(&mut supervisor, args.session.as_deref()).await? {
         approvals.extend(listing::approvals(&mut supervisor, &session, args.all).await?);
     }
+    let mut calls = Vec::new();
+    for approval in &approvals {
+        // The calls of decided approvals are shown one at a time.
+        calls.push(match is_waiting(approval) {
+            true => Call::of(&mut supervisor, approval).await?,
+            false => None,
+        });
+    }
     let now = SystemTime::now();
+    let shown = || approvals.iter().zip(&calls);
     context.ui.answer(
-        || json!({ "approvals": approvals.iter().map(json::approval).collect::<Vec<_>>() }),
+        || json!({ "approvals": shown().map(|(approval, call)| to_json(approval, call.as_ref())).collect::<Vec<_>>() }),
         || match approvals.as_slice() {
             [] => "nothing waits for an operator".to_owned(),
-            approvals => {
-                let sections = approvals.iter().map(|approval| section(approval, now, ui::columns()));
+            _ => {
+                let sections = shown().map(|(approval, call)| section(approval, call.as_ref(), now, ui::columns()));
                 sections.collect::<Vec<_>>().join("\n\n")
             }
         },
@@ -105,12 +131,100 @@ async fn list(args: List, context: &Context) -> Result<()> {
     Ok(())
 }
 
+async fn show(args: Named, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let approval = ids::approval(&mut supervisor, &args.approval, args.session.as_deref()).await?;
+    let call = Call::of(&mut supervisor, &approval).await?;
+    context.ui.answer(
+        || json!({ "approval": to_json(&approval, call.as_ref()) }),
+        || section(&approval, call.as_ref(), SystemTime::now(), ui::columns()),
+    )
+}
+
+/// The whole tool call that an approval covers.
+#[derive(Debug, serde::Deserialize)]
+struct Call {
+    tool: String,
+    arguments: Value,
+    resolved_paths: Vec<String>,
+}
+
+impl Call {
+    /// Reads the call of an approval; `None`: it is about something else, or the caller may not read it.
+    async fn of(supervisor: &mut Supervisor, approval: &Approval) -> Result<Option<Self>> {
+        let Some(content) = &approval.content else {
+            return Ok(None);
+        };
+        let text = match content::text(supervisor, &approval.session_id, &content.digest).await {
+            Ok(text) => text,
+            // Viewers see the digest.
+            Err(error) if error.reason() == Some("NOT_PERMITTED") => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        serde_json::from_str(&text).map(Some).map_err(|error| {
+            Error::failure(format!(
+                "the call of approval {} is unreadable: {error}",
+                approval.approval_id
+            ))
+        })
+    }
+
+    /// The call line by line, nothing of it cut.
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("tool: {}", self.tool)];
+        match &self.arguments {
+            Value::Object(arguments) => {
+                for (name, value) in arguments {
+                    match value {
+                        Value::String(text) if text.contains('\n') => {
+                            lines.push(format!("{name}:"));
+                            lines.extend(text.lines().map(|line| format!("  {line}")));
+                        }
+                        Value::String(text) => lines.push(format!("{name}: {text}")),
+                        other => lines.push(format!("{name}: {other}")),
+                    }
+                }
+            }
+            other => lines.push(format!("arguments: {other}")),
+        }
+        match self.resolved_paths.as_slice() {
+            [] => lines.push("paths: not known".to_owned()),
+            paths => lines.extend(paths.iter().map(|path| format!("path: {path}"))),
+        }
+        lines
+    }
+}
+
+fn to_json(approval: &Approval, call: Option<&Call>) -> Value {
+    let mut shown = json::approval(approval);
+    shown["call"] = call.map_or(Value::Null, |call| {
+        json!({
+            "tool": call.tool,
+            "arguments": call.arguments,
+            "resolved_paths": call.resolved_paths,
+        })
+    });
+    shown
+}
+
+/// The threads of an approval: the one that it is about, then its ancestors.
+fn chain(approval: &Approval) -> String {
+    let threads = approval.threads.iter().map(|thread| {
+        let id = ids::short(&thread.thread_id);
+        match thread.alias.as_str() {
+            "" => format!("{} {id}", thread.agent_type),
+            alias => format!("{} \"{alias}\" {id}", thread.agent_type),
+        }
+    });
+    threads.collect::<Vec<_>>().join(" < ")
+}
+
 fn is_waiting(approval: &Approval) -> bool {
     approval.decision() == ApprovalDecision::Unspecified
 }
 
 /// An approval: its end of an id, how it stands, and everything that it says would happen.
-fn section(approval: &Approval, now: SystemTime, columns: usize) -> String {
+fn section(approval: &Approval, call: Option<&Call>, now: SystemTime, columns: usize) -> String {
     let head = Line::default()
         .mark(style::HEADING, ids::short(&approval.approval_id))
         .word(style::NAME, names::approval_kind(approval.kind()))
@@ -126,13 +240,26 @@ fn section(approval: &Approval, now: SystemTime, columns: usize) -> String {
             .word(style::DIM, &approval.reason)
     };
     let subject = sanitize::block(&approval.subject);
-    let lines = subject
-        .lines()
-        .map(|line| Line::default().mark(style::PLAIN, format!("  {line}")).render(columns));
-    std::iter::once(head.render(columns))
-        .chain(lines)
-        .collect::<Vec<_>>()
-        .join("\n")
+    let mut lines = vec![head.render(columns)];
+    lines.extend(
+        subject
+            .lines()
+            .map(|line| Line::default().mark(style::PLAIN, format!("  {line}")).render(columns)),
+    );
+    if !approval.threads.is_empty() {
+        lines.push(format!(
+            "  threads: {}",
+            sanitize::block(&chain(approval)).replace('\n', " ")
+        ));
+    }
+    for line in call.map(Call::lines).unwrap_or_default() {
+        // A line of the call has no line break of its own, so it cannot pass for another field. It is never cut.
+        lines.push(format!("  {}", sanitize::block(&line).replace('\n', " ")));
+    }
+    if !approval.call_sha256.is_empty() {
+        lines.push(format!("  sha256: {}", approval.call_sha256));
+    }
+    lines.join("\n")
 }
 
 async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
@@ -151,7 +278,7 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
         .ok_or_else(|| Error::failure("the supervisor answered no approval"))?;
     context.ui.answer(
         || json!({ "approval": json::approval(&decided) }),
-        || section(&decided, SystemTime::now(), ui::columns()),
+        || section(&decided, None, SystemTime::now(), ui::columns()),
     )?;
     if grant && decided.decision() != ApprovalDecision::Granted {
         let decision = names::approval_decision(decided.decision());
@@ -170,7 +297,7 @@ mod tests {
 
     use clap::Parser as _;
     use prost_types::Timestamp;
-    use troupe_proto::supervisor::v1::ApprovalKind;
+    use troupe_proto::supervisor::v1::{ApprovalKind, ApprovalThread};
 
     use super::*;
     use crate::args::{Cli, Command};
@@ -190,6 +317,40 @@ mod tests {
     }
 
     #[test]
+    fn section_of_a_tool_call_has_all_of_it() {
+        let thread = |id: &str, agent_type: &str, alias: &str| ApprovalThread {
+            thread_id: id.to_owned(),
+            agent_type: agent_type.to_owned(),
+            alias: alias.to_owned(),
+        };
+        let waiting = Approval {
+            approval_id: "01939c5a-0000-7000-8000-00000000dd04".to_owned(),
+            kind: ApprovalKind::Tool.into(),
+            subject: "Tool call: exec_command {".to_owned(),
+            call_sha256: "ab".repeat(32),
+            threads: vec![thread("0000aa01", "worker", "Ann"), thread("0000aa00", "default", "")],
+            ..Approval::default()
+        };
+        let end = format!("{}&& rm -r .", "x".repeat(1_000));
+        let call = Call {
+            tool: "exec_command".to_owned(),
+            arguments: json!({"cmd": end, "patch": "one\ntwo\u{1b}[2J"}),
+            resolved_paths: vec!["/w/a".to_owned()],
+        };
+        let text = ui::plain(&section(&waiting, Some(&call), SystemTime::UNIX_EPOCH, 80));
+        for line in [
+            "  threads: worker \"Ann\" 0000aa01 < default 0000aa00".to_owned(),
+            format!("  cmd: {end}"),
+            "    one".to_owned(),
+            "    two[2J".to_owned(),
+            "  path: /w/a".to_owned(),
+            format!("  sha256: {}", "ab".repeat(32)),
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line:?} is not in {text}");
+        }
+    }
+
+    #[test]
     fn a_section_says_everything_and_obeys_nothing() {
         let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
         let waiting = Approval {
@@ -203,7 +364,7 @@ mod tests {
         };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         assert_eq!(
-            ui::plain(&section(&waiting, now, 120)),
+            ui::plain(&section(&waiting, None, now, 120)),
             "0000dd04  SPAWN  thread 0000aa01  waits  asked 2m ago, denied by itself in 8m\n  \
              Spawn node: Docs[2J (planner)\n  asked by: lead"
         );
@@ -213,7 +374,7 @@ mod tests {
             reason: "not now".to_owned(),
             ..waiting
         };
-        let text = ui::plain(&section(&denied, now, 120));
+        let text = ui::plain(&section(&denied, None, now, 120));
         assert!(
             text.starts_with("0000dd04  SPAWN  thread 0000aa01  DENIED  by operator:local  not now\n"),
             "{text}"

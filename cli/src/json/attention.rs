@@ -19,6 +19,13 @@ pub(crate) fn approval(approval: &Approval) -> Value {
         "decision": name(names::approval_decision(approval.decision())),
         "decided_by": approval.decided_by,
         "reason": approval.reason,
+        "call_sha256": approval.call_sha256,
+        "content_sha256": approval.content.as_ref().map(|content| &content.digest),
+        "threads": approval.threads.iter().map(|thread| json!({
+            "thread_id": thread.thread_id,
+            "agent_type": thread.agent_type,
+            "alias": thread.alias,
+        })).collect::<Vec<_>>(),
     })
 }
 

@@ -159,6 +159,8 @@ fn body(kind: &Kind) -> (&'static str, Value) {
                 "subject": requested.subject,
                 "deadline": time(requested.deadline.as_ref()),
                 "edge": optional(requested.edge.as_ref(), edge),
+                "call_sha256": requested.call_sha256,
+                "content_sha256": requested.content.as_ref().map(|content| &content.digest),
             }),
         ),
         Kind::ApprovalResolved(resolved) => (

@@ -17,7 +17,7 @@ use crate::{
     driven::{Answered, Desk, Order, Program, flat},
     home, input,
     programs::Profile,
-    prompt, redact,
+    prompt,
     timer::at,
     tools::ToolFailure,
     usage::Tokens,
@@ -34,9 +34,10 @@ const MAX_REFUSALS: u32 = 16;
 const MAX_CALLS: usize = 4096;
 const MAX_STRAYS: usize = 16;
 /// The longest id of a call, of a question and of an answer to it that is kept, in bytes; and the longest arguments of a
-/// call, in bytes of JSON: longer ones are kept as they may be shown, if that is shorter.
+/// call, in bytes of JSON. Those of one turn that are longer have room together for so many bytes.
 const MAX_ID_BYTES: usize = 1024;
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
+const MAX_LONG_BYTES: usize = 16 * 1024 * 1024;
 /// How many questions of the program wait at once: more than the thread lets wait.
 const MAX_QUESTIONS: usize = 64;
 /// How many refusals the model is told of that ended one prompt.
@@ -106,6 +107,8 @@ pub(super) struct Driver {
     prompts: BTreeSet<u64>,
     calls: BTreeMap<String, Call>,
     questions: BTreeMap<String, Question>,
+    /// The size of the long arguments that are kept of this turn.
+    long_bytes: usize,
     last_question: u64,
     /// What was refused since the last prompt, and how often the turn went on after that.
     refused: Vec<String>,
@@ -132,6 +135,7 @@ impl Driver {
             prompts: BTreeSet::new(),
             calls: BTreeMap::new(),
             questions: BTreeMap::new(),
+            long_bytes: 0,
             last_question: 0,
             refused: Vec::new(),
             refusals: 0,
@@ -474,7 +478,12 @@ impl Driver {
         };
         let arguments = events::arguments(profile, update);
         if is_told(&arguments) {
-            call.arguments = kept(arguments);
+            // A program tells them again as they grow.
+            let replaced = call.arguments.take().map_or(0, |old| old.to_string().len());
+            if replaced > MAX_ARGUMENTS_BYTES {
+                self.long_bytes = self.long_bytes.saturating_sub(replaced);
+            }
+            call.arguments = kept(arguments, &mut self.long_bytes);
         }
         let status = update["status"].as_str().unwrap_or("in_progress");
         call.is_done = matches!(status, "completed" | "failed");
@@ -517,7 +526,7 @@ impl Driver {
         };
         let told = events::arguments(profile, asked);
         let arguments = if is_told(&told) {
-            kept(told)
+            kept(told, &mut self.long_bytes)
         } else {
             call.map_or_else(|| Some(json!({})), |call| call.arguments.clone())
         };
@@ -575,6 +584,7 @@ impl Driver {
         }
         self.calls.clear();
         self.questions.clear();
+        self.long_bytes = 0;
         let tokens = events::tokens(&said["result"]);
         self.spent = self.spent.plus(tokens);
         let meter = AgentEvent::Spent {
@@ -639,13 +649,16 @@ fn is_told(arguments: &Value) -> bool {
     arguments.as_object().is_some_and(|fields| !fields.is_empty())
 }
 
-/// Arguments as they are kept: long ones as they may be shown. `None`: that is too long as well, since it has every key.
-fn kept(arguments: Value) -> Option<Value> {
-    let is_short = |arguments: &Value| arguments.to_string().len() <= MAX_ARGUMENTS_BYTES;
-    if is_short(&arguments) {
-        return Some(arguments);
+/// Arguments as they are kept, in full: a decision is for all of them. `None`: there is no room for such long ones.
+fn kept(arguments: Value, long_bytes: &mut usize) -> Option<Value> {
+    let bytes = arguments.to_string().len();
+    if bytes > MAX_ARGUMENTS_BYTES {
+        if *long_bytes + bytes > MAX_LONG_BYTES {
+            return None;
+        }
+        *long_bytes += bytes;
     }
-    Some(redact::arguments(&arguments)).filter(is_short)
+    Some(arguments)
 }
 
 /// One of the options of a session.
@@ -766,13 +779,12 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             driver.refuse("bash", "not now");
         }
         assert_eq!(driver.refused.len(), MAX_TOLD);
-        assert_eq!(kept(json!({"path": "a"})), Some(json!({"path": "a"})));
-        let long = json!({"path": "a", "content": "x".repeat(MAX_ARGUMENTS_BYTES)});
-        assert_eq!(kept(long), Some(json!({"path": "a", "content": "<redacted>"})));
-        let many: Value = (0..MAX_ARGUMENTS_BYTES)
-            .map(|key| (key.to_string(), json!(0)))
-            .collect();
-        assert_eq!(kept(many), None, "what may be shown has every key");
+        let mut long_bytes = 0;
+        let short = json!({"path": "a"});
+        assert_eq!(kept(short.clone(), &mut long_bytes), Some(short));
+        let long = json!({"path": "a", "content": "x".repeat(MAX_LONG_BYTES / 2)});
+        assert_eq!(kept(long.clone(), &mut long_bytes), Some(long.clone()));
+        assert_eq!(kept(long, &mut long_bytes), None, "all of them have so much room");
     }
 
     #[tokio::test]
@@ -783,9 +795,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
         driver.prompts.insert(1);
         driver.begun("c".to_owned(), "bash".to_owned(), Some(json!({"command": "ls"})));
         let long = "x".repeat(MAX_ID_BYTES);
-        let many: Value = (0..MAX_ARGUMENTS_BYTES)
-            .map(|key| (key.to_string(), json!(0)))
-            .collect();
+        let many = json!({"command": "x".repeat(MAX_LONG_BYTES)});
         for (id, once, arguments) in [
             (json!(long), "once", json!({})),
             (json!(0), long.as_str(), json!({})),

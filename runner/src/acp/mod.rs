@@ -301,6 +301,7 @@ impl AgentKind for AcpKind {
             kind: self.program.profile.kind().to_owned(),
             enforces_tools: true,
             enforces_read_only: confinement::is_known(),
+            enforces_workspace: confinement::is_known(),
         }
     }
 

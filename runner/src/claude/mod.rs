@@ -128,6 +128,7 @@ impl AgentKind for ClaudeKind {
             kind: KIND.to_owned(),
             enforces_tools: true,
             enforces_read_only: confinement::is_known(),
+            enforces_workspace: confinement::is_known(),
         }
     }
 

@@ -209,6 +209,7 @@ impl AgentKind for CodexKind {
             kind: KIND.to_owned(),
             enforces_tools: true,
             enforces_read_only: true,
+            enforces_workspace: true,
         }
     }
 

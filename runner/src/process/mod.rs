@@ -73,6 +73,7 @@ impl AgentKind for ProcessKind {
             kind: KIND.to_owned(),
             enforces_tools: self.program.enforces.tools,
             enforces_read_only: self.holds_read_only(),
+            enforces_workspace: false,
         }
     }
 

@@ -1,7 +1,9 @@
 //! Asking the supervisor whether a tool may run. A question survives the stream that it was asked on; while the runner
 //! is cut off, it waits.
 
+use base16ct::lower;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio::{sync::oneshot, time::timeout};
 use troupe_proto::{
     reason::Reason,
@@ -12,6 +14,7 @@ use uuid::Uuid;
 use super::{News, Voice};
 use crate::{
     questions::Question,
+    redact,
     tools::{DECISION_LIMIT, ToolFailure},
 };
 
@@ -33,9 +36,16 @@ impl Voice {
         tool: &str,
         arguments: &Value,
         written: Vec<String>,
+        secrets: &[String],
     ) -> Result<(), ToolFailure> {
-        let arguments_json = arguments.to_string();
-        check(tool, &arguments_json, &written)?;
+        check(tool, &written)?;
+        let arguments_sha256 = digest(tool, arguments, &written);
+        let mut arguments_json = redact::secrets(arguments, secrets).to_string();
+        let mut omitted_bytes = 0;
+        if arguments_json.len() > MAX_ARGUMENTS_BYTES {
+            omitted_bytes = arguments_json.len() as u64;
+            arguments_json.clear();
+        }
         let (answer, decision) = oneshot::channel();
         let request = ToolRequest {
             request_id: Uuid::now_v7().to_string(),
@@ -45,6 +55,8 @@ impl Voice {
             arguments_json,
             runner_kind: kind.to_owned(),
             resolved_paths: written,
+            arguments_sha256,
+            omitted_bytes,
         };
         self.tell(News::Question(Question { request, answer })).await;
         match timeout(DECISION_LIMIT, decision).await {
@@ -60,25 +72,32 @@ impl Voice {
 }
 
 /// Refuses what is too large to be asked about. Whoever looks at the files of a call first does this before.
-pub(super) fn check(tool: &str, arguments_json: &str, written: &[String]) -> Result<(), ToolFailure> {
-    match too_large(tool, arguments_json, written) {
+pub(super) fn check(tool: &str, written: &[String]) -> Result<(), ToolFailure> {
+    match too_large(tool, written) {
         None => Ok(()),
         Some(text) => Err(ToolFailure::new(Reason::LimitExceeded, text)),
     }
 }
 
+/// Identifies a call, whatever is redacted of its arguments: SHA-256 over the tool, the arguments with their keys in
+/// order, and the paths, each after its length.
+fn digest(tool: &str, arguments: &Value, written: &[String]) -> String {
+    let arguments = arguments.to_string();
+    let mut hash = Sha256::new();
+    let parts = [tool, &arguments].into_iter().chain(written.iter().map(String::as_str));
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    lower::encode_string(&hash.finalize())
+}
+
 /// What of a call is too large to be asked about.
-fn too_large(tool: &str, arguments_json: &str, written: &[String]) -> Option<String> {
+fn too_large(tool: &str, written: &[String]) -> Option<String> {
     if tool.len() > MAX_TOOL_BYTES {
         let bytes = tool.len();
         return Some(format!(
             "the name of the tool has {bytes} bytes; at most {MAX_TOOL_BYTES} are allowed"
-        ));
-    }
-    if arguments_json.len() > MAX_ARGUMENTS_BYTES {
-        let bytes = arguments_json.len();
-        return Some(format!(
-            "the arguments of {tool} have {bytes} bytes; at most {MAX_ARGUMENTS_BYTES} are allowed"
         ));
     }
     if written.len() > MAX_PATHS {
@@ -98,38 +117,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn digest_differs_where_tool_arguments_or_paths_do() {
+        let arguments = |cmd: &str| serde_json::json!({"cmd": cmd, "cwd": "."});
+        let calls = [
+            digest("t", &arguments("a"), &[]),
+            digest("u", &arguments("a"), &[]),
+            digest("t", &arguments("b"), &[]),
+            digest("t", &arguments("a"), &["/p".to_owned()]),
+            digest("t", &arguments("a"), &["/".to_owned(), "p".to_owned()]),
+        ];
+        let distinct: std::collections::BTreeSet<&String> = calls.iter().collect();
+        assert_eq!(distinct.len(), calls.len());
+        let reordered: Value = serde_json::from_str(r#"{"cwd":".","cmd":"a"}"#).unwrap_or_default();
+        assert_eq!(digest("t", &reordered, &[]), calls[0]);
+    }
+
+    #[test]
     fn only_what_the_supervisor_can_be_asked_is_asked() {
         let paths = |count: usize, bytes: usize| vec!["p".repeat(bytes); count];
         let tool = "t".repeat(MAX_TOOL_BYTES);
-        let arguments = "a".repeat(MAX_ARGUMENTS_BYTES);
-        assert_eq!(too_large(&tool, &arguments, &paths(MAX_PATHS, MAX_PATH_BYTES)), None);
-        for (tool, arguments, written, words) in [
+        assert_eq!(too_large(&tool, &paths(MAX_PATHS, MAX_PATH_BYTES)), None);
+        for (tool, written, words) in [
             (
                 "t".repeat(MAX_TOOL_BYTES + 1),
-                String::new(),
                 Vec::new(),
                 "the name of the tool has 257 bytes",
             ),
+            ("t".to_owned(), paths(MAX_PATHS + 1, 1), "t would write 65 files"),
             (
                 "t".to_owned(),
-                "a".repeat(MAX_ARGUMENTS_BYTES + 1),
-                Vec::new(),
-                "the arguments of t have 65537 bytes",
-            ),
-            (
-                "t".to_owned(),
-                String::new(),
-                paths(MAX_PATHS + 1, 1),
-                "t would write 65 files",
-            ),
-            (
-                "t".to_owned(),
-                String::new(),
                 paths(1, MAX_PATH_BYTES + 1),
                 "would write has 4097 bytes",
             ),
         ] {
-            let text = too_large(&tool, &arguments, &written).unwrap_or_default();
+            let text = too_large(&tool, &written).unwrap_or_default();
             assert!(text.contains(words), "{text}");
         }
     }

@@ -128,8 +128,7 @@ impl Prepared {
         }
     }
 
-    /// What the supervisor is told of the call: where it really leads, as a path from the workspace, and not the text
-    /// that is written, only its size.
+    /// What the supervisor is asked about: the whole call, with the path from the workspace that it really leads to.
     pub(crate) fn arguments(&self) -> Value {
         let path = self.place.inside();
         match &self.call {
@@ -137,7 +136,7 @@ impl Prepared {
             WorkspaceCall::ReadFile { .. } | WorkspaceCall::ListFiles { .. } | WorkspaceCall::DeleteFile { .. } => {
                 json!({"path": path})
             }
-            WorkspaceCall::WriteFile { content, .. } => json!({"path": path, "bytes": content.len()}),
+            WorkspaceCall::WriteFile { content, .. } => json!({"path": path, "content": content}),
         }
     }
 
@@ -277,7 +276,7 @@ mod tests {
                 ("read_file", json!({"path": "real/a"})),
                 ("list_files", json!({"path": "."})),
                 ("command", json!({"cmd": "ls", "cwd": "."})),
-                ("write_file", json!({"path": "real/a", "bytes": 2})),
+                ("write_file", json!({"path": "real/a", "content": "é"})),
                 ("delete_file", json!({"path": "real/a"})),
                 ("delete_file", json!({"path": "a"})),
             ]

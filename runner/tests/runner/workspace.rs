@@ -74,7 +74,12 @@ async fn what_is_allowed_is_done_in_the_order_of_the_lines() {
     .await;
     let mut supervisor = stage.attached(Vec::new()).await;
     supervisor.start(start_in(&stage)).await;
-    allow(&mut supervisor, "write_file", r#"{"bytes":7,"path":"docs/a.txt"}"#).await;
+    allow(
+        &mut supervisor,
+        "write_file",
+        r#"{"content":"one two","path":"docs/a.txt"}"#,
+    )
+    .await;
     let cmd = r#"{"cmd":"wc -w < a.txt | tr -d \" \"","cwd":"docs"}"#;
     allow(&mut supervisor, "command", cmd).await;
     allow(&mut supervisor, "list_files", r#"{"path":"."}"#).await;

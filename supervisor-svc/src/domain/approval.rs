@@ -8,7 +8,7 @@ use super::{
     actor::Actor,
     authorize::gated_tool,
     content::preview,
-    event::{ApprovalDecision, ApprovalKind, Edge, Scope, Spawned, TemplateSource},
+    event::{ApprovalDecision, ApprovalKind, CallDetails, Edge, Scope, Spawned, TemplateSource},
     graph,
     ids::{ApprovalId, Sequence, ThreadId},
     session::Session,
@@ -51,6 +51,8 @@ pub struct Approval {
     pub deadline: UnixMillis,
     /// The edge that is created when it is granted, where it is about one.
     pub edge: Option<Edge>,
+    /// The tool call that it covers, where it is about one.
+    pub call: Option<CallDetails>,
     /// How it was decided; `None` while it waits.
     pub verdict: Option<Verdict>,
 }

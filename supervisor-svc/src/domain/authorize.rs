@@ -35,7 +35,7 @@ pub struct ToolCall<'a> {
     pub native: NativeTools,
     /// What it would write, absolute and with links resolved; empty: not known.
     pub paths: &'a [String],
-    /// Whether the operating system keeps the program from writing where it must not, and from the network.
+    /// Whether the operating system keeps the program from writing where its sandbox does not allow it.
     pub confined: bool,
     /// The id that the approval of this very call has.
     pub approval: ApprovalId,
@@ -94,6 +94,7 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
     let workspace = session.workspace(thread);
     if let Err(reason) = by_sandbox(thread.sandbox, effect, workspace, call)
         .and_then(|()| by_mode(session, thread.sandbox, effect, call))
+        .and_then(|()| by_paths(thread.sandbox, effect, workspace, call))
     {
         return ToolVerdict::Denied(reason);
     }
@@ -147,6 +148,18 @@ fn by_mode(session: &Session, sandbox: Sandbox, effect: Effect, call: &ToolCall<
             call.tool
         )),
     }
+}
+
+/// A file write that names no path may write anywhere. Only the operating system can keep it to the workspace.
+fn by_paths(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
+    if (sandbox, effect) != (Sandbox::WorkspaceWrite, Effect::Writes) || !call.paths.is_empty() || call.confined {
+        return Ok(());
+    }
+    Err(format!(
+        "the thread may write in its workspace \"{workspace}\" only; the call does not name the files that it writes, and \
+         nothing keeps \"{}\" to the workspace on this runner",
+        call.tool
+    ))
 }
 
 fn by_operator(approval: Option<&Approval>) -> ToolVerdict {

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use super::{
     actor::{Actor, Caller},
     content::ContentRef,
-    event::{Artifact, BlockRef, CloseCause, ConditionKind, Edge, Handoff, PromptExtent, SettingsChange, Spawned},
+    event::{
+        Artifact, BlockRef, CallDetails, CloseCause, ConditionKind, Edge, Handoff, PromptExtent, SettingsChange,
+        Spawned,
+    },
     ids::{ApprovalId, Digest, EdgeId, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
     settings::{Budget, ClosePolicy, LimitsChange, OnLimit, Urgency, Usage},
     status::Settled,
@@ -196,6 +199,8 @@ pub enum Command {
         approval: ApprovalId,
         /// The call, for people.
         subject: String,
+        /// The whole call.
+        call: CallDetails,
     },
     /// Tool calls of a thread were refused.
     DenyTool {

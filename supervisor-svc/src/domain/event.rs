@@ -285,6 +285,8 @@ pub enum ThreadEvent {
         deadline: UnixMillis,
         /// The edge that is created when it is granted, where it is about one.
         edge: Option<Edge>,
+        /// The tool call that it covers, where it is about one.
+        call: Option<CallDetails>,
     },
     /// It was decided.
     ApprovalResolved {
@@ -297,6 +299,15 @@ pub enum ThreadEvent {
         /// Why.
         reason: String,
     },
+}
+
+/// The tool call that an approval covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallDetails {
+    /// Identifies the call: its tool, unredacted arguments and resolved paths.
+    pub digest: Digest,
+    /// What the operator is shown of it.
+    pub content: ContentRef,
 }
 
 /// Everything that a spawn fixed about a thread. What may change later stands in [`Thread`](super::thread::Thread).

@@ -102,6 +102,7 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
         subject,
         deadline,
         edge,
+        call,
     } = event
     {
         let requested = Approval {
@@ -113,6 +114,7 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
             requested: recorded.time,
             deadline: *deadline,
             edge: edge.clone(),
+            call: call.clone(),
             verdict: None,
         };
         session.remember_approval(requested);

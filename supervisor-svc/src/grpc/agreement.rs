@@ -69,6 +69,8 @@ pub(super) fn asked(
         tool,
         arguments: shown().to_string(),
         request: Some(identity),
+        unredacted: None,
+        omitted_bytes: 0,
         known_by: if request_id.is_empty() {
             KnownBy::Content
         } else {

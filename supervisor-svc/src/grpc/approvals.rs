@@ -41,7 +41,7 @@ impl SupervisorService {
         let entries = found.into_iter().map(|approval| (approval.sequence, approval));
         let (approvals, next_page_token) = page.cut(
             entries,
-            |approval| call.sight.approval(approval_to_pb(state.id, approval)),
+            |approval| call.sight.approval(approval_to_pb(&state, approval)),
             None,
         );
         Ok(pb::ListApprovalsResponse {
@@ -77,7 +77,7 @@ impl SupervisorService {
             id: approval.to_string(),
         })?;
         Ok(pb::ResolveApprovalResponse {
-            approval: Some(approval_to_pb(done.session.id, decided)),
+            approval: Some(approval_to_pb(&done.session, decided)),
         })
     }
 }

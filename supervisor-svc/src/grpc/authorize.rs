@@ -14,11 +14,8 @@ use crate::{
         refusal::GuardedVerb,
         session::Session,
     },
-    session::tool_calls::{self, AskedCall, KnownBy},
+    session::tool_calls::{self, ARGUMENTS_BYTES, AskedCall, KnownBy},
 };
-
-/// The largest arguments of a tool call.
-pub(super) const ARGUMENTS_BYTES: usize = 64 * 1_024;
 
 impl SupervisorService {
     pub(super) async fn authorize(
@@ -45,6 +42,8 @@ impl SupervisorService {
             tool: request.tool,
             arguments: request.arguments_json,
             request: None,
+            unredacted: None,
+            omitted_bytes: 0,
             known_by: KnownBy::Content,
             runner_kind: request.runner_kind,
             paths: request.resolved_paths,
@@ -69,10 +68,11 @@ impl SupervisorService {
     /// Whether the thread's runner confines what it executes. Who names no kind gets what all of the runner's kinds do.
     fn confines(&self, state: &Session, id: ThreadId, kind: &str) -> bool {
         let runner = state.thread(id).and_then(|thread| thread.runner.as_ref());
-        runner.is_some_and(|runner| {
-            let kind = Some(kind).filter(|kind| !kind.is_empty());
-            self.directory.context().runners.confines(runner, kind)
-        })
+        let Some((runner, thread)) = runner.zip(state.thread(id)) else {
+            return false;
+        };
+        let kind = Some(kind).filter(|kind| !kind.is_empty());
+        self.directory.context().runners.confines(runner, kind, thread.sandbox)
     }
 }
 

@@ -4,7 +4,6 @@ use svc_kit::limits::Limit;
 
 use super::{
     WaitLimits,
-    authorize::ARGUMENTS_BYTES,
     call::REQUEST_ID_BYTES,
     check::{
         ALIAS_BYTES, APPROVE_TOOLS, INPUT_BYTES, INPUT_ITEMS, LABELS, NAME_BYTES, NOTE_BYTES, ORCHESTRATORS,
@@ -20,7 +19,10 @@ use super::{
     watch::OUTBOX,
     webhooks::{URL_BYTES, WEBHOOKS},
 };
-use crate::domain::{authorize::MAX_PATHS, time::REQUESTS_REMEMBERED};
+use crate::{
+    domain::{authorize::MAX_PATHS, time::REQUESTS_REMEMBERED},
+    session::tool_calls::ARGUMENTS_BYTES,
+};
 
 const REQUESTS: &str = "Requests to the supervisor";
 const PAGES: &str = "Pages of the supervisor";

@@ -19,6 +19,7 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
             ThreadEvent::InputQueued { input, .. } => vec![input],
             ThreadEvent::TurnEnded { outcome, .. } => message(outcome).into_iter().collect(),
             ThreadEvent::ArtifactRecorded { artifact, .. } => vec![&artifact.content],
+            ThreadEvent::ApprovalRequested { call, .. } => call.iter().map(|call| &call.content).collect(),
             ThreadEvent::HandoffSent(handoff) => once(&handoff.message).chain(&handoff.structured).collect(),
             // Its blocks: see `prompt`.
             ThreadEvent::TurnDispatched { .. }
@@ -39,7 +40,6 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
             | ThreadEvent::EdgeCreated(_)
             | ThreadEvent::EdgeDeleted(_)
             | ThreadEvent::MailAcknowledged(_)
-            | ThreadEvent::ApprovalRequested { .. }
             | ThreadEvent::ApprovalResolved { .. } => Vec::new(),
         },
     }

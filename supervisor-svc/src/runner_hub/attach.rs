@@ -55,7 +55,7 @@ pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(10);
 pub(super) const MAX_TOOL_BYTES: usize = 256;
 
 /// The largest arguments of a tool call that is decided.
-pub(super) const MAX_ARGUMENTS_BYTES: usize = 64 * 1_024;
+pub(super) const MAX_ARGUMENTS_BYTES: usize = tool_calls::ARGUMENTS_BYTES;
 
 /// How many tool requests of one stream are not decided yet at most: each may wait for an operator.
 pub(super) const MAX_UNDECIDED: usize = 1_024;
@@ -167,15 +167,32 @@ impl RunnerGate {
                 .thread(thread)
                 .is_some_and(|thread| thread.generation.get() == request.generation)
         };
-        if !is_present(&session.state()) {
+        let state = session.state();
+        let Some(sandbox) = state
+            .thread(thread)
+            .map(|thread| thread.sandbox)
+            .filter(|_| is_present(&state))
+        else {
             return unknown();
-        }
+        };
+        let unredacted = match request.arguments_sha256.as_str() {
+            "" => None,
+            digest => match digest.parse() {
+                Ok(digest) => Some(digest),
+                Err(_) => {
+                    let text = "arguments_sha256 must be 64 lower-case hexadecimal digits or empty";
+                    return Some(String::from(text));
+                }
+            },
+        };
         let kind = Some(request.runner_kind.as_str()).filter(|kind| !kind.is_empty());
         let call = AskedCall {
-            confined: self.hub().confines(runner, kind),
+            confined: self.hub().confines(runner, kind, sandbox),
             tool: request.tool,
             arguments: request.arguments_json,
             request: None,
+            unredacted,
+            omitted_bytes: request.omitted_bytes,
             known_by: KnownBy::Content,
             runner_kind: request.runner_kind,
             paths: request.resolved_paths,

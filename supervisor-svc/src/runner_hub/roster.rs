@@ -20,7 +20,7 @@ use super::{
 use crate::{
     domain::{
         ids::{Generation, RunnerId, SessionId, ThreadId, Turn},
-        settings::ClosePolicy,
+        settings::{ClosePolicy, Sandbox},
     },
     wire::WireEnum as _,
 };
@@ -259,9 +259,10 @@ impl RunnerHub {
         }
     }
 
-    /// Whether the operating system confines what a runner executes as that kind; `None` of its kinds is meant: all of them.
+    /// Whether the operating system keeps a thread with that sandbox to it, where a runner executes it as that kind;
+    /// `None`: as any of its kinds.
     #[must_use]
-    pub fn confines(&self, id: &RunnerId, kind: Option<&str>) -> bool {
+    pub fn confines(&self, id: &RunnerId, kind: Option<&str>, sandbox: Sandbox) -> bool {
         let roster = self.lock();
         let Some(runner) = roster.runners.get(id) else {
             return false;
@@ -272,7 +273,12 @@ impl RunnerHub {
             .iter()
             .filter(|offered| kind.is_none_or(|kind| offered.kind == kind))
             .peekable();
-        kinds.peek().is_some() && kinds.all(|offered| offered.enforces_read_only)
+        kinds.peek().is_some()
+            && kinds.all(|offered| match sandbox {
+                Sandbox::ReadOnly => offered.enforces_read_only,
+                Sandbox::WorkspaceWrite => offered.enforces_workspace,
+                Sandbox::FullAccess => true,
+            })
     }
 
     /// Starts an attempt at a thread; false: it is not on its way.

@@ -76,6 +76,7 @@ mod tests {
             requested: UnixMillis::new(0),
             deadline: UnixMillis::new(1),
             edge: None,
+            call: None,
             verdict: None,
         }
     }

@@ -4,6 +4,8 @@
 
 use std::{future::Future, sync::Arc};
 
+use prost::bytes::Bytes;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use svc_kit::logging::AUDIT;
 use tool_policy::NativeTools;
@@ -14,11 +16,16 @@ use crate::domain::{
     approval::{Again, Approval, MAX_DECIDED, tool_subject},
     authorize::{self, ToolCall, ToolVerdict, UNDECIDED},
     command::Command,
+    event::CallDetails,
     ids::{ApprovalId, Digest, ThreadId},
     session::Session,
     thread::{LatestTurn, Thread},
     time::UnixMillis,
 };
+use crate::store::Content;
+
+/// The largest arguments of a tool call, in bytes.
+pub const ARGUMENTS_BYTES: usize = 64 * 1_024;
 
 /// The text for a call whose like has used up what an operator decided.
 const HEARD: &str = "the operator's decision was for another call that says the same; call again to ask for this one";
@@ -43,12 +50,48 @@ pub struct AskedCall {
     pub request: Option<Vec<u8>>,
     /// By what it is known when it comes again.
     pub known_by: KnownBy,
+    /// What the runner says identifies the call before it redacted the arguments; `None`: the other fields do.
+    pub unredacted: Option<Digest>,
+    /// The size of arguments that were too large to be sent; 0: they were sent.
+    pub omitted_bytes: u64,
     /// The kind of runner that executes it; empty: not known.
     pub runner_kind: String,
     /// What it would write; empty: not known.
     pub paths: Vec<String>,
     /// Whether the runner confines what it executes.
     pub confined: bool,
+}
+
+impl AskedCall {
+    /// Identifies the call: its tool, unredacted arguments and resolved paths, and the request where it is one of the
+    /// service's own.
+    fn digest(&self) -> Digest {
+        let mut hash = Sha256::new();
+        let texts = [&self.tool, &self.runner_kind, &self.arguments].map(String::as_bytes);
+        let unredacted = self.unredacted.as_ref().map(Digest::as_bytes);
+        let others = [unredacted.map(<[u8; 32]>::as_slice), self.request.as_deref()];
+        let parts = texts
+            .into_iter()
+            .chain(others.map(Option::unwrap_or_default))
+            .chain(self.paths.iter().map(String::as_bytes));
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Digest::from_bytes(hash.finalize().into())
+    }
+
+    /// Everything that an approval of the call covers, as an operator reads it.
+    fn content(&self) -> Content {
+        let arguments = serde_json::from_str(&self.arguments).unwrap_or_else(|_| Value::String(self.arguments.clone()));
+        let shown = json!({
+            "tool": self.tool,
+            "runner_kind": self.runner_kind,
+            "arguments": arguments,
+            "resolved_paths": self.paths,
+        });
+        Content::new(Bytes::from(shown.to_string()))
+    }
 }
 
 /// What was decided.
@@ -113,13 +156,28 @@ pub async fn decide(
             context.denials.note(handle, id, &call.tool, &reason);
             Ok(refused(reason, None))
         }
+        ToolVerdict::NeedsApproval if call.omitted_bytes > 0 => {
+            let reason = format!(
+                "the call needs an operator's approval and has {} bytes of arguments; an operator can be shown at most {} \
+                 KiB: make several smaller calls",
+                call.omitted_bytes,
+                ARGUMENTS_BYTES / 1_024
+            );
+            context.denials.note(handle, id, &call.tool, &reason);
+            Ok(refused(reason, None))
+        }
         ToolVerdict::NeedsApproval => {
+            let content = call.content();
             let command = Command::RequestToolApproval {
                 thread: id,
                 approval,
                 subject: tool_subject(&call.tool, &call.arguments),
+                call: CallDetails {
+                    digest: call.digest(),
+                    content: content.reference(String::new()),
+                },
             };
-            handle.execute(command, origin.clone(), None, Vec::new()).await?;
+            handle.execute(command, origin.clone(), None, vec![content]).await?;
             wait(context, handle, id, call, &origin, approval, patience).await
         }
         ToolVerdict::Waiting => wait(context, handle, id, call, &origin, approval, patience).await,
@@ -246,11 +304,7 @@ fn hash_of(thread: &Thread, call: &AskedCall) -> Sha256 {
     hash.update(thread.id.as_uuid().as_bytes());
     hash.update(thread.generation.get().to_be_bytes());
     hash.update(thread.turn.number().get().to_be_bytes());
-    let texts = [&call.tool, &call.runner_kind, &call.arguments].map(String::as_bytes);
-    for part in texts.into_iter().chain(call.request.as_deref()) {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
+    hash.update(call.digest().as_bytes());
     hash
 }
 
@@ -276,7 +330,7 @@ fn allowed(
         turn = thread.turn.number().get(),
         tool = call.tool,
         runner_kind = call.runner_kind,
-        arguments_sha256 = %Digest::of(call.arguments.as_bytes()),
+        call_sha256 = %call.digest(),
         asked_by = %origin.actor,
         approval_id = approval.map(tracing::field::display),
         "tool call allowed"

@@ -11,8 +11,8 @@ use super::{
     enums::{WireEnum as _, cause_of_name, outcome_status},
     error::{DecodeError, malformed, newer, required},
     parts::{
-        stored_actor, stored_block, stored_budget, stored_content, stored_edge, stored_handoff, stored_settled,
-        stored_text, stored_text_or_none, stored_time, stored_usage,
+        stored_actor, stored_block, stored_budget, stored_call, stored_content, stored_edge, stored_handoff,
+        stored_settled, stored_text, stored_text_or_none, stored_time, stored_usage,
     },
     policy,
     settings::{stored_change, stored_settings},
@@ -133,6 +133,7 @@ pub fn event_from_pb(thread: Option<ThreadId>, kind: Kind, private: Private) -> 
             subject: requested.subject,
             deadline: stored_time(requested.deadline, "the deadline")?,
             edge: requested.edge.map(stored_edge).transpose()?,
+            call: stored_call(&requested.call_sha256, requested.content)?,
         }),
         Kind::ApprovalResolved(resolved) => about_thread(ThreadEvent::ApprovalResolved {
             approval: stored_text(&resolved.approval_id, "an approval's id")?,

@@ -15,7 +15,9 @@ use crate::{
     domain::{
         actor::Actor,
         content::ContentRef,
-        event::{BlockKind, BlockRef, Dialect, Edge, EdgeKind, Expectation, Handoff, Scope, TemplateSource},
+        event::{
+            BlockKind, BlockRef, CallDetails, Dialect, Edge, EdgeKind, Expectation, Handoff, Scope, TemplateSource,
+        },
         ids::Digest,
         settings::{Budget, Limits, Usage},
         status::{Settled, StatusKind},
@@ -150,6 +152,17 @@ pub fn content_from_pb(content: pb::ContentRef) -> Result<ContentRef, DecodeErro
 
 pub(super) fn stored_content(content: Option<pb::ContentRef>, what: &str) -> Result<ContentRef, DecodeError> {
     content_from_pb(required(content, what)?)
+}
+
+/// The tool call that an approval covers; an empty digest: none.
+pub(super) fn stored_call(digest: &str, content: Option<pb::ContentRef>) -> Result<Option<CallDetails>, DecodeError> {
+    if digest.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(CallDetails {
+        digest: stored_text(digest, "the digest of a call")?,
+        content: stored_content(content, "the content of a call")?,
+    }))
 }
 
 /// Usage as the API has it.

@@ -26,8 +26,9 @@ use super::{
     event_in, event_out,
     parts::{
         bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, settled_to_pb, shared_text, spent,
-        stored_actor, stored_bounds, stored_content, stored_edge, stored_handoff, stored_private, stored_settled,
-        stored_spent, stored_text, stored_text_or_none, stored_time, text_bytes, time_to_pb, told, utf8, zero_bounds,
+        stored_actor, stored_bounds, stored_call, stored_content, stored_edge, stored_handoff, stored_private,
+        stored_settled, stored_spent, stored_text, stored_text_or_none, stored_time, text_bytes, text_or_empty,
+        time_to_pb, told, utf8, zero_bounds,
     },
     policy,
     record::{unreadable, uuid, version_of},
@@ -603,6 +604,8 @@ fn approval_to_store(approval: &Approval) -> store::ApprovalState {
             subject: approval.subject.clone(),
             deadline: Some(time_to_pb(approval.deadline)),
             edge: approval.edge.as_ref().map(edge_to_pb),
+            call_sha256: text_or_empty(approval.call.as_ref().map(|call| call.digest)),
+            content: approval.call.as_ref().map(|call| content_to_pb(&call.content)),
         }),
         thread: id_bytes(approval.thread),
         sequence: approval.sequence.get(),
@@ -634,6 +637,7 @@ fn stored_approval(state: store::ApprovalState) -> Result<Approval, DecodeError>
         requested: stored_time(state.request_time, "an approval's time")?,
         deadline: stored_time(requested.deadline, "an approval's deadline")?,
         edge: requested.edge.map(stored_edge).transpose()?,
+        call: stored_call(&requested.call_sha256, requested.content)?,
         verdict: verdict.transpose()?,
     })
 }

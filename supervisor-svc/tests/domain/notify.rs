@@ -87,6 +87,7 @@ fn what_else_there_is_to_tell() {
         subject: String::from("spawn a reviewer"),
         deadline: UnixMillis::new(9_000_000),
         edge: None,
+        call: None,
     };
     for (event, expected, text) in [
         (

@@ -3,8 +3,9 @@
 use supervisor_svc::domain::{
     authorize::{ToolCall, ToolVerdict, decide},
     command::Command,
-    event::{ConditionKind, Event, ThreadEvent},
-    ids::{ApprovalId, ThreadId},
+    content::ContentRef,
+    event::{CallDetails, ConditionKind, Event, ThreadEvent},
+    ids::{ApprovalId, Digest, ThreadId},
     settings::{Mode, Sandbox, Settings},
     status::StatusKind,
 };
@@ -44,6 +45,18 @@ fn approval() -> ApprovalId {
     "018f3c5a-0000-8000-8000-000000000001".parse().unwrap()
 }
 
+fn details() -> CallDetails {
+    let digest = Digest::of(b"make");
+    CallDetails {
+        digest,
+        content: ContentRef {
+            digest,
+            size: 4,
+            preview: String::new(),
+        },
+    }
+}
+
 fn call<'a>(tool: &'a str, paths: &'a [String], confined: bool) -> ToolCall<'a> {
     ToolCall {
         tool,
@@ -68,7 +81,10 @@ fn sandbox_and_mode_say_what_a_call_may_change() {
             false,
             true,
         ),
-        (Implementation, WorkspaceWrite, "apply_patch", &[], false, true),
+        (Implementation, WorkspaceWrite, "apply_patch", &[], false, false),
+        (Implementation, WorkspaceWrite, "apply_patch", &[], true, true),
+        (Implementation, WorkspaceWrite, "apply_patch", &[outside], true, false),
+        (Implementation, FullAccess, "apply_patch", &[], false, true),
         (Implementation, WorkspaceWrite, "apply_patch", &[outside], false, false),
         (
             Implementation,
@@ -94,6 +110,7 @@ fn sandbox_and_mode_say_what_a_call_may_change() {
         (Planning, WorkspaceWrite, "apply_patch", &[docs], false, true),
         (Planning, WorkspaceWrite, "apply_patch", &[docs, source], false, false),
         (Planning, WorkspaceWrite, "apply_patch", &[], false, false),
+        (Planning, WorkspaceWrite, "apply_patch", &[], true, false),
         (Planning, FullAccess, "apply_patch", &[source], false, false),
         (Planning, WorkspaceWrite, "exec_command", &[], false, false),
         (Planning, WorkspaceWrite, "exec_command", &[], true, false),
@@ -208,6 +225,7 @@ fn a_call_that_needs_an_operator_asks_once_and_waits() {
         thread: id,
         approval: approval(),
         subject: String::from("Tool call: exec_command make"),
+        call: details(),
     };
     assert_eq!(world.run(&ask), ["ApprovalRequested", "ConditionChanged"]);
     assert!(
@@ -232,6 +250,7 @@ fn a_denial_says_why_where_a_reason_was_given() {
             thread: id,
             approval: approval(),
             subject: String::from("Tool call: exec_command make"),
+            call: details(),
         });
         world.run(&Command::ResolveApproval {
             approval: approval(),

@@ -213,6 +213,7 @@ impl World {
             subject: String::from("something"),
             deadline: UnixMillis::new(self.now).plus(APPROVAL_TIMEOUT),
             edge,
+            call: None,
         };
         self.append(Event::Thread(thread, requested));
         approval

@@ -91,7 +91,7 @@ impl Answers {
                 .collect(),
             approvals: approvals
                 .into_iter()
-                .map(|approval| approval_to_pb(state.id, approval))
+                .map(|approval| approval_to_pb(state, approval))
                 .collect(),
             mail: mail_of_log(state, mailbox),
         }

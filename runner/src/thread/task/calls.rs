@@ -29,6 +29,8 @@ pub(super) struct Hands {
     pub(super) voice: Voice,
     /// Where it works in one of its own.
     pub(super) worktree: Option<Arc<Worktree>>,
+    /// The credentials that the program was given: what is shown of a call has none of them.
+    pub(super) secrets: Arc<[String]>,
 }
 
 impl Hands {
@@ -53,10 +55,11 @@ impl Hands {
     /// Waits for leave for a tool of the program's own. Of what is too large to be asked about no path is followed: that
     /// is work on the disk for each that the program names.
     async fn leave(&self, kind: &str, tool: &str, arguments: &Value, written: &[String]) -> Result<(), ToolFailure> {
-        let arguments = redact::arguments(arguments);
-        gate::check(tool, &arguments.to_string(), written)?;
+        gate::check(tool, written)?;
         let followed = self.workspace.followed(written.to_vec()).await;
-        self.voice.ask(kind, tool, &arguments, self.as_judged(followed)).await
+        self.voice
+            .ask(kind, tool, arguments, self.as_judged(followed), &self.secrets)
+            .await
     }
 
     async fn work(self, tool: WorkspaceTool, call: ToolCall, before: &mut Vec<Sight>) -> ToolAnswer {
@@ -70,6 +73,7 @@ impl Hands {
                 prepared.tool(),
                 &prepared.arguments(),
                 self.as_judged(prepared.written()),
+                &self.secrets,
             )
             .await?;
         *before = self.workspace.look_at(prepared.written()).await;

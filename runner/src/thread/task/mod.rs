@@ -148,11 +148,13 @@ impl ThreadTask {
         commands: mpsc::Receiver<Command>,
         abandoned: CancellationToken,
     ) -> Self {
+        let token = start.casting.token.as_ref().map(|token| token.expose().to_owned());
         let hands = Hands {
             toolbox: start.toolbox,
             workspace: Arc::new(Workspace::of(&start.casting, start.timing.command_limit)),
             voice: voice.clone(),
             worktree: None,
+            secrets: start.role.secrets.iter().cloned().chain(token).collect(),
         };
         Self {
             voice,

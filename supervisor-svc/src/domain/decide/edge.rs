@@ -43,6 +43,7 @@ pub(super) fn create(
             subject: subject(session, edge),
             deadline: now.plus(APPROVAL_TIMEOUT),
             edge: Some(edge.clone()),
+            call: None,
         },
     )])
 }

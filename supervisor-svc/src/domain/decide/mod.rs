@@ -125,7 +125,8 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             thread,
             approval,
             subject,
-        } => tool::request_approval(session, *thread, *approval, subject, now),
+            call,
+        } => tool::request_approval(session, *thread, *approval, subject, call, now),
         Command::DenyTool {
             thread,
             tool,

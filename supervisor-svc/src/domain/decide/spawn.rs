@@ -198,6 +198,7 @@ pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Resul
         subject: approval::spawn_subject(asking, &spawned),
         deadline: now.plus(APPROVAL_TIMEOUT),
         edge: None,
+        call: None,
     });
     let spawned = [ThreadEvent::Spawned(Arc::new(spawned))];
     events.extend(

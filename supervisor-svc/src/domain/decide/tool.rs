@@ -2,7 +2,7 @@
 
 use crate::domain::{
     approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
-    event::{ApprovalKind, ConditionKind, Event, ThreadEvent},
+    event::{ApprovalKind, CallDetails, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, ThreadId},
     refusal::Refusal,
     session::Session,
@@ -18,6 +18,7 @@ pub(super) fn request_approval(
     id: ThreadId,
     approval: ApprovalId,
     subject: &str,
+    call: &CallDetails,
     now: UnixMillis,
 ) -> Result<Vec<Event>, Refusal> {
     let Some(thread) = session.thread(id) else {
@@ -35,6 +36,7 @@ pub(super) fn request_approval(
             subject: subject.to_owned(),
             deadline: now.plus(APPROVAL_TIMEOUT),
             edge: None,
+            call: Some(call.clone()),
         },
     )];
     if !thread.conditions.contains_key(&ConditionKind::AwaitingToolApproval) {
