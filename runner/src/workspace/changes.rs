@@ -1,8 +1,8 @@
-//! What a turn changed: what was in the files that it was allowed to write, before each of them was, against what is in
-//! them when it is over. What commands change is not known, nor what lies outside of the workspace.
+//! What a turn changed by tools that write files: what was in each file before it was written, against what is in it when
+//! the turn is over. Changes by commands are in the snapshots. Nothing outside the workspace is known.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::Arc,
     time::{Duration, Instant},
@@ -20,7 +20,7 @@ const MAX_FILES: usize = 256;
 /// How much of them is kept until its end, in bytes.
 const MAX_KEPT_BYTES: usize = 16 * 1024 * 1024;
 /// The longest diff, in bytes: an artifact of a thread may not be longer.
-const MAX_DIFF_BYTES: usize = 15 * 1024 * 1024;
+pub(crate) const MAX_DIFF_BYTES: usize = 15 * 1024 * 1024;
 /// How long the smallest differences between all of a turn's texts are searched for; then larger ones will do.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -85,8 +85,9 @@ impl Changes {
         }
     }
 
-    /// One diff of all of them, by name, as far as time and room go; empty: nothing is different.
-    pub(crate) async fn diff(self) -> String {
+    /// One diff of all of them but those, by name, as far as time and room go; empty: nothing is different.
+    pub(crate) async fn diff_without(mut self, names: &BTreeSet<String>) -> String {
+        self.before.retain(|name, _| !names.contains(name));
         if self.before.is_empty() {
             return String::new();
         }
@@ -192,7 +193,7 @@ diff --git a/new b/new
 +here
 [1 more files changed that are not shown]
 ";
-        assert_eq!(changes.diff().await, expected);
+        assert_eq!(changes.diff_without(&BTreeSet::new()).await, expected);
     }
 
     #[tokio::test]
@@ -211,7 +212,7 @@ diff --git a/new b/new
         let mut changes = Changes::default();
         changes.remember(workspace.look_at(vec!["later".to_owned()]).await);
         std::os::unix::fs::symlink(&secret, directory.path().join("later")).unwrap();
-        assert!(!changes.diff().await.contains("secret"));
+        assert!(!changes.diff_without(&BTreeSet::new()).await.contains("secret"));
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@ mod changes;
 mod command;
 mod files;
 mod place;
+mod snapshot;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,8 +17,9 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use troupe_proto::{common::v1::Sandbox, reason::Reason};
 
-pub(crate) use self::changes::{Changes, Sight};
+pub(crate) use self::changes::{Changes, MAX_DIFF_BYTES, Sight};
 use self::place::{Ending, Place, failure};
+pub(crate) use self::snapshot::{Difference, Snapshot, Snapshots};
 use crate::{
     agent::Casting,
     confinement::Blinders,

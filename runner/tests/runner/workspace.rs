@@ -177,6 +177,27 @@ async fn what_a_turn_changed_is_an_artifact() {
 }
 
 #[tokio::test]
+async fn changes_by_commands_are_in_the_turns_diff() {
+    let command = r#"{"tool_call":{"id":"1","name":"command","args":{"cmd":"echo x > new.txt"}}}"#;
+    // The program writes as well, without asking.
+    let script = program(&[command]).replace("read -r turn", "read -r turn\necho own > own.txt");
+    let stage = stage(&script, |_| {}).await;
+    let mut supervisor = stage.attached(Vec::new()).await;
+    supervisor.start(start_in(&stage)).await;
+    let question = supervisor.question().await;
+    supervisor.decide(&question, "").await;
+    let diff = supervisor.diff().await;
+    for part in [
+        "+++ b/new.txt\n@@ -0,0 +1 @@\n+x\n",
+        "+++ b/own.txt\n@@ -0,0 +1 @@\n+own\n",
+    ] {
+        assert!(diff.contains(part), "{part:?} is not in {diff}");
+    }
+    assert!(!supervisor.turn_ended().await.diff_sha256.is_empty());
+    stage.shut_down().await.unwrap();
+}
+
+#[tokio::test]
 async fn what_the_supervisor_refuses_is_not_done() {
     let stage = stage(
         &program(&[r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"src/a","content":"x"}}}"#]),
@@ -282,6 +303,7 @@ async fn a_command_does_not_outlive_its_turn() {
     supervisor.start(start_in(&stage)).await;
     let question = supervisor.question().await;
     supervisor.decide(&question, "").await;
+    supervisor.diff().await;
     supervisor.turn_ended().await;
     let pid = read(&workspace(&stage).join("pid"));
     assert!(!pid.is_empty());
@@ -380,7 +402,7 @@ async fn a_thread_has_a_worktree_of_its_own() {
         supervisor
             .diff()
             .await
-            .starts_with("diff --git a/docs/a b/docs/a\n--- /dev/null\n")
+            .starts_with("diff --git a/docs/a b/docs/a\nnew file mode 100644\n")
     );
     supervisor.turn_ended().await;
     assert!(!repository.join("docs/a").exists());

@@ -36,7 +36,7 @@ use crate::{
     prompt::PromptMemory,
     timer::at,
     usage::UsageMeter,
-    workspace::{Changes, Workspace},
+    workspace::{Changes, Snapshot, Snapshots, Workspace},
     worktree::{Left, Worktree, WorktreeCleanup},
 };
 
@@ -71,6 +71,8 @@ pub(super) struct ThreadTask {
     last_input: u32,
     /// Tool calls of the running turn, and questions of its program for leave.
     calls: JoinSet<Answered>,
+    /// What tells what turns change; `None`: they may change nothing.
+    snapshots: Option<Snapshots>,
     queue: CallQueue,
     minted_ids: u64,
     /// The thread was told to end while a program was started for a turn.
@@ -88,6 +90,8 @@ struct RunningTurn {
     offered: BTreeSet<u32>,
     /// What the turn changes in its files, as far as that is known.
     changes: Changes,
+    /// The workspace when it began; `None`: not known.
+    before: Option<Snapshot>,
     pressure: Option<Pressure>,
 }
 
@@ -177,6 +181,7 @@ impl ThreadTask {
             last_turn: 0,
             last_input: 0,
             calls: JoinSet::new(),
+            snapshots: None,
             queue: CallQueue::default(),
             minted_ids: 0,
             over: None,
@@ -213,6 +218,9 @@ impl ThreadTask {
             self.close_worktree().await;
         }
         remove_scratch(&self.casting.scratch).await;
+        if let Some(snapshots) = &self.snapshots {
+            remove_scratch(snapshots.store()).await;
+        }
         // The last word, when nothing is left to do: whoever hears it may take the thread's place.
         if let Some(stopped) = stopped {
             self.voice.report(Kind::Stopped(stopped)).await;
@@ -227,6 +235,7 @@ impl ThreadTask {
         if self.worktree.is_some() {
             self.open_worktree().await?;
         }
+        self.snapshots = Snapshots::of(&self.casting);
         if self.role.kind.remembers() {
             self.remembered_turn = memory::read(&self.casting.state).await;
         }

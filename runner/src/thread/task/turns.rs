@@ -16,7 +16,7 @@ use crate::{
     prompt::GivenTurn,
     text::cut,
     thread::{Command, RUNNER_STOPPED, Shutdown, Voice},
-    workspace::Changes,
+    workspace::{Changes, Difference, MAX_DIFF_BYTES, Snapshot},
 };
 
 /// How much of an artifact goes into a report.
@@ -85,6 +85,10 @@ impl ThreadTask {
                 repeated: turn.turn == self.remembered_turn,
                 ..self.prompts.give(turn, self.has_prompt)
             };
+            let before = match &mut self.snapshots {
+                Some(snapshots) => snapshots.before().await,
+                None => None,
+            };
             if self.agent.as_mut().is_some_and(|agent| agent.give_turn(&given).is_ok()) {
                 self.has_prompt = true;
                 if self.role.kind.remembers() {
@@ -100,6 +104,7 @@ impl ThreadTask {
                     output: Sha256::new(),
                     offered: BTreeSet::new(),
                     changes: Changes::default(),
+                    before,
                     pressure: None,
                 });
                 self.meter.show(|shown| shown.activity.clear());
@@ -218,7 +223,7 @@ impl ThreadTask {
             cut(message, MAX_MESSAGE_BYTES)
         };
         turn.output.update(&message);
-        let diff = turn.changes.diff().await;
+        let diff = self.diff_of(turn.changes, turn.before).await;
         let mut diff_sha256 = String::new();
         if !diff.is_empty() {
             diff_sha256 = lower::encode_string(&Sha256::digest(&diff));
@@ -238,6 +243,31 @@ impl ThreadTask {
             && let Some(next) = self.next_turn.take()
         {
             self.begin_turn(&next).await;
+        }
+    }
+
+    /// What the turn changed in its workspace. Where that is not known of commands, the diff says so.
+    async fn diff_of(&mut self, changes: Changes, before: Option<Snapshot>) -> String {
+        let compared = match &mut self.snapshots {
+            Some(snapshots) => snapshots.since(before).await,
+            None => Ok(Difference::default()),
+        };
+        match compared {
+            Ok(Difference { names, mut diff }) => {
+                // Files that tools wrote and Git ignores.
+                let others = changes.diff_without(&names).await;
+                if diff.len() + others.len() <= MAX_DIFF_BYTES {
+                    diff.push_str(&others);
+                }
+                diff
+            }
+            Err(why) => {
+                let mut diff = changes.diff_without(&BTreeSet::new()).await;
+                if !diff.is_empty() {
+                    diff.push_str(&format!("[changes made by commands are not shown: {why}]\n"));
+                }
+                diff
+            }
         }
     }
 
