@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod canonical;
+mod capability;
 mod compiled;
 mod decision;
 mod effect;
@@ -30,6 +31,7 @@ mod policy;
 mod rpc;
 
 pub use canonical::{CANONICAL_TOOLS, NativeTools, OWN_SERVER_PREFIX};
+pub use capability::{GatedTools, locked_tools};
 pub use decision::{Decision, DeniedBy};
 pub use effect::Effect;
 pub use grant::{Inheritance, Rights};

@@ -1,7 +1,7 @@
 //! The graph dialect: a `[template]` preamble that declares capabilities, then the prompt.
 
 use serde_json::Value;
-use tool_policy::MatchMode;
+use tool_policy::{MatchMode, locked_tools};
 
 use crate::domain::{
     diagnostic::Finding,
@@ -68,6 +68,11 @@ fn read(name: Option<&GraphName>, text: &str, findings: &mut Vec<Finding>) -> Re
         findings.push(finding.suggest("start the file with [template], name, version, capabilities and constraints"));
         lines.as_slice()
     };
+    let locked = locked_tools(&template.capabilities).flat_map(|group| group.tools);
+    template.tools.deny = locked.map(|tool| (*tool).to_owned()).collect();
+    template.tools.deny.sort();
+    // Capabilities are those of one node. What it may not use itself, a node that it spawns may.
+    template.grant_list = vec!["*".to_owned()];
     let prompt = body.join("\n").trim().to_owned();
     template.description = Some(describe(&prompt));
     template.default_prompt = (!prompt.is_empty()).then_some(prompt);
@@ -255,6 +260,31 @@ You lead.
         assert_eq!(template.description.as_deref(), Some("You lead."));
         assert_eq!(template.default_prompt.as_deref(), Some("## Identity\n\nYou lead."));
         assert_eq!(template.edge_management(), EdgeManagement::All);
+    }
+
+    #[test]
+    fn tools_without_a_capability_are_denied() {
+        let commands = ["exec_command", "write_stdin"];
+        let writes = ["apply_patch", "delete_file", "write_file"];
+        let both = [
+            "apply_patch",
+            "delete_file",
+            "exec_command",
+            "write_file",
+            "write_stdin",
+        ];
+        for (text, denied) in [
+            ("x", &both[..]),
+            ("[template]\ncapabilities = ['read_repo']\n\nx", &both),
+            ("[template]\ncapabilities = ['edit_code']\n\nx", &commands),
+            ("[template]\ncapabilities = ['write_docs']\n\nx", &commands),
+            ("[template]\ncapabilities = ['run_commands']\n\nx", &writes),
+            ("[template]\ncapabilities = ['run_commands', 'edit_code']\n\nx", &[]),
+        ] {
+            let template = parse(text).template.unwrap();
+            assert_eq!(template.tools.deny, denied, "{text:?}");
+            assert_eq!(template.grant_list, ["*"], "{text:?}");
+        }
     }
 
     #[test]

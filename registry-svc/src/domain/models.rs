@@ -21,6 +21,15 @@ pub struct Model {
     pub efforts: Vec<Effort>,
 }
 
+/// The providers of the embedded catalogue. A template may name them where the configured catalogue names no provider.
+const WELL_KNOWN: &[&str] = &["anthropic", "azure", "google", "ollama", "openai", "openrouter"];
+
+/// Returns whether the embedded catalogue has the provider.
+#[must_use]
+pub fn is_well_known(provider: &str) -> bool {
+    WELL_KNOWN.contains(&provider)
+}
+
 /// The models that spawns may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a mapping with models and aliases")]

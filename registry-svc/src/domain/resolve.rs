@@ -2,18 +2,20 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use tool_policy::locked_tools;
+
 use crate::domain::{
     catalog::{Catalog, Entry},
     digest::Digest,
     effort::Effort,
     error::RegistryError,
-    models::ModelCatalogue,
+    models::{self, ModelCatalogue},
     name::{AgentType, GraphName, PersonaName},
     prompt::{self, Mode, SharedTexts},
     resolved::{Chosen, InstructionsMode, Origin, Resolved, Source},
     sandbox::Sandbox,
     selection::Selected,
-    template::{EdgeManagement, Persona, Template},
+    template::{Dialect, EdgeManagement, Persona, Scope, Template},
 };
 
 /// Which template a spawn asks for.
@@ -104,6 +106,7 @@ pub fn resolve(request: &SpawnRequest, around: Surroundings<'_>) -> Result<Resol
     let texts = Texts::of(role, &request.inherited);
     let mut warnings = role.map_or_else(Vec::new, |role| warnings(role.entry));
     warnings.extend(of_binding);
+    warnings.extend(role.into_iter().flat_map(|role| locked(role.entry, role.template)));
 
     Ok(Resolved {
         agent_type: role.map_or_else(
@@ -250,7 +253,7 @@ fn of_role(template: Option<&Template>, models: &ModelCatalogue) -> (Text, Optio
     let Some(provider) = template.and_then(|template| template.provider.as_ref()) else {
         return (None, None);
     };
-    if models.has_providers() {
+    if models.has_providers() || models::is_well_known(provider) {
         return (precedence(None, None, Some(provider.clone()), None), None);
     }
     let warning = format!(
@@ -371,6 +374,25 @@ fn warnings(entry: &Entry) -> Vec<String> {
         .collect()
 }
 
+/// Warns the author of a graph template about tools that its threads do not have. The embedded templates declare what
+/// they need.
+fn locked(entry: &Entry, template: &Template) -> Vec<String> {
+    if entry.file.dialect != Dialect::Graph || entry.file.scope == Scope::System {
+        return Vec::new();
+    }
+    locked_tools(&template.capabilities)
+        .map(|group| {
+            format!(
+                "{}: the template declares no capability {}, so its threads do not have {}; add it to capabilities in the \
+                 [template] preamble if they need them",
+                entry.file.path,
+                group.capabilities.join(" or "),
+                group.tools.join(", "),
+            )
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -382,7 +404,7 @@ mod tests {
         name::TemplateName,
         prompt::BlockKind,
         rules::Rules,
-        template::{Scope, TemplateFile},
+        template::TemplateFile,
     };
 
     const ROLE: &str = "---
@@ -686,6 +708,32 @@ aliases: {role-model: m1}
         assert_eq!(resolved.blocks[1].text, "Parent's words.\n\nMore words.");
         let alone = run_subagent("", "", |request| request.inherited.instructions.clear()).unwrap();
         assert_eq!(alone.blocks[1].text, "More words.");
+    }
+
+    #[test]
+    fn well_known_provider_needs_no_configuration() {
+        for provider in ["openai", "anthropic", "google", "openrouter", "ollama", "azure"] {
+            // As in seed 4's example.
+            let yaml = format!(
+                "model_config:\n  provider: {provider}\n  model: gpt-4o\n  parameters:\n    temperature: 0.1\n"
+            );
+            let resolved = run_subagent(&yaml, "", |_| {}).unwrap();
+            assert_eq!(chosen(resolved.provider.as_ref()), (provider.to_owned(), Origin::Role));
+            assert_eq!(resolved.warnings, Vec::<String>::new());
+        }
+        let resolved = run_subagent("model_config: {provider: nobody}\n", "", |_| {}).unwrap();
+        assert_eq!(
+            chosen(resolved.provider.as_ref()),
+            ("parent-provider".to_owned(), Origin::Inherited)
+        );
+        assert_eq!(resolved.warnings.len(), 1);
+        // Configured providers are all that there are.
+        let error = run_subagent(
+            "model_config: {provider: openai}\n",
+            "models: [{name: parent-model, provider: p1}]",
+            |_| {},
+        );
+        assert!(matches!(error, Err(RegistryError::UnknownProvider { .. })));
     }
 
     #[test]

@@ -1,0 +1,76 @@
+//! Capabilities of graph templates that unlock tools. A node has a high-risk tool only if its template declares the
+//! capability for it.
+
+/// A group of tools and the capabilities any of which unlocks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatedTools {
+    /// The capabilities.
+    pub capabilities: &'static [&'static str],
+    /// The canonical tools.
+    pub tools: &'static [&'static str],
+}
+
+/// The groups. A policy cannot tell code from documents, so either capability unlocks the tools that write files.
+const GATED: &[GatedTools] = &[
+    GatedTools {
+        capabilities: &["edit_code", "write_docs"],
+        tools: &["apply_patch", "write_file", "delete_file"],
+    },
+    GatedTools {
+        capabilities: &["run_commands"],
+        tools: &["exec_command", "write_stdin"],
+    },
+];
+
+/// Returns the groups that these capabilities do not unlock.
+pub fn locked_tools(declared: &[String]) -> impl Iterator<Item = &'static GatedTools> {
+    let is_locked = |group: &&GatedTools| !declared.iter().any(|name| group.capabilities.contains(&name.as_str()));
+    GATED.iter().filter(is_locked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CANONICAL_TOOLS;
+
+    #[test]
+    fn tools_without_their_capability_are_locked() {
+        for (declared, locked) in [
+            (
+                &[][..],
+                &[
+                    "apply_patch",
+                    "write_file",
+                    "delete_file",
+                    "exec_command",
+                    "write_stdin",
+                ][..],
+            ),
+            (&["edit_code"], &["exec_command", "write_stdin"]),
+            (&["write_docs"], &["exec_command", "write_stdin"]),
+            (&["run_commands"], &["apply_patch", "write_file", "delete_file"]),
+            (&["run_commands", "edit_code"], &[]),
+            (
+                &["Edit_Code", "run-commands"],
+                &[
+                    "apply_patch",
+                    "write_file",
+                    "delete_file",
+                    "exec_command",
+                    "write_stdin",
+                ],
+            ),
+        ] {
+            let declared: Vec<String> = declared.iter().map(|name| (*name).to_owned()).collect();
+            let tools: Vec<_> = locked_tools(&declared).flat_map(|group| group.tools).copied().collect();
+            assert_eq!(tools, locked, "{declared:?}");
+        }
+    }
+
+    #[test]
+    fn gated_tools_are_canonical() {
+        for tool in GATED.iter().flat_map(|group| group.tools) {
+            assert!(CANONICAL_TOOLS.contains(tool), "{tool}");
+        }
+    }
+}
