@@ -2,13 +2,15 @@
 //! it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::fs;
+
 use tonic::{Code, Status};
 use troupe_proto::{
-    common::v1::{BlockKind, EdgeManagement},
+    common::v1::{BlockKind, Dialect, EdgeManagement},
     reason::Reason,
     supervisor::v1::{
-        ArtifactRef, CreateEdgeRequest, DeleteEdgeRequest, DescribeToolsRequest, Edge, Handoff, ListEdgesRequest,
-        ResponseExpectation, SendHandoffRequest, SpawnAgentRequest, ToolCeiling, Turn,
+        ArtifactRef, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DescribeToolsRequest, Edge, Handoff,
+        ListEdgesRequest, ResponseExpectation, SendHandoffRequest, SpawnAgentRequest, Thread, ToolCeiling, Turn,
     },
 };
 use troupe_tests::{
@@ -639,4 +641,68 @@ async fn the_largest_handoff_fits_into_a_record() {
     let sent = send(stage.pair.operator(), request).await.unwrap();
     assert_eq!(sent.artifacts.len(), 64);
     assert_eq!(sent.message.unwrap().size, 1_048_576);
+}
+
+/// The tools of a thread's policy that every layer denies or allows, by the layers' deny lists.
+fn denied(thread: &Thread) -> Vec<String> {
+    let policy = thread.tool_policy.clone().unwrap_or_default();
+    let mut denied: Vec<String> = policy.layers.into_iter().flat_map(|layer| layer.deny_list).collect();
+    denied.sort();
+    denied
+}
+
+const COMMANDS: [&str; 2] = ["exec_command", "write_stdin"];
+const WRITES: [&str; 3] = ["apply_patch", "delete_file", "write_file"];
+
+#[tokio::test]
+async fn graph_thread_has_the_tools_of_its_capabilities() {
+    let pair = Pair::start().await;
+    let templates = format!("{}/docs/templates", pair.project());
+    fs::create_dir_all(format!("{}/.git", pair.project())).unwrap();
+    fs::create_dir_all(&templates).unwrap();
+    fs::write(format!("{templates}/bare.md"), "Work.\n").unwrap();
+    let request = CreateSessionRequest {
+        cwd: pair.project(),
+        role_template: String::from("orchestrator"),
+        ..CreateSessionRequest::default()
+    };
+    let tree = pair.tree_with(request.clone()).await;
+    let root = tree.thread(&tree.root).await;
+    assert_eq!(root.agent_type, "orchestrator");
+    assert_eq!(root.source.as_ref().unwrap().dialect(), Dialect::Graph);
+    assert_eq!(
+        denied(&root),
+        [&WRITES[..2], &COMMANDS[..1], &WRITES[2..], &COMMANDS[1..]].concat()
+    );
+    let node = |role_template: &str, capabilities: &[&str]| SpawnAgentRequest {
+        role_template: role_template.to_owned(),
+        capabilities: capabilities.iter().map(|name| (*name).to_owned()).collect(),
+        ..tree.request("")
+    };
+    let spawn = async |request| tree.try_spawn(request).await.unwrap();
+    // The orchestrator's own restriction is not that of its nodes.
+    let implementer = spawn(node("implementer", &[])).await;
+    assert_eq!(denied(&implementer.thread.unwrap()), Vec::<String>::new());
+    assert_eq!(implementer.warnings, Vec::<String>::new());
+    let reviewer = spawn(node("reviewer", &[])).await;
+    assert_eq!(denied(&reviewer.thread.unwrap()), WRITES);
+    let narrowed = spawn(node("implementer", &["edit_code"])).await;
+    assert_eq!(denied(&narrowed.thread.unwrap()), COMMANDS);
+    let bare = spawn(node("bare", &[])).await;
+    assert_eq!(denied(&bare.thread.unwrap()).len(), WRITES.len() + COMMANDS.len());
+    let warned = |part: &str| bare.warnings.iter().any(|warning| warning.contains(part));
+    assert!(
+        warned("declares no capability edit_code or write_docs"),
+        "{:?}",
+        bare.warnings
+    );
+    assert!(warned("declares no capability run_commands"), "{:?}", bare.warnings);
+
+    let both = CreateSessionRequest {
+        agent_type: String::from("worker"),
+        ..request
+    };
+    let answer = within("a session", pair.operator().create_session(both)).await;
+    let text = "give agent_type or role_template, not both";
+    refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
 }

@@ -7,8 +7,8 @@ use tonic::Request;
 use troupe_proto::{
     common::v1::Mode,
     supervisor::v1::{
-        CloseSessionRequest, CreateSessionRequest, OnLimit, Orchestration, SpawnAgentRequest, SpawnAgentResponse,
-        Status, StatusKind, WakePolicy,
+        AgentRoute, AgentRouteScore, CloseSessionRequest, CreateSessionRequest, OnLimit, Orchestration,
+        SpawnAgentRequest, SpawnAgentResponse, Status, StatusKind, WakePolicy,
     },
 };
 
@@ -32,6 +32,7 @@ Examples:
   troupe spawn worker -m 'Fix the build' --supervisor http://10.0.0.7:50052 --registry http://10.0.0.7:50051
   troupe spawn scribe -m 'Write the release notes' --no-cwd
   troupe spawn --template orchestrator -m 'Ship the release' --auto --budget-tokens 500000
+  troupe spawn --route 'Review the last commit for leaks'
   git diff | troupe spawn bug-hunter -m - --queue";
 
 /// The arguments of `spawn`.
@@ -45,8 +46,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", conflicts_with = "agent_type")]
     template: Option<String>,
     /// What to do; `-` reads standard input
-    #[arg(short, long, value_name = "TEXT")]
-    message: String,
+    #[arg(short, long, value_name = "TEXT", required_unless_present = "route")]
+    message: Option<String>,
+    /// What to do, in the place of --message; the registry chooses the role by the names and keywords in it
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["message", "template"])]
+    route: Option<String>,
     /// The session; without it a new one is opened for the current directory
     #[arg(long, value_name = "ID", conflicts_with = "no_cwd")]
     session: Option<String>,
@@ -123,7 +127,8 @@ impl From<Wake> for WakePolicy {
 
 /// Spawns, and waits if asked to.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    let message = message::read(&args.message)?;
+    let given = args.route.as_deref().or(args.message.as_deref());
+    let message = message::read(given.unwrap_or_default())?;
     let mut supervisor = context.supervisor().await?;
     let session = match &args.session {
         Some(text) => ids::session(&mut supervisor, text).await?,
@@ -144,6 +149,13 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             return Err(refused.into());
         }
     };
+    if let Some(route) = &spawned.route {
+        context.ui.note(format!(
+            "route   {} {}",
+            style::paint(style::NAME, &sanitize::line(&route.agent_type)),
+            sanitize::line(&route.reason)
+        ));
+    }
     for warning in &spawned.warnings {
         context.ui.note(format!(
             "{} {}",
@@ -215,6 +227,7 @@ fn request(args: Args, session_id: String, parent_thread_id: String, message: St
         session_id,
         parent_thread_id,
         message: Some(message),
+        auto_route: args.route.is_some(),
         agent_type: args.agent_type.unwrap_or_default(),
         role_template: args.template.unwrap_or_default(),
         agent_name: args.agent_name.unwrap_or_default(),
@@ -239,6 +252,22 @@ fn to_json(session: &str, spawned: &SpawnAgentResponse) -> serde_json::Value {
         "thread": spawned.thread.as_ref().map(json::thread),
         "queue_position": spawned.queue_position,
         "warnings": spawned.warnings,
+        "route": spawned.route.as_ref().map(route),
+    })
+}
+
+fn route(route: &AgentRoute) -> serde_json::Value {
+    let score = |score: &AgentRouteScore| {
+        json!({
+            "agent_type": score.agent_type,
+            "score": score.score,
+            "keywords": score.keywords,
+        })
+    };
+    json!({
+        "agent_type": route.agent_type,
+        "reason": route.reason,
+        "scores": route.scores.iter().map(score).collect::<Vec<_>>(),
     })
 }
 

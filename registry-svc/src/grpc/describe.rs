@@ -36,7 +36,8 @@ pub(super) fn describe(
     })
 }
 
-fn names(given: Vec<String>) -> Result<Vec<AgentType>, RegistryError> {
+/// The agent types that a request is restricted to.
+pub(super) fn names(given: Vec<String>) -> Result<Vec<AgentType>, RegistryError> {
     if given.len() > MAX_NAMES {
         return Err(RegistryError::Argument {
             field: "agent_types",
@@ -49,7 +50,7 @@ fn names(given: Vec<String>) -> Result<Vec<AgentType>, RegistryError> {
         .collect()
 }
 
-fn is_one_of(name: &TemplateName, only: &[AgentType]) -> bool {
+pub(super) fn is_one_of(name: &TemplateName, only: &[AgentType]) -> bool {
     match name {
         TemplateName::AgentType(name) => only.iter().any(|each| each.is_alias_of(name)),
         TemplateName::RoleTemplate(_) => false,

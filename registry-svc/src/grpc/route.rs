@@ -8,7 +8,7 @@ use crate::{
         error::RegistryError,
         route::{self, Candidate, Question, Score},
     },
-    grpc::{bounds, call::Call, page::PAGE_BYTES},
+    grpc::{bounds, call::Call, describe, page::PAGE_BYTES},
 };
 
 /// How many scores an answer has.
@@ -17,11 +17,13 @@ pub(super) const MAX_SCORES: usize = 100;
 pub(super) fn route(call: &Call, request: RouteAgentRequest) -> Result<RouteAgentResponse, RegistryError> {
     let text = bounds::text("text", request.text, bounds::TEXT_BYTES)?;
     let explicit = bounds::non_blank("explicit_agent", &request.explicit_agent, bounds::NAME_BYTES)?;
+    let only = describe::names(request.agent_types)?;
     let view = call.view(&bounds::workspace(request.cwd, request.workspace_digest)?)?;
     // What is broken cannot be spawned, so nothing is routed there.
     let candidates: Vec<Candidate<'_>> = view
         .catalog
         .agent_types()
+        .filter(|entry| only.is_empty() || describe::is_one_of(&entry.file.name, &only))
         .filter_map(|entry| {
             let template = entry.template().ok()?;
             Some(Candidate {
@@ -33,7 +35,7 @@ pub(super) fn route(call: &Call, request: RouteAgentRequest) -> Result<RouteAgen
     let question = Question {
         text: &text,
         explicit: explicit.as_deref(),
-        auto_route: call.auto_route,
+        auto_route: call.auto_route || request.auto_route,
     };
     let routed = route::route(&candidates, question);
     Ok(RouteAgentResponse {

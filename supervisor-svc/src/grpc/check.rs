@@ -285,6 +285,28 @@ pub(super) fn budget(given: Option<pb::Budget>) -> Result<Budget, Status> {
     }
 }
 
+/// The role that a request names, or how it is to be chosen.
+pub(super) fn role(agent_type: &str, role_template: &str, auto_route: bool) -> Result<(), Status> {
+    text("agent_type", agent_type, NAME_BYTES)?;
+    text("role_template", role_template, NAME_BYTES)?;
+    if role_template.trim().is_empty() {
+        return Ok(());
+    }
+    if !agent_type.trim().is_empty() {
+        return Err(bad(
+            "role_template",
+            "give agent_type or role_template, not both; they name different templates",
+        ));
+    }
+    if auto_route {
+        return Err(bad(
+            "auto_route",
+            "give role_template or auto_route, not both; texts are routed to agent types only",
+        ));
+    }
+    Ok(())
+}
+
 /// What a request gave as input, checked and encoded.
 pub(super) fn input(
     message: Option<String>,

@@ -23,6 +23,7 @@ mod reads;
 mod resolved;
 mod retention;
 mod rollups;
+mod route;
 mod service;
 mod sessions;
 mod settings;

@@ -4,6 +4,7 @@ use std::{ops::Deref, sync::Arc};
 
 use prost::Message as _;
 use tonic::Status;
+use tool_policy::{Layer, MatchMode, locked_tools};
 use troupe_proto::common::v1 as common;
 
 use super::check;
@@ -46,6 +47,24 @@ impl Resolved {
             return Err(check::bad("capabilities", text));
         }
         Ok(declared.min(EdgeManagement::of_capabilities(kept)))
+    }
+
+    /// The layers that the role adds for a thread that keeps only these of its capabilities; empty: all of them.
+    pub fn layers(&self, kept: &[String]) -> Arc<[Layer]> {
+        let deny: Vec<String> = locked_tools(kept)
+            .flat_map(|group| group.tools)
+            .map(|tool| (*tool).to_owned())
+            .collect();
+        if kept.is_empty() || deny.is_empty() || !self.role.is_graph() {
+            return Arc::clone(&self.role_layers);
+        }
+        let narrowed = Layer {
+            origin: format!("capabilities of the spawn of \"{}\"", self.role.agent_type),
+            mode: MatchMode::Glob,
+            allow: Vec::new(),
+            deny,
+        };
+        self.role_layers.iter().cloned().chain([narrowed]).collect()
     }
 
     /// The capabilities for people, as many as a message may have.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tonic::{Request, Status};
 use tool_policy::{Policy, Rights};
 use troupe_proto::{
-    registry::v1::{PutWorkspaceRequest, ResolveSpawnRequest},
+    registry::v1::{PutWorkspaceRequest, ResolveSpawnRequest, RouteAgentRequest},
     supervisor::v1 as pb,
 };
 
@@ -14,6 +14,7 @@ use super::{
     call::Call,
     check,
     resolved::Resolved,
+    route,
     spawn::{Unspawnable, resolve},
     webhooks,
 };
@@ -68,6 +69,7 @@ impl SupervisorService {
             .map_err(Refusal::from)?
             .unwrap_or_else(Policy::unrestricted);
         let sandbox = check::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
+        let route = self.route_root(&call, &mut request).await?;
         let (mut root, mut contents) = self.root(&call, &mut request, &ceiling, sandbox).await?;
         root.budget = settings.budget;
         if !request.workspace_digest.is_empty() {
@@ -92,7 +94,10 @@ impl SupervisorService {
             key,
         };
         let handle = self.directory.create(new).await?;
-        Ok(self.opened(&call, &handle))
+        Ok(pb::CreateSessionResponse {
+            route,
+            ..self.opened(&call, &handle)
+        })
     }
 
     /// The bundle of a new session, to be kept with it: the registry may forget it at any time.
@@ -122,7 +127,34 @@ impl SupervisorService {
         pb::CreateSessionResponse {
             session: Some(wire::thread::session(&state)),
             thread_token: thread_token.unwrap_or_default(),
+            route: None,
         }
+    }
+
+    /// Has the registry choose the root's agent type, if the request wants that.
+    async fn route_root(
+        &self,
+        call: &Call,
+        request: &mut pb::CreateSessionRequest,
+    ) -> Result<Option<pb::AgentRoute>, Status> {
+        if !request.auto_route {
+            return Ok(None);
+        }
+        if !check::has_input(request.message.as_ref(), &request.items) {
+            let text = "auto_route needs a message or items, by whose text the role is chosen";
+            return Err(check::bad("auto_route", text));
+        }
+        let question = RouteAgentRequest {
+            cwd: request.cwd.clone(),
+            workspace_digest: request.workspace_digest.clone(),
+            text: route::text(request.message.as_ref(), &request.items),
+            explicit_agent: request.agent_type.clone(),
+            auto_route: true,
+            agent_types: Vec::new(),
+        };
+        let routed = route::route(&self.registry, call, question).await?;
+        request.agent_type.clone_from(&routed.agent_type);
+        Ok(Some(routed))
     }
 
     /// The root: its client's own where there is no input, otherwise a thread like any other, but without a slot.
@@ -147,6 +179,7 @@ impl SupervisorService {
         };
         let names_something = [
             &request.agent_type,
+            &request.role_template,
             &request.agent_name,
             &request.model,
             &request.reasoning_effort,
@@ -160,6 +193,7 @@ impl SupervisorService {
                 cwd: request.cwd.clone(),
                 workspace_digest: request.workspace_digest.clone(),
                 agent_type: Some(request.agent_type.clone()).filter(|name| !name.trim().is_empty()),
+                role_template: Some(request.role_template.clone()).filter(|name| !name.trim().is_empty()),
                 agent_name: request.agent_name.clone(),
                 model: request.model.clone(),
                 reasoning_effort: Some(request.reasoning_effort.clone()).filter(|effort| !effort.trim().is_empty()),
@@ -349,7 +383,7 @@ pub(super) fn cascade_time(given: Option<prost_types::Duration>) -> Result<Durat
 fn check_new(request: &pb::CreateSessionRequest) -> Result<(), Status> {
     check::direct("cwd", &request.cwd)?;
     check::text("workspace_digest", &request.workspace_digest, 64)?;
-    check::text("agent_type", &request.agent_type, check::NAME_BYTES)?;
+    check::role(&request.agent_type, &request.role_template, request.auto_route)?;
     check::text("agent_name", &request.agent_name, check::NAME_BYTES)?;
     check::text("model", &request.model, check::REASON_BYTES)?;
     check::text("reasoning_effort", &request.reasoning_effort, check::NAME_BYTES)?;

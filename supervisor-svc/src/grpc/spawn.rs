@@ -9,18 +9,18 @@ use tonic::{Request, Status};
 use tool_policy::Policy;
 use troupe_proto::{
     fault,
-    registry::v1::{InheritedSettings, ResolveSpawnRequest},
+    registry::v1::{InheritedSettings, ResolveSpawnRequest, RouteAgentRequest},
     supervisor::v1 as pb,
 };
 
-use super::{SupervisorService, call::Call, check, resolved::Resolved};
+use super::{SupervisorService, call::Call, check, resolved::Resolved, route};
 use crate::{
     clock::Clock,
     domain::{
         actor::Caller,
         command::{Command, Spawn},
         content::{ContentRef, truncate},
-        decide::spawn::{Wanted, WantedRole, admit, authorize},
+        decide::spawn::{Wanted, WantedRole, admit, admit_any, authorize},
         event::Spawned,
         ids::ThreadId,
         refusal::{GuardedVerb, Refusal},
@@ -85,12 +85,30 @@ impl SupervisorService {
 
         let remember = call.remember("SpawnAgent", &request_id, &request)?;
         let in_flight = match handle.begin(remember).await? {
-            Begun::Before(done) => return self.answer(&call, &handle, &done, return_token, Vec::new()),
+            Begun::Before(done) => return self.answer(&call, &handle, &done, return_token, Vec::new(), None),
             Begun::New(in_flight) => in_flight,
         };
         check_spawn(&call, &request)?;
+        let text = request
+            .auto_route
+            .then(|| route::text(request.message.as_ref(), &request.items));
         let (input, input_content) = take_input(&mut request)?;
         let state = handle.state();
+        let routed = match text {
+            Some(text) => Some(self.route(&call, &state, &wanted, &request, text).await?),
+            None => None,
+        };
+        if let Some(routed) = &routed {
+            request.agent_type.clone_from(&routed.agent_type);
+        }
+        let agent_type = agent_type_of(&request);
+        let wanted = Wanted {
+            role: match wanted.role {
+                WantedRole::AgentType(_) => WantedRole::AgentType(&agent_type),
+                template @ WantedRole::RoleTemplate(_) => template,
+            },
+            ..wanted
+        };
         let parent = admit(&state, &wanted)?;
         keep_inside(&call, state.workspace(parent), &request.working_directory)?;
         // After that: to a thread, what goes up is outside.
@@ -116,7 +134,38 @@ impl SupervisorService {
         self.directory.context().runners.check_enforceable(&need)?;
         let command = Command::Spawn(Box::new(spawn));
         let done = in_flight.execute(command, call.origin(&request_id), contents).await?;
-        self.answer(&call, &handle, &done, return_token, warnings)
+        self.answer(&call, &handle, &done, return_token, warnings, routed)
+    }
+
+    /// Has the registry choose the agent type, among those that the caller may spawn.
+    async fn route(
+        &self,
+        call: &Call,
+        session: &Session,
+        wanted: &Wanted<'_>,
+        request: &pb::SpawnAgentRequest,
+        text: String,
+    ) -> Result<pb::AgentRoute, Status> {
+        let parent = admit_any(session, wanted)?;
+        keep_inside(call, session.workspace(parent), &request.working_directory)?;
+        check::direct("working_directory", &request.working_directory)?;
+        let permitted = route::permitted(session, call, parent);
+        if permitted.as_ref().is_some_and(Vec::is_empty) {
+            // No role is left to choose from; the spawn gate says what is permitted.
+            return Ok(pb::AgentRoute {
+                agent_type: agent_type_of(request),
+                ..pb::AgentRoute::default()
+            });
+        }
+        let question = RouteAgentRequest {
+            cwd: directory(session, parent, request),
+            workspace_digest: session.settings.workspace_digest.clone(),
+            text,
+            explicit_agent: request.agent_type.clone(),
+            auto_route: true,
+            agent_types: permitted.unwrap_or_default(),
+        };
+        route::route(&self.registry_for(session), call, question).await
     }
 
     fn answer(
@@ -126,6 +175,7 @@ impl SupervisorService {
         done: &Done,
         return_token: bool,
         mut warnings: Vec<String>,
+        route: Option<pb::AgentRoute>,
     ) -> Result<pb::SpawnAgentResponse, Status> {
         let thread = done
             .outcome
@@ -144,6 +194,7 @@ impl SupervisorService {
             thread: Some(shown),
             thread_token: thread_token.unwrap_or_default(),
             warnings,
+            route,
         })
     }
 }
@@ -173,14 +224,7 @@ fn agent_type_of(request: &pb::SpawnAgentRequest) -> String {
 }
 
 fn check_spawn(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Status> {
-    check::text("agent_type", &request.agent_type, check::NAME_BYTES)?;
-    check::text("role_template", &request.role_template, check::NAME_BYTES)?;
-    if !request.agent_type.trim().is_empty() && !request.role_template.trim().is_empty() {
-        return Err(check::bad(
-            "role_template",
-            "give agent_type or role_template, not both; they name different templates",
-        ));
-    }
+    check::role(&request.agent_type, &request.role_template, request.auto_route)?;
     check_capabilities(&request.capabilities)?;
     check::text("agent_name", &request.agent_name, check::NAME_BYTES)?;
     check::text("model", &request.model, check::REASON_BYTES)?;
@@ -259,15 +303,19 @@ fn keep_inside(call: &Call, parent: &str, wanted: &str) -> Result<(), Status> {
     }
 }
 
-fn question(session: &Session, parent: &Thread, request: &pb::SpawnAgentRequest) -> ResolveSpawnRequest {
-    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.trim().is_empty());
-    let cwd = if request.working_directory.is_empty() {
+/// Where a spawn works, which is where its role is looked for.
+fn directory(session: &Session, parent: &Thread, request: &pb::SpawnAgentRequest) -> String {
+    if request.working_directory.is_empty() {
         session.workspace(parent).to_owned()
     } else {
         request.working_directory.clone()
-    };
+    }
+}
+
+fn question(session: &Session, parent: &Thread, request: &pb::SpawnAgentRequest) -> ResolveSpawnRequest {
+    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.trim().is_empty());
     ResolveSpawnRequest {
-        cwd,
+        cwd: directory(session, parent, request),
         workspace_digest: session.settings.workspace_digest.clone(),
         agent_type: given(&request.agent_type),
         role_template: given(&request.role_template),
@@ -338,7 +386,7 @@ fn commit(
         id: clock.new_thread_id(),
         spawned,
         narrowing,
-        role_layers: Arc::clone(&resolved.role_layers),
+        role_layers: resolved.layers(&request.capabilities),
         grant_list: resolved.grant_list.clone(),
         on_limit: check::choice("on_limit", request.on_limit)?,
         approval: clock.new_approval_id(),

@@ -37,8 +37,8 @@ use troupe_proto::{
     reason::Reason,
     registry::v1::{
         Agent, DescribeSpawnToolRequest, GetWorkspaceRequest, ListAgentsRequest, PutWorkspaceRequest,
-        ResolveSpawnRequest, ResolveSpawnResponse, ToolDescription, WorkspaceFile,
-        agent_registry_service_client::AgentRegistryServiceClient,
+        ResolveSpawnRequest, ResolveSpawnResponse, RouteAgentRequest, RouteAgentResponse, ToolDescription,
+        WorkspaceFile, agent_registry_service_client::AgentRegistryServiceClient,
     },
 };
 
@@ -257,6 +257,22 @@ impl RegistryClient {
             request.page_token = page.next_page_token;
         }
         Ok(agents)
+    }
+
+    /// The agent type that a text is routed to.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn route(
+        &self,
+        request: RouteAgentRequest,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<RouteAgentResponse, Unresolved> {
+        self.ask(&request, deadline, trace, |mut client, request| async move {
+            client.route_agent(request).await
+        })
+        .await
     }
 
     /// The tools of the supervisor as a model is offered them, with the catalogue's roles.

@@ -76,6 +76,17 @@ pub fn authorize<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Ar
 /// # Errors
 /// The first check that fails.
 pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Thread>, Refusal> {
+    let parent = admit_any(session, wanted)?;
+    gate(session, wanted, parent)?;
+    free_alias(session, wanted.caller, wanted.alias)?;
+    Ok(parent)
+}
+
+/// Every check before the spawn gate, which are those that do not depend on the role; answers the parent.
+///
+/// # Errors
+/// The first check that fails.
+pub fn admit_any<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Thread>, Refusal> {
     let parent = authorize(session, wanted)?;
     super::may_start_in(session, parent)?;
     if parent.status.kind() == StatusKind::AwaitingApproval {
@@ -87,8 +98,6 @@ pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Th
         });
     }
     limits::child_depth(session, parent)?;
-    gate(session, wanted, parent)?;
-    free_alias(session, wanted.caller, wanted.alias)?;
     Ok(parent)
 }
 
