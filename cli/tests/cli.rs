@@ -306,6 +306,17 @@ fn the_pair_serves_the_commands() {
         (Some(0), &Value::from(thread))
     );
 
+    let (code, routed) = up.json(&["spawn", "--route", "/use explorer and look", "--session", session]);
+    assert_eq!(code, Some(0), "{routed}");
+    assert_eq!(routed["thread"]["agent_type"], "explorer");
+    assert_eq!(routed["route"]["agent_type"], "explorer");
+    assert_eq!(routed["route"]["reason"], "requested via `/use explorer`");
+    let shown = up.run(&["spawn", "--route", "/use explorer and look", "--session", session]);
+    let shown = stderr(&shown);
+    assert!(
+        shown.contains("route   explorer requested via `/use explorer`"),
+        "{shown}"
+    );
     let (code, refused) = up.json(&["spawn", "nobody", "-m", "hello", "--session", session]);
     assert_eq!(
         (code, &refused["error"]["reason"]),
