@@ -1,6 +1,6 @@
 //! What a thread spent in its attempt. Programs count from their own start; the supervisor counts by attempt.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use troupe_proto::supervisor::v1::Usage;
 
@@ -13,6 +13,12 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
+    pub(crate) const NONE: Self = Self {
+        input: 0,
+        cached_input: 0,
+        output: 0,
+    };
+
     /// What is more than `base`.
     pub(crate) const fn minus(self, base: Self) -> Self {
         Self {
@@ -28,6 +34,62 @@ impl Tokens {
             cached_input: self.cached_input.saturating_add(other.cached_input),
             output: self.output.saturating_add(other.output),
         }
+    }
+}
+
+impl Tokens {
+    /// The larger of both, field by field.
+    pub(crate) const fn max(self, other: Self) -> Self {
+        self.plus(other.minus(self))
+    }
+}
+
+/// How many calls of a turn are told apart, and the longest id of one, in bytes.
+const MAX_CALLS: usize = 4096;
+const MAX_CALL_ID_BYTES: usize = 256;
+
+/// The tokens of a program's calls of its model, from its start. Programs tell of one call several times, and at the end of a
+/// turn of all of its calls, or of the last one only: the larger number counts.
+#[derive(Debug, Default)]
+pub(crate) struct CallTokens {
+    /// Of turns that have ended.
+    ended: Tokens,
+    /// Of the present turn.
+    present: Tokens,
+    /// The same by call.
+    calls: BTreeMap<String, Tokens>,
+}
+
+impl CallTokens {
+    /// The program tells of a call, maybe again.
+    pub(crate) fn call(&mut self, id: &str, tokens: Tokens) {
+        if id.len() > MAX_CALL_ID_BYTES {
+            return;
+        }
+        if self.calls.len() >= MAX_CALLS {
+            self.calls.clear();
+        }
+        let known = self.calls.entry(id.to_owned()).or_default();
+        let more = tokens.minus(*known);
+        *known = known.plus(more);
+        self.present = self.present.plus(more);
+    }
+
+    /// Whether the program has told of a call in this turn.
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// The turn is over, for which the program tells so many.
+    pub(crate) fn turn_ended(&mut self, tokens: Tokens) {
+        self.ended = self.total().max(self.ended.plus(tokens));
+        self.present = Tokens::default();
+        self.calls.clear();
+    }
+
+    /// All of them. It never decreases.
+    pub(crate) const fn total(&self) -> Tokens {
+        self.ended.plus(self.present)
     }
 }
 
@@ -103,6 +165,35 @@ mod tests {
         assert_eq!(percentage_left(u64::MAX, 10), Some(0));
         assert_eq!(percentage_left(0, u64::MAX), Some(100));
         assert_eq!(percentage_left(1, 0), None);
+    }
+
+    #[test]
+    fn calls_count_once_and_turns_by_the_larger_number() {
+        let tokens = |input, output| Tokens {
+            input,
+            cached_input: 0,
+            output,
+        };
+        let mut calls = CallTokens::default();
+        for (id, input, output) in [("a", 100, 1), ("a", 100, 1), ("b", 200, 1), ("a", 100, 7)] {
+            calls.call(id, tokens(input, output));
+        }
+        assert_eq!(calls.total(), tokens(300, 8));
+        // Of the last call only, as OpenCode tells.
+        calls.turn_ended(tokens(200, 1));
+        assert_eq!((calls.total(), calls.has_calls()), (tokens(300, 8), false));
+        calls.call("c", tokens(50, 1));
+        // Of all of them, and with what was written, as Claude Code tells.
+        calls.turn_ended(tokens(50, 30));
+        assert_eq!(calls.total(), tokens(350, 38));
+        calls.turn_ended(tokens(10, 0));
+        assert_eq!(calls.total(), tokens(360, 38), "a program that tells at the end only");
+        calls.call(&"x".repeat(1_000), tokens(1, 1));
+        for number in 0..2 * MAX_CALLS {
+            calls.call(&number.to_string(), tokens(1, 0));
+        }
+        assert!(calls.calls.len() <= MAX_CALLS);
+        assert_eq!(calls.total().input, 360 + 2 * MAX_CALLS as u64);
     }
 
     #[test]

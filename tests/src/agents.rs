@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
@@ -223,7 +224,8 @@ pub struct Lab {
     directory: PathBuf,
     supervisor: SocketAddr,
     token: Option<String>,
-    _up: Child,
+    has_runner: bool,
+    up: Child,
     _files: TempDir,
 }
 
@@ -249,8 +251,42 @@ impl Lab {
         let stand_in = StandIn::start(&directory).await;
         let programs = runner_yaml(&stand_in.url);
         fs::write(directory.join("runner.yaml"), programs.to_string()).unwrap();
+        let (up, supervisor) = Self::up(&directory, has_runner).await;
+        let lab = Self {
+            stand_in,
+            supervisor,
+            token: fs::read_to_string(directory.join("d/operator.token"))
+                .ok()
+                .map(|token| token.trim().to_owned()),
+            directory,
+            has_runner,
+            up,
+            _files: files,
+        };
+        // Which program a role gets its model decides.
+        lab.role(CODEX, CODEX, "");
+        lab.role(CLAUDE, CLAUDE, "");
+        lab
+    }
+
+    /// Stops `up` with SIGINT, as a person does, and starts it again with the same data.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end with success.
+    pub async fn restart(&mut self) {
+        let id = self.up.id().and_then(|id| i32::try_from(id).ok());
+        kill_process(id.and_then(Pid::from_raw).unwrap(), Signal::INT).unwrap();
+        let ended = within("the end of `up`", self.up.wait()).await.unwrap();
+        assert!(ended.success(), "{ended}");
+        fs::remove_file(self.directory.join("ready.json")).unwrap();
+        (self.up, self.supervisor) = Self::up(&self.directory, self.has_runner).await;
+    }
+
+    /// A `troupe up` that serves, and where its supervisor is.
+    async fn up(directory: &Path, has_runner: bool) -> (Child, SocketAddr) {
         let ready = directory.join("ready.json");
-        let mut up = command(&directory);
+        let mut up = command(directory);
         up.args([
             "up",
             "--registry-listen",
@@ -259,7 +295,7 @@ impl Lab {
             "127.0.0.1:0",
         ])
         .arg("--workspace-root")
-        .arg(&directory)
+        .arg(directory)
         .arg("--data-dir")
         .arg(directory.join("d"))
         .arg("--ready-file")
@@ -276,20 +312,7 @@ impl Lab {
             serde_json::from_str(&fs::read_to_string(&ready).ok()?).ok()
         })
         .await;
-        let lab = Self {
-            stand_in,
-            supervisor: said["supervisor"].as_str().unwrap().parse().unwrap(),
-            token: fs::read_to_string(directory.join("d/operator.token"))
-                .ok()
-                .map(|token| token.trim().to_owned()),
-            directory,
-            _up: up,
-            _files: files,
-        };
-        // Which program a role gets its model decides.
-        lab.role(CODEX, CODEX, "");
-        lab.role(CLAUDE, CLAUDE, "");
-        lab
+        (up, said["supervisor"].as_str().unwrap().parse().unwrap())
     }
 
     /// A runner as a process of its own, by that id.

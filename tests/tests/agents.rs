@@ -31,6 +31,9 @@ use troupe_tests::{
     within,
 };
 
+#[path = "agents/usage.rs"]
+mod usage;
+
 /// Where the files of the labs lie: not where temporary files do.
 const UNDER: &str = env!("CARGO_TARGET_TMPDIR");
 /// A command that lasts, with a child that has left its process group.

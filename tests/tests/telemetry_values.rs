@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use troupe_proto::supervisor::v1::{
-    CloseAgentRequest, PlanStep, ResumeAgentRequest, SendInputRequest, Telemetry, Thread, ToolUse, Usage,
-    WatchThreadsRequest, attach_request::Message as ToSupervisor, plan_step::State, watch_threads_response::Message,
+    CloseAgentRequest, GetThreadRequest, PlanStep, ResumeAgentRequest, SendInputRequest, Telemetry, Thread, ToolUse,
+    TurnEndedReport, TurnOutcome, Usage, WatchThreadsRequest, attach_request::Message as ToSupervisor,
+    event::Kind as Event, plan_step::State, runner_report::Kind, watch_threads_response::Message,
 };
 use troupe_tests::{
     pair::{Pair, VIEWER},
     runner::{Attempt, Runner},
+    tree::Tree,
     watch::Watch,
     within,
 };
@@ -210,6 +212,87 @@ async fn values_are_cut_to_what_is_promised() {
     assert!(longest <= 256, "a step of {longest} bytes");
     let detail = told.last_tool.unwrap().detail;
     assert!(detail.chars().count() <= 160, "{} characters", detail.chars().count());
+}
+
+/// Usage with so many tokens read, and with so many turns.
+fn tokens(input_tokens: u64, turns: u32) -> Usage {
+    Usage {
+        input_tokens,
+        turns,
+        ..Usage::default()
+    }
+}
+
+/// Reports the end of a turn, and what the attempt has used by then.
+async fn end_having_used(runner: &mut Runner, attempt: &Attempt, used: Usage) {
+    let report = TurnEndedReport {
+        turn: attempt.turn,
+        outcome: TurnOutcome::Completed.into(),
+        usage: Some(used),
+        ..TurnEndedReport::default()
+    };
+    runner.report(attempt, Kind::TurnEnded(report)).await;
+}
+
+/// The tokens read and the turns that a thread has used.
+async fn used(tree: &Tree, thread: &str) -> (u64, u32) {
+    let usage = tree.thread(thread).await.usage.unwrap();
+    (usage.input_tokens, usage.turns)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn usage_is_kept_over_close_resume_loss_and_restart() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let first = runner.run(&worker).await;
+    end_having_used(&mut runner, &first, tokens(1_000, 1)).await;
+    assert_eq!(used(&tree, &worker).await, (1_000, 1));
+
+    // Closed and resumed: the next attempt counts from zero, the thread does not.
+    let second = again(&pair, &mut runner, &first).await;
+    assert_eq!(used(&tree, &worker).await, (1_000, 1));
+    let mut watch = tree.watch().await;
+    let present = Telemetry {
+        usage: Some(tokens(500, 0)),
+        ..values(&second, "writing")
+    };
+    runner.say(ToSupervisor::Telemetry(present)).await;
+    let shown = told(&mut watch, "writing").await.usage.unwrap();
+    assert_eq!(shown.input_tokens, 1_500, "watchers see the lifetime's usage as well");
+    assert_eq!(used(&tree, &worker).await.0, 1_500);
+
+    // The runner comes back without the thread. What telemetry told last is not lost with the attempt.
+    let mut runner = runner.come_back(&pair, &[]).await;
+    tree.watch_after(0)
+        .await
+        .until(|event| matches!(&event.kind, Some(Event::TurnEnded(ended)) if ended.generation == second.generation))
+        .await;
+    assert_eq!(used(&tree, &worker).await.0, 1_500);
+    tree.send(&worker, "once more").await;
+    let third = runner.run(&worker).await;
+    end_having_used(&mut runner, &third, tokens(200, 1)).await;
+    assert_eq!(used(&tree, &worker).await.0, 1_700);
+
+    let closing = tree.clone();
+    let thread = worker.clone();
+    let closed = tokio::spawn(async move { closing.close(&thread).await });
+    runner.shutdown().await;
+    runner.stop(&third).await;
+    within("the end of a thread", closed).await.unwrap();
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(used(&tree, &worker).await.0, 1_700);
+    let session = tree.now().await.roll_up.unwrap().usage.unwrap();
+    assert_eq!(session.input_tokens, 1_700, "a session's usage has its closed threads'");
+    let root = GetThreadRequest {
+        thread_id: tree.root.clone(),
+        ..GetThreadRequest::default()
+    };
+    let below = within("a thread", tree.client().get_thread(root)).await.unwrap();
+    let below = below.into_inner().roll_up.unwrap().usage.unwrap();
+    assert_eq!(below.input_tokens, 1_700, "and so has a subtree's");
 }
 
 /// Closes the thread of an attempt, opens it again and has its next turn begin: the next attempt.

@@ -11,7 +11,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::{events, settings::AGENT};
+use super::{
+    chats::Chats,
+    events,
+    settings::{AGENT, USAGE_METHOD},
+};
 use crate::{
     agent::{AgentEvent, AskedTool, Ending, StartFailure},
     driven::{Answered, Desk, Order, Program, flat},
@@ -20,7 +24,7 @@ use crate::{
     prompt,
     timer::at,
     tools::ToolFailure,
-    usage::Tokens,
+    usage::{CallTokens, Tokens},
 };
 
 /// How long it may be silent within a prompt while no tool runs and no question waits: programs try a provider that
@@ -45,6 +49,10 @@ const MAX_TOLD: usize = 32;
 /// The longest message that is kept, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
+/// What is said of a program that tells of no call before the end of a turn.
+const USAGE_IS_LATE: &str =
+    "its usage is reported only at the end of a turn, so a budget of tokens does not stop a running turn";
+
 /// How a session is begun.
 pub(super) struct Opening {
     pub(super) profile: Profile,
@@ -57,6 +65,8 @@ pub(super) struct Opening {
     pub(super) ours: BTreeSet<String>,
     /// Where the id of its session stands, by which it is resumed; `None`: it resumes none.
     pub(super) record: Option<PathBuf>,
+    /// Where it records its calls of the model; `None`: nowhere.
+    pub(super) chats: Option<Chats>,
     /// What it is known not to be held to, or not to have.
     pub(super) gaps: Vec<String>,
 }
@@ -117,7 +127,9 @@ pub(super) struct Driver {
     unsaid: Vec<(u32, String)>,
     message: String,
     message_id: Value,
-    spent: Tokens,
+    calls_spent: CallTokens,
+    /// Whether it was said that it tells what it spent at the end of a turn only.
+    is_usage_late: bool,
     /// Whether the turn is to end by an order, or by the program's silence.
     is_interrupted: bool,
     is_given_up: bool,
@@ -142,7 +154,8 @@ impl Driver {
             unsaid: Vec::new(),
             message: String::new(),
             message_id: Value::Null,
-            spent: Tokens::default(),
+            calls_spent: CallTokens::default(),
+            is_usage_late: false,
             is_interrupted: false,
             is_given_up: false,
             heard_at: Instant::now(),
@@ -168,6 +181,10 @@ impl Driver {
         };
         self.check_role(&opened)?;
         self.set_effort(&opened).await;
+        // What was recorded before was counted by those who had it done.
+        if let Some(chats) = &mut self.opening.chats {
+            chats.news();
+        }
         Ok(())
     }
 
@@ -395,6 +412,7 @@ impl Driver {
     async fn hear(&mut self, said: &Value, desk: &Desk) {
         self.heard_at = Instant::now();
         let (id, params) = (said.get("id"), &said["params"]);
+        self.count_recorded(said, desk).await;
         match (said["method"].as_str(), id) {
             (None, Some(id)) => {
                 if let Some(prompt) = id.as_u64().filter(|id| self.prompts.contains(id)) {
@@ -403,12 +421,41 @@ impl Driver {
             }
             (Some("session/request_permission"), Some(id)) => self.asked(id, params, desk).await,
             (Some("session/update"), None) => self.updated(&params["update"], desk).await,
+            (Some(USAGE_METHOD), None) => {
+                if let Some((step, tokens)) = events::step(params) {
+                    self.calls_spent.call(&step, tokens);
+                    desk.tell(self.meter(None)).await;
+                }
+            }
             (Some(method), Some(id)) => {
                 debug!(method, "the program asks for what it is not given");
                 let error = json!({"code": -32601, "message": "not supported"});
                 self.program.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
             }
             _ => {}
+        }
+    }
+
+    /// Counts the calls that the program has recorded by now: a call is over when its model wants a tool, or has answered.
+    async fn count_recorded(&mut self, said: &Value, desk: &Desk) {
+        let update = said["params"]["update"]["sessionUpdate"].as_str().unwrap_or_default();
+        if said["method"] == "session/update" && !update.starts_with("tool_call") {
+            return;
+        }
+        let recorded = self.opening.chats.as_mut().map(Chats::news).unwrap_or_default();
+        if recorded.is_empty() {
+            return;
+        }
+        for (call, tokens) in recorded {
+            self.calls_spent.call(&call, tokens);
+        }
+        desk.tell(self.meter(None)).await;
+    }
+
+    const fn meter(&self, context_left_percent: Option<u32>) -> AgentEvent {
+        AgentEvent::Spent {
+            tokens: self.calls_spent.total(),
+            context_left_percent,
         }
     }
 
@@ -433,11 +480,7 @@ impl Driver {
             "tool_call" | "tool_call_update" => self.call_updated(update, desk).await,
             "plan" => desk.tell(events::plan(update)).await,
             "usage_update" => {
-                let meter = AgentEvent::Spent {
-                    tokens: self.spent,
-                    context_left_percent: events::context_left(update),
-                };
-                desk.tell(meter).await;
+                desk.tell(self.meter(events::context_left(update))).await;
             }
             _ => {}
         }
@@ -586,12 +629,13 @@ impl Driver {
         self.questions.clear();
         self.long_bytes = 0;
         let tokens = events::tokens(&said["result"]);
-        self.spent = self.spent.plus(tokens);
-        let meter = AgentEvent::Spent {
-            tokens: self.spent,
-            context_left_percent: None,
-        };
-        desk.tell(meter).await;
+        if tokens != Tokens::NONE && !self.calls_spent.has_calls() && !std::mem::replace(&mut self.is_usage_late, true)
+        {
+            self.opening.gaps.push(USAGE_IS_LATE.to_owned());
+            desk.tell_gaps(&self.opening.gaps).await;
+        }
+        self.calls_spent.turn_ended(tokens);
+        desk.tell(self.meter(None)).await;
 
         let (ending, failure) = events::ending(said);
         if self.is_given_up {
@@ -729,6 +773,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             tools: BTreeSet::from(["bash".to_owned()]),
             ours: BTreeSet::new(),
             record: None,
+            chats: None,
             gaps: Vec::new(),
         }
     }

@@ -125,6 +125,36 @@ pub(super) fn tokens(result: &Value) -> Tokens {
     }
 }
 
+/// What one step spent, with its id: by a notification of [`settings::USAGE_PLUGIN`](super::settings::USAGE_PLUGIN) in
+/// OpenCode.
+pub(super) fn step(params: &Value) -> Option<(String, Tokens)> {
+    let tokens = &params["tokens"];
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let cached_input = number(&tokens["cache"]["read"]);
+    let spent = Tokens {
+        input: sum([
+            number(&tokens["input"]),
+            number(&tokens["cache"]["write"]),
+            cached_input,
+        ]),
+        cached_input,
+        output: sum([number(&tokens["output"]), number(&tokens["reasoning"])]),
+    };
+    Some((params["id"].as_str()?.to_owned(), spent))
+}
+
+/// What one call spent, with its id: by an entry of the log in which Gemini CLI records a conversation.
+pub(super) fn recorded_call(entry: &Value) -> Option<(String, Tokens)> {
+    let tokens = entry["tokens"].as_object()?;
+    let number = |key: &str| tokens.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let spent = Tokens {
+        input: sum([number("input"), number("tool")]),
+        cached_input: number("cached"),
+        output: sum([number("output"), number("thoughts")]),
+    };
+    Some((entry["id"].as_str()?.to_owned(), spent))
+}
+
 /// How much of the context is left, as a percentage.
 pub(super) fn context_left(update: &Value) -> Option<u32> {
     percentage_left(update["used"].as_u64()?, update["size"].as_u64()?)
@@ -281,6 +311,15 @@ mod tests {
         let gemini = json!({"_meta": {"quota": {"token_count": {"input_tokens": 7500, "output_tokens": 90}}}});
         let spent = tokens(&gemini);
         assert_eq!((spent.input, spent.cached_input, spent.output), (7500, 0, 90));
+        let step = step(&json!({"id": "p", "tokens": {
+            "input": 500, "output": 15, "reasoning": 5, "cache": {"read": 400, "write": 100},
+        }}));
+        let (id, spent) = step.unwrap_or_default();
+        assert_eq!(
+            (id.as_str(), spent.input, spent.cached_input, spent.output),
+            ("p", 1000, 400, 20)
+        );
+        assert_eq!(recorded_call(&json!({"id": "u", "type": "user"})), None);
         assert_eq!(context_left(&json!({"used": 1300, "size": 100_000})), Some(98));
         assert_eq!(context_left(&json!({"used": 1})), None);
     }

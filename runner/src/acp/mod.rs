@@ -10,6 +10,7 @@
 //! that matter lie in what the types leave open (which title is a tool's name, which id has it, what a second prompt
 //! does), and it takes a process of its own to run, which [`crate::child`] does for every kind already.
 
+mod chats;
 mod driver;
 mod events;
 mod settings;
@@ -27,6 +28,7 @@ use troupe_proto::supervisor::v1::RunnerKind;
 use uuid::Uuid;
 
 use self::{
+    chats::Chats,
     driver::{Driver, Opening},
     settings::{GEMINI_ENDPOINT, Own},
 };
@@ -45,6 +47,7 @@ use crate::{
 /// Files in the program's own directory.
 const SYSTEM_PROMPT: &str = "system.md";
 const POLICY: &str = "policy.toml";
+const USAGE_PLUGIN: &str = "usage.js";
 const GEMINI_SETTINGS: &str = ".gemini/settings.json";
 const RECORD: &str = "session.json";
 /// The variable with OpenCode's configuration.
@@ -113,6 +116,7 @@ impl AcpKind {
             tools: settings::names(&tools).map(str::to_owned).collect(),
             ours: ours.into_iter().collect(),
             record: profile.resumes().then(|| home.join(RECORD)),
+            chats: (profile == Profile::Gemini).then(|| Chats::new(&home)),
             gaps,
         };
         let mut driver = Driver::new(Program::new(&child, output), opening);
@@ -177,6 +181,10 @@ impl AcpKind {
                 if let Some((provider, endpoint)) = redirected {
                     settings::redirect(&mut config, provider, endpoint);
                 }
+                let plugin = write(home, USAGE_PLUGIN, settings::USAGE_PLUGIN).map_err(|error| {
+                    StartFailure::no_program(format!("the plugin that tells its usage cannot be written: {error}"))
+                })?;
+                settings::add_plugin(&mut config, &plugin);
                 set(OPENCODE_CONFIG, config.to_string().into());
                 // It listens on a port of this machine, where its sessions are anybody's who has no password to show.
                 set("OPENCODE_SERVER_PASSWORD", Uuid::new_v4().simple().to_string().into());
@@ -343,6 +351,7 @@ pub(crate) async fn converse(
         tools: [shell.to_owned()].into(),
         ours: [profile.name_of_ours(ours)].into(),
         record: None,
+        chats: None,
         gaps: Vec::new(),
     };
     let mut driver = Driver::new(program, opening);

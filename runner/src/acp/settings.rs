@@ -1,7 +1,7 @@
 //! How a program of either profile is started for a policy, as pure data: its tools, its settings and its policy in its
 //! own words.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path};
 
 use serde_json::{Map, Value, json};
 use tool_policy::{NativeTools, Policy};
@@ -346,6 +346,38 @@ pub(super) fn redirect(config: &mut Value, provider: &str, endpoint: &str) {
         place = below;
     }
     place["baseURL"] = endpoint.into();
+}
+
+/// The method by which [`USAGE_PLUGIN`] tells what a step spent.
+pub(super) const USAGE_METHOD: &str = "_troupe/usage";
+
+/// Has OpenCode tell what each of its calls of the model spent: by itself it tells a client of the last call of a turn only. The
+/// notification stands in the stream between those of the protocol.
+pub(super) const USAGE_PLUGIN: &str = r#"export const TroupeUsage = async () => ({
+  event: async ({ event }) => {
+    const part = event.type === "message.part.updated" ? event.properties.part : undefined
+    if (part?.type !== "step-finish") return
+    const params = { id: part.id, tokens: part.tokens }
+    process.stdout.write(JSON.stringify({ jsonrpc: "2.0", method: "_troupe/usage", params }) + "\n")
+  },
+})
+"#;
+
+/// Has OpenCode load a plugin, beside those that its operator wants.
+pub(super) fn add_plugin(config: &mut Value, path: &Path) {
+    let mut url = "file://".to_owned();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            url.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    let plugins = &mut config["plugin"];
+    match plugins.as_array_mut() {
+        Some(plugins) => plugins.push(url.into()),
+        None => *plugins = json!([url]),
+    }
 }
 
 /// Sets what OpenCode has settings for among the parameters of a role.

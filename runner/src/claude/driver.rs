@@ -14,7 +14,7 @@ use crate::{
     hook, input, prompt,
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure, schema},
-    usage::Tokens,
+    usage::{CallTokens, Tokens},
 };
 
 /// How long it may take to begin.
@@ -30,8 +30,10 @@ pub(super) struct Driver {
     tools: Vec<ToolDescription>,
     last_id: u64,
     is_running: bool,
-    /// What it spent since its start, up to the last result.
-    spent: Tokens,
+    /// What it spent since its start.
+    calls: CallTokens,
+    /// What all models have spent in its session up to the last result; `None`: not known, as it was resumed.
+    of_models: Option<Tokens>,
     /// Its model's context, once a result has named it.
     window: u64,
 }
@@ -43,9 +45,15 @@ impl Driver {
             tools,
             last_id: 0,
             is_running: false,
-            spent: Tokens::default(),
+            calls: CallTokens::default(),
+            of_models: None,
             window: 0,
         }
+    }
+
+    /// Its session is a new one: nothing was spent in it.
+    pub(super) const fn begins_session(&mut self) {
+        self.of_models = Some(Tokens::NONE);
     }
 
     /// Hands over the hook and our tools.
@@ -164,6 +172,13 @@ impl Driver {
     }
 
     async fn hear(&mut self, said: &Value, desk: &Desk) {
+        if said["type"] == "assistant" {
+            // Each piece of a message repeats what its call has spent. Those of its own agents count as well.
+            let message = &said["message"];
+            self.calls
+                .call(message["id"].as_str().unwrap_or_default(), events::tokens(message));
+            desk.tell(self.meter(None)).await;
+        }
         match said["type"].as_str().unwrap_or_default() {
             "control_request" => self.requested(said, desk).await,
             "assistant" if said["parent_tool_use_id"].is_null() => {
@@ -185,8 +200,11 @@ impl Driver {
     }
 
     async fn result(&mut self, result: &Value, desk: &Desk) {
-        let tokens = events::tokens(result);
-        self.spent = self.spent.plus(tokens);
+        let of_models = events::of_models(result);
+        // A title, for instance, is written by a call that no turn has.
+        let all = self.of_models.map_or(Tokens::NONE, |before| of_models.minus(before));
+        self.of_models = Some(of_models);
+        self.calls.turn_ended(events::tokens(result).max(all));
         self.window = events::window(result).unwrap_or(self.window);
         desk.tell(self.meter(None)).await;
         // What was said while it wrote its last words is answered next, in the same turn.
@@ -200,7 +218,7 @@ impl Driver {
 
     const fn meter(&self, context_left_percent: Option<u32>) -> AgentEvent {
         AgentEvent::Spent {
-            tokens: self.spent,
+            tokens: self.calls.total(),
             context_left_percent,
         }
     }

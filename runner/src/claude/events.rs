@@ -55,9 +55,9 @@ pub(super) fn retry(said: &Value) -> AgentEvent {
     AgentEvent::Activity(provider_error(&failure, attempt.unwrap_or(1)))
 }
 
-/// What the calls of a turn spent.
-pub(super) fn tokens(result: &Value) -> Tokens {
-    let number = |key: &str| result["usage"][key].as_u64().unwrap_or_default();
+/// What the calls of a turn spent, by its result; or what one call has spent, by its message.
+pub(super) fn tokens(told: &Value) -> Tokens {
+    let number = |key: &str| told["usage"][key].as_u64().unwrap_or_default();
     let cached_input = number("cache_read_input_tokens");
     Tokens {
         input: sum([
@@ -68,6 +68,20 @@ pub(super) fn tokens(result: &Value) -> Tokens {
         cached_input,
         output: number("output_tokens"),
     }
+}
+
+/// What all models spent since the session began, calls for the program's own purposes included.
+pub(super) fn of_models(result: &Value) -> Tokens {
+    let models = result["modelUsage"].as_object().into_iter().flatten();
+    models.fold(Tokens::default(), |total, (_, model)| {
+        let number = |key: &str| model[key].as_u64().unwrap_or_default();
+        let cached_input = number("cacheReadInputTokens");
+        total.plus(Tokens {
+            input: sum([number("inputTokens"), number("cacheCreationInputTokens"), cached_input]),
+            cached_input,
+            output: number("outputTokens"),
+        })
+    })
 }
 
 /// How much of the context is left after a call of the model, as a percentage.

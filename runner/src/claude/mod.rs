@@ -105,6 +105,9 @@ impl ClaudeKind {
             .map_err(|error| StartFailure::no_program(format!("its credentials cannot be handed over: {error}")))?;
         let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
         let mut driver = Driver::new(Program::new(&child, output), casting.offered.clone());
+        if matches!(session, Session::New(_)) {
+            driver.begins_session();
+        }
         driver.prepare().await.map_err(StartFailure::no_program)?;
         Ok(Box::new(Driven::new(child, async move |desk| {
             desk.tell_gaps(&gaps).await;

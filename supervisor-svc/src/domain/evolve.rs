@@ -415,7 +415,7 @@ impl Thread {
                 if *report > ReportSequence::ZERO {
                     self.last_report = *report;
                 }
-                self.usage = *usage;
+                self.use_at_least(*usage);
                 self.interrupt = None;
                 if !self.turn.is_undispatched() {
                     self.turn = LatestTurn::Ended {
@@ -435,7 +435,7 @@ impl Thread {
                 }
             }
             ThreadEvent::UsageRecorded { usage, .. } => {
-                self.usage = *usage;
+                self.use_at_least(*usage);
                 self.metered = time;
             }
             ThreadEvent::ArtifactRecorded { report, .. } => self.last_report = *report,
@@ -495,6 +495,11 @@ impl Thread {
         }
         self.status = status;
         self.goes_on = false;
+    }
+
+    /// Usage of an attempt only grows, whatever its runner says.
+    fn use_at_least(&mut self, usage: Usage) {
+        self.usage = self.usage.plus(usage.since(self.usage));
     }
 
     /// A new attempt numbers its reports anew, and its runner has seen nothing of the turn that was under way: what that

@@ -45,7 +45,7 @@ use crate::{
         Directory, Done, Failure, Handle, Origin,
         tool_calls::{self, AskedCall, KnownBy},
     },
-    wire::parts::usage_from_pb,
+    wire::parts::{usage_from_pb, usage_to_pb},
 };
 
 /// How long a new stream may take to say hello.
@@ -560,13 +560,15 @@ impl Stream {
         };
         let state = session.state();
         // What an earlier attempt says late is nobody's present value.
-        if state
-            .thread(thread)
-            .is_none_or(|thread| thread.generation != generation)
-        {
+        let Some(present) = state.thread(thread).filter(|thread| thread.generation == generation) else {
             return;
-        }
+        };
         let usage = telemetry.usage.and_then(|usage| usage_from_pb(usage).ok());
+        // A runner counts by attempt. Watchers and readers see what the thread has used in all of them.
+        let telemetry = pb::Telemetry {
+            usage: usage.map(|usage| usage_to_pb(present.earlier_usage.plus(usage))),
+            ..telemetry
+        };
         let context = self.gate.directory.context();
         context.telemetry.put(session.id(), thread, telemetry);
         if let Some(usage) = usage

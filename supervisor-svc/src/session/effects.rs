@@ -11,9 +11,10 @@ use crate::{
         ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
         session::Session,
         settings::ClosePolicy,
-        thread::LatestTurn,
+        thread::{LatestTurn, Thread},
     },
     runner_hub::{Standing, WhyStopped},
+    wire::parts::usage_from_pb,
 };
 
 use super::{
@@ -173,7 +174,11 @@ impl Actor {
                 generation: thread.generation,
                 reason,
             };
-            told.into_iter().chain([lost]).collect()
+            self.unrecorded_usage(thread)
+                .into_iter()
+                .chain(told)
+                .chain([lost])
+                .collect()
         };
         match self.context.runners.standing(runner, id, thread.generation) {
             Standing::Holds if is_unreachable => vec![reachable(false, format!("runner {runner} is back"))],
@@ -185,6 +190,21 @@ impl Actor {
             Standing::Without => lost(format!("runner {runner} came back without the agent")),
             Standing::Lost => lost(format!("runner {runner} was lost: its lease ran out")),
         }
+    }
+
+    /// What the telemetry of an attempt has told since its usage was last recorded. Once the attempt is over, nothing else
+    /// knows it.
+    fn unrecorded_usage(&self, thread: &Thread) -> Option<Command> {
+        let telemetry = self.context.telemetry.of(self.session.id, thread.id)?;
+        if telemetry.generation != thread.generation.get() {
+            return None;
+        }
+        let lifetime = usage_from_pb(telemetry.usage?).ok()?;
+        Some(Command::RecordUsage {
+            thread: thread.id,
+            generation: thread.generation,
+            usage: lifetime.since(thread.earlier_usage),
+        })
     }
 
     /// A turn is over: the runner may let its program go when it needs the place.

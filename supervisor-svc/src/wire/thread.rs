@@ -68,7 +68,7 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
         tool_policy: Some(policy::to_proto(&thread.effective)),
         source: spawned.role.source.as_ref().map(source_to_pb),
         generation: thread.generation.get(),
-        usage: Some(usage_to_pb(thread.usage)),
+        usage: Some(usage_to_pb(thread.total_usage())),
         context_left_percent: None,
         last_tool: None,
         activity: String::new(),
@@ -124,7 +124,7 @@ pub fn add_telemetry(thread: &mut pb::Thread, telemetry: Option<&pb::Telemetry>)
     };
 }
 
-/// The newer of two readings of one attempt, whose counters only grow: the log has checkpoints and the ends of turns, and
+/// The newer of two readings of a thread's counters, which only grow: the log has checkpoints and the ends of turns, and
 /// telemetry may come before or after either.
 fn newer(one: pb::Usage, other: pb::Usage) -> pb::Usage {
     let span = |usage: &pb::Usage| usage.wall_time.map(|time| (time.seconds, time.nanos));

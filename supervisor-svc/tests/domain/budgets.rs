@@ -17,7 +17,7 @@ use supervisor_svc::domain::{
     time::UnixMillis,
 };
 
-use crate::world::{World, client_root, close, operator, resume, send, send_with, settings, settled};
+use crate::world::{World, client_root, close, ended_with, operator, resume, send, send_with, settings, settled};
 
 const NOTHING: [&str; 0] = [];
 
@@ -446,11 +446,24 @@ type Nth = u8;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Spawn { parent: Nth, budget: Budget },
+    Spawn {
+        parent: Nth,
+        budget: Budget,
+    },
     Advance(Nth),
-    Use { target: Nth, amount: u64 },
+    Use {
+        target: Nth,
+        amount: u64,
+    },
+    /// The runner is lost in the middle of whatever the thread does.
+    Lose(Nth),
+    /// A turn ends with a report that names less than what is known.
+    EndWithNothing(Nth),
     Send(Nth),
-    Raise { target: Nth, by: u32 },
+    Raise {
+        target: Nth,
+        by: u32,
+    },
     Close(Nth),
     Resume(Nth),
     Pause(bool),
@@ -476,6 +489,8 @@ fn ops() -> impl Strategy<Value = Op> {
         5 => (nth(), budgets()).prop_map(|(parent, budget)| Op::Spawn { parent, budget }),
         12 => nth().prop_map(Op::Advance),
         5 => (nth(), 1..120_u64).prop_map(|(target, amount)| Op::Use { target, amount }),
+        1 => nth().prop_map(Op::Lose),
+        1 => nth().prop_map(Op::EndWithNothing),
         3 => nth().prop_map(Op::Send),
         2 => (nth(), 1..100_u32).prop_map(|(target, by)| Op::Raise { target, by }),
         1 => nth().prop_map(Op::Close),
@@ -511,6 +526,23 @@ fn happen(world: &mut World, op: &Op) {
             let thread = world.nth(*target);
             used(world, thread.id, thread.usage.input_tokens + amount)
         }
+        Op::Lose(target) => {
+            let thread = world.nth(*target);
+            Command::LoseRunner {
+                thread: thread.id,
+                generation: thread.generation,
+                reason: String::from("its lease ran out"),
+            }
+        }
+        Op::EndWithNothing(target) => {
+            let thread = world.nth(*target);
+            Command::Report {
+                thread: thread.id,
+                generation: thread.generation,
+                sequence: thread.last_report.next(),
+                report: ended_with(thread.turn.number().get(), settled(Completed), Usage::default()),
+            }
+        }
         Op::Send(target) => send_with(operator(), world.nth(*target).id, Urgency::Wait, OnLimit::Queue),
         Op::Raise { target, by } => {
             let thread = world.nth(*target);
@@ -536,13 +568,25 @@ fn happen(world: &mut World, op: &Op) {
     let _ = world.carry_out(&command);
 }
 
-/// Nobody ever spent less than before.
+/// No thread has ever used less than before, neither alone nor with its descendants.
 fn usage_never_decreases(before: &Session, after: &Session) {
     for earlier in before.in_spawn_order() {
-        let (earlier, now) = (earlier.subtree_usage, after.thread(earlier.id).unwrap().subtree_usage);
-        let grown = now.since(earlier);
-        assert_eq!(earlier.plus(grown), now, "it shrank from {earlier:?}");
+        let now = after.thread(earlier.id).unwrap();
+        for (earlier, now) in [
+            (earlier.subtree_usage, now.subtree_usage),
+            (earlier.total_usage(), now.total_usage()),
+        ] {
+            assert_eq!(earlier.plus(now.since(earlier)), now, "it shrank from {earlier:?}");
+        }
     }
+}
+
+/// The usage of a session is the sum of what its threads have used in their lifetimes, closed ones included.
+fn session_usage_is_the_sum_of_its_threads(session: &Session) {
+    let sum = session
+        .in_spawn_order()
+        .fold(Usage::default(), |sum, thread| sum.plus(thread.total_usage()));
+    assert_eq!(session.usage(), sum);
 }
 
 /// As long as budgets are only raised, what is reserved fits into what it was carved from.
@@ -584,6 +628,7 @@ proptest! {
             let (before, from) = (world.session.clone(), world.log.len());
             happen(&mut world, op);
             usage_never_decreases(&before, &world.session);
+            session_usage_is_the_sum_of_its_threads(&world.session);
             reservations_fit(&world.session);
             nothing_starts_without_a_budget(&before, &world.log[from..]);
         }

@@ -1,0 +1,202 @@
+//! What turns use: every call of the model counts, a budget stops a running turn of each program, totals are kept, and a
+//! turn that is running when the service stops continues later.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use troupe_proto::supervisor::v1::{
+    Budget, CloseAgentRequest, ConditionKind, SpawnAgentRequest, StatusKind, Thread, UpdateThreadBudgetRequest, Usage,
+};
+use troupe_tests::{
+    agents::{
+        CLAUDE, CODEX, GEMINI, Lab, OPENCODE, are_wanted, lasting_command, message, no_process_is_left, script, send,
+        settled,
+    },
+    tree::{Tree, has, kind},
+    within,
+};
+
+use super::{LASTING, lab, spawn, tree_of_all};
+
+const ALL: [&str; 4] = [CODEX, CLAUDE, OPENCODE, GEMINI];
+/// Model calls of a turn that nothing stops, and the tokens that each of them reads.
+const CALLS: u64 = 12;
+const CALL: u64 = 30_000;
+const BUDGET: u64 = 50_000;
+/// From the call that spends the budget to the end of the turn, at most: telemetry, and the interrupt. The machine is busy.
+const STOPS_WITHIN: Duration = Duration::from_secs(120);
+
+fn used(thread: &Thread) -> Usage {
+    thread.usage.unwrap()
+}
+
+fn reason(thread: &Thread) -> &str {
+    &thread.status.as_ref().unwrap().reason
+}
+
+/// Whether a condition says that a budget does not stop its running turns.
+fn is_usage_late(thread: &Thread) -> bool {
+    let mut conditions = thread.conditions.iter();
+    conditions.any(|condition| {
+        condition
+            .reason
+            .contains("its usage is reported only at the end of a turn")
+    })
+}
+
+/// A turn with many calls of the model, each of which takes a moment.
+fn long_turn() -> Value {
+    let step =
+        json!({"shell": "echo on", "delay": 1, "usage": {"input": CALL, "cached": 0, "output": 10, "reasoning": 0}});
+    let mut steps = vec![step; CALLS as usize];
+    steps.push(json!({"text": "never said"}));
+    json!(steps)
+}
+
+async fn spawn_with_budget(tree: &Tree, role: &str, steps: &Value) -> String {
+    let request = SpawnAgentRequest {
+        message: Some(format!("Do it. {}", script(steps))),
+        budget: Some(Budget {
+            tokens: BUDGET,
+            ..Budget::default()
+        }),
+        ..tree.request(role)
+    };
+    tree.try_spawn(request).await.unwrap().thread.unwrap().thread_id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn budget_stops_running_turn_of_every_program() {
+    if !are_wanted("budgets") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree_of_all(&lab).await;
+    for program in ALL {
+        let thread = spawn_with_budget(&tree, program, &long_turn()).await;
+        let stopped = timeout(STOPS_WITHIN, settled(&tree, &thread)).await.expect("it stops");
+        assert_eq!(
+            kind(&stopped),
+            StatusKind::Interrupted,
+            "{program}: {}",
+            message(&stopped)
+        );
+        assert!(
+            reason(&stopped).contains("is spent: tokens "),
+            "{program}: {}",
+            reason(&stopped)
+        );
+        assert!(has(&stopped, ConditionKind::BudgetExhausted), "{program}");
+        assert!(!is_usage_late(&stopped), "{program}: {:?}", stopped.conditions);
+        let spent = used(&stopped);
+        // The call that spends the budget, and those that were under way before the program obeyed.
+        assert!(
+            (BUDGET..BUDGET + 4 * CALL).contains(&spent.input_tokens),
+            "{program} has used {spent:?}"
+        );
+
+        // With more room the conversation goes on, and its usage with it.
+        let more = UpdateThreadBudgetRequest {
+            thread_id: thread.clone(),
+            budget: Some(Budget::default()),
+            ..UpdateThreadBudgetRequest::default()
+        };
+        within("a budget", tree.client().update_thread_budget(more))
+            .await
+            .unwrap();
+        send(&tree, &thread, &json!([{"text": "done after all"}])).await;
+        let done = settled(&tree, &thread).await;
+        assert_eq!(
+            (kind(&done), message(&done)),
+            (StatusKind::Completed, "done after all"),
+            "{program}"
+        );
+        assert!(used(&done).input_tokens > spent.input_tokens, "{program}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_model_call_counts_over_turns_close_and_resume() {
+    if !are_wanted("usage of all calls") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree_of_all(&lab).await;
+    // The stand-in counts 1000 and 100 more a step, 20 of them written.
+    let steps = json!([{"shell": "echo one"}, {"shell": "echo two"}, {"text": "made"}]);
+    for program in ALL {
+        let thread = spawn(&tree, program, &steps).await;
+        let done = settled(&tree, &thread).await;
+        assert_eq!(message(&done), "made");
+        assert!(!is_usage_late(&done), "{program}: {:?}", done.conditions);
+        let first = used(&done);
+        assert_eq!(
+            (first.input_tokens, first.output_tokens, first.turns),
+            (3300, 60, 1),
+            "{program}"
+        );
+        send(&tree, &thread, &steps).await;
+        let second = used(&settled(&tree, &thread).await);
+        assert_eq!((second.output_tokens, second.turns), (120, 2), "{program}");
+        assert_eq!(second.input_tokens, 2 * first.input_tokens, "{program}");
+
+        let close = CloseAgentRequest {
+            thread_id: thread.clone(),
+            wait: true,
+            ..CloseAgentRequest::default()
+        };
+        within("a close", tree.client().close_agent(close)).await.unwrap();
+        let closed = used(&tree.thread(&thread).await);
+        assert_eq!((closed.input_tokens, closed.output_tokens), (6600, 120), "{program}");
+    }
+    let session = tree.now().await.roll_up.unwrap().usage.unwrap();
+    assert_eq!(session.input_tokens, 4 * 6600);
+}
+
+/// Stops the service in the middle of a turn of each program, starts it again and has each continue.
+async fn stop_and_continue(lab: &mut Lab, programs: &[&str]) {
+    let tree = tree_of_all(lab).await;
+    let mut threads = Vec::new();
+    for program in programs {
+        let steps = json!([{"shell": "echo first"}, {"shell": LASTING}, {"text": "never said"}]);
+        let thread = spawn(&tree, program, &steps).await;
+        lasting_command(&thread).await;
+        threads.push(thread);
+    }
+    lab.restart().await;
+    let all: Vec<&str> = threads.iter().map(String::as_str).collect();
+    no_process_is_left(&all).await;
+    let tree = tree.by(lab.client());
+    for (thread, program) in threads.iter().zip(programs) {
+        let stopped = tree.thread(thread).await;
+        assert_eq!(
+            kind(&stopped),
+            StatusKind::Interrupted,
+            "{program}: {}",
+            message(&stopped)
+        );
+        assert_eq!(reason(&stopped), "the service was stopped", "{program}");
+        let before = used(&stopped);
+        send(&tree, thread, &json!([{"shell": "echo second"}, {"text": "we go on"}])).await;
+        let done = settled(&tree, thread).await;
+        assert_eq!(
+            (kind(&done), message(&done)),
+            (StatusKind::Completed, "we go on"),
+            "{program}"
+        );
+        assert!(used(&done).input_tokens > before.input_tokens, "{program}");
+        let asked = lab.stand_in.asked_by(program).pop().unwrap();
+        assert!(asked.results[0].contains("first"), "{program} remembers: {asked:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turn_of_stopped_service_continues_after_restart() {
+    if !are_wanted("a service that stops") {
+        return;
+    }
+    let mut lab = lab().await;
+    // Codex last: after 10 seconds it leaves a command to itself, and its model goes on.
+    stop_and_continue(&mut lab, &[OPENCODE, CLAUDE, CODEX]).await;
+}
