@@ -1,4 +1,4 @@
-//! The connections of a server: bounded in number, over TLS where the listener has it, ended when nobody known uses them,
+//! The connections of a server: bounded in number, over TLS where the listener has it, ended when no known caller uses them,
 //! and cut off when the drain's deadline has passed.
 //!
 //! tonic gives each connection a task of its own and forgets it; a peer that never finishes the HTTP/2 preface would
@@ -47,18 +47,18 @@ const PREFACE_BYTES: usize = 24;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// What the operating system says when the process, or the machine, has no file descriptor left.
 const NO_DESCRIPTORS: &[Errno] = &[Errno::MFILE, Errno::NFILE];
-/// A frame of HTTP/2 that asks a client to go on elsewhere: 8 bytes of the kind 7, on the connection's own stream 0, after
+/// A frame of HTTP/2 that tells a client to use another connection: 8 bytes of the kind 7, on the connection's own stream 0, after
 /// which no stream was refused, without an error.
 const GO_AWAY: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
-/// What is asked of connections.
+/// The bounds and time limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// How many there may be.
     pub bounds: Bounds,
     /// Until when the first bytes have to arrive.
     pub greeted_within: Duration,
-    /// Until when an authenticated caller has to call; `None`: there are none, and the peer need not speak HTTP/2.
+    /// Until when an authenticated caller has to call; `None`: the port has no authentication, and also speaks HTTP/1.1.
     pub known_within: Option<KnownWithin>,
 }
 
@@ -276,7 +276,7 @@ pub(crate) struct Connection {
     greeting: Option<Greeting>,
     /// Until an authenticated caller has called.
     unknown: Option<Unknown>,
-    /// What remains to be sent at the end.
+    /// The bytes to send at the end.
     farewell: &'static [u8],
     cut: CancellationToken,
     /// The server is cut, or the place is needed.
@@ -385,12 +385,12 @@ impl Connection {
         written
     }
 
-    /// Asks the client to go on elsewhere. HTTP/2 ends only between frames, and after its own first ones.
+    /// Tells the client to use another connection. HTTP/2 ends only between frames, and after its own first ones.
     fn say_farewell(&mut self, context: &mut Context<'_>) {
         while self.has_ended && self.greeting.is_none() && !self.farewell.is_empty() {
             match self.io.poll_write(context, self.farewell) {
                 Poll::Ready(Ok(written)) if written > 0 => {
-                    self.farewell = self.farewell.get(written..).unwrap_or_default()
+                    self.farewell = self.farewell.get(written..).unwrap_or_default();
                 }
                 _ => return,
             }

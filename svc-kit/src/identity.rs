@@ -15,7 +15,7 @@ pub(crate) const MAX_NAME_BYTES: usize = 128;
 /// What a name may have besides letters and digits of ASCII.
 pub(crate) const NAME_MARKS: &str = "._-:@/|+=,~";
 
-/// Whether identity providers, certificates and grants may give somebody this name: up to [`MAX_NAME_BYTES`] letters,
+/// Whether identity providers, certificates and grants may use this name: up to [`MAX_NAME_BYTES`] letters,
 /// digits and [`NAME_MARKS`], so that no two names look alike in a log. The names of service accounts, e-mail addresses,
 /// UUIDs and what providers put before them (`auth0|...`) all fit.
 pub(crate) fn is_name(name: &str) -> bool {

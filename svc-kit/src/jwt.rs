@@ -129,7 +129,7 @@ impl Jwt {
     #[must_use]
     pub(crate) fn verify(&self, token: &str) -> Option<Principal> {
         let header = decode_header(token).ok()?;
-        // RFC 7515 4.1.11: a token with an extension that has to be understood is rejected by those that know none.
+        // RFC 7515 4.1.11: a token with an unknown critical extension is rejected, and no extension is known here.
         if !ALGORITHMS.contains(&header.alg) || header.crit.is_some() {
             return None;
         }

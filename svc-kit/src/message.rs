@@ -22,7 +22,7 @@ use crate::{auth::quote, identity::Principal, peer::Peer, streams, usage::OpenCa
 /// The rate at which a large message has to arrive: each such part gives it one second more.
 pub(crate) const BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// What tonic says of a message that a caller sent, and of one that it does not send itself.
+/// The texts of tonic about a request that is too large, and about an answer that is too large.
 const TOO_LARGE: &str = "Error, decoded message length too large: found ";
 const ANSWER_TOO_LARGE: &str = "Error, encoded message length too large: found ";
 /// How tonic's texts begin about bytes that are no message. All of them have the code INTERNAL.
@@ -364,7 +364,7 @@ mod tests {
                 }
             }
         }
-        // The API's own statuses stay, whatever their text.
+        // The API's own statuses stay, even with such a text.
         let mut headers = HeaderMap::new();
         let own: Status = Fault::new(Code::Internal, Reason::Internal, MALFORMED[0]).into();
         own.add_header(&mut headers).unwrap();

@@ -25,13 +25,13 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// Whom its certificate names. Verified; None: it has shown none that names anybody.
     pub principal: Option<Arc<Principal>>,
-    /// What its connection is used for.
+    /// The use of its connection.
     pub usage: Usage,
 }
 
 /// The principal that a certificate names, which was verified before: by the one SPIFFE URI among its alternative names,
-/// `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`. A certificate with several SPIFFE URIs names
-/// nobody.
+/// `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`. A certificate with several SPIFFE URIs has no
+/// principal.
 #[must_use]
 pub fn named_by(certificate: &CertificateDer<'_>) -> Option<Principal> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;

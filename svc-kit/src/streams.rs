@@ -77,7 +77,7 @@ impl StreamLayer {
     }
 }
 
-/// The full paths of all methods that stream: those that `streams` says so of, and the ones that are open to all.
+/// The full paths of all methods that stream according to `streams`, and of the methods that are open to all.
 ///
 /// # Errors
 ///

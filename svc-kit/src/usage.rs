@@ -35,7 +35,7 @@ pub(crate) struct Connections {
 struct Table {
     next: u64,
     all: HashMap<u64, Arc<Slot>>,
-    /// The numbers of those that are not known, the oldest first.
+    /// The numbers of unknown connections, the oldest first.
     unknown: BTreeSet<u64>,
     addresses: HashMap<IpAddr, usize>,
 }
@@ -64,8 +64,8 @@ impl Connections {
         })
     }
 
-    /// Admits one more connection, which ends when `end` is cancelled. If there is no room the oldest one that is not known
-    /// ends, else the one that has been idle for the longest time. `None`: all of them are busy.
+    /// Admits one more connection, which ends when `end` is cancelled. If there is no room the oldest unknown connection ends,
+    /// or else the connection that has been idle for the longest time. `None`: all of them are busy.
     pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>, end: CancellationToken) -> Option<Membership> {
         let address = address.and_then(counted);
         let mut table = self.table();
@@ -174,7 +174,7 @@ impl Membership {
         self.0.is_known.load(Ordering::Relaxed)
     }
 
-    /// Whether a health check or reflection is going on.
+    /// Whether a health check or reflection is open.
     pub(crate) fn has_open_calls(&self) -> bool {
         self.0.open_calls.load(Ordering::Relaxed) > 0
     }

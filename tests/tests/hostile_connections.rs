@@ -672,7 +672,7 @@ async fn open_calls(at: SocketAddr, path: &str, token: &str, message: Option<&[u
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_of_hostile_threads_leave_operators_and_runners_their_places() {
+async fn hostile_threads_do_not_lock_out_operators() {
     let pair = Pair::start().await;
     let at = pair.supervisor_at();
     // Each tree has a thread that nothing executes, so a wait for it lasts.
@@ -745,7 +745,7 @@ async fn connections_of_strangers_leave_room_for_operators() {
         strangers.push(peer);
     }
     list_agents(at).await;
-    // The connections that came first had to make room, and were asked to go.
+    // The service closed the oldest connections, each with a GOAWAY.
     for peer in &mut strangers[..limits.max_connections] {
         assert_eq!(peer.ended().await, Some(NO_ERROR));
     }
