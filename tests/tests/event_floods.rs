@@ -111,6 +111,7 @@ async fn failed_spawns_are_limited() {
             break status;
         }
         failed += 1;
+        assert!(failed < 1_000, "spawns are not limited");
     };
     refused::<()>(
         Err(status),

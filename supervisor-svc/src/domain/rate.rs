@@ -88,14 +88,22 @@ impl EventRates {
         }
     }
 
-    /// Charges the events of a command to the thread that causes it, if one does. Closing is always possible. A command
-    /// that records more events than are left is let through and leaves a debt of one burst at most.
+    /// Charges the events of a command to the thread that causes it, if one does; a request that is remembered counts as
+    /// one event at least. Closing is always possible, but to repeat it counts. A command that records more events than are
+    /// left is let through and leaves a debt of one burst at most.
     ///
     /// # Errors
     /// [`Refusal::RateLimited`]; nothing is charged then.
-    pub fn charge(&mut self, command: &Command, actor: &Actor, events: usize, now: UnixMillis) -> Result<(), Refusal> {
+    pub fn charge(
+        &mut self,
+        command: &Command,
+        actor: &Actor,
+        events: usize,
+        is_remembered: bool,
+        now: UnixMillis,
+    ) -> Result<(), Refusal> {
         let thread = match (command, actor) {
-            (Command::Close { .. }, _) => return Ok(()),
+            (Command::Close { .. }, _) if events > 0 => return Ok(()),
             (Command::DenyTool { .. }, _) => {
                 let denials = self.rate.of_session();
                 return self
@@ -107,6 +115,7 @@ impl EventRates {
             (_, Actor::Thread(id)) => *id,
             (_, Actor::Operator(_) | Actor::Runner(_) | Actor::Service) => return Ok(()),
         };
+        let events = events.max(usize::from(is_remembered));
         if events == 0 {
             return Ok(());
         }
@@ -221,7 +230,7 @@ mod tests {
     }
 
     fn charge(rates: &mut EventRates, (command, actor): &(Command, Actor), now: UnixMillis) -> Result<(), Refusal> {
-        rates.charge(command, actor, 1, now)
+        rates.charge(command, actor, 1, false, now)
     }
 
     /// How many events of a thread pass at this moment.
@@ -296,21 +305,23 @@ mod tests {
             reason: String::new(),
             count: 1,
         };
-        rates.charge(&close, &by, 1, START).unwrap();
-        rates.charge(&denied, &Actor::Service, 1, START).unwrap();
+        rates.charge(&close, &by, 1, false, START).unwrap();
+        rates.charge(&close, &by, 0, false, START).unwrap();
+        rates.charge(&close, &by, 0, true, START).unwrap_err();
+        rates.charge(&denied, &Actor::Service, 1, false, START).unwrap();
         rates
-            .charge(&note(thread(1)).0, &Actor::Operator(String::new()), 1, START)
+            .charge(&note(thread(1)).0, &Actor::Operator(String::new()), 1, false, START)
             .unwrap();
-        rates.charge(&note(thread(1)).0, &by, 1, START).unwrap_err();
-        rates.charge(&note(thread(1)).0, &by, 0, START).unwrap();
+        rates.charge(&note(thread(1)).0, &by, 1, false, START).unwrap_err();
+        rates.charge(&note(thread(1)).0, &by, 0, false, START).unwrap();
     }
 
     #[test]
     fn command_with_many_events_leaves_bounded_debt() {
         let mut rates = EventRates::new(EventRate::default(), START);
         let (command, by) = note(thread(1));
-        rates.charge(&command, &by, usize::MAX, START).unwrap();
-        let refused = rates.charge(&command, &by, 1, START).unwrap_err();
+        rates.charge(&command, &by, usize::MAX, false, START).unwrap();
+        let refused = rates.charge(&command, &by, 1, false, START).unwrap_err();
         let Refusal::RateLimited { retry_after, .. } = refused else {
             panic!("{refused}");
         };

@@ -165,9 +165,7 @@ impl Draft {
         if matches!(command, Command::Interrupt { .. }) {
             outcome.stopped = events.iter().filter_map(Event::thread).collect();
         }
-        // A request that is remembered is written too, whether or not it has events.
-        let charged = events.len().max(usize::from(remember.is_some()));
-        rates.charge(command, &origin.actor, charged, self.now)?;
+        rates.charge(command, &origin.actor, events.len(), remember.is_some(), self.now)?;
         let recorded = !events.is_empty();
         // Nothing refers to the contents of a command that changed nothing.
         let keeps_contents = recorded && self.has_room(command, &contents)?;
