@@ -76,7 +76,7 @@ async fn flooding_thread_is_limited_and_can_still_close() {
     );
     assert_eq!(tree.head().await, before + set as u64, "a refusal is recorded nowhere");
 
-    // What changes nothing costs nothing.
+    // A note that is equal costs nothing.
     let present = tree.thread(&tree.root).await.thread_note;
     note(&root, &tree.root, present).await.unwrap();
     // Another thread and the operator are not limited by this one.

@@ -143,7 +143,7 @@ fn limited(thread: Option<ThreadId>, allowance: Allowance, retry_after: Duration
     }
 }
 
-/// What is left of an allowance.
+/// The rest of an allowance.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     /// In thousandths of an event; below zero it is a debt.

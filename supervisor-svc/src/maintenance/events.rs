@@ -20,7 +20,7 @@ pub struct Events {
     has_ended: bool,
 }
 
-/// The events of a session after `after`. What is appended meanwhile comes too. Of a compacted part, the events come that
+/// Returns the events of a session after `after`, and those appended while they are read. Of a compacted part, the events come that
 /// compaction has left.
 ///
 /// # Errors

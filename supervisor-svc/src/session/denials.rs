@@ -67,7 +67,7 @@ impl Denials {
         Some(kind)
     }
 
-    /// Answers how many calls are to be written: those that are unwritten and those that were repeated since. If there are
+    /// Returns the number of calls to write: the unwritten ones and those repeated since. If there are
     /// none, the kind is not counted any more.
     fn next(&self, thread: ThreadId, kind: &Kind, unwritten: u32) -> u32 {
         let mut counting = self.lock();
