@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod content;
 mod context;
+mod desktop;
 mod error;
 mod first;
 mod follow;

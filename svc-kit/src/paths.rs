@@ -8,7 +8,10 @@ use std::{
     ffi::OsStr,
     fs::{DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
 };
 
@@ -110,6 +113,22 @@ pub fn default_home() -> Result<PathBuf, PathsError> {
         what: "the home directory",
         option: "--home",
     })
+}
+
+/// Where a program is: `program` itself if it is a path, else the first executable file of that name in the directories
+/// of `path`, which has the form of the variable `PATH`.
+#[must_use]
+pub fn program_in(path: &OsStr, program: &Path) -> Option<PathBuf> {
+    let is_executable = |path: &PathBuf| {
+        let metadata = path.metadata();
+        metadata.is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    };
+    if program.as_os_str().as_bytes().contains(&b'/') {
+        return Some(program.to_owned()).filter(is_executable);
+    }
+    env::split_paths(path)
+        .map(|directory| directory.join(program))
+        .find(is_executable)
 }
 
 fn absolute(value: Option<&OsStr>) -> Option<PathBuf> {

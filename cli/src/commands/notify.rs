@@ -12,6 +12,7 @@ use troupe_proto::{
 use crate::{
     client::Supervisor,
     context::Context,
+    desktop::{self, Alert, Urgency},
     error::{Error, Result, is_transient},
     ids, json, names,
     patience::Patience,
@@ -23,6 +24,7 @@ const AFTER_HELP: &str = "\
 Examples:
   troupe notify
   troupe notify 0000cc03 --kind approval-requested --kind stalled
+  troupe notify --desktop --kind approval-requested
   troupe notify --after 0 --count 1 --output json
 
 It begins with what was missed since it was last asked for under the same --client-id.";
@@ -46,6 +48,12 @@ pub(crate) struct Args {
     /// Who asks: what is wanted, and how far it was told, is kept under this name
     #[arg(long, value_name = "NAME", default_value = "troupe")]
     client_id: String,
+    /// Raise a desktop notification for each; without a desktop, notify as --bell does
+    #[arg(long)]
+    desktop: bool,
+    /// Notify by the terminal for each: the bell, and OSC 9 where the terminal knows it
+    #[arg(long)]
+    bell: bool,
 }
 
 /// What a notification is about.
@@ -91,6 +99,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         },
         left: args.count,
         patience: Patience::new(),
+        alert: args.desktop.then(Alert::desktop),
+        rings: args.bell,
     };
     while telling.left != Some(0) {
         telling.patience.wait().await;
@@ -125,6 +135,10 @@ struct Telling {
     /// How many more; `None`: all that come.
     left: Option<u64>,
     patience: Patience,
+    /// Where each is raised besides, if it is.
+    alert: Option<Alert>,
+    /// Whether the terminal notifies as well.
+    rings: bool,
 }
 
 impl Telling {
@@ -152,20 +166,45 @@ impl Telling {
             } else {
                 context.ui.line(line(&notification).render(ui::columns()))?;
             }
+            self.raise(&notification, context).await;
             self.request.after_sequence = Some(notification.sequence);
             self.left = self.left.map(|left| left.saturating_sub(1));
             self.patience.reset();
         }
         Ok(Ok(()))
     }
+
+    /// Raises the notification on the desktop or in the terminal, as the flags say.
+    async fn raise(&mut self, notification: &Notification, context: &Context) {
+        let title = format!("troupe {}", kinds(notification));
+        if self.rings {
+            desktop::ring(&title, &notification.text);
+        }
+        match &mut self.alert {
+            // Once is enough.
+            Some(Alert::Terminal) if self.rings => {}
+            Some(alert) => {
+                let urgency = if asks(notification) {
+                    Urgency::Critical
+                } else {
+                    Urgency::Normal
+                };
+                alert.raise(urgency, &title, &notification.text, context.ui).await;
+            }
+            None => {}
+        }
+    }
+}
+
+/// The names of its kinds.
+fn kinds(notification: &Notification) -> String {
+    let names = notification.kinds();
+    let names = names.map(|kind| names::notification_kind(kind).to_ascii_lowercase().replace('_', "-"));
+    names.collect::<Vec<_>>().join(" ")
 }
 
 /// A notification on one line.
 fn line(notification: &Notification) -> Line {
-    let kinds: Vec<String> = notification
-        .kinds()
-        .map(|kind| names::notification_kind(kind).to_ascii_lowercase().replace('_', "-"))
-        .collect();
     Line::default()
         .mark(
             style::DIM,
@@ -176,13 +215,18 @@ fn line(notification: &Notification) -> Line {
             ),
         )
         .word(style::DIM, ids::short(&notification.thread_id))
-        .word(look(notification), kinds.join(" "))
+        .word(look(notification), kinds(notification))
         .word(style::PLAIN, &notification.text)
 }
 
 /// What asks for a person stands out.
 fn look(notification: &Notification) -> Style {
-    let asks = notification.kinds().any(|kind| match kind {
+    if asks(notification) { style::WARN } else { style::NAME }
+}
+
+/// Whether a person has to act.
+fn asks(notification: &Notification) -> bool {
+    notification.kinds().any(|kind| match kind {
         NotificationKind::ApprovalRequested
         | NotificationKind::Stalled
         | NotificationKind::BudgetExhausted
@@ -190,8 +234,7 @@ fn look(notification: &Notification) -> Style {
         NotificationKind::Unspecified | NotificationKind::AgentTurnComplete | NotificationKind::SubAgentComplete => {
             false
         }
-    });
-    if asks { style::WARN } else { style::NAME }
+    })
 }
 
 #[cfg(test)]

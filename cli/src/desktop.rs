@@ -1,0 +1,193 @@
+//! Notifications outside of the command's output: on the desktop, or by the terminal itself.
+//!
+//! Programs are started with arguments, never through a shell. The text may come from a model, so it is sanitised first.
+
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, IsTerminal as _},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use svc_kit::paths;
+use tokio::{process::Command, time::timeout};
+
+use crate::{
+    sanitize,
+    ui::{Ui, style},
+};
+
+/// How long a program may take to hand a notification to the desktop.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest title, in characters.
+const MAX_TITLE: usize = 100;
+/// The longest text, in characters.
+const MAX_TEXT: usize = 400;
+/// What `osascript` runs; the title and the text are its arguments.
+const SCRIPT: &[&str] = &[
+    "-e",
+    "on run argv",
+    "-e",
+    "display notification (item 2 of argv) with title (item 1 of argv)",
+    "-e",
+    "end run",
+];
+
+/// How much a notification asks for a person's attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// For information.
+    Normal,
+    /// A person has to act.
+    Critical,
+}
+
+/// Where notifications are raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Alert {
+    /// The desktop, by `notify-send`, which speaks `org.freedesktop.Notifications` over D-Bus.
+    NotifySend(PathBuf),
+    /// The desktop of macOS, by `osascript`.
+    AppleScript(PathBuf),
+    /// The terminal, by OSC 9 and the bell.
+    Terminal,
+}
+
+impl Alert {
+    /// The desktop of this machine; the terminal where no program for it is in `PATH`.
+    pub(crate) fn desktop() -> Self {
+        let path = env::var_os("PATH").unwrap_or_default();
+        if cfg!(target_os = "macos") {
+            return paths::program_in(&path, Path::new("osascript")).map_or(Self::Terminal, Self::AppleScript);
+        }
+        paths::program_in(&path, Path::new("notify-send")).map_or(Self::Terminal, Self::NotifySend)
+    }
+
+    /// Raises a notification. Where the desktop does not take it, the terminal is used from then on.
+    pub(crate) async fn raise(&mut self, urgency: Urgency, title: &str, text: &str, ui: Ui) {
+        let (title, text) = (short(title, MAX_TITLE), short(text, MAX_TEXT));
+        let started = match self {
+            Self::NotifySend(program) => Some((program.clone(), notify_send(urgency, &title, &text))),
+            Self::AppleScript(program) => Some((program.clone(), apple_script(&title, &text))),
+            Self::Terminal => None,
+        };
+        if let Some((program, arguments)) = started {
+            let Err(why) = run(&program, arguments).await else {
+                return;
+            };
+            ui.note(format!(
+                "{} {} {why}; the terminal notifies instead",
+                style::paint(style::WARN, "no desktop:"),
+                program.display()
+            ));
+            *self = Self::Terminal;
+        }
+        // A file that collects standard error should not collect control sequences.
+        let mut err = io::stderr();
+        if err.is_terminal() {
+            let _ = write_to_terminal(&mut err, &title, &text);
+        }
+    }
+}
+
+/// Notifies by the terminal, whether standard error is one or not.
+pub(crate) fn ring(title: &str, text: &str) {
+    // The notification was written to standard output as well, so nothing is lost.
+    let _ = write_to_terminal(&mut io::stderr(), &short(title, MAX_TITLE), &short(text, MAX_TEXT));
+}
+
+/// OSC 9, which a terminal that knows it shows as a notification, and the bell. The title begins with a letter: OSC 9
+/// followed by a number is another command.
+fn write_to_terminal(out: &mut impl io::Write, title: &str, text: &str) -> io::Result<()> {
+    write!(out, "\u{1b}]9;{title}: {text}\u{7}\u{7}")?;
+    out.flush()
+}
+
+/// The text on one line without control characters, and no longer than that many characters.
+fn short(text: &str, max: usize) -> String {
+    let line = sanitize::line(text);
+    if line.chars().count() <= max {
+        return line;
+    }
+    let mut cut: String = line.chars().take(max.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+fn notify_send(urgency: Urgency, title: &str, text: &str) -> Vec<OsString> {
+    let urgency = match urgency {
+        Urgency::Normal => "--urgency=normal",
+        Urgency::Critical => "--urgency=critical",
+    };
+    // A desktop may read the body as markup, and `notify-send` reads backslashes in it.
+    let body = text
+        .replace('\\', "\\\\")
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    ["--app-name=troupe", urgency, "--", title, &body]
+        .map(OsString::from)
+        .into()
+}
+
+fn apple_script(title: &str, text: &str) -> Vec<OsString> {
+    SCRIPT
+        .iter()
+        .copied()
+        .chain([title, text])
+        .map(OsString::from)
+        .collect()
+}
+
+async fn run(program: &Path, arguments: Vec<OsString>) -> Result<(), String> {
+    let ended = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .status();
+    match timeout(TIMEOUT, ended).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(format!("failed ({status})")),
+        Ok(Err(error)) => Err(format!("cannot be run: {error}")),
+        Err(_) => Err(format!("did not end within {TIMEOUT:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_and_escapes_lose_their_meaning() {
+        let arguments = notify_send(Urgency::Critical, "troupe", r"<b>a & b</b> \n");
+        assert_eq!(
+            arguments,
+            [
+                "--app-name=troupe",
+                "--urgency=critical",
+                "--",
+                "troupe",
+                r"&lt;b&gt;a &amp; b&lt;/b&gt; \\n"
+            ]
+        );
+        assert_eq!(apple_script("t", "-e x").last(), Some(&OsString::from("-e x")));
+    }
+
+    #[test]
+    fn terminal_text_holds_no_control_sequences() {
+        let mut out = Vec::new();
+        let text = short("done\u{7}\u{1b}]52;c;eA==\u{7}\nnext", MAX_TEXT);
+        assert!(write_to_terminal(&mut out, "troupe stalled", &text).is_ok());
+        assert_eq!(out, b"\x1b]9;troupe stalled: done]52;c;eA== next\x07\x07");
+    }
+
+    #[test]
+    fn long_text_is_cut() {
+        assert_eq!(short("abcdef", 4), "abc…");
+        assert_eq!(short("abcd", 4), "abcd");
+    }
+}
