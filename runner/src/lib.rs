@@ -51,6 +51,7 @@ mod stage;
 mod text;
 mod thread;
 mod timer;
+mod tool_hints;
 pub mod tool_line;
 mod tools;
 mod usage;

@@ -25,6 +25,7 @@ use troupe_proto::{MAX_MESSAGE_BYTES, reason::Reason, supervisor::v1::ToolDescri
 use crate::{
     bearer::Bearer,
     text::one_line,
+    tool_hints,
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure, Toolbox, schema},
 };
@@ -37,6 +38,12 @@ const INSTRUCTIONS: &str = "Tools to lead agents of your own: list_agents names 
                             it. They run beside you; wait for what they found before you rely on it.";
 /// How much of the name of a tool that is not offered is repeated, in characters.
 const MAX_NAME_CHARS: usize = 128;
+
+/// Whether the tool of that name has annotations for MCP clients.
+#[must_use]
+pub fn is_annotated(tool: &str) -> bool {
+    tool_hints::annotations(tool).is_some()
+}
 
 /// For which thread the tools are called, and with whose right.
 #[derive(Clone)]
@@ -216,7 +223,12 @@ impl ServerHandler for ToolServer {
 
 fn described(tool: ToolDescription) -> Tool {
     let schema = schema(&tool);
-    Tool::new(tool.name, tool.description, Arc::new(schema))
+    let annotations = tool_hints::annotations(&tool.name);
+    let described = Tool::new(tool.name, tool.description, Arc::new(schema));
+    match annotations {
+        Some(annotations) => described.with_annotations(annotations),
+        None => described,
+    }
 }
 
 fn result_of(answer: &ToolAnswer) -> CallToolResult {
@@ -304,6 +316,10 @@ mod tests {
         let shown = serde_json::to_value(tool(r#"{"type":"object","required":["ids"]}"#)).unwrap();
         let expected = json!({
             "name": "wait", "description": "d", "inputSchema": {"type": "object", "required": ["ids"]},
+            "annotations": {
+                "title": "Wait for agents", "readOnlyHint": true, "destructiveHint": false, "idempotentHint": true,
+                "openWorldHint": false,
+            },
         });
         assert_eq!(shown, expected);
         assert_eq!(

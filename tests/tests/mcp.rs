@@ -9,9 +9,11 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout},
 };
+use troupe_proto::registry::v1::DescribeSpawnToolRequest;
 use troupe_proto::supervisor::v1::{
     CreateSessionRequest, Limits, ListSessionsRequest, ResolveApprovalRequest, Session, StatusKind, ToolCeiling,
 };
+use troupe_runner::mcp::is_annotated;
 use troupe_tests::{
     client::{self, Supervisor},
     process::{Home, Up},
@@ -164,6 +166,30 @@ async fn a_persons_own_agent_leads_others_and_the_session_ends_with_it() {
     let tools = client.tools().await;
     for name in ["spawn_agent", "list_agents", "wait", "send_input", "close_agent"] {
         assert!(names(&tools).contains(&name), "{name}");
+    }
+    for tool in &tools {
+        let hints = &tool["annotations"];
+        for hint in ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"] {
+            assert!(hints[hint].is_boolean(), "{hint} of {tool}");
+        }
+        assert!(hints["title"].is_string() && hints["openWorldHint"] == false, "{tool}");
+        let reads = ["list_agents", "list_active_agents", "wait"].contains(&tool["name"].as_str().unwrap());
+        assert_eq!(hints["readOnlyHint"], reads, "{tool}");
+        assert_eq!(hints["destructiveHint"], tool["name"] == "close_agent", "{tool}");
+    }
+    // Those that only threads of a graph template are offered have hints as well.
+    let described = client::registry(up.registry, Some(&home.operator_token()))
+        .describe_spawn_tool(DescribeSpawnToolRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(described.tools.len() >= tools.len());
+    for tool in described.tools {
+        assert!(
+            is_annotated(&tool.name),
+            "runner/src/tool_hints.rs has no row for {}",
+            tool.name
+        );
     }
     let spawn = tools.iter().find(|tool| tool["name"] == "spawn_agent").unwrap();
     assert_eq!(spawn["inputSchema"]["type"], "object");

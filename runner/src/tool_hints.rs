@@ -1,0 +1,84 @@
+//! What each of the supervisor's tools does to its surroundings, as MCP clients are told (`annotations`).
+//!
+//! Clients decide by these hints which calls they let pass unasked. They are hints only: the supervisor decides whether a
+//! call is permitted.
+
+use rmcp::model::ToolAnnotations;
+
+/// The hints of one tool. Every tool acts on the agents of one session and nothing else, so `openWorldHint` is false for
+/// all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hints {
+    name: &'static str,
+    title: &'static str,
+    effect: Effect,
+    /// Whether a second call with the same arguments has no further effect.
+    is_idempotent: bool,
+}
+
+/// What a call can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// Nothing.
+    Reads,
+    /// It adds something.
+    Adds,
+    /// It ends or replaces something.
+    Destroys,
+}
+
+/// Every tool of the supervisor. A tool that is not here has no hints, and clients assume the worst of it.
+const TOOLS: &[Hints] = &[
+    Hints::of("list_agents", "List roles", Effect::Reads, true),
+    Hints::of("list_active_agents", "List agents", Effect::Reads, true),
+    Hints::of("wait", "Wait for agents", Effect::Reads, true),
+    Hints::of("spawn_agent", "Spawn an agent", Effect::Adds, false),
+    Hints::of("spawn_node", "Spawn a graph node", Effect::Adds, false),
+    // With `interrupt` it stops a turn, which the same input continues.
+    Hints::of("send_input", "Send input to an agent", Effect::Adds, false),
+    Hints::of("close_agent", "Close an agent and its subtree", Effect::Destroys, true),
+    Hints::of("resume_agent", "Reopen an agent", Effect::Adds, true),
+    Hints::of("set_thread_note", "Set a note on an agent", Effect::Adds, true),
+    Hints::of("create_edge", "Create an edge", Effect::Adds, true),
+    Hints::of("send_handoff", "Send a handoff", Effect::Adds, false),
+];
+
+impl Hints {
+    const fn of(name: &'static str, title: &'static str, effect: Effect, is_idempotent: bool) -> Self {
+        Self {
+            name,
+            title,
+            effect,
+            is_idempotent,
+        }
+    }
+}
+
+/// The annotations of the tool of that name; `None`: it is not in the table.
+pub(crate) fn annotations(tool: &str) -> Option<ToolAnnotations> {
+    let hints = TOOLS.iter().find(|hints| hints.name == tool)?;
+    Some(ToolAnnotations::from_raw(
+        Some(hints.title.to_owned()),
+        Some(hints.effect == Effect::Reads),
+        Some(hints.effect == Effect::Destroys),
+        Some(hints.is_idempotent),
+        Some(false),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_is_destructive_and_reading_is_not() {
+        let hints = |tool: &str| {
+            let found = annotations(tool);
+            found.map(|found| (found.read_only_hint, found.destructive_hint, found.idempotent_hint))
+        };
+        assert_eq!(hints("close_agent"), Some((Some(false), Some(true), Some(true))));
+        assert_eq!(hints("list_agents"), Some((Some(true), Some(false), Some(true))));
+        assert_eq!(hints("spawn_agent"), Some((Some(false), Some(false), Some(false))));
+        assert_eq!(hints("format_disk"), None);
+    }
+}
