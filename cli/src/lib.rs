@@ -10,6 +10,7 @@ mod commands;
 mod content;
 mod context;
 mod desktop;
+mod dry_turn;
 mod error;
 mod first;
 mod follow;

@@ -68,6 +68,8 @@ pub(crate) struct RunnerOptions {
     pub(crate) programs: programs::Choice,
     /// Whether in worktrees, and when they go.
     pub(crate) worktrees: Option<WorktreeCleanup>,
+    /// Only the program of this name; `None`: all of them.
+    pub(crate) only: Option<String>,
 }
 
 /// A running pair.
@@ -306,6 +308,11 @@ fn runner_config(
     data_dir: &Path,
     secrets: &Secrets,
 ) -> Result<RunnerConfig> {
+    let programs = options.programs.programs()?;
+    let programs = match &options.only {
+        Some(name) => programs::only(programs, name)?,
+        None => programs,
+    };
     let mut config = RunnerConfig::new("local", listen::url_of(supervisor), programs, data_dir.join("scratch"));
     config.state = programs::state_in(data_dir);
     config.worktrees = options.worktrees;

@@ -7,12 +7,18 @@ use std::{
     str::FromStr,
 };
 
+use serde_json::{Value, json};
 use svc_kit::paths;
 use troupe_runner::{
     AcpProgram, AgentProgram, Enforcement, ProcessProgram, Profile, Program, ProgramKind, Programs, WorktreeCleanup,
+    program_check::{self, MissingProgram, ProgramReport},
 };
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    sanitize,
+    ui::style,
+};
 
 /// What executes threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,6 +111,114 @@ impl Choice {
             }),
         }
     }
+}
+
+/// The same programs, if all of them are on this machine.
+///
+/// # Errors
+///
+/// A program is missing. The error has the PATH that was searched and the install command.
+pub(crate) fn all_found(programs: Programs) -> Result<Programs> {
+    program_check::find(&programs).map_err(|missing| missing_error(&missing))?;
+    Ok(programs)
+}
+
+fn missing_error(missing: &MissingProgram) -> Error {
+    Error::failure(missing.to_string()).hint(missing.remedy())
+}
+
+/// Examines each program; takes at most 10 s.
+///
+/// # Errors
+///
+/// There is no room for a temporary directory.
+pub(crate) async fn check(programs: &Programs) -> Result<Vec<std::result::Result<ProgramReport, MissingProgram>>> {
+    let home = tempfile::tempdir()?;
+    Ok(program_check::check(programs, home.path()).await)
+}
+
+/// The programs that this release is tested with, as far as they are on this machine.
+///
+/// # Errors
+///
+/// Never: the choices are names.
+pub(crate) fn installed() -> Result<Programs> {
+    let mut installed = Vec::new();
+    for choice in [
+        Choice::Codex,
+        Choice::Claude,
+        Choice::Acp(Profile::OpenCode),
+        Choice::Acp(Profile::Gemini),
+    ] {
+        let programs = choice.programs()?;
+        if program_check::find(&programs).is_ok() {
+            installed.extend(programs.0);
+        }
+    }
+    Ok(Programs(installed))
+}
+
+/// The program of that name alone, for every role: with its default model, or the first model that its list names in full.
+///
+/// # Errors
+///
+/// No program has that name.
+pub(crate) fn only(programs: Programs, name: &str) -> Result<Programs> {
+    let names: Vec<String> = programs.all().iter().map(program_check::name).collect();
+    let found = programs
+        .0
+        .into_iter()
+        .find(|program| program_check::name(program) == name);
+    let Some(mut program) = found else {
+        return Err(Error::usage(format!("no program is called {name:?}")).hint(format!(
+            "the programs are {}; --programs names others",
+            names.join(", ")
+        )));
+    };
+    program.providers.clear();
+    let models = std::mem::take(&mut program.models);
+    let named = models
+        .iter()
+        .map(|pattern| pattern.glob().glob())
+        .find(|pattern| !pattern.contains(['*', '?', '[', '{']));
+    match named {
+        Some(model) => program.with_model(model).map_err(Error::of).map(Programs::from),
+        None => program.with_default_model().map_err(Error::of).map(Programs::from),
+    }
+}
+
+/// The report of a program as JSON.
+pub(crate) fn report_json(report: &ProgramReport) -> Value {
+    json!({
+        "name": report.name,
+        "path": report.path,
+        "version": report.version,
+        "tested": report.tested,
+        "credentials": report.credentials,
+        "sandbox": report.sandbox.as_str(),
+        "warnings": report.warnings.iter().map(|warning| json!({
+            "problem": warning.problem,
+            "remedy": warning.remedy,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// The report of a program as text: a line, then a line for each warning.
+pub(crate) fn report_lines(report: &ProgramReport) -> Vec<String> {
+    let first = format!(
+        "{} {}",
+        style::paint(style::DIM, "program   "),
+        sanitize::line(&report.to_string())
+    );
+    let warnings = report.warnings.iter().map(|warning| {
+        format!(
+            "{} {}; {}",
+            style::paint(style::WARN, "warning:"),
+            sanitize::line(&warning.problem),
+            sanitize::line(&warning.remedy)
+        )
+    });
+    std::iter::once(first).chain(warnings).collect()
 }
 
 /// A newcomer has one program and its default model; so every shipped role runs on that.

@@ -2,7 +2,7 @@
 //!
 //! In this order: `--token` or `TROUPE_TOKEN`, the file that `--token-file` or `TROUPE_TOKEN_FILE` names, `operator.token`
 //! in the data directory, none. A file that was merely found in the default place is offered to this machine only, so that
-//! a remote service never sees it. A service that does not know a token from the data directory is asked without it
+//! a remote service never sees it. A service that does not know a token from the data directory is called without it
 //! ([`crate::client::Identified`]): the token may belong to another service.
 
 use std::{
@@ -162,7 +162,7 @@ impl Token {
         }
     }
 
-    /// Whether it is in the data directory, and nobody named it.
+    /// Whether it was found in the data directory instead of named by the caller.
     pub(crate) const fn is_found(&self) -> bool {
         matches!(self.origin, Origin::Found(_))
     }

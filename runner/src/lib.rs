@@ -40,6 +40,7 @@ mod meter;
 mod outbox;
 mod policy;
 mod process;
+pub mod program_check;
 mod programs;
 mod prompt;
 mod provider_proxy;

@@ -17,6 +17,45 @@ const DEFAULT_MODEL: &str = "default";
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 
+/// The credentials that programs take from their environment, and the variables that say where requests with them go. Each
+/// credential is inherited with its variables, as it would otherwise be sent to another host.
+const BASE_URLS: &[(&str, &[&str])] = &[
+    ("OPENAI_API_KEY", &["OPENAI_BASE_URL"]),
+    ("CODEX_API_KEY", &["OPENAI_BASE_URL"]),
+    ("ANTHROPIC_API_KEY", &["ANTHROPIC_BASE_URL"]),
+    ("ANTHROPIC_AUTH_TOKEN", &["ANTHROPIC_BASE_URL"]),
+    ("CLAUDE_CODE_OAUTH_TOKEN", &["ANTHROPIC_BASE_URL"]),
+    ("GEMINI_API_KEY", &["GOOGLE_GEMINI_BASE_URL"]),
+    ("GOOGLE_API_KEY", &["GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"]),
+    ("OPENROUTER_API_KEY", &["OPENROUTER_BASE_URL"]),
+    ("AZURE_API_KEY", &["AZURE_RESOURCE_NAME", "AZURE_BASE_URL"]),
+    ("AZURE_OPENAI_API_KEY", &["AZURE_OPENAI_ENDPOINT"]),
+    ("MISTRAL_API_KEY", &["MISTRAL_BASE_URL"]),
+    ("GROQ_API_KEY", &["GROQ_BASE_URL"]),
+    ("XAI_API_KEY", &["XAI_BASE_URL"]),
+    ("DEEPSEEK_API_KEY", &["DEEPSEEK_BASE_URL"]),
+];
+
+/// Appends the base URL variables of the credentials among `names`.
+fn with_base_urls(mut names: Vec<String>) -> Vec<String> {
+    for (credential, base_urls) in BASE_URLS {
+        if !names.iter().any(|name| name == credential) {
+            continue;
+        }
+        for base_url in *base_urls {
+            if !names.iter().any(|name| name == base_url) {
+                names.push((*base_url).to_owned());
+            }
+        }
+    }
+    names
+}
+
+/// Whether a variable says where requests go, and is no credential.
+pub(crate) fn is_base_url(name: &str) -> bool {
+    BASE_URLS.iter().any(|(_, base_urls)| base_urls.contains(&name))
+}
+
 /// The programs of a runner. A thread is executed by the first that fits its provider and model.
 #[derive(Clone, Debug)]
 pub struct Programs(pub Vec<Program>);
@@ -265,8 +304,17 @@ impl Program {
     /// # Errors
     ///
     /// Never: the pattern is good.
-    pub fn with_default_model(mut self) -> Result<Self, globset::Error> {
-        self.aliases = vec![(Glob::new("*")?.compile_matcher(), ModelChoice::Default)];
+    pub fn with_default_model(self) -> Result<Self, globset::Error> {
+        self.with_model(DEFAULT_MODEL)
+    }
+
+    /// The same program, which is given that model in place of every other; `default`: its own.
+    ///
+    /// # Errors
+    ///
+    /// Never: the pattern is good.
+    pub fn with_model(mut self, model: &str) -> Result<Self, globset::Error> {
+        self.aliases = vec![(Glob::new("*")?.compile_matcher(), ModelChoice::of(model.to_owned()))];
         Ok(self)
     }
 
@@ -329,7 +377,7 @@ impl AgentProgram {
     fn new(command: &str, inherit: &[&str]) -> Self {
         Self {
             command: command.into(),
-            inherit: inherit.iter().map(|&name| name.to_owned()).collect(),
+            inherit: with_base_urls(inherit.iter().map(|&name| name.to_owned()).collect()),
             environment: BTreeMap::new(),
             login: None,
             provider: None,
@@ -431,7 +479,7 @@ impl Entry {
     fn into_kind(self, path: &str) -> Result<ProgramKind, ProgramsError> {
         let agent = |convention: AgentProgram, entry: Self| AgentProgram {
             command: entry.command.unwrap_or(convention.command),
-            inherit: entry.inherit.unwrap_or(convention.inherit),
+            inherit: entry.inherit.map_or(convention.inherit, with_base_urls),
             environment: entry.environment,
             login: entry.login,
             provider: entry.provider,
@@ -461,7 +509,7 @@ impl Entry {
                     .command
                     .ok_or_else(|| ProgramsError::NoCommand { path: path.to_owned() })?,
                 args: self.args,
-                inherit: self.inherit.unwrap_or_default(),
+                inherit: with_base_urls(self.inherit.unwrap_or_default()),
                 environment: self.environment,
                 confine: self.confine,
                 enforces: Enforcement {
@@ -505,6 +553,36 @@ programs:
 
     fn programs() -> Programs {
         Programs::parse(FILE, "runner.yaml").unwrap()
+    }
+
+    #[test]
+    fn base_urls_are_inherited_with_their_keys() {
+        let claude = AgentProgram::claude().inherit;
+        assert_eq!(claude.iter().filter(|name| *name == "ANTHROPIC_BASE_URL").count(), 1);
+        for (program, base_urls) in [
+            (AgentProgram::codex(), &["OPENAI_BASE_URL"][..]),
+            (AgentProgram::gemini(), &["GOOGLE_GEMINI_BASE_URL"]),
+            (AgentProgram::opencode(), &["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"]),
+        ] {
+            for base_url in base_urls {
+                assert!(program.inherit.iter().any(|name| name == base_url), "{base_url}");
+            }
+        }
+        let file = "programs:\n- {kind: claude, inherit: [ANTHROPIC_API_KEY]}\n- {kind: claude, inherit: [MY_KEY]}\n- {kind: \
+                    process, command: c, inherit: [OPENAI_API_KEY, OPENAI_BASE_URL]}";
+        let programs = Programs::parse(file, "runner.yaml").unwrap();
+        let inherited: Vec<_> = programs
+            .all()
+            .iter()
+            .map(|program| match &program.kind {
+                ProgramKind::Claude(program) | ProgramKind::Codex(program) => program.inherit.clone(),
+                ProgramKind::Process(program) => program.inherit.clone(),
+                ProgramKind::Acp(program) => program.program.inherit.clone(),
+            })
+            .collect();
+        assert_eq!(inherited[0], ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]);
+        assert_eq!(inherited[1], ["MY_KEY"]);
+        assert_eq!(inherited[2], ["OPENAI_API_KEY", "OPENAI_BASE_URL"]);
     }
 
     #[test]

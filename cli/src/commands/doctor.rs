@@ -1,17 +1,20 @@
 //! `troupe doctor`: what is wrong, and what to do about it.
 
-use std::{path::Path, time::Duration};
+use std::{borrow::Cow, path::Path, time::Duration};
 
 use serde_json::json;
 use tokio::{process::Command, time::timeout};
 use tonic::{Code, Request};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use troupe_proto::{registry::v1::ListAgentsRequest, supervisor::v1::ListSessionsRequest};
+use troupe_runner::program_check::{MissingProgram, ProgramReport, Warning};
 
 use crate::{
     client::{self, Target},
     context::Context,
+    dry_turn,
     error::{Error, Result},
+    programs, sanitize,
     token::{Origin, Token},
     ui::style,
 };
@@ -19,6 +22,8 @@ use crate::{
 const AFTER_HELP: &str = "\
 Examples:
   troupe doctor
+  troupe doctor --programs ./runner.yaml
+  troupe doctor --dry-turn claude
   troupe doctor --supervisor http://10.0.0.7:50052 --output json";
 
 /// How long a service may take to answer.
@@ -29,7 +34,15 @@ const LITTLE_SPACE: u64 = 512 * 1024 * 1024;
 /// The arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The programs to check: codex, claude, opencode, gemini, or a runner.yaml [default: those of the four that are
+    /// installed]
+    #[arg(long, value_name = "PROGRAMS", env = "TROUPE_PROGRAMS")]
+    programs: Option<programs::Choice>,
+    /// Run one turn on this program, which asks its model for one word, and print the result; it may cost money
+    #[arg(long, value_name = "PROGRAM")]
+    dry_turn: Option<String>,
+}
 
 /// How a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,23 +55,26 @@ enum Verdict {
 /// One check: what was looked at, what was seen, and what to do.
 #[derive(Debug)]
 struct Finding {
-    name: &'static str,
+    name: Cow<'static, str>,
     verdict: Verdict,
     seen: String,
     remedy: Option<String>,
+    /// The report of a program, for a check of one.
+    program: Option<ProgramReport>,
 }
 
 impl Finding {
-    fn good(name: &'static str, seen: impl Into<String>) -> Self {
+    fn good(name: impl Into<Cow<'static, str>>, seen: impl Into<String>) -> Self {
         Self {
-            name,
+            name: name.into(),
             verdict: Verdict::Good,
             seen: seen.into(),
             remedy: None,
+            program: None,
         }
     }
 
-    fn warning(name: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Self {
+    fn warning(name: impl Into<Cow<'static, str>>, seen: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             verdict: Verdict::Warning,
             remedy: Some(remedy.into()),
@@ -66,7 +82,7 @@ impl Finding {
         }
     }
 
-    fn bad(name: &'static str, error: &Error) -> Self {
+    fn bad(name: impl Into<Cow<'static, str>>, error: &Error) -> Self {
         Self {
             verdict: Verdict::Bad,
             remedy: error.remedy().map(str::to_owned),
@@ -76,8 +92,12 @@ impl Finding {
 }
 
 /// Looks around; it fails if something is bad.
-pub(crate) async fn run(_args: Args, context: &Context) -> Result<()> {
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut findings = vec![data_dir(context), token(context), git().await];
+    findings.extend(programs_of(args.programs.as_ref()).await);
+    if let Some(name) = &args.dry_turn {
+        findings.push(dry_turn_on(name, args.programs).await);
+    }
     findings.push(reach("registry", &context.global.registry, registry(context)).await);
     findings.push(reach("supervisor", &context.global.supervisor, supervisor(context)).await);
     let bad = findings
@@ -97,6 +117,7 @@ pub(crate) async fn run(_args: Args, context: &Context) -> Result<()> {
                     },
                     "seen": finding.seen,
                     "remedy": finding.remedy,
+                    "program": finding.program.as_ref().map(programs::report_json),
                 })).collect::<Vec<_>>(),
             })
         },
@@ -178,6 +199,74 @@ async fn git() -> Finding {
             "not found",
             "install git; without it agents get no worktrees of their own, and projects still need a .git",
         ),
+    }
+}
+
+/// The programs that are to be checked.
+async fn programs_of(choice: Option<&programs::Choice>) -> Vec<Finding> {
+    const NAME: &str = "programs";
+    let programs = match choice {
+        Some(choice) => choice.programs(),
+        None => programs::installed(),
+    };
+    let checked = match programs {
+        Ok(programs) if programs.all().is_empty() => {
+            return vec![Finding::warning(
+                NAME,
+                "no agent program is in PATH",
+                "install codex, claude, opencode or gemini; without one only the sample agent runs",
+            )];
+        }
+        Ok(programs) => programs::check(&programs).await,
+        Err(error) => Err(error),
+    };
+    match checked {
+        Ok(reports) => reports.into_iter().map(program).collect(),
+        Err(error) => vec![Finding::bad(NAME, &error)],
+    }
+}
+
+fn program(checked: std::result::Result<ProgramReport, MissingProgram>) -> Finding {
+    match checked {
+        Ok(report) => {
+            let seen = sanitize::line(&report.to_string());
+            let of_all = |part: fn(&Warning) -> &str| {
+                let parts: Vec<&str> = report.warnings.iter().map(part).collect();
+                sanitize::line(&parts.join("; "))
+            };
+            let finding = if report.warnings.is_empty() {
+                Finding::good("program", seen)
+            } else {
+                let problems = of_all(|warning| &warning.problem);
+                Finding::warning(
+                    "program",
+                    format!("{seen}; {problems}"),
+                    of_all(|warning| &warning.remedy),
+                )
+            };
+            Finding {
+                program: Some(report),
+                ..finding
+            }
+        }
+        Err(missing) => Finding::bad("program", &Error::failure(missing.to_string()).hint(missing.remedy())),
+    }
+}
+
+/// One turn of one program, and what it answered.
+async fn dry_turn_on(name: &str, choice: Option<programs::Choice>) -> Finding {
+    const NAME: &str = "dry turn";
+    let choice = match choice {
+        Some(choice) => Ok(choice),
+        None => name.parse().map_err(Error::usage),
+    };
+    let turn = match choice {
+        Ok(choice) => dry_turn::run(choice, name).await,
+        Err(error) => Err(error),
+    };
+    match turn {
+        Ok(answer) => Finding::good(NAME, format!("{name}: {answer}")),
+        Err(error) => Finding::bad(NAME, &error.context(name)),
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::json;
 use svc_kit::{
     admin::{Admin, AdminOptions, READINESS},
     program,
@@ -19,7 +20,7 @@ use svc_kit::{
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig};
+use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig, program_check::ProgramReport};
 
 use crate::{
     client::Target,
@@ -29,6 +30,7 @@ use crate::{
     programs::{self, WorktreeArgs},
     stop, time,
     token::Token,
+    ui::Ui,
 };
 
 const AFTER_HELP: &str = "\
@@ -96,6 +98,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("info")?;
     let options = args.admin.clone();
     let config = config(args, context)?;
+    report_programs(&config, context.ui);
     let is_read_here = options.admin_listen.is_some();
     let telemetry = Telemetry::start("troupe-runner", is_read_here).map_err(|error| Error::usage(error.to_string()))?;
     let mut admin = Admin::start(&options, &telemetry, &[READINESS])
@@ -112,6 +115,28 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     };
     program::farewell(admin, telemetry).await;
     ran
+}
+
+/// Reports on the agent programs, while the runner starts.
+fn report_programs(config: &RunnerConfig, ui: Ui) {
+    let programs = config.programs.clone();
+    tokio::spawn(async move {
+        let Ok(reports) = programs::check(&programs).await else {
+            return;
+        };
+        // A process has neither version nor credentials, so only its warnings are of use.
+        let is_worth_it = |report: &ProgramReport| report.tested.is_some() || !report.warnings.is_empty();
+        let reports: Vec<ProgramReport> = reports.into_iter().flatten().filter(is_worth_it).collect();
+        if ui.is_json() && !reports.is_empty() {
+            let reports: Vec<_> = reports.iter().map(programs::report_json).collect();
+            // A closed standard output does not stop a runner.
+            let _ = ui.json(&json!({ "programs": reports }));
+        } else {
+            for line in reports.iter().flat_map(programs::report_lines) {
+                ui.note(line);
+            }
+        }
+    });
 }
 
 /// Tells the admin port whether the runner is ready, and whoever reads standard error if the port breaks off, as long as it is
@@ -156,6 +181,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
         .into(),
         None => args.programs.unwrap_or_default().programs()?,
     };
+    let programs = programs::all_found(programs)?;
     let data_dir = context.data_dir()?;
     let state = args.state.unwrap_or_else(|| programs::state_in(&data_dir));
     let runner_id = args.runner_id.unwrap_or_else(default_runner_id);

@@ -76,6 +76,9 @@ impl CodexKind {
         let environment = self.environment(casting, &home);
         let access = casting.resolved.sandbox();
         let mut config = settings::config(&self.program, &policy, access, &hook);
+        let base_url = environment.iter().rfind(|(name, _)| name == settings::BASE_URL);
+        let base_url = base_url.and_then(|(_, value)| value.to_str());
+        settings::use_base_url(&mut config, &self.program, base_url);
         let is_used = casting
             .endpoint(&model)
             .is_some_and(|endpoint| settings::redirect(&mut config, self.program.provider.as_deref(), endpoint));

@@ -85,6 +85,20 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
     config
 }
 
+/// The variable by which other programs know the address of OpenAI's API. Codex itself only knows a setting for it.
+pub(super) const BASE_URL: &str = "OPENAI_BASE_URL";
+
+/// Sends requests with a key of the environment to the address that the environment names. A login, and a provider of the
+/// operator's, have addresses of their own.
+pub(super) fn use_base_url(config: &mut Map<String, Value>, program: &AgentProgram, base_url: Option<&str>) {
+    let has_own = program.login.is_some() || program.provider.is_some() || config.contains_key("model_provider");
+    if let Some(base_url) = base_url.filter(|url| !url.is_empty() && !has_own) {
+        config
+            .entry("openai_base_url".to_owned())
+            .or_insert_with(|| base_url.into());
+    }
+}
+
 /// Has the thread's provider asked at another address. Whether it is: those that Codex brings itself stay where they are,
 /// so it has to be one of the operator's.
 pub(super) fn redirect(config: &mut Map<String, Value>, provider: Option<&str>, endpoint: &str) -> bool {
@@ -236,6 +250,27 @@ mod tests {
             assert_eq!(config["model_providers"]["p"], json!({"base_url": url, "env_key": "K"}));
         }
         assert!(!redirect(&mut Map::new(), None, "b"));
+    }
+
+    #[test]
+    fn base_url_of_the_environment_counts_for_a_key() {
+        let with = |program: &AgentProgram| {
+            let mut config = program.settings.clone();
+            use_base_url(&mut config, program, Some("http://proxy/v1"));
+            config.get("openai_base_url").cloned()
+        };
+        let by_key = AgentProgram::codex();
+        assert_eq!(with(&by_key), Some(json!("http://proxy/v1")));
+        let by_login = AgentProgram {
+            login: Some("/home/me/.codex/auth.json".into()),
+            ..AgentProgram::codex()
+        };
+        assert_eq!(with(&by_login), None, "a login is for its own host");
+        let by_provider = AgentProgram {
+            provider: Some("mine".to_owned()),
+            ..AgentProgram::codex()
+        };
+        assert_eq!(with(&by_provider), None);
     }
 
     #[test]

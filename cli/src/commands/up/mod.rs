@@ -11,6 +11,7 @@ use svc_kit::{
     settings::{Format, Setting, Settings, SettingsOptions},
     shutdown::Signals,
 };
+use troupe_runner::program_check::ProgramReport;
 
 use crate::{
     context::Context,
@@ -99,6 +100,7 @@ impl Args {
             runner: (!self.no_runner).then_some(RunnerOptions {
                 programs: self.programs,
                 worktrees: self.worktrees.worktrees,
+                only: None,
             }),
             trust_loopback: self.trust_loopback,
             insecure: self.insecure,
@@ -121,6 +123,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     }
     pair::init_logging("warn")?;
     let ready_file = args.ready_file.clone();
+    let checking = checked_programs(&args)?;
     // Before anything starts: a signal during the start stops it as well.
     let mut signals = Signals::listen()?;
     let mut pair = tokio::select! {
@@ -130,7 +133,13 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     if let Some(path) = ready_file {
         paths::write_ready_file(&path, &addresses(&pair)).map_err(Error::of)?;
     }
-    context.ui.answer(|| ready(&pair), || banner(&pair))?;
+    let programs = tokio::select! {
+        reports = checking => reports,
+        () = signals.next() => return pair.stop().await,
+    };
+    context
+        .ui
+        .answer(|| ready(&pair, &programs), || banner(&pair, &programs))?;
     let ended = tokio::select! {
         () = signals.next() => Ok(()),
         error = pair.failed() => Err(error),
@@ -141,6 +150,29 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
         stop::list_interrupted(context, runner);
     }
     ended.and(stopped.map(drop))
+}
+
+/// Examines the programs that will run threads, while the pair starts. The sample agent is this program and needs no
+/// check.
+///
+/// # Errors
+///
+/// A program is missing.
+fn checked_programs(args: &Args) -> Result<impl Future<Output = Vec<ProgramReport>> + use<>> {
+    let is_sample = args.no_runner || args.programs == programs::Choice::Sample;
+    let checking = match is_sample {
+        true => None,
+        false => {
+            let found = programs::all_found(args.programs.programs()?)?;
+            Some(tokio::spawn(async move { programs::check(&found).await }))
+        }
+    };
+    Ok(async move {
+        let Some(checking) = checking else { return Vec::new() };
+        // A check that fails is no reason to stop a pair that serves.
+        let checked = checking.await.ok().and_then(Result::ok).unwrap_or_default();
+        checked.into_iter().filter_map(std::result::Result::ok).collect()
+    })
 }
 
 /// Every setting, for people.
@@ -167,15 +199,16 @@ fn addresses(pair: &Pair) -> Value {
     addresses
 }
 
-fn ready(pair: &Pair) -> Value {
+fn ready(pair: &Pair, programs: &[ProgramReport]) -> Value {
     let mut ready = addresses(pair);
     ready["data_dir"] = json!(pair.data_dir());
     ready["operator_token_file"] = json!(pair.token_file());
+    ready["programs"] = programs.iter().map(programs::report_json).collect();
     ready["try"] = json!(try_this(pair));
     ready
 }
 
-fn banner(pair: &Pair) -> String {
+fn banner(pair: &Pair, programs: &[ProgramReport]) -> String {
     let columns = columns();
     let field = |name: &str, value: String| {
         Line::default()
@@ -200,6 +233,7 @@ fn banner(pair: &Pair) -> String {
             format!("{} (the command line reads it by itself)", path.display()),
         ));
     }
+    lines.extend(programs.iter().flat_map(programs::report_lines));
     lines.push(String::new());
     lines.push(style::paint(style::DIM, "Try:").to_string());
     // Never cut at the edge: it is there to be copied.

@@ -1,0 +1,127 @@
+//! One turn of one agent program, from end to end: a pair of its own in a temporary directory, one read-only agent, one
+//! word from its model. Nothing of it is left, and no other pair is involved.
+
+use std::{
+    fmt, fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use registry_svc::CatalogueOptions;
+use supervisor_svc::SessionOptions;
+use svc_kit::admin::AdminOptions;
+use tonic::Request;
+use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, Status, StatusKind};
+
+use crate::{
+    client::{self, Target},
+    error::{Error, Result},
+    names,
+    pair::{Pair, PairOptions, RunnerOptions},
+    programs, sanitize, waiting,
+};
+
+/// How long the turn may take.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The role of the agent: it is built in, and reads only.
+const ROLE: &str = "explorer";
+/// What the agent is asked.
+const PROMPT: &str = "This is a test. Use no tools. Answer with the single word OK.";
+/// How much of the answer is shown, in characters.
+const MAX_SHOWN: usize = 200;
+
+/// What a program answered, and how long it took.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    message: String,
+    took: Duration,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "answered {:?} in {:.1} s", self.message, self.took.as_secs_f64())
+    }
+}
+
+/// Runs a turn on the program of that name among those of `choice`.
+///
+/// # Errors
+///
+/// The program is missing, or the turn did not complete.
+pub(crate) async fn run(choice: programs::Choice, name: &str) -> Result<Answer> {
+    // Before a pair starts for nothing.
+    programs::all_found(programs::only(choice.programs()?, name)?)?;
+    let directory = tempfile::Builder::new().prefix("troupe-dry-turn-").tempdir()?;
+    let root = fs::canonicalize(directory.path())?;
+    let (home, project) = (root.join("home"), root.join("project"));
+    fs::create_dir(&home)?;
+    fs::create_dir_all(project.join(".git"))?;
+    let pair = Pair::start(PairOptions {
+        registry_listen: "127.0.0.1:0".to_owned(),
+        supervisor_listen: "127.0.0.1:0".to_owned(),
+        admin: AdminOptions::default(),
+        data_dir: root.join("data"),
+        catalogue: CatalogueOptions {
+            home: Some(home),
+            workspace_roots: vec![root.clone()],
+            ..CatalogueOptions::default()
+        },
+        sessions: SessionOptions::default(),
+        runner: Some(RunnerOptions {
+            programs: choice,
+            worktrees: None,
+            only: Some(name.to_owned()),
+        }),
+        trust_loopback: false,
+        insecure: false,
+    })
+    .await?;
+    let answer = turn(&pair, &project).await;
+    let stopped = pair.stop().await;
+    let answer = answer?;
+    stopped.map(|()| answer)
+}
+
+async fn turn(pair: &Pair, project: &Path) -> Result<Answer> {
+    let target = Target::parse("supervisor", &pair.supervisor().to_string())?;
+    let mut supervisor = client::supervisor_at(&target, pair.token()).await?;
+    let session = CreateSessionRequest {
+        request_id: client::request_id(),
+        cwd: project.to_string_lossy().into_owned(),
+        ..CreateSessionRequest::default()
+    };
+    let session = supervisor.create_session(Request::new(session)).await?.into_inner();
+    let session = session.session.unwrap_or_default().session_id;
+    let begun = Instant::now();
+    let spawn = SpawnAgentRequest {
+        request_id: client::request_id(),
+        session_id: session.clone(),
+        agent_type: ROLE.to_owned(),
+        message: Some(PROMPT.to_owned()),
+        ..SpawnAgentRequest::default()
+    };
+    let spawned = supervisor.spawn_agent(Request::new(spawn)).await?.into_inner();
+    let thread = spawned.thread.unwrap_or_default().thread_id;
+    let waited = waiting::wait(&mut supervisor, &session, vec![thread], TIMEOUT, false).await?;
+    let status = waited.settled.into_iter().find_map(|settled| settled.status);
+    let Some(status) = status else {
+        return Err(Error::failure(format!("the turn did not end within {TIMEOUT:?}"))
+            .hint("start the program by itself and see whether its provider answers"));
+    };
+    verdict(&status).map(|message| Answer {
+        message,
+        took: begun.elapsed(),
+    })
+}
+
+/// What the agent answered.
+fn verdict(status: &Status) -> Result<String> {
+    let message: String = sanitize::line(&status.message).chars().take(MAX_SHOWN).collect();
+    match status.kind() {
+        StatusKind::Completed => Ok(message),
+        kind => Err(
+            Error::failure(format!("the turn is {}: {message}", names::status_kind(kind)))
+                .hint("start the program by itself and see whether it is logged in and its provider answers"),
+        ),
+    }
+}
