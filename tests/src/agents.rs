@@ -9,7 +9,7 @@ use std::{
     fs::{self, File},
     io::{self, Write as _},
     net::SocketAddr,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -404,6 +404,51 @@ impl Lab {
             .stdin(Stdio::null())
             .kill_on_drop(true);
         line
+    }
+
+    /// A line of a person's shell in the project: with the programs, with `troupe` for this pair, and with the stand-in in
+    /// the place of providers.
+    ///
+    /// # Panics
+    ///
+    /// If the files for it cannot be written.
+    #[must_use]
+    pub fn person(&self, line: &str) -> Command {
+        let bin = self.directory.join("bin");
+        fs::create_dir_all(&bin).unwrap();
+        let wrapper = format!(
+            "#!/bin/sh\nexec '{}' --supervisor 'http://{}' --data-dir '{}' \"$@\"\n",
+            troupe().display(),
+            self.supervisor,
+            self.directory.join("d").display()
+        );
+        fs::write(bin.join("troupe"), wrapper).unwrap();
+        fs::set_permissions(bin.join("troupe"), fs::Permissions::from_mode(0o755)).unwrap();
+        let programs = program(CLAUDE).parent().unwrap().to_owned();
+        let system = env::var_os("PATH").unwrap_or_default();
+        let path = [bin, programs].into_iter().chain(env::split_paths(&system));
+        let url = self.stand_in.url.trim_end_matches('/');
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", line])
+            .env_clear()
+            .env("HOME", self.home())
+            .env("PATH", env::join_paths(path).unwrap())
+            .envs([("ANTHROPIC_BASE_URL", url), ("GOOGLE_GEMINI_BASE_URL", url)])
+            .envs(["ANTHROPIC_API_KEY", "GEMINI_API_KEY", "STANDIN_KEY"].map(|name| (name, KEY)))
+            // The stand-in searches for no tools, and asks only once what there are.
+            .envs([("ENABLE_TOOL_SEARCH", "false"), ("MCP_CONNECTION_NONBLOCKING", "false")])
+            .env("GEMINI_MODEL", "gemini-2.5-flash")
+            .current_dir(self.project())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// The directory that a person's programs have for their user's home.
+    #[must_use]
+    pub fn home(&self) -> PathBuf {
+        self.directory.join("home")
     }
 
     /// A client of the pair's supervisor, as its operator.

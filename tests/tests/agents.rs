@@ -33,6 +33,10 @@ use troupe_tests::{
 
 #[path = "agents/usage.rs"]
 mod usage;
+#[path = "agents/mcp.rs"]
+mod mcp;
+#[path = "agents/programs.rs"]
+mod programs;
 
 /// Where the files of the labs lie: not where temporary files do.
 const UNDER: &str = env!("CARGO_TARGET_TMPDIR");
