@@ -25,12 +25,12 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The role of the agent: it is built in, and reads only.
 const ROLE: &str = "explorer";
-/// What the agent is asked.
+/// The prompt of the turn.
 const PROMPT: &str = "This is a test. Use no tools. Answer with the single word OK.";
 /// How much of the answer is shown, in characters.
 const MAX_SHOWN: usize = 200;
 
-/// What a program answered, and how long it took.
+/// The answer of a program and its duration.
 #[derive(Debug)]
 pub(crate) struct Answer {
     message: String,

@@ -106,7 +106,7 @@ impl fmt::Display for MissingProgram {
     }
 }
 
-/// What is known about a program that was found.
+/// A report on a program that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramReport {
     /// As in [`MissingProgram::name`].
@@ -119,13 +119,13 @@ pub struct ProgramReport {
     pub tested: Option<&'static str>,
     /// Where its credentials come from. `None`: none were found, or it is a process.
     pub credentials: Option<String>,
-    /// What confines it.
+    /// Its sandbox.
     pub sandbox: SandboxReport,
-    /// What may go wrong, and what to do about it.
+    /// The problems, each with its remedy.
     pub warnings: Vec<Warning>,
 }
 
-/// What confines a program on this machine.
+/// The sandbox of a program on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SandboxReport {
     /// Bubblewrap, which works here.
@@ -151,12 +151,12 @@ impl SandboxReport {
     }
 }
 
-/// What may go wrong with a program.
+/// A problem of a program that does not keep it from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -198,13 +198,13 @@ pub fn name(program: &Program) -> String {
 ///
 /// # Errors
 ///
-/// The first one that is missing.
+/// Returns the first missing program.
 pub fn find(programs: &Programs) -> Result<(), MissingProgram> {
     programs.all().iter().try_for_each(|program| path_of(program).map(drop))
 }
 
 /// Examines every program, all at once; at most 10 s. `home` is a directory that the programs take for their user's home
-/// while they are asked for their version.
+/// while they print their version.
 pub async fn check(programs: &Programs, home: &Path) -> Vec<Result<ProgramReport, MissingProgram>> {
     let mut checks = JoinSet::new();
     for (place, program) in programs.all().iter().enumerate() {
