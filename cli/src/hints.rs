@@ -105,6 +105,9 @@ pub(crate) const fn for_condition(kind: ConditionKind) -> Option<&'static str> {
         ConditionKind::PolicyGap => {
             Some("its program cannot do all as its policy and role say; `troupe watch` says what")
         }
+        ConditionKind::ContextLost => {
+            Some("its program forgot the earlier conversation; `troupe send ID -m TEXT` tells it again what matters")
+        }
         ConditionKind::Unspecified | ConditionKind::Closing => None,
     }
 }

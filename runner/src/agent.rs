@@ -19,7 +19,7 @@ use crate::{
     outbox::Attempt,
     programs::ModelChoice,
     prompt::GivenTurn,
-    text::cut,
+    text::{clean, cut},
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure},
     usage::Tokens,
@@ -57,6 +57,12 @@ pub(crate) trait Agent: Send {
 
     /// Answers a tool call.
     fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), Deaf>;
+
+    /// Tells the model, within the running turn, why a call was refused that the program answered itself.
+    fn explain(&mut self, text: &str) -> Result<(), Deaf> {
+        let _ = text;
+        Ok(())
+    }
 
     /// Answers [`AgentEvent::ToolAsked`].
     fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), Deaf>;
@@ -97,6 +103,8 @@ pub(crate) struct Casting {
     pub(crate) scratch: PathBuf,
     /// A directory of the thread's own for what its program must find again; it may have to be made.
     pub(crate) state: PathBuf,
+    /// Whether a program had turns of the thread before, whose conversation the next one is to continue.
+    pub(crate) had_turns: bool,
     /// Directories that no agent is to look into, but for what is its own.
     pub(crate) hidden: Vec<PathBuf>,
     /// Whether some of these are secrets of the runner's owner.
@@ -169,7 +177,7 @@ impl StartFailure {
     pub(crate) fn no_program(message: impl Into<String>) -> Self {
         Self {
             refusal: StartRefusal::NoProgram,
-            message: cut(message.into(), MAX_FAILURE_BYTES),
+            message: cut(clean(&message.into()), MAX_FAILURE_BYTES),
         }
     }
 
@@ -177,7 +185,7 @@ impl StartFailure {
     pub(crate) fn not_enforceable(message: impl Into<String>) -> Self {
         Self {
             refusal: StartRefusal::PolicyNotEnforceable,
-            message: cut(message.into(), MAX_FAILURE_BYTES),
+            message: cut(clean(&message.into()), MAX_FAILURE_BYTES),
         }
     }
 }
@@ -246,6 +254,14 @@ pub(crate) enum AgentEvent {
     ToolCalled(ToolCall),
     /// It wants to execute a tool of its own, and waits for leave.
     ToolAsked(AskedTool),
+    /// Its model called a tool that it was not offered, and the program refused the call.
+    UnofferedCall {
+        /// The canonical name of a tool of ours, or the program's own name.
+        tool: String,
+        arguments: Value,
+    },
+    /// It has lost the conversation that it had before; the text says why.
+    ContextLost(String),
     /// It cannot be held to a part of its policy.
     PolicyGap(String),
     /// Its running turn has this input now. What is not taken by the end of a turn is given again with the next.
@@ -270,9 +286,12 @@ impl AgentEvent {
             | Self::Plan(_)
             | Self::ToolCalled(_)
             | Self::ToolAsked(_)
+            | Self::UnofferedCall { .. }
             | Self::InputTaken(_)
             | Self::TurnEnded { .. } => true,
-            Self::Activity(_) | Self::Spent { .. } | Self::PolicyGap(_) | Self::Exited(_) => false,
+            Self::Activity(_) | Self::Spent { .. } | Self::PolicyGap(_) | Self::ContextLost(_) | Self::Exited(_) => {
+                false
+            }
         }
     }
 }

@@ -44,6 +44,8 @@ pub(crate) enum Order {
         id: String,
         verdict: Result<(), ToolFailure>,
     },
+    /// Tell the model why a call was refused that the program answered itself.
+    Explain(String),
     /// End the turn.
     Interrupt,
 }
@@ -58,6 +60,12 @@ impl Desk {
     pub(crate) async fn tell(&self, event: AgentEvent) {
         // Nobody hears a program that is being stopped.
         let _ = self.events.send(event).await;
+    }
+
+    /// Reports that the program does not remember the earlier conversation.
+    pub(crate) async fn tell_lost(&self, why: &str) {
+        let reason = format!("the program does not remember the earlier conversation: {why}");
+        self.tell(AgentEvent::ContextLost(reason)).await;
     }
 
     /// Tells of all that the program is known by now not to be held to, or not to have: of all at once, since a thread shows
@@ -132,6 +140,10 @@ impl Agent for Driven {
             id: call_id.to_owned(),
             answer: answer.clone(),
         })
+    }
+
+    fn explain(&mut self, text: &str) -> Result<(), Deaf> {
+        self.order(Order::Explain(text.to_owned()))
     }
 
     fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), Deaf> {
@@ -318,6 +330,10 @@ impl Program {
 
 /// Whether a message that begins like this may be a question: a control request, or a call by JSON-RPC, which has an id.
 fn may_ask(beginning: &str) -> bool {
+    // What Codex repeats of its conversation is a message with an id of its own.
+    if beginning.contains("\"rawResponseItem/completed\"") {
+        return false;
+    }
     beginning.contains("\"control_request\"") || (beginning.contains("\"method\"") && beginning.contains("\"id\""))
 }
 

@@ -168,6 +168,7 @@ mod tests {
             working_directory: None,
             scratch: "/scratch/t1".into(),
             state: "/state/t1".into(),
+            had_turns: false,
             hidden: Vec::new(),
             has_secrets: false,
         };

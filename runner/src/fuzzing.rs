@@ -213,6 +213,8 @@ async fn listen(speaker: Speaker, orders: mpsc::Sender<Order>, mut events: mpsc:
             | AgentEvent::Spent { .. }
             | AgentEvent::Output(_)
             | AgentEvent::PolicyGap(_)
+            | AgentEvent::ContextLost(_)
+            | AgentEvent::UnofferedCall { .. }
             | AgentEvent::InputTaken(_) => continue,
         };
         let _ = orders.try_send(order);
@@ -252,6 +254,8 @@ fn check(speaker: Speaker, event: &AgentEvent) {
         }
         AgentEvent::Output(_)
         | AgentEvent::PolicyGap(_)
+        | AgentEvent::ContextLost(_)
+        | AgentEvent::UnofferedCall { .. }
         | AgentEvent::InputTaken(_)
         | AgentEvent::TurnEnded { .. }
         | AgentEvent::Exited(_) => {}

@@ -42,16 +42,65 @@ impl Group {
     }
 }
 
-/// How a process ended, for people: `exit status 1`, `signal 9`.
+/// How a process ended, for people: `exit status 1`, `killed by SIGKILL`. A status above 128 is how shells and bubblewrap
+/// pass on that a signal ended the process below them.
 pub(crate) fn describe(status: &io::Result<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt as _;
 
     match status {
         Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => format!("exit status {code}"),
-            (None, Some(signal)) => format!("signal {signal}"),
+            (Some(code), _) => match signal_name(code - 128) {
+                Some(name) => format!("killed by {name}"),
+                None => format!("exit status {code}"),
+            },
+            (None, Some(signal)) => match signal_name(signal) {
+                Some(name) => format!("killed by {name}"),
+                None => format!("killed by signal {signal}"),
+            },
             (None, None) => status.to_string(),
         },
         Err(error) => format!("exit status unknown: {error}"),
+    }
+}
+
+/// The name of a signal that ends processes; `None`: it is another number.
+const fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        31 => "SIGSYS",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn signals_are_named() {
+        for (raw, expected) in [
+            (9, "killed by SIGKILL"),
+            (137 << 8, "killed by SIGKILL"),
+            (143 << 8, "killed by SIGTERM"),
+            (1 << 8, "exit status 1"),
+            (200 << 8, "exit status 200"),
+            (40, "killed by signal 40"),
+        ] {
+            assert_eq!(describe(&Ok(ExitStatus::from_raw(raw))), expected);
+        }
     }
 }

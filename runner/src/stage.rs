@@ -251,6 +251,7 @@ impl Stage {
                 working_directory: (!start.working_directory.is_empty()).then(|| start.working_directory.into()),
                 scratch: scratch_of(&self.config.scratch, &attempt),
                 state: state_of(&self.config.state, &attempt.thread_id),
+                had_turns: false,
                 hidden: self.hidden(),
                 has_secrets: !self.config.hidden.is_empty(),
                 attempt: attempt.clone(),

@@ -1,8 +1,36 @@
 //! Cutting what programs wrote down to what the supervisor takes.
 
+/// The text without escape sequences and control characters, but for line ends and tabs.
+pub(crate) fn clean(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(next) = rest.next() {
+        match next {
+            '\n' | '\t' => clean.push(next),
+            '\u{1b}' => match rest.next() {
+                // A control sequence ends with a letter or one of a few signs.
+                Some('[') => while rest.next().is_some_and(|c| !('@'..='~').contains(&c)) {},
+                // A command for the terminal ends with BEL, or with another escape.
+                Some(']') => {
+                    while rest.next_if(|c| !matches!(c, '\u{7}' | '\u{1b}')).is_some() {}
+                    if rest.next() == Some('\u{1b}') {
+                        rest.next();
+                    }
+                }
+                _ => {}
+            },
+            other if other.is_control() => {}
+            other => clean.push(other),
+        }
+    }
+    clean
+}
+
 /// The text on one line of at most `max` characters: control characters are gone, white space is single.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut line = String::new();
+    // No character has more than 4 bytes; the rest allows for escape sequences.
+    let text = clean(start(text, 64 * max));
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()) {
         if word.is_empty() {
             continue;
@@ -23,6 +51,11 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     start.truncate(start.trim_end().len());
     start.push('…');
     start
+}
+
+/// The beginning of the text, at most `max` bytes of whole characters.
+fn start(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max.min(text.len()))]
 }
 
 /// The beginning of the text, at most `max` bytes of whole characters.
@@ -49,9 +82,22 @@ mod tests {
 
     #[test]
     fn a_line_has_no_control_characters_and_single_spaces() {
-        assert_eq!(one_line("  reading\n\tthe \u{1b}[31mtask ", 80), "reading the [31mtask");
+        assert_eq!(one_line("  reading\n\tthe \u{1b}[31mtask ", 80), "reading the task");
         assert_eq!(one_line("reading the task", 9), "reading…");
         assert_eq!(one_line("abcdefgh", 4), "abc…");
+    }
+
+    #[test]
+    fn escape_sequences_are_removed_whole() {
+        for (text, expected) in [
+            ("a\u{1b}[1;31mred\u{1b}[0m b", "ared b"),
+            ("\u{1b}]0;title\u{7}x\u{1b}]8;;url\u{1b}\\y", "xy"),
+            ("one\r\n\ttwo\u{7}\u{0}", "one\n\ttwo"),
+            ("end\u{1b}", "end"),
+            ("end\u{1b}[3", "end"),
+        ] {
+            assert_eq!(clean(text), expected, "{text:?}");
+        }
     }
 
     #[test]

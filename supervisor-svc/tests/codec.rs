@@ -513,6 +513,7 @@ fn condition_kind() -> impl Strategy<Value = ConditionKind> {
         Just(ConditionKind::AwaitingToolApproval),
         Just(ConditionKind::BudgetExhausted),
         Just(ConditionKind::PolicyGap),
+        Just(ConditionKind::ContextLost),
     ]
 }
 

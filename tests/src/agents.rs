@@ -524,7 +524,7 @@ fn runner_yaml(url: &str) -> Value {
                     "npm": "@ai-sdk/openai-compatible",
                     "name": "standin",
                     "options": {"baseURL": format!("{url}/v1"), "apiKey": KEY},
-                    "models": {"m1": {"name": "m1", "tool_call": true, "limit": {"context": 100_000, "output": 8_000}}},
+                    "models": {"m1": {"name": "m1", "tool_call": true, "reasoning": true, "limit": {"context": 100_000, "output": 8_000}}},
                 }},
             },
         },

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     agent::{AgentEvent, AskedTool, Ending, StartFailure},
     driven::{Answered, Desk, Order, Program, flat},
-    home, input,
+    home, input, policy,
     programs::Profile,
     prompt,
     timer::at,
@@ -32,6 +32,9 @@ use crate::{
 const SILENCE_LIMIT: Duration = Duration::from_secs(5 * 60);
 /// How long it may then take to give the prompt up.
 const GIVING_UP_LIMIT: Duration = Duration::from_secs(30);
+/// How long it is silent after it has repeated a conversation, and how long it may take to repeat it.
+const HISTORY_SILENCE: Duration = Duration::from_millis(500);
+const HISTORY_LIMIT: Duration = Duration::from_secs(30);
 /// How often a turn goes on after a refusal that ended it.
 const MAX_REFUSALS: u32 = 16;
 /// How many calls of one turn are known, and how many names of tools that nobody offered.
@@ -60,6 +63,10 @@ pub(super) struct Opening {
     /// The servers that bring our tools.
     pub(super) servers: Value,
     pub(super) effort: String,
+    /// Whether its configuration applies the effort already.
+    pub(super) has_effort: bool,
+    /// Whether it is to continue a conversation.
+    pub(super) had_turns: bool,
     /// The names of its own tools that it is offered, and those of ours.
     pub(super) tools: BTreeSet<String>,
     pub(super) ours: BTreeSet<String>,
@@ -136,6 +143,8 @@ pub(super) struct Driver {
     heard_at: Instant,
     /// Tools that it used although they are not offered.
     strays: BTreeSet<String>,
+    /// Why the conversation that it had is lost; `None`: it is not.
+    lost: Option<String>,
 }
 
 impl Driver {
@@ -160,6 +169,7 @@ impl Driver {
             is_given_up: false,
             heard_at: Instant::now(),
             strays: BTreeSet::new(),
+            lost: None,
         }
     }
 
@@ -180,7 +190,10 @@ impl Driver {
             None => self.begin_session().await.map_err(StartFailure::no_program)?,
         };
         self.check_role(&opened)?;
-        self.set_effort(&opened).await;
+        if !self.set_effort(&opened).await && !self.opening.has_effort {
+            let gap = policy::gap_of_effort(&self.opening.effort, self.opening.profile.name());
+            self.opening.gaps.push(gap);
+        }
         // What was recorded before was counted by those who had it done.
         if let Some(chats) = &mut self.opening.chats {
             chats.news();
@@ -190,24 +203,56 @@ impl Driver {
 
     /// Resumes the session that there was. The error is the program's end.
     async fn resume(&mut self) -> Result<Option<Value>, String> {
+        let resumed = self.resume_recorded().await?;
+        if resumed.is_none() && self.opening.had_turns && self.lost.is_none() {
+            self.lost = Some("it has no session of the thread".to_owned());
+        }
+        Ok(resumed)
+    }
+
+    async fn resume_recorded(&mut self) -> Result<Option<Value>, String> {
         let Some(known) = self.opening.record.as_ref().and_then(|record| {
-            let record: Value = serde_json::from_str(&home::read(record).ok()?).ok()?;
-            record["session"].as_str().map(str::to_owned)
+            let text = home::read(record).ok()?;
+            let known: Value = serde_json::from_str(&text).ok()?;
+            Some((record.parent()?.to_owned(), known["session"].as_str()?.to_owned()))
         }) else {
             return Ok(None);
         };
+        let (directory, known) = known;
+        if self.opening.profile == Profile::Gemini
+            && let Err(error) = super::keep_chat(&directory, &known)
+        {
+            debug!(%error, "the conversation is not kept from the next start");
+        }
         let mut params = self.session_params();
         params["sessionId"] = known.as_str().into();
-        Ok(match self.call("session/resume", params).await? {
+        Ok(match self.call(self.opening.profile.resume_method(), params).await? {
             Ok(answer) => {
                 self.session = known;
+                if self.opening.profile == Profile::Gemini {
+                    self.skip_history().await?;
+                }
                 Some(answer)
             }
             Err(why) => {
-                warn!(why, "what the program remembers of the thread is lost");
+                warn!(why, "the conversation cannot be continued");
+                self.lost = Some(why);
                 None
             }
         })
+    }
+
+    /// Passes over the conversation, which Gemini CLI repeats after it has answered. Nothing marks the end of that but
+    /// silence.
+    async fn skip_history(&mut self) -> Result<(), String> {
+        let ends = Instant::now() + HISTORY_LIMIT;
+        while Instant::now() < ends {
+            match timeout(HISTORY_SILENCE, self.program.hear()).await {
+                Ok(said) => drop(said?),
+                Err(_) => break,
+            }
+        }
+        Ok(())
     }
 
     async fn begin_session(&mut self) -> Result<Value, String> {
@@ -244,28 +289,36 @@ impl Driver {
         )))
     }
 
-    /// Asks for the role's effort, if the model has it; otherwise the model's own stays.
-    async fn set_effort(&mut self, opened: &Value) {
+    /// Asks for the role's effort, if the model has it; otherwise the model's own stays. Returns whether it is applied;
+    /// no effort is.
+    async fn set_effort(&mut self, opened: &Value) -> bool {
         let effort = self.opening.effort.clone();
+        if effort.is_empty() {
+            return true;
+        }
         let known = option(opened, "effort").and_then(|option| option["options"].as_array());
         let has_it = known
             .into_iter()
             .flatten()
             .any(|known| known["value"] == effort.as_str());
         if !has_it {
-            return;
+            return false;
         }
         let params = json!({"sessionId": self.session, "configId": "effort", "value": effort});
         match self.call("session/set_config_option", params).await {
-            Ok(Ok(_)) => {}
+            Ok(Ok(_)) => return true,
             Ok(Err(why)) => debug!(why, "the effort stays as it is"),
             // Its end is heard again by whoever listens next.
             Err(end) => debug!(end, "the program ended"),
         }
+        false
     }
 
     pub(super) async fn drive(mut self, mut desk: Desk) {
         desk.tell_gaps(&self.opening.gaps).await;
+        if let Some(why) = self.lost.take() {
+            desk.tell_lost(&why).await;
+        }
         let end = loop {
             if let Err(end) = self.step(&mut desk).await {
                 break end;
@@ -338,6 +391,12 @@ impl Driver {
                     desk.tell(AgentEvent::InputTaken(number)).await;
                 } else {
                     self.unsaid.push((number, text));
+                }
+            }
+            Order::Explain(_) if self.prompts.is_empty() => {}
+            Order::Explain(text) => {
+                if self.opening.profile.joins_prompts() {
+                    self.prompt(&text);
                 }
             }
             // Our tools it calls by a server of its own.
@@ -537,6 +596,14 @@ impl Driver {
         if is_news {
             let used = events::used(profile, &tool, call.arguments.as_ref().unwrap_or(&Value::Null));
             desk.tell(AgentEvent::ToolUsed(used)).await;
+        }
+        if is_news && !self.is_offered(&tool) {
+            let arguments = self.calls.get(id).and_then(|call| call.arguments.clone());
+            let unoffered = AgentEvent::UnofferedCall {
+                tool: profile.ours(&tool).unwrap_or(&tool).to_owned(),
+                arguments: arguments.unwrap_or_default(),
+            };
+            desk.tell(unoffered).await;
         }
         if status == "completed"
             && !self.is_offered(&tool)
@@ -770,6 +837,8 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             directory: "/".into(),
             servers: json!([]),
             effort: "low".to_owned(),
+            has_effort: false,
+            had_turns: false,
             tools: BTreeSet::from(["bash".to_owned()]),
             ours: BTreeSet::new(),
             record: None,

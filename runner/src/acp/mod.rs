@@ -30,14 +30,14 @@ use uuid::Uuid;
 use self::{
     chats::Chats,
     driver::{Driver, Opening},
-    settings::{GEMINI_ENDPOINT, Own},
+    settings::{GEMINI_ENDPOINT, Own, Tuned},
 };
 use crate::{
     agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
     child::{Child, Launch},
     confinement::{self, Hold},
     driven::{self, Driven, Program},
-    env::Environment,
+    env::{Environment, is_plain_id},
     home::{self, unlinked},
     policy,
     programs::{AcpProgram, AgentProgram, ModelChoice, Profile},
@@ -83,7 +83,6 @@ impl AcpKind {
         let tools = settings::tools(profile, &policy, access);
         let withheld = settings::withheld(profile, &policy, access);
         let mut gaps: Vec<String> = policy::gap_of_withheld(&withheld).into_iter().collect();
-        gaps.extend(settings::unasked(profile, &tools).map(str::to_owned));
         let ours: Vec<String> = casting
             .offered
             .iter()
@@ -94,9 +93,15 @@ impl AcpKind {
         let home = casting.state.join(profile.kind());
         prepare_home(profile, &home, self.program.program.login.as_deref())
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
-        let (mut launch, uses_endpoint) = self.launch(casting, &home, &model, &tools, &ours)?;
+        let (mut launch, uses_endpoint, tuned) = self.launch(casting, &home, &model, &tools, &ours)?;
         let proxy = self.interpose(&mut launch, &model).await;
         gaps.extend(casting.gap_of_endpoint(uses_endpoint));
+        let applies = |name: &str| tuned.parameters.iter().any(|applied| applied == name);
+        gaps.extend(policy::gap_of_parameters(
+            &casting.resolved.parameters,
+            profile.name(),
+            applies,
+        ));
         let launch = match hold {
             Hold::Confined => {
                 let own = [home.as_path(), &casting.scratch];
@@ -113,9 +118,11 @@ impl AcpKind {
             directory: casting.directory().to_owned(),
             servers,
             effort: casting.resolved.reasoning_effort.clone(),
+            has_effort: tuned.effort,
+            had_turns: casting.had_turns,
             tools: settings::names(&tools).map(str::to_owned).collect(),
             ours: ours.into_iter().collect(),
-            record: profile.resumes().then(|| home.join(RECORD)),
+            record: Some(home.join(RECORD)),
             chats: (profile == Profile::Gemini).then(|| Chats::new(&home)),
             gaps,
         };
@@ -155,7 +162,7 @@ impl AcpKind {
         ))
     }
 
-    /// How the program is started, and whether it asks its model where the role says.
+    /// How the program is started, whether it asks its model where the role says, and what of the role's settings it applies.
     fn launch(
         &self,
         casting: &Casting,
@@ -163,19 +170,21 @@ impl AcpKind {
         model: &ModelChoice,
         tools: &[Own],
         ours: &[String],
-    ) -> Result<(Launch, bool), StartFailure> {
+    ) -> Result<(Launch, bool, Tuned), StartFailure> {
         let endpoint = casting.endpoint(model);
         let model = model.name();
         let program = &self.program.program;
         let mut args: Vec<OsString> = self.program.args.iter().map(OsString::from).collect();
         let mut environment = self.environment(casting, home);
         let mut set = |name: &str, value: OsString| environment.push((name.to_owned(), value));
-        let uses_endpoint = match self.program.profile {
+        let resolved = &casting.resolved;
+        let (uses_endpoint, tuned) = match self.program.profile {
             Profile::OpenCode => {
                 let model = model.map(|name| settings::opencode_model(name, program.provider.as_deref()));
                 let mut config =
                     settings::opencode(&program.settings, tools, ours, &casting.instructions, model.as_deref());
-                settings::tune(&mut config, &casting.resolved.parameters);
+                let effort = &resolved.reasoning_effort;
+                let tuned = settings::tune(&mut config, model.as_deref(), effort, &resolved.parameters);
                 let provider = settings::opencode_provider(model.as_deref(), program.provider.as_deref());
                 let redirected = provider.zip(endpoint);
                 if let Some((provider, endpoint)) = redirected {
@@ -188,7 +197,7 @@ impl AcpKind {
                 set(OPENCODE_CONFIG, config.to_string().into());
                 // It listens on a port of this machine, where its sessions are anybody's who has no password to show.
                 set("OPENCODE_SERVER_PASSWORD", Uuid::new_v4().simple().to_string().into());
-                redirected.is_some()
+                (redirected.is_some(), tuned)
             }
             Profile::Gemini => {
                 let unwritten =
@@ -198,7 +207,9 @@ impl AcpKind {
                 })?;
                 // A policy that is not there is passed over in silence, and with it every denial.
                 let policy = write(home, POLICY, &text).map_err(unwritten)?;
-                let quiet = settings::gemini(&program.settings, program.login.is_some());
+                let mut quiet = settings::gemini(&program.settings, program.login.is_some());
+                let effort = &resolved.reasoning_effort;
+                let tuned = settings::tune_gemini(&mut quiet, model, effort, &resolved.parameters);
                 write(home, GEMINI_SETTINGS, &quiet.to_string()).map_err(unwritten)?;
                 args.extend(["--policy".into(), policy.into()]);
                 if let Some(model) = model {
@@ -215,7 +226,7 @@ impl AcpKind {
                 if let Some(endpoint) = endpoint {
                     set(GEMINI_ENDPOINT, endpoint.into());
                 }
-                endpoint.is_some()
+                (endpoint.is_some(), tuned)
             }
         };
         let launch = Launch {
@@ -230,7 +241,7 @@ impl AcpKind {
                 .filter(|shim| shim.is_absolute())
                 .collect(),
         };
-        Ok((launch, uses_endpoint))
+        Ok((launch, uses_endpoint, tuned))
     }
 
     /// Starts a proxy between the program and its provider, and points the program to it. `None`: the provider's address
@@ -318,7 +329,7 @@ impl AgentKind for AcpKind {
     }
 
     fn remembers(&self) -> bool {
-        self.program.profile.resumes()
+        true
     }
 
     fn start<'a>(
@@ -348,6 +359,8 @@ pub(crate) async fn converse(
         directory,
         servers: json!([]),
         effort: String::new(),
+        has_effort: false,
+        had_turns: false,
         tools: [shell.to_owned()].into(),
         ours: [profile.name_of_ours(ours)].into(),
         record: None,
@@ -357,6 +370,40 @@ pub(crate) async fn converse(
     let mut driver = Driver::new(program, opening);
     driver.prepare().await?;
     driver.drive(desk).await;
+    Ok(())
+}
+
+/// Where Gemini CLI keeps the conversations of a home, and how the name of a file of one begins.
+const CHATS: &str = ".gemini/tmp";
+const CHAT: &str = "session-";
+/// The file of a session that is continued.
+const CONTINUED: &str = "session-continued-";
+
+/// Moves what Gemini CLI wrote of a session out of the way of its next start: it names files by the minute, and a start in
+/// the same minute would overwrite the conversation before it is read.
+fn keep_chat(home: &Path, session: &str) -> io::Result<()> {
+    let Some(short) = session.get(..8).filter(|_| is_plain_id(session)) else {
+        return Ok(());
+    };
+    for project in fs::read_dir(unlinked(home, CHATS)?)?.flatten() {
+        let name = Path::new(CHATS).join(project.file_name()).join("chats");
+        let Some(name) = name.to_str() else { continue };
+        let chats = unlinked(home, name)?;
+        let kept = chats.join(format!("{CONTINUED}{short}.jsonl"));
+        if kept.exists() {
+            continue;
+        }
+        let Ok(files) = fs::read_dir(&chats) else { continue };
+        let is_session = |name: &str| name.starts_with(CHAT) && name.ends_with(&format!("-{short}.jsonl"));
+        let named = files
+            .flatten()
+            .filter(|file| file.file_name().to_str().is_some_and(is_session));
+        // Later starts that did not continue it left short ones.
+        let longest = named.max_by_key(|file| file.metadata().map_or(0, |metadata| metadata.len()));
+        if let Some(longest) = longest {
+            fs::rename(longest.path(), kept)?;
+        }
+    }
     Ok(())
 }
 
@@ -439,6 +486,41 @@ mod tests {
         let path = write(&home, POLICY, "ours").unwrap();
         assert_eq!(fs::read_to_string(path).unwrap(), "ours");
         assert_eq!(fs::read_to_string(outside.join("target")).unwrap(), "theirs");
+    }
+
+    #[test]
+    fn chat_is_kept_from_a_start_in_the_same_minute() {
+        let home = tempfile::tempdir().unwrap();
+        let session = "84c643ba-3fa4-4868-9d2c-b89c62f80422";
+        let chats = home.path().join(".gemini/tmp/w/chats");
+        fs::create_dir_all(&chats).unwrap();
+        fs::write(
+            chats.join("session-2026-11-23T21-46-84c643ba.jsonl"),
+            "the conversation",
+        )
+        .unwrap();
+        fs::write(chats.join("session-2026-11-23T21-47-84c643ba.jsonl"), "short").unwrap();
+        fs::write(
+            chats.join("session-2026-11-23T21-46-00000000.jsonl"),
+            "of another, which is longer",
+        )
+        .unwrap();
+        for _ in 0..2 {
+            keep_chat(home.path(), session).unwrap();
+            let kept = fs::read_to_string(chats.join("session-continued-84c643ba.jsonl")).unwrap();
+            assert_eq!(kept, "the conversation");
+        }
+        assert!(chats.join("session-2026-11-23T21-46-00000000.jsonl").exists());
+
+        let outside = tempfile::tempdir().unwrap();
+        fs::create_dir_all(outside.path().join("chats")).unwrap();
+        fs::write(outside.path().join("chats/session-x-84c643ba.jsonl"), "theirs").unwrap();
+        symlink(outside.path(), home.path().join(".gemini/tmp/link")).unwrap();
+        let _ = keep_chat(home.path(), session);
+        assert!(
+            outside.path().join("chats/session-x-84c643ba.jsonl").exists(),
+            "links are not followed"
+        );
     }
 
     #[test]

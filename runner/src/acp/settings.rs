@@ -17,6 +17,33 @@ pub(super) const AGENT: &str = "role";
 pub(super) const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
 /// The variable with another address for that.
 pub(super) const GEMINI_ENDPOINT: &str = "GOOGLE_GEMINI_BASE_URL";
+/// The package of OpenCode's that passes options on as they are, and the options of a model that a role may set there.
+const COMPATIBLE: &str = "@ai-sdk/openai-compatible";
+const PASSED_OPTIONS: &[&str] = &[
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "max_tokens",
+    "max_completion_tokens",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop",
+];
+/// The parameters of a role that Gemini CLI has settings for, with their names there.
+const GEMINI_PARAMETERS: &[(&str, &str)] = &[
+    ("temperature", "temperature"),
+    ("top_p", "topP"),
+    ("top_k", "topK"),
+    ("max_tokens", "maxOutputTokens"),
+    ("max_output_tokens", "maxOutputTokens"),
+    ("frequency_penalty", "frequencyPenalty"),
+    ("presence_penalty", "presencePenalty"),
+    ("seed", "seed"),
+    ("stop", "stopSequences"),
+];
 /// How Gemini CLI names the use of a key.
 const KEY: &str = "gemini-api-key";
 /// The priorities of Gemini CLI's rules: what is allowed stands above what is denied.
@@ -131,10 +158,20 @@ impl Profile {
         rest?.strip_prefix(SERVER)?.strip_prefix('_')
     }
 
-    /// Whether it remembers a session for another process of its own. Gemini CLI says that it does, and then does not
-    /// find most of them.
-    pub(super) const fn resumes(self) -> bool {
-        matches!(self, Self::OpenCode)
+    /// Its name for people.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::OpenCode => "OpenCode",
+            Self::Gemini => "Gemini CLI",
+        }
+    }
+
+    /// The method by which another process of its own continues a session.
+    pub(super) const fn resume_method(self) -> &'static str {
+        match self {
+            Self::OpenCode => "session/resume",
+            Self::Gemini => "session/load",
+        }
     }
 
     /// Whether a prompt that comes while another one runs joins that one. To Gemini CLI it is the end of it.
@@ -247,12 +284,6 @@ pub(super) fn names(tools: &[Own]) -> impl Iterator<Item = &'static str> {
     tools
         .iter()
         .flat_map(|own| std::iter::once(own.name).chain(own.alike.iter().copied()))
-}
-
-/// What is not asked about although its call may be decided on; `None`: nothing.
-pub(super) fn unasked(profile: Profile, tools: &[Own]) -> Option<&'static str> {
-    let runs = tools.iter().any(|own| own.name == "run_shell_command");
-    (profile == Profile::Gemini && runs).then_some("commands that it takes for harmless run without asking")
 }
 
 /// OpenCode's configuration: the operator's, under what the policy needs. `ours` are our tools as OpenCode names them.
@@ -380,14 +411,107 @@ pub(super) fn add_plugin(config: &mut Value, path: &Path) {
     }
 }
 
-/// Sets what OpenCode has settings for among the parameters of a role.
-pub(super) fn tune(config: &mut Value, parameters: &BTreeMap<String, String>) {
-    for name in ["temperature", "top_p"] {
-        let set = parameters.get(name).and_then(|text| serde_json::from_str(text).ok());
-        if let Some(number @ Value::Number(_)) = set {
-            config["agent"][AGENT][name] = number;
+/// Adds the reasoning effort to those that OpenCode offers for a session, and sets those parameters of a role that OpenCode has settings for.
+///
+/// A package for servers that are compatible with OpenAI's sends unknown options to the server as they are. With other
+/// packages only the settings of OpenCode's own have an effect, and the effort is set by an option of the session.
+pub(super) fn tune(
+    config: &mut Value,
+    model: Option<&str>,
+    effort: &str,
+    parameters: &BTreeMap<String, String>,
+) -> Tuned {
+    let (provider, name) = model.and_then(|model| model.split_once('/')).unwrap_or_default();
+    let package = &config["provider"][provider]["npm"];
+    let passes_options = package == COMPATIBLE;
+    let reasons = config["provider"][provider]["models"][name]["reasoning"] == true;
+    let mut tuned = Tuned::default();
+    let role = &mut config["agent"][AGENT];
+    for (parameter, text) in parameters {
+        let value: Value = serde_json::from_str(text).unwrap_or_default();
+        if passes_options && PASSED_OPTIONS.contains(&parameter.as_str()) {
+            role["options"][parameter] = value;
+        } else if ["temperature", "top_p"].contains(&parameter.as_str()) && value.is_number() {
+            role[parameter] = value;
+        } else {
+            continue;
+        }
+        tuned.parameters.push(parameter.clone());
+    }
+    if passes_options && reasons && !effort.is_empty() {
+        // The session offers every variant as an effort, and is set to one of them in any case.
+        config["provider"][provider]["models"][name]["variants"][effort] = json!({"reasoningEffort": effort});
+    }
+    tuned
+}
+
+/// What of a role's settings a program's configuration applies.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Tuned {
+    /// Whether it applies the effort.
+    pub(super) effort: bool,
+    /// The parameters that it applies.
+    pub(super) parameters: Vec<String>,
+}
+
+/// Has Gemini CLI ask its model with the effort and the parameters of a role, as far as it can.
+pub(super) fn tune_gemini(
+    settings: &mut Value,
+    model: Option<&str>,
+    effort: &str,
+    parameters: &BTreeMap<String, String>,
+) -> Tuned {
+    let mut tuned = Tuned::default();
+    let mut generation = Map::new();
+    for (parameter, text) in parameters {
+        let known = GEMINI_PARAMETERS.iter().find(|(name, _)| name == parameter);
+        if let (Some((_, name)), Ok(value)) = (known, serde_json::from_str::<Value>(text)) {
+            generation.insert((*name).to_owned(), value);
+            tuned.parameters.push(parameter.clone());
         }
     }
+    if let Some(thinking) = model.and_then(|model| thinking(model, effort)) {
+        generation.insert("thinkingConfig".to_owned(), thinking);
+        tuned.effort = true;
+    }
+    if !generation.is_empty() {
+        let config = json!({"generateContentConfig": generation});
+        // Every model of a conversation extends the first; one that Gemini CLI does not know has its own name only.
+        let overrides = ["chat-base"].into_iter().chain(model);
+        let overrides = overrides.map(|model| json!({"match": {"model": model}, "modelConfig": config}));
+        if !settings["modelConfigs"].is_object() {
+            settings["modelConfigs"] = json!({});
+        }
+        let place = &mut settings["modelConfigs"]["customOverrides"];
+        let mut all = place.as_array().cloned().unwrap_or_default();
+        all.extend(overrides);
+        *place = all.into();
+    }
+    tuned
+}
+
+/// What stands for an effort with a model of Gemini's; `None`: nothing does. The budgets are those of Google's own mapping of
+/// `reasoning_effort` for models that have no levels.
+fn thinking(model: &str, effort: &str) -> Option<Value> {
+    let levels: &[&str] = match () {
+        () if model.starts_with("gemini-2.5") => {
+            let budget = match effort {
+                "none" if model.contains("flash") => 0,
+                "minimal" | "low" => 1_024,
+                "medium" => 8_192,
+                "high" => 24_576,
+                _ => return None,
+            };
+            return Some(json!({"thinkingBudget": budget}));
+        }
+        () if model.starts_with("gemini-3-pro") => &["low", "high"],
+        () if model.starts_with("gemini-3") && model.contains("pro") => &["low", "medium", "high"],
+        () if model.starts_with("gemini-3") => &["minimal", "low", "medium", "high"],
+        () => &[],
+    };
+    levels
+        .contains(&effort)
+        .then(|| json!({"thinkingLevel": effort.to_ascii_uppercase()}))
 }
 
 /// Whether Gemini CLI asks its model with a key, by those settings.
@@ -412,6 +536,11 @@ pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
         if let Value::Object(fields) = section {
             fields.insert(key.to_owned(), value.into());
         }
+    }
+    // By itself it deletes sessions at its start, and then does not find the thread's.
+    let general = settings.entry("general").or_insert_with(|| json!({}));
+    if let Value::Object(fields) = general {
+        fields.insert("sessionRetention".to_owned(), json!({"enabled": false}));
     }
     // Servers of its own would be denied in any case; not starting them is better.
     settings.remove("mcpServers");
@@ -625,11 +754,85 @@ mod tests {
         }
         let providers = json!({"p": {"options": {"apiKey": "k", "baseURL": "b"}}, "q": {"options": {"baseURL": "b"}}});
         assert_eq!(config["provider"], providers);
+    }
 
-        let parameters = [("temperature", "0.5"), ("top_p", "\"high\""), ("tools", "1")];
-        let parameters = parameters.map(|(name, text)| (name.to_owned(), text.to_owned()));
-        tune(&mut config, &parameters.into());
+    fn parameters(list: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let owned = list.iter().map(|&(name, text)| (name.to_owned(), text.to_owned()));
+        owned.collect()
+    }
+
+    #[test]
+    fn opencode_is_tuned_as_far_as_its_package_allows() {
+        let set = parameters(&[
+            ("temperature", "0.5"),
+            ("top_p", "\"high\""),
+            ("seed", "7"),
+            ("tools", "1"),
+        ]);
+        let mut config = json!({"agent": {AGENT: {}}});
+        let tuned = tune(&mut config, Some("openai/m"), "high", &set);
         assert_eq!(config["agent"][AGENT], json!({"temperature": 0.5}));
+        assert_eq!(
+            (tuned.effort, tuned.parameters),
+            (false, vec!["temperature".to_owned()])
+        );
+
+        let mut config = json!({
+            "agent": {AGENT: {}},
+            "provider": {"p": {"npm": COMPATIBLE, "models": {"m": {"reasoning": true}, "plain": {}}}},
+        });
+        let mut plain = config.clone();
+        tune(&mut plain, Some("p/plain"), "high", &BTreeMap::new());
+        assert_eq!(plain, config);
+        let tuned = tune(&mut config, Some("p/m"), "xhigh", &set);
+        let variants = &config["provider"]["p"]["models"]["m"]["variants"];
+        assert_eq!(variants, &json!({"xhigh": {"reasoningEffort": "xhigh"}}));
+        let expected = json!({
+            "options": {"temperature": 0.5, "top_p": "high", "seed": 7},
+        });
+        assert_eq!(config["agent"][AGENT], expected);
+        assert_eq!(tuned.parameters.len(), 3, "not the tools");
+    }
+
+    #[test]
+    fn gemini_thinks_as_its_model_can() {
+        for (model, effort, expected) in [
+            ("gemini-2.5-flash", "none", Some(json!({"thinkingBudget": 0}))),
+            ("gemini-2.5-pro", "none", None),
+            ("gemini-2.5-pro", "high", Some(json!({"thinkingBudget": 24_576}))),
+            (
+                "gemini-3-flash-preview",
+                "minimal",
+                Some(json!({"thinkingLevel": "MINIMAL"})),
+            ),
+            ("gemini-3-pro-preview", "medium", None),
+            (
+                "gemini-3.1-pro-preview",
+                "medium",
+                Some(json!({"thinkingLevel": "MEDIUM"})),
+            ),
+            ("gemini-3.5-flash", "xhigh", None),
+            ("gemma-4", "low", None),
+            ("gemini-2.5-pro", "", None),
+        ] {
+            assert_eq!(thinking(model, effort), expected, "{model} {effort}");
+        }
+        let mut settings = json!({"modelConfigs": {"customOverrides": [1]}});
+        let set = parameters(&[("temperature", "0.5"), ("top_k", "3"), ("tools", "1")]);
+        let tuned = tune_gemini(&mut settings, Some("m"), "low", &set);
+        assert_eq!((tuned.effort, tuned.parameters.len()), (false, 2));
+        let overrides = &settings["modelConfigs"]["customOverrides"];
+        assert_eq!(
+            (&overrides[0], &overrides[1]["match"]["model"]),
+            (&json!(1), &json!("chat-base"))
+        );
+        assert_eq!(
+            overrides[2],
+            json!({"match": {"model": "m"}, "modelConfig": {"generateContentConfig": {"temperature": 0.5, "topK": 3}}})
+        );
+        let mut settings = json!({});
+        tune_gemini(&mut settings, None, "low", &BTreeMap::new());
+        assert_eq!(settings, json!({}));
     }
 
     #[test]

@@ -34,6 +34,7 @@ use crate::{
     agent::{Deaf, StartFailure, StopOrder, Stopped},
     env::Environment,
     group::{Group, describe},
+    text::clean,
 };
 
 /// How many lines wait for the program to read them.
@@ -71,7 +72,7 @@ pub(crate) enum ChildEvent {
 /// How a child ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Exit {
-    /// `exit status 1`, `signal 9`.
+    /// `exit status 1`, `killed by SIGKILL`.
     status: String,
     stderr: String,
 }
@@ -79,11 +80,14 @@ pub(crate) struct Exit {
 impl Exit {
     /// What to say of a child that was not asked to end.
     pub(crate) fn complaint(&self) -> String {
-        let stderr = self.stderr.trim();
-        if stderr.is_empty() {
-            format!("the program ended ({})", self.status)
-        } else {
-            format!("the program ended ({}): {stderr}", self.status)
+        // What it wrote before somebody killed it is no cause of that.
+        if self.status.starts_with("killed by") {
+            return format!("the program was {}", self.status);
+        }
+        let stderr = clean(&self.stderr);
+        match stderr.trim() {
+            "" => format!("the program ended ({})", self.status),
+            stderr => format!("the program ended ({}): {stderr}", self.status),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The conversation with Claude Code: lines of JSON both ways, on which our tools and the hook are served as well.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -14,13 +14,17 @@ use crate::{
     hook, input, prompt,
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure, schema},
-    usage::{CallTokens, Tokens},
+    usage::{CallTokens, Tokens, percentage_left},
 };
 
 /// How long it may take to begin.
 const GREETING_LIMIT: Duration = Duration::from_secs(60);
 /// The id of the one hook.
 const HOOK: &str = "pre";
+/// How many calls of tools that are not offered are remembered at once, their longest id and their longest text, in bytes.
+const MAX_UNOFFERED: usize = 64;
+const MAX_ID_BYTES: usize = 1024;
+const MAX_CALL_BYTES: usize = 64 * 1024;
 /// The version of MCP that is spoken where the program names none.
 const MCP_VERSION: &str = "2025-06-18";
 
@@ -28,6 +32,12 @@ const MCP_VERSION: &str = "2025-06-18";
 pub(super) struct Driver {
     program: Program,
     tools: Vec<ToolDescription>,
+    /// Its own tools that it is offered.
+    native: Vec<&'static str>,
+    /// Calls of tools that it is not offered, by their ids, until it says that it refused them.
+    unoffered: BTreeMap<String, (String, Value)>,
+    /// The request for the size of its context, until that is known.
+    context_asked: Option<String>,
     last_id: u64,
     is_running: bool,
     /// What it spent since its start.
@@ -39,10 +49,13 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(program: Program, tools: Vec<ToolDescription>) -> Self {
+    pub(super) fn new(program: Program, tools: Vec<ToolDescription>, native: Vec<&'static str>) -> Self {
         Self {
             program,
             tools,
+            native,
+            unoffered: BTreeMap::new(),
+            context_asked: None,
             last_id: 0,
             is_running: false,
             calls: CallTokens::default(),
@@ -126,6 +139,9 @@ impl Driver {
             }
             Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
             Order::Permitted { id, verdict } => self.answer_hook(&id, &verdict),
+            // Outside of a turn it would begin one by itself.
+            Order::Explain(_) if !self.is_running => {}
+            Order::Explain(text) => self.say_as_user(&text),
             Order::Interrupt => {
                 self.control(json!({"subtype": "interrupt"}));
             }
@@ -183,13 +199,21 @@ impl Driver {
             "control_request" => self.requested(said, desk).await,
             "assistant" if said["parent_tool_use_id"].is_null() => {
                 let pieces = said["message"]["content"].as_array().into_iter().flatten();
-                for event in pieces.filter_map(events::piece) {
-                    desk.tell(event).await;
+                for piece in pieces {
+                    self.note_unoffered(piece);
+                    if let Some(event) = events::piece(piece) {
+                        desk.tell(event).await;
+                    }
                 }
+                self.ask_context();
                 let left = events::context_left(&said["message"]["usage"], self.window);
                 if left.is_some() {
                     desk.tell(self.meter(left)).await;
                 }
+            }
+            "user" => self.tell_unoffered(said, desk).await,
+            "control_response" if self.context_asked.as_deref() == said["response"]["request_id"].as_str() => {
+                self.context_told(&said["response"]["response"], desk).await;
             }
             "system" if said["subtype"] == "api_retry" => {
                 desk.tell(events::retry(said)).await;
@@ -199,7 +223,55 @@ impl Driver {
         }
     }
 
+    /// Remembers a call of a tool that is not offered: which calls those are only it can say.
+    fn note_unoffered(&mut self, piece: &Value) {
+        let (Some("tool_use"), Some(id), Some(tool)) =
+            (piece["type"].as_str(), piece["id"].as_str(), piece["name"].as_str())
+        else {
+            return;
+        };
+        let ours = own(tool).unwrap_or(tool);
+        let is_offered = self.native.contains(&tool) || self.tools.iter().any(|offered| offered.name == ours);
+        let is_short = id.len() <= MAX_ID_BYTES && piece.to_string().len() <= MAX_CALL_BYTES;
+        if !is_offered && is_short && self.unoffered.len() < MAX_UNOFFERED {
+            let call = (ours.to_owned(), piece["input"].clone());
+            self.unoffered.insert(id.to_owned(), call);
+        }
+    }
+
+    async fn tell_unoffered(&mut self, said: &Value, desk: &Desk) {
+        let pieces = said["message"]["content"].as_array().into_iter().flatten();
+        for piece in pieces.filter(|piece| piece["type"] == "tool_result") {
+            let call = piece["tool_use_id"].as_str().and_then(|id| self.unoffered.remove(id));
+            if let Some((tool, arguments)) = call
+                && piece["is_error"] == true
+            {
+                desk.tell(AgentEvent::UnofferedCall { tool, arguments }).await;
+            }
+        }
+    }
+
+    /// Asks once how large its context is: the first result says that only at the end of the turn.
+    fn ask_context(&mut self) {
+        if self.window == 0 && self.context_asked.is_none() {
+            self.context_asked = Some(self.control(json!({"subtype": "get_context_usage"})));
+        }
+    }
+
+    async fn context_told(&mut self, usage: &Value, desk: &Desk) {
+        let window = usage["rawMaxTokens"].as_u64().or_else(|| usage["maxTokens"].as_u64());
+        let Some(window) = window.filter(|_| self.window == 0) else {
+            return;
+        };
+        self.window = window;
+        let left = usage["totalTokens"]
+            .as_u64()
+            .and_then(|used| percentage_left(used, window));
+        desk.tell(self.meter(left)).await;
+    }
+
     async fn result(&mut self, result: &Value, desk: &Desk) {
+        self.unoffered.clear();
         let of_models = events::of_models(result);
         // A title, for instance, is written by a call that no turn has.
         let all = self.of_models.map_or(Tokens::NONE, |before| of_models.minus(before));
@@ -350,7 +422,7 @@ mod tests {
             starts: Vec::new(),
         };
         let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES).unwrap();
-        let mut driver = Driver::new(Program::new(&child, output), Vec::new());
+        let mut driver = Driver::new(Program::new(&child, output), Vec::new(), Vec::new());
         let why = driver.prepare().await.unwrap_err();
         assert!(why.contains("instead of answering"), "{why}");
     }
@@ -358,7 +430,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_is_answered_by_whatever_ids_it_came() {
         let (input, output, mut puppet) = Puppet::new(driven::MAX_LINE_BYTES);
-        let driver = Driver::new(Program::over(input, output), vec![wait()]);
+        let driver = Driver::new(Program::over(input, output), vec![wait()], Vec::new());
         let (desk, _orders, mut events) = driven::desk();
         for (request, id) in [("q", json!(1)), ("q 1 \"", json!("a b")), ("", Value::Null)] {
             let message = json!({"id": id, "method": "tools/call", "params": {"name": "wait"}});

@@ -34,6 +34,8 @@ use crate::{
 
 /// The kind's name.
 const KIND: &str = "claude";
+/// Its name for people.
+const NAME: &str = "Claude Code";
 
 /// Where it looks for a login, in its home.
 const LOGIN: &str = ".credentials.json";
@@ -73,12 +75,15 @@ impl ClaudeKind {
         } else {
             Session::New(id)
         };
+        let is_lost = casting.had_turns && matches!(session, Session::New(_));
         let tools = settings::tools(&policy, access);
         let effort = &casting.resolved.reasoning_effort;
         let mut environment = self.environment(casting, &home);
         let endpoint = casting.endpoint(&model);
         // The last one counts: over the operator's own, which is the provider's for every role.
         environment.extend(endpoint.map(|endpoint| (ENDPOINT.to_owned(), OsString::from(endpoint))));
+        let variable = settings::effort_variable(effort);
+        environment.extend(variable.map(|(name, value)| (name.to_owned(), OsString::from(value))));
         let credentials = take_credentials(&mut environment);
         let launch = Launch {
             command: self.program.command.clone(),
@@ -90,6 +95,8 @@ impl ClaudeKind {
         let mut gaps: Vec<String> = policy::gap_of_withheld(&settings::withheld(&policy, access))
             .into_iter()
             .chain(casting.gap_of_endpoint(endpoint.is_some()))
+            .chain((!settings::applies_effort(effort)).then(|| policy::gap_of_effort(effort, NAME)))
+            .chain(policy::gap_of_parameters(&casting.resolved.parameters, NAME, |_| false))
             .collect();
         let launch = match hold {
             Hold::Confined => {
@@ -104,13 +111,16 @@ impl ClaudeKind {
         let launch = with_credentials(launch, &credentials, &casting.scratch)
             .map_err(|error| StartFailure::no_program(format!("its credentials cannot be handed over: {error}")))?;
         let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
-        let mut driver = Driver::new(Program::new(&child, output), casting.offered.clone());
+        let mut driver = Driver::new(Program::new(&child, output), casting.offered.clone(), tools);
         if matches!(session, Session::New(_)) {
             driver.begins_session();
         }
         driver.prepare().await.map_err(StartFailure::no_program)?;
         Ok(Box::new(Driven::new(child, async move |desk| {
             desk.tell_gaps(&gaps).await;
+            if is_lost {
+                desk.tell_lost("it has no session of the thread").await;
+            }
             driver.drive(desk).await;
         })))
     }
@@ -159,7 +169,7 @@ pub(crate) async fn converse(
     offered: Vec<troupe_proto::supervisor::v1::ToolDescription>,
     desk: driven::Desk,
 ) -> Result<(), StartFailure> {
-    let mut driver = Driver::new(program, offered);
+    let mut driver = Driver::new(program, offered, Vec::new());
     driver.prepare().await.map_err(StartFailure::no_program)?;
     driver.drive(desk).await;
     Ok(())

@@ -7,7 +7,9 @@ use troupe_proto::common::v1::Sandbox;
 
 /// The name under which Claude Code has our tools.
 pub(super) const SERVER: &str = "troupe";
-/// The efforts that it knows; another one is left to the model.
+/// The variable that turns thinking off: what stands for the effort `none`.
+const NO_THINKING: (&str, &str) = ("CLAUDE_CODE_DISABLE_THINKING", "1");
+/// The efforts that its command line knows.
 const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 
 /// Its own tools that a thread may be offered. A positive list: what a later release adds is not offered, and neither
@@ -54,6 +56,16 @@ fn allowed(policy: &Policy, fits: impl Fn(Effect) -> bool) -> Vec<&'static str> 
         fits(*effect) && policy.decide_native(&NativeTools::CLAUDE, name).is_allowed()
     };
     TOOLS.iter().filter(may).map(|(name, _)| *name).collect()
+}
+
+/// The variable that an effort needs; `None`: none.
+pub(super) fn effort_variable(effort: &str) -> Option<(&'static str, &'static str)> {
+    (effort == "none").then_some(NO_THINKING)
+}
+
+/// Whether it can be told an effort.
+pub(super) fn applies_effort(effort: &str) -> bool {
+    effort.is_empty() || effort == "none" || EFFORTS.contains(&effort)
 }
 
 /// What the command line says beside the session.
@@ -164,6 +176,15 @@ mod tests {
             withheld(&reader, Sandbox::ReadOnly).is_empty(),
             "it has all that it may"
         );
+    }
+
+    #[test]
+    fn efforts_are_told_by_flag_or_variable() {
+        assert_eq!(effort_variable("none"), Some(NO_THINKING));
+        assert_eq!(effort_variable("low"), None);
+        for (effort, applies) in [("", true), ("none", true), ("xhigh", true), ("minimal", false)] {
+            assert_eq!(applies_effort(effort), applies, "{effort}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
-use troupe_proto::supervisor::v1::{Input, ToolDescription, input_item::Item};
+use troupe_proto::supervisor::v1::{Input, InputItem, ToolDescription, input_item::Item};
 
 use super::{events, settings};
 use crate::{
@@ -27,6 +27,11 @@ use crate::{
 /// The longest id of a thread, in bytes.
 const MAX_ID_BYTES: usize = 1024;
 
+/// How many calls without a result are remembered.
+const MAX_RAW_CALLS: usize = 256;
+/// How Codex begins the result of a call of a tool that it does not offer.
+const UNOFFERED: &str = "unsupported call: ";
+
 /// How a thread is begun.
 pub(super) struct Opening {
     pub(super) config: Map<String, Value>,
@@ -37,6 +42,8 @@ pub(super) struct Opening {
     pub(super) sandbox: &'static str,
     pub(super) instructions: String,
     pub(super) tools: Vec<ToolDescription>,
+    /// Whether it is to continue a conversation.
+    pub(super) had_turns: bool,
     /// Where the id of Codex's own thread stands, by which it is resumed.
     pub(super) record: PathBuf,
 }
@@ -74,6 +81,8 @@ pub(super) struct Driver {
     last_message: String,
     /// Failures of the provider since it last answered.
     failures: u32,
+    /// The names of the calls that have no result yet, by their ids.
+    raw_calls: BTreeMap<String, String>,
     /// Questions of the hook that wait for an answer.
     asked: BTreeMap<String, oneshot::Sender<Option<Value>>>,
     last_ask: u64,
@@ -90,6 +99,7 @@ impl Driver {
             turn: None,
             last_message: String::new(),
             failures: 0,
+            raw_calls: BTreeMap::new(),
             asked: BTreeMap::new(),
             last_ask: 0,
         }
@@ -163,7 +173,7 @@ impl Driver {
     async fn obey(&mut self, order: Order, desk: &Desk) -> Result<(), String> {
         match order {
             Order::Turn(turn) => {
-                if let Err(why) = self.begin(&turn).await? {
+                if let Err(why) = self.begin(&turn, desk).await? {
                     let ended = AgentEvent::TurnEnded {
                         ending: Ending::Errored,
                         message: why,
@@ -177,6 +187,15 @@ impl Driver {
                 }
             }
             Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
+            Order::Explain(text) => {
+                let note = Input {
+                    items: vec![InputItem {
+                        item: Some(Item::Text(text)),
+                    }],
+                    ..Input::default()
+                };
+                self.steer(&note).await?;
+            }
             Order::Permitted { id, verdict } => {
                 if let Some(waiting) = self.asked.remove(&id) {
                     let refusal = verdict.err().map(|failure| hook::denial(failure.text()));
@@ -189,10 +208,10 @@ impl Driver {
     }
 
     /// Begins a turn. The inner error is why there is none.
-    async fn begin(&mut self, turn: &GivenTurn) -> Result<Result<(), String>, String> {
+    async fn begin(&mut self, turn: &GivenTurn, desk: &Desk) -> Result<Result<(), String>, String> {
         let thread = match &self.thread {
             Some(thread) => thread.clone(),
-            None => match self.open().await? {
+            None => match self.open(desk).await? {
                 Ok((thread, total)) => {
                     self.thread = Some(thread.clone());
                     self.record(total);
@@ -213,9 +232,13 @@ impl Driver {
 
     /// Resumes the thread that there was, or begins one; and sees that the hook is trusted in it. Answers its id, and what it
     /// had spent.
-    async fn open(&mut self) -> Result<Result<(String, Tokens), String>, String> {
+    async fn open(&mut self, desk: &Desk) -> Result<Result<(String, Tokens), String>, String> {
         let mut opened = None;
         let mut total = Tokens::default();
+        let mut lost = self
+            .opening
+            .had_turns
+            .then(|| "it has no thread of that name".to_owned());
         if let Some(known) = self.recorded() {
             let mut params = self.opening.params();
             params.insert("threadId".to_owned(), known["thread"].clone());
@@ -225,14 +248,21 @@ impl Driver {
                     opened = thread_id(&answer);
                     total = events::tokens(&known["total"]);
                     self.base = total;
+                    lost = None;
                 }
-                Err(why) => warn!(why, "what Codex remembers of the thread is lost"),
+                Err(why) => lost = Some(why),
             }
+        }
+        if let Some(why) = &lost {
+            warn!(why, "the conversation cannot be continued");
+            desk.tell_lost(why).await;
         }
         let thread = match opened {
             Some(thread) => thread,
             None => {
                 let mut params = self.opening.params();
+                // They show calls of tools that it does not offer.
+                params.insert("experimentalRawEvents".to_owned(), true.into());
                 params.insert("dynamicTools".to_owned(), settings::tools(&self.opening.tools));
                 match self.call("thread/start", params.into()).await? {
                     Ok(answer) => match thread_id(&answer) {
@@ -330,6 +360,7 @@ impl Driver {
                 text.clone_into(&mut self.last_message);
                 desk.tell(AgentEvent::Output(text.to_owned())).await;
             }
+            ("rawResponseItem/completed", None) => self.raw_item(&params["item"], desk).await,
             ("turn/plan/updated", None) => desk.tell(events::plan(params)).await,
             ("thread/tokenUsage/updated", None) => {
                 self.failures = 0;
@@ -341,6 +372,32 @@ impl Driver {
                 desk.tell(events::retry(&params["error"], self.failures)).await;
             }
             ("turn/completed", None) => self.turn_over(&params["turn"], desk).await,
+            _ => {}
+        }
+    }
+
+    /// An item of the conversation as the model and Codex exchange them. A call of a tool that is not offered shows
+    /// nowhere else.
+    async fn raw_item(&mut self, item: &Value, desk: &Desk) {
+        let Some(id) = item["call_id"].as_str().filter(|id| id.len() <= MAX_ID_BYTES) else {
+            return;
+        };
+        match item["type"].as_str() {
+            Some("function_call" | "custom_tool_call") => {
+                let name = item["name"].as_str().filter(|name| name.len() <= MAX_ID_BYTES);
+                if let Some(name) = name.filter(|_| self.raw_calls.len() < MAX_RAW_CALLS) {
+                    self.raw_calls.insert(id.to_owned(), name.to_owned());
+                }
+            }
+            Some("function_call_output" | "custom_tool_call_output") => {
+                let is_refused = item["output"]
+                    .as_str()
+                    .is_some_and(|output| output.starts_with(UNOFFERED));
+                if let Some(tool) = self.raw_calls.remove(id).filter(|_| is_refused) {
+                    let arguments = json!({});
+                    desk.tell(AgentEvent::UnofferedCall { tool, arguments }).await;
+                }
+            }
             _ => {}
         }
     }
@@ -368,6 +425,7 @@ impl Driver {
         self.failures = 0;
         // Nothing that the turn left running outlives it, and no question does.
         self.asked.clear();
+        self.raw_calls.clear();
         if let Some(thread) = self.thread.clone() {
             self.program
                 .tell("thread/backgroundTerminals/clean", &json!({"threadId": thread}));

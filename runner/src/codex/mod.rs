@@ -36,6 +36,8 @@ use crate::{
 
 /// The kind's name.
 const KIND: &str = "codex";
+/// Its name for people.
+const NAME: &str = "Codex";
 /// Where it looks for a login, in its home.
 const LOGIN: &str = "auth.json";
 /// What it may take to list its models.
@@ -82,7 +84,17 @@ impl CodexKind {
         let is_used = casting
             .endpoint(&model)
             .is_some_and(|endpoint| settings::redirect(&mut config, self.program.provider.as_deref(), endpoint));
-        let gaps: Vec<String> = casting.gap_of_endpoint(is_used).into_iter().collect();
+        let wanted = casting.resolved.reasoning_effort.as_str();
+        let effort = settings::effort(wanted);
+        let has_gap = effort.is_none() && !wanted.is_empty();
+        let gaps: Vec<String> = casting
+            .gap_of_endpoint(is_used)
+            .into_iter()
+            .chain(has_gap.then(|| policy::gap_of_effort(wanted, NAME)))
+            .chain(policy::gap_of_parameters(&casting.resolved.parameters, NAME, |_| false))
+            .collect();
+        let mut tools = casting.offered.clone();
+        tools.extend(settings::reading_tools(&policy));
         if settings::hides_patches(&policy, access) {
             let path = self.catalog_without_patches(&casting.scratch, &environment).await?;
             config.insert("model_catalog_json".to_owned(), path.to_string_lossy().into());
@@ -108,11 +120,12 @@ impl CodexKind {
             config,
             model: model.name().map(str::to_owned),
             provider: self.program.provider.clone(),
-            effort: settings::effort(&casting.resolved.reasoning_effort).map(str::to_owned),
+            effort: effort.map(str::to_owned),
             directory: casting.directory().to_owned(),
             sandbox: settings::sandbox(access),
             instructions: casting.instructions.clone(),
-            tools: casting.offered.clone(),
+            tools,
+            had_turns: casting.had_turns,
             record: home.join("thread.json"),
         };
         let mut driver = Driver::new(Program::new(&child, output), hooks, opening);
@@ -197,6 +210,7 @@ pub(crate) async fn converse(
         sandbox: settings::sandbox(Sandbox::ReadOnly),
         instructions: String::new(),
         tools: offered,
+        had_turns: false,
         // There is no such directory.
         record: "/dev/null/thread.json".into(),
     };

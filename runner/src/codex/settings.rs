@@ -4,12 +4,12 @@ use serde_json::{Map, Value, json};
 use tool_policy::{NativeTools, Policy};
 use troupe_proto::{common::v1::Sandbox, supervisor::v1::ToolDescription};
 
-use crate::{hook, programs::AgentProgram, tools::schema};
+use crate::{hook, programs::AgentProgram, tool_line::WorkspaceTool, tools::schema};
 
 /// The name under which Codex has our tools.
 pub(super) const NAMESPACE: &str = "troupe";
 /// The efforts that Codex knows; another one is left to the model.
-const EFFORTS: &[&str] = &["minimal", "low", "medium", "high", "xhigh", "max"];
+const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// The sandbox as Codex names it. It confines commands and patches by the operating system, without network where
 /// nothing may be written.
@@ -24,6 +24,40 @@ pub(super) const fn sandbox(sandbox: Sandbox) -> &'static str {
 /// The effort to ask for; `None`: the model's own.
 pub(super) fn effort(effort: &str) -> Option<&str> {
     EFFORTS.contains(&effort).then_some(effort)
+}
+
+/// The runner's tools that a thread is offered to read with: its shell, which Codex itself reads with, may run anything.
+pub(super) fn reading_tools(policy: &Policy) -> Vec<ToolDescription> {
+    if allows(policy, "exec_command") {
+        return Vec::new();
+    }
+    let may = |tool: &WorkspaceTool| policy.decide_native(&NativeTools::PROCESS, tool.name()).is_allowed();
+    let tools = [WorkspaceTool::ReadFile, WorkspaceTool::ListFiles]
+        .into_iter()
+        .filter(may);
+    tools.map(described).collect()
+}
+
+fn described(tool: WorkspaceTool) -> ToolDescription {
+    let (description, path, required) = match tool {
+        WorkspaceTool::ReadFile => ("Reads a file of the workspace.", "The file's path.", json!(["path"])),
+        _ => (
+            "Lists a directory of the workspace.",
+            "The directory's path. Default: the workspace.",
+            json!([]),
+        ),
+    };
+    let schema = json!({
+        "type": "object",
+        "properties": {"path": {"type": "string", "description": path}},
+        "required": required,
+        "additionalProperties": false,
+    });
+    ToolDescription {
+        name: tool.name().to_owned(),
+        description: description.to_owned(),
+        input_schema_json: schema.to_string(),
+    }
 }
 
 /// Whether Codex has to be given a catalogue of models without patches: nothing else keeps it from offering them.
@@ -147,7 +181,7 @@ pub(super) fn tools(offered: &[ToolDescription]) -> Value {
     json!([{
         "type": "namespace",
         "name": NAMESPACE,
-        "description": "The other agents of your session.",
+        "description": "The other agents of your session, and files.",
         "tools": tools,
     }])
 }
@@ -227,6 +261,19 @@ mod tests {
         assert!(!open.contains_key("web_search"));
         let read_only = config(&program, &policy(&[]), Sandbox::ReadOnly, "h");
         assert_eq!(read_only["web_search"], "disabled", "no network for tools");
+    }
+
+    #[test]
+    fn reading_tools_stand_in_for_a_shell_that_is_not_allowed() {
+        let names =
+            |policy: &Policy| -> Vec<String> { reading_tools(policy).into_iter().map(|tool| tool.name).collect() };
+        assert!(names(&policy(&[])).is_empty(), "the shell reads");
+        assert_eq!(names(&policy(&["exec_command"])), ["read_file", "list_files"]);
+        assert_eq!(
+            names(&policy(&["exec_command", "list_dir", "list_files"])),
+            ["read_file"]
+        );
+        assert!(names(&policy(&["*"])).is_empty());
     }
 
     #[test]

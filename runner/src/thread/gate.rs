@@ -38,6 +38,29 @@ impl Voice {
         written: Vec<String>,
         secrets: &[String],
     ) -> Result<(), ToolFailure> {
+        self.decided(kind, tool, arguments, written, secrets, false).await
+    }
+
+    /// Has the supervisor refuse and record a call of a tool that the program did not offer. Returns why it is refused.
+    pub(super) async fn refuse(
+        &self,
+        kind: &str,
+        tool: &str,
+        arguments: &Value,
+        secrets: &[String],
+    ) -> Result<(), ToolFailure> {
+        self.decided(kind, tool, arguments, Vec::new(), secrets, true).await
+    }
+
+    async fn decided(
+        &self,
+        kind: &str,
+        tool: &str,
+        arguments: &Value,
+        written: Vec<String>,
+        secrets: &[String],
+        not_offered: bool,
+    ) -> Result<(), ToolFailure> {
         check(tool, &written)?;
         let arguments_sha256 = digest(tool, arguments, &written);
         let mut arguments_json = redact::secrets(arguments, secrets).to_string();
@@ -57,6 +80,7 @@ impl Voice {
             resolved_paths: written,
             arguments_sha256,
             omitted_bytes,
+            not_offered,
         };
         self.tell(News::Question(Question { request, answer })).await;
         match timeout(DECISION_LIMIT, decision).await {

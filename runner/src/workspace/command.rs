@@ -103,7 +103,10 @@ mod tests {
         let error = "Command failed (exit status 3): echo half exit 3";
         assert_eq!(answer, Err(json!({"error": error, "output": "half\n"})));
         let answer = run_in(directory.path(), "kill -9 $$", LONG).await;
-        assert_eq!(answer, Err(json!({"error": "Command failed (signal 9): kill -9 $$"})));
+        assert_eq!(
+            answer,
+            Err(json!({"error": "Command failed (killed by SIGKILL): kill -9 $$"}))
+        );
         let answer = run_in(Path::new("/nowhere"), "true", LONG).await.unwrap_err();
         let error = answer["error"].as_str().unwrap();
         assert!(error.starts_with("cannot run /bin/sh in /nowhere: "), "{error}");

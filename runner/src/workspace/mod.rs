@@ -209,6 +209,7 @@ mod tests {
             working_directory: Some(directory.path().to_owned()),
             scratch: "/nowhere".into(),
             state: "/nowhere".into(),
+            had_turns: false,
             hidden: Vec::new(),
             has_secrets: false,
         };

@@ -9,6 +9,7 @@ use super::{
     approval::Approval,
     event::ApprovalDecision,
     ids::ApprovalId,
+    limits,
     session::Session,
     settings::{Mode, Sandbox},
     thread::Thread,
@@ -107,6 +108,19 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
         return by_operator(session.approvals.get(&call.approval).map(AsRef::as_ref));
     }
     ToolVerdict::Allowed
+}
+
+/// Returns why a thread is not offered a tool that its model called: by its policy, its depth, its sandbox or its mode; or
+/// because its program does not have it.
+#[must_use]
+pub fn why_unoffered(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> String {
+    let by_policy = thread.effective.decide_native(&call.native, call.tool);
+    let spawns = matches!(call.tool, "spawn_agent" | "spawn_node");
+    match (limits::child_depth(session, thread), decide(session, thread, call)) {
+        (Err(at_limit), _) if spawns && by_policy.is_allowed() => at_limit.to_string(),
+        (_, ToolVerdict::Denied(reason)) => reason,
+        _ => format!("the tool \"{}\" is not offered to this agent", call.tool),
+    }
 }
 
 fn by_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {

@@ -334,4 +334,6 @@ pub enum Report {
     Artifact(Artifact),
     /// The program cannot close a gap of the policy.
     PolicyGap(String),
+    /// The program does not remember the earlier conversation.
+    ContextLost(String),
 }

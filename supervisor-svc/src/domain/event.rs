@@ -498,6 +498,8 @@ pub enum ConditionKind {
     BudgetExhausted,
     /// Its runner cannot enforce a part of its policy.
     PolicyGap,
+    /// Its program does not remember the earlier conversation.
+    ContextLost,
 }
 
 /// The kind of an artifact that is a prompt as the program was given it; whoever may not read prompts may not read it.

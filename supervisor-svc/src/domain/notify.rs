@@ -107,7 +107,8 @@ impl<'e> Told<'e> {
                 ConditionKind::Closing
                 | ConditionKind::NoRunner
                 | ConditionKind::AwaitingToolApproval
-                | ConditionKind::PolicyGap => None,
+                | ConditionKind::PolicyGap
+                | ConditionKind::ContextLost => None,
             },
             ThreadEvent::ConditionChanged { active: false, .. }
             | ThreadEvent::Spawned(_)

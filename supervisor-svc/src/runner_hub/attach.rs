@@ -198,6 +198,9 @@ impl RunnerGate {
             paths: request.resolved_paths,
         };
         let context = self.directory.context();
+        if request.not_offered {
+            return Some(tool_calls::refuse_unoffered(context, &session, thread, &call));
+        }
         match tool_calls::decide(context, &session, thread, &call, origin, pending()).await {
             Ok(decided) => decided.answer.refusal(),
             // Fail closed: what cannot be written down does not run.

@@ -78,6 +78,7 @@ pub(super) fn read(
             detail: truncate(&stopped.detail, MAX_DETAIL_BYTES).to_owned(),
         },
         Kind::PolicyGap(gap) => Report::PolicyGap(truncate(&gap.gap, MAX_DETAIL_BYTES).to_owned()),
+        Kind::ContextLost(lost) => Report::ContextLost(truncate(&lost.reason, MAX_DETAIL_BYTES).to_owned()),
     };
     Heard::News(Box::new((report, contents)))
 }

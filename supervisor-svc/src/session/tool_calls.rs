@@ -184,6 +184,21 @@ pub async fn decide(
     }
 }
 
+/// Records a call of a tool that the program did not offer to its model, and returns why it is refused.
+pub fn refuse_unoffered(context: &Context, handle: &Handle, id: ThreadId, call: &AskedCall) -> String {
+    let state = handle.state();
+    let Some(thread) = state.thread(id) else {
+        return String::from("the thread is gone");
+    };
+    let reason = authorize::why_unoffered(
+        &state,
+        thread,
+        &described(call, ApprovalId::from_uuid(uuid::Uuid::nil())),
+    );
+    context.denials.note(handle, id, &call.tool, &reason);
+    reason
+}
+
 async fn wait(
     context: &Context,
     handle: &Handle,
@@ -238,14 +253,17 @@ async fn wait(
 }
 
 fn verdict(state: &Session, thread: &Thread, call: &AskedCall, approval: ApprovalId) -> ToolVerdict {
-    let call = ToolCall {
+    authorize::decide(state, thread, &described(call, approval))
+}
+
+fn described(call: &AskedCall, approval: ApprovalId) -> ToolCall<'_> {
+    ToolCall {
         tool: &call.tool,
         native: NativeTools::of_kind(&call.runner_kind).unwrap_or(NativeTools::UNKNOWN),
         paths: &call.paths,
         confined: call.confined,
         approval,
-    };
-    authorize::decide(state, thread, &call)
+    }
 }
 
 /// Takes what was decided for this call; false: another one has it. In a thread without turns a decision is for the first call

@@ -144,6 +144,7 @@ wire_enum!(
     ConditionKind = pb::ConditionKind, unspecified: None,
     Closing = Closing, Stalled = Stalled, Unreachable = Unreachable, NoRunner = NoRunner,
     AwaitingToolApproval = AwaitingToolApproval, BudgetExhausted = BudgetExhausted, PolicyGap = PolicyGap,
+    ContextLost = ContextLost,
 );
 wire_enum!(PromptExtent = pb::PromptExtent, unspecified: None, Full = Full, Delta = Delta);
 wire_enum!(EdgeKind = pb::EdgeKind, unspecified: Some(Self::Handoff), Handoff = Handoff, Report = Report);

@@ -121,6 +121,7 @@ fn what_else_there_is_to_tell() {
         condition(ConditionKind::Stalled, false),
         condition(ConditionKind::Unreachable, false),
         condition(ConditionKind::PolicyGap, true),
+        condition(ConditionKind::ContextLost, true),
         condition(ConditionKind::AwaitingToolApproval, true),
         ThreadEvent::NoteSet(String::from("hello")),
     ] {

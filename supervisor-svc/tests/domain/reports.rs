@@ -165,6 +165,19 @@ fn a_repeated_gap_is_void() {
     assert_eq!(world.run(&gap), NOTHING);
 }
 
+#[test]
+fn lost_context_stays_a_condition_beside_a_gap() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let lost = world.says(id, Report::ContextLost(String::from("no session")));
+    assert_eq!(world.run(&lost), ["ConditionChanged"]);
+    assert_eq!(world.run(&lost), NOTHING);
+    let gap = world.says(id, Report::PolicyGap(String::from("web_search cannot be denied")));
+    world.run(&gap);
+    for kind in [ConditionKind::ContextLost, ConditionKind::PolicyGap] {
+        assert!(world.thread(id).conditions.contains_key(&kind), "{kind:?}");
+    }
+}
+
 // ---- the end of a program ----
 
 #[test]

@@ -1,13 +1,47 @@
-//! Providers that fail.
+//! Providers that fail, settings that a program cannot apply, tools that it does not offer, and conversations that
+//! outlive their program.
+
+use std::path::Path;
 
 use serde_json::json;
-use troupe_proto::supervisor::v1::StatusKind;
+use troupe_proto::supervisor::v1::{
+    ConditionKind, CreateSessionRequest, Event, Limits, StatusKind, Thread, event::Kind,
+};
 use troupe_tests::{
-    agents::{CLAUDE, GEMINI, OPENCODE, are_wanted, message, send, settled, spawn, until},
+    agents::{CLAUDE, CODEX, GEMINI, Lab, OPENCODE, are_wanted, message, processes, send, settled, spawn, until},
+    events::about,
     tree::kind,
 };
 
-use super::{interrupt, lab, tree_of_all};
+use super::{UNDER, interrupt, lab, results, tree_of_all};
+
+/// The reason of a thread's condition; empty: it does not have the condition.
+fn reason(thread: &Thread, kind: ConditionKind) -> String {
+    let mut conditions = thread.conditions.iter();
+    let condition = conditions.find(|condition| condition.kind() == kind);
+    condition.map(|condition| condition.reason.clone()).unwrap_or_default()
+}
+
+/// The denials that were recorded for a thread: the tool and the reason of each.
+fn denials(log: &[Event], thread: &str) -> Vec<(String, String)> {
+    let events = about(log, thread).into_iter();
+    let denials = events.filter_map(|event| match event.kind {
+        Some(Kind::ToolDenied(denied)) => Some((denied.tool, denied.reason)),
+        _ => None,
+    });
+    denials.collect()
+}
+
+/// Sends SIGKILL to a thread's program.
+fn kill_program(thread: &str, program: &str) {
+    let of_program = |line: &&String| line.contains(program) && !line.contains("bwrap");
+    let lines = processes(thread);
+    let pids = lines.iter().filter(of_program).filter_map(|line| line.split_once(' '));
+    for (pid, _) in pids {
+        // Another one may have ended with its parent.
+        let _ = std::process::Command::new("kill").args(["-KILL", pid]).status();
+    }
+}
 
 // ---- providers that fail ----
 
@@ -50,4 +84,234 @@ async fn requests_without_progress_end_the_turn() {
     // Its conversation continues with another program.
     send(&tree, &thread, &json!([{"text": "fine again"}])).await;
     assert_eq!(message(&settled(&tree, &thread).await), "fine again");
+}
+
+// ---- settings ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn effort_is_applied_or_a_condition_says_so() {
+    if !are_wanted("efforts") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = lab.tree(CreateSessionRequest::default()).await;
+    for (program, effort, applied) in [
+        (CODEX, "none", Ok("none")),
+        (CODEX, "xhigh", Ok("xhigh")),
+        (CLAUDE, "none", Ok("medium")),
+        (CLAUDE, "minimal", Err("Claude Code")),
+        (OPENCODE, "xhigh", Ok("xhigh")),
+        (OPENCODE, "minimal", Ok("minimal")),
+        (OPENCODE, "none", Ok("none")),
+        (GEMINI, "low", Ok("1024")),
+        (GEMINI, "xhigh", Err("Gemini CLI")),
+    ] {
+        let role = format!("{program}-{effort}");
+        lab.role(&role, program, &format!("reasoning_effort: {effort}\n"));
+        let thread = spawn(&tree, &role, &json!([{"text": "done"}])).await;
+        let done = settled(&tree, &thread).await;
+        assert_eq!(message(&done), "done", "{role}");
+        // A request for a title offers no tools.
+        let asked = lab
+            .stand_in
+            .asked_by(program)
+            .into_iter()
+            .rfind(|asked| !asked.tools.is_empty());
+        let asked = asked.expect("a request");
+        let gap = reason(&done, ConditionKind::PolicyGap);
+        match applied {
+            Ok(value) => assert_eq!((asked.effort.as_str(), gap.as_str()), (value, ""), "{role}"),
+            Err(name) => {
+                let expected = format!("reasoning_effort \"{effort}\" is not applied: {name} ");
+                assert!(gap.contains(&expected), "{role}: {gap}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_tools_alone_leave_codex_a_way_to_read() {
+    if !are_wanted("a codex with read tools") {
+        return;
+    }
+    let lab = lab().await;
+    lab.role("reader", CODEX, "allow_list: [read_file, list_files]\n");
+    std::fs::write(lab.project().join("a.txt"), "what it says\n").unwrap();
+    let tree = lab.tree(CreateSessionRequest::default()).await;
+    let steps = json!([
+        {"tool": "read_file", "args": {"path": "a.txt"}},
+        {"tool": "write_file", "args": {"path": "b.txt", "content": "x"}},
+        {"text": "read"},
+    ]);
+    let thread = spawn(&tree, "reader", &steps).await;
+    assert_eq!(message(&settled(&tree, &thread).await), "read");
+    let results = results(&lab, CODEX);
+    assert!(results[0].contains("what it says"), "{results:?}");
+    assert!(!lab.project().join("b.txt").exists());
+    for asked in lab.stand_in.asked_by(CODEX) {
+        assert!(asked.offers("read_file") && asked.offers("list_files"), "{asked:?}");
+        for tool in ["exec_command", "apply_patch", "write_file", "command", "delete_file"] {
+            assert!(!asked.offers(tool), "{tool}: {asked:?}");
+        }
+    }
+}
+
+// ---- tools that are not offered ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_of_a_tool_that_is_not_offered_is_recorded() {
+    if !are_wanted("denials of tools that are not offered") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = lab.tree(CreateSessionRequest::default()).await;
+    for program in [CODEX, CLAUDE, OPENCODE] {
+        let role = format!("{program}-quiet");
+        lab.role(&role, program, "deny_list: [exec_command, write_stdin]\n");
+        let thread = spawn(
+            &tree,
+            &role,
+            &json!([{"shell": "echo x > denied.txt"}, {"text": "so be it"}]),
+        )
+        .await;
+        assert_eq!(message(&settled(&tree, &thread).await), "so be it", "{program}");
+        let denied = until("a denial", async || denials(&tree.log().await, &thread).pop()).await;
+        assert!(
+            ["exec_command", "Bash", "bash"].contains(&denied.0.as_str()),
+            "{program}: {denied:?}"
+        );
+        assert!(!lab.project().join("denied.txt").exists(), "{program}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spawn_at_max_depth_tells_the_model_why() {
+    if !are_wanted("the depth limit") {
+        return;
+    }
+    const REFUSAL: &str = "Agent depth limit reached. Solve the task yourself.";
+    let lab = lab().await;
+    for program in [OPENCODE, GEMINI] {
+        lab.role(program, program, "");
+    }
+    let shallow = CreateSessionRequest {
+        limits: Some(Limits {
+            max_depth: Some(1),
+            ..Limits::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
+    let tree = lab.tree(shallow).await;
+    for program in [CODEX, CLAUDE, OPENCODE] {
+        let steps = json!([
+            {"tool": "spawn_agent", "args": {"agent_type": "codex", "message": "x"}},
+            {"shell": "sleep 1"},
+            {"text": "alone then"},
+        ]);
+        let thread = spawn(&tree, program, &steps).await;
+        assert_eq!(message(&settled(&tree, &thread).await), "alone then", "{program}");
+        let asked = lab.stand_in.asked_by(program);
+        assert!(asked.iter().all(|asked| !asked.offers("spawn_agent")), "{program}");
+        let last = asked
+            .into_iter()
+            .rfind(|asked| !asked.tools.is_empty())
+            .expect("a request");
+        let told = last.results.concat() + &last.users;
+        assert!(told.contains(REFUSAL), "{program}: {last:?}");
+        let denied = until("a denial", async || denials(&tree.log().await, &thread).pop()).await;
+        assert_eq!(denied, ("spawn_agent".to_owned(), REFUSAL.to_owned()), "{program}");
+    }
+}
+
+// ---- telemetry and ends ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn context_left_of_claude_is_known_in_its_first_turn() {
+    if !are_wanted("context left") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree_of_all(&lab).await;
+    let go = lab.project().join("go");
+    let wait = format!("until test -e {}; do sleep 0.1; done", go.display());
+    let thread = spawn(&tree, CLAUDE, &json!([{"shell": wait}, {"text": "done"}])).await;
+    let left = until("the context left", async || {
+        tree.thread(&thread).await.context_left_percent
+    })
+    .await;
+    assert!((90..=100).contains(&left), "{left}");
+    assert_eq!(kind(&tree.thread(&thread).await), StatusKind::Running);
+    std::fs::write(&go, "").unwrap();
+    settled(&tree, &thread).await;
+}
+
+// ---- conversations ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conversation_continues_after_the_program_is_killed() {
+    if !are_wanted("programs that are killed") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree_of_all(&lab).await;
+    for (program, name) in [
+        (CODEX, "app-server"),
+        (CLAUDE, "claude"),
+        (OPENCODE, "opencode"),
+        (GEMINI, "gemini"),
+    ] {
+        let thread = spawn(
+            &tree,
+            program,
+            &json!([{"shell": "echo first-result"}, {"text": "noted"}]),
+        )
+        .await;
+        assert_eq!(message(&settled(&tree, &thread).await), "noted", "{program}");
+        // While the model answers, so that the turn fails.
+        send(&tree, &thread, &json!([{"delay": 40, "text": "never said"}])).await;
+        until("a request", async || {
+            lab.stand_in.asked_by(program).pop().filter(|asked| asked.messages > 3)
+        })
+        .await;
+        kill_program(&thread, name);
+        let ended = settled(&tree, &thread).await;
+        assert_eq!(kind(&ended), StatusKind::Errored, "{program}");
+        assert_eq!(message(&ended), "the program was killed by SIGKILL", "{program}");
+
+        send(&tree, &thread, &json!([{"text": "still here"}])).await;
+        let done = settled(&tree, &thread).await;
+        assert_eq!(message(&done), "still here", "{program}");
+        let asked = lab.stand_in.asked_by(program).into_iter();
+        let last = asked
+            .filter(|asked| !asked.tools.is_empty())
+            .next_back()
+            .expect("a request");
+        assert!(
+            last.results.iter().any(|result| result.contains("first-result")),
+            "{program}: {last:?}"
+        );
+        assert_eq!(reason(&done, ConditionKind::ContextLost), "", "{program}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_conversation_is_a_condition() {
+    if !are_wanted("conversations that are lost") {
+        return;
+    }
+    let lab = Lab::without_runner(Path::new(UNDER)).await;
+    let mut runner = lab.runner("r");
+    let tree = tree_of_all(&lab).await;
+    let thread = spawn(&tree, GEMINI, &json!([{"text": "noted"}])).await;
+    assert_eq!(message(&settled(&tree, &thread).await), "noted");
+    runner.kill().await.unwrap();
+    // What the program wrote down is gone, as after the loss of a disk.
+    let chats = lab.project().join("../s").join(&thread).join("gemini/.gemini/tmp");
+    std::fs::remove_dir_all(&chats).unwrap();
+    let _runner = lab.runner("r");
+    send(&tree, &thread, &json!([{"text": "who are you"}])).await;
+    let done = settled(&tree, &thread).await;
+    assert_eq!(message(&done), "who are you");
+    let lost = reason(&done, ConditionKind::ContextLost);
+    assert!(lost.contains("does not remember the earlier conversation"), "{lost}");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use tool_policy::NativeTools;
+use tool_policy::{Effect, NativeTools};
 use troupe_proto::reason::Reason;
 
 use super::ThreadTask;
@@ -62,6 +62,14 @@ impl Hands {
             .await
     }
 
+    /// Has the supervisor record a call of a tool that the program did not offer. Returns what to tell the model: why it
+    /// may not use a tool of the supervisor's. Of its own tools the program says that itself.
+    async fn refuse(&self, kind: &str, tool: &str, arguments: &Value) -> Option<String> {
+        let refused = self.voice.refuse(kind, tool, arguments, &self.secrets).await;
+        let why = refused.err().filter(|_| Effect::of(tool) == Effect::Coordinates)?;
+        Some(format!("The call of `{tool}` was refused: {}", why.text()))
+    }
+
     async fn work(self, tool: WorkspaceTool, call: ToolCall, before: &mut Vec<Sight>) -> ToolAnswer {
         let call = tool
             .read(call.args)
@@ -92,6 +100,8 @@ pub(super) enum Answered {
         /// The files that it wrote, as they were before.
         before: Vec<Sight>,
     },
+    /// A call of a tool that the program did not offer is recorded; what to tell the model of it.
+    Unoffered(Option<String>),
     /// The supervisor decided on a tool of the program's own.
     Ask {
         id: String,
@@ -175,6 +185,18 @@ impl ThreadTask {
         });
     }
 
+    /// Has a call of a tool recorded that the program did not offer, and refused.
+    pub(super) fn refuse_unoffered(&mut self, tool: String, arguments: Value) {
+        // What is too much to be recorded was refused all the same.
+        if self.refusal().is_some() {
+            return;
+        }
+        let hands = self.hands.clone();
+        let kind = self.role.kind.describe().kind;
+        self.calls
+            .spawn(async move { Answered::Unoffered(hands.refuse(&kind, &tool, &arguments).await) });
+    }
+
     /// Why no tool may run now, whatever it is; `None`: one more may.
     fn refusal(&self) -> Option<ToolFailure> {
         if self.turn.is_none() {
@@ -193,6 +215,11 @@ impl ThreadTask {
                     turn.changes.remember(before);
                 }
                 self.answer(&id, &answer);
+            }
+            Answered::Unoffered(text) => {
+                if let (Some(text), Some(agent)) = (text, &mut self.agent) {
+                    let _ = agent.explain(&text);
+                }
             }
             Answered::Ask { id, verdict, before } => {
                 if let Some(turn) = &mut self.turn {

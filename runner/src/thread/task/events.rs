@@ -3,7 +3,7 @@
 use sha2::Digest as _;
 use tokio::time::Instant;
 use tracing::debug;
-use troupe_proto::supervisor::v1::{PolicyGapReport, Telemetry, runner_report::Kind};
+use troupe_proto::supervisor::v1::{ContextLostReport, PolicyGapReport, Telemetry, runner_report::Kind};
 
 use super::ThreadTask;
 use crate::{
@@ -34,6 +34,10 @@ impl ThreadTask {
             }
             AgentEvent::ToolCalled(call) => self.call(call),
             AgentEvent::ToolAsked(asked) => self.ask(asked),
+            AgentEvent::UnofferedCall { tool, arguments } => self.refuse_unoffered(tool, arguments),
+            AgentEvent::ContextLost(reason) => {
+                self.voice.report(Kind::ContextLost(ContextLostReport { reason })).await;
+            }
             AgentEvent::PolicyGap(gap) => {
                 self.voice.report(Kind::PolicyGap(PolicyGapReport { gap })).await;
             }

@@ -294,6 +294,8 @@ impl ThreadTask {
     }
 
     async fn start_program(&mut self) -> Result<(), Unstarted> {
+        let first = self.first_turn.as_ref().map_or(0, |turn| turn.turn);
+        self.casting.had_turns = self.remembered_turn > 0 || self.last_turn.max(first) > 1;
         let model = self.role.model.clone();
         let starting = self.role.kind.start(&self.casting, model);
         self.agent = Some(self.inbox.unless_over(starting).await??);

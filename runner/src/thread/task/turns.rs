@@ -14,7 +14,7 @@ use super::{Farewell, Press, Pressure, RunningTurn, ThreadTask, TurnSpan, Unstar
 use crate::{
     agent::{Deaf, Ending, Nudge},
     prompt::GivenTurn,
-    text::cut,
+    text::{clean, cut},
     thread::{Command, RUNNER_STOPPED, Shutdown, Voice},
     workspace::{Changes, Difference, MAX_DIFF_BYTES, Snapshot},
 };
@@ -217,11 +217,13 @@ impl ThreadTask {
             Ending::Interrupted => TurnOutcome::Interrupted,
         };
         let runner_stopped = self.runner_stops && outcome == TurnOutcome::Interrupted;
-        let message = if runner_stopped {
-            RUNNER_STOPPED.to_owned()
-        } else {
-            cut(message, MAX_MESSAGE_BYTES)
+        let message = match outcome {
+            TurnOutcome::Interrupted if runner_stopped => RUNNER_STOPPED.to_owned(),
+            // Error messages of programs are formatted for a terminal.
+            TurnOutcome::Errored => clean(&message),
+            _ => message,
         };
+        let message = cut(message, MAX_MESSAGE_BYTES);
         turn.output.update(&message);
         let diff = self.diff_of(turn.changes, turn.before).await;
         let mut diff_sha256 = String::new();

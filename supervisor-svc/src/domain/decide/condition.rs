@@ -43,8 +43,9 @@ fn may_change(session: &Session, thread: &Thread, kind: ConditionKind, active: b
         ConditionKind::Stalled => stall::is_by_silence(thread, &session.settings.stall),
         // Only a turn that somebody was handed can be out of reach.
         ConditionKind::Unreachable => !active || (thread.status.kind().is_active() && !thread.turn.is_undispatched()),
-        ConditionKind::AwaitingToolApproval | ConditionKind::BudgetExhausted | ConditionKind::PolicyGap => {
-            thread.status.kind().is_open()
-        }
+        ConditionKind::AwaitingToolApproval
+        | ConditionKind::BudgetExhausted
+        | ConditionKind::PolicyGap
+        | ConditionKind::ContextLost => thread.status.kind().is_open(),
     }
 }

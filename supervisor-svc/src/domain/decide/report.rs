@@ -91,23 +91,25 @@ pub(super) fn apply(
                 report: sequence,
             },
         )],
-        Report::PolicyGap(gap)
-            if thread
-                .conditions
-                .get(&ConditionKind::PolicyGap)
-                .is_some_and(|(_, known)| known == gap) =>
-        {
-            Vec::new()
-        }
-        Report::PolicyGap(gap) => vec![Event::Thread(
-            id,
-            ThreadEvent::ConditionChanged {
-                kind: ConditionKind::PolicyGap,
-                active: true,
-                reason: gap.clone(),
-            },
-        )],
+        Report::PolicyGap(gap) => told_condition(thread, ConditionKind::PolicyGap, gap),
+        Report::ContextLost(reason) => told_condition(thread, ConditionKind::ContextLost, reason),
     }
+}
+
+/// A condition that the runner reports. The same one again is no news.
+fn told_condition(thread: &Thread, kind: ConditionKind, reason: &str) -> Vec<Event> {
+    let is_known = |(_, known): &(_, String)| known == reason;
+    if thread.conditions.get(&kind).is_some_and(is_known) {
+        return Vec::new();
+    }
+    vec![Event::Thread(
+        thread.id,
+        ThreadEvent::ConditionChanged {
+            kind,
+            active: true,
+            reason: reason.to_owned(),
+        },
+    )]
 }
 
 fn turn_started(session: &Session, thread: &Thread, turn: Turn, report: ReportSequence) -> Vec<Event> {
