@@ -651,9 +651,11 @@ fn approval_event() -> BoxedStrategy<ThreadEvent> {
                     subject,
                     deadline,
                     edge,
-                    call: content.map(|content| CallDetails {
-                        digest: content.digest,
-                        content,
+                    call: content.map(|content| {
+                        Box::new(CallDetails {
+                            digest: content.digest,
+                            content,
+                        })
                     }),
                 }
             }

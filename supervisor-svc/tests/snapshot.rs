@@ -241,10 +241,10 @@ fn asked(number: u128) -> ThreadEvent {
         subject: String::from("Tool call: exec_command"),
         deadline: UnixMillis::new(90_000),
         edge: Some(edge()),
-        call: Some(CallDetails {
+        call: Some(Box::new(CallDetails {
             digest: Digest::of(b"call"),
             content: content(9),
-        }),
+        })),
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Approval {
     /// The edge that is created when it is granted, where it is about one.
     pub edge: Option<Edge>,
     /// The tool call that it covers, where it is about one.
-    pub call: Option<CallDetails>,
+    pub call: Option<Box<CallDetails>>,
     /// How it was decided; `None` while it waits.
     pub verdict: Option<Verdict>,
 }

@@ -286,7 +286,7 @@ pub enum ThreadEvent {
         /// The edge that is created when it is granted, where it is about one.
         edge: Option<Edge>,
         /// The tool call that it covers, where it is about one.
-        call: Option<CallDetails>,
+        call: Option<Box<CallDetails>>,
     },
     /// It was decided.
     ApprovalResolved {

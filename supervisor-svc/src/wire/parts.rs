@@ -155,14 +155,17 @@ pub(super) fn stored_content(content: Option<pb::ContentRef>, what: &str) -> Res
 }
 
 /// The tool call that an approval covers; an empty digest: none.
-pub(super) fn stored_call(digest: &str, content: Option<pb::ContentRef>) -> Result<Option<CallDetails>, DecodeError> {
+pub(super) fn stored_call(
+    digest: &str,
+    content: Option<pb::ContentRef>,
+) -> Result<Option<Box<CallDetails>>, DecodeError> {
     if digest.is_empty() {
         return Ok(None);
     }
-    Ok(Some(CallDetails {
+    Ok(Some(Box::new(CallDetails {
         digest: stored_text(digest, "the digest of a call")?,
         content: stored_content(content, "the content of a call")?,
-    }))
+    })))
 }
 
 /// Usage as the API has it.

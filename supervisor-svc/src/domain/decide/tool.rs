@@ -36,7 +36,7 @@ pub(super) fn request_approval(
             subject: subject.to_owned(),
             deadline: now.plus(APPROVAL_TIMEOUT),
             edge: None,
-            call: Some(call.clone()),
+            call: Some(Box::new(call.clone())),
         },
     )];
     if !thread.conditions.contains_key(&ConditionKind::AwaitingToolApproval) {
