@@ -3,6 +3,7 @@
 
 use std::{
     ffi::OsString,
+    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,12 +15,15 @@ use troupe_proto::common::v1::Sandbox;
 use crate::{
     agent::{Casting, StartFailure},
     child::Launch,
-    env::plain,
+    env::{Environment, plain},
     errand::{self, Limits},
+    project::{self, Access, Placeholders, Protection},
 };
 
 /// The program that confines.
 const BUBBLEWRAP: &str = "bwrap";
+/// The kind of the programs that have a sandbox of their own.
+const CODEX: &str = "codex";
 /// What a trial of it may take.
 const TRIAL: Limits = Limits {
     time: Duration::from_secs(5),
@@ -59,39 +63,175 @@ async fn try_out() -> bool {
     false
 }
 
-/// What bubblewrap can do about a program that confines nothing itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
-    /// It confines it.
-    Confined,
-    /// It does not work here, and this is open: nothing that must be closed.
-    Gap(Option<&'static str>),
+/// How a thread's program is confined. The rule is the same for every kind of program: the whole program runs in the view.
+#[derive(Debug)]
+pub(crate) struct Confinement {
+    is_confined: bool,
+    /// Whether the program confines its commands itself.
+    has_own_sandbox: bool,
+    sandbox: Sandbox,
+    hidden: Vec<PathBuf>,
+    layers: Vec<Layer>,
+    /// The directories of git that a commit writes.
+    pub(crate) git: Vec<PathBuf>,
+    /// What nothing closes and must be reported.
+    pub(crate) gaps: Vec<String>,
+    identity: Environment,
+    /// To be kept as long as the program runs.
+    pub(crate) placeholders: Placeholders,
 }
 
-/// How a program can be held to a sandbox.
-///
-/// # Errors
-///
-/// It would have to be kept from writing, and cannot be.
-pub(crate) async fn hold(sandbox: Sandbox) -> Result<Hold, StartFailure> {
-    if is_possible().await {
-        return Ok(Hold::Confined);
-    }
-    match sandbox {
-        Sandbox::FullAccess => Ok(Hold::Gap(None)),
-        Sandbox::WorkspaceWrite => {
-            let gap = "without bubblewrap its commands can write outside of the workspace";
-            Ok(Hold::Gap(Some(gap)))
+impl Confinement {
+    /// The confinement of a thread's program of that kind.
+    ///
+    /// # Errors
+    ///
+    /// The program would have to be kept from writing, and cannot be.
+    pub(crate) async fn of(casting: &Casting, kind: &str) -> Result<Self, StartFailure> {
+        let sandbox = casting.resolved.sandbox();
+        let directory = casting.directory();
+        let mut confinement = Self {
+            is_confined: is_possible().await,
+            has_own_sandbox: kind == CODEX,
+            sandbox,
+            hidden: casting.hidden.clone(),
+            layers: Vec::new(),
+            git: Vec::new(),
+            gaps: Vec::new(),
+            identity: project::identity(directory).await,
+            placeholders: Placeholders::default(),
+        };
+        if !confinement.is_confined {
+            match sandbox {
+                Sandbox::FullAccess => {}
+                // Its own sandbox holds its commands and patches.
+                _ if confinement.has_own_sandbox => {}
+                Sandbox::WorkspaceWrite => confinement
+                    .gaps
+                    .push("without bubblewrap its commands can write outside of the workspace".to_owned()),
+                Sandbox::ReadOnly | Sandbox::Unspecified => {
+                    return Err(StartFailure::not_enforceable(
+                        "without bubblewrap it cannot be kept from writing",
+                    ));
+                }
+            }
+            return Ok(confinement);
         }
-        Sandbox::ReadOnly | Sandbox::Unspecified => Err(StartFailure::not_enforceable(
-            "without bubblewrap it cannot be kept from writing",
-        )),
+        if sandbox == Sandbox::WorkspaceWrite {
+            let protection = Protection::of(directory).await;
+            let mounts = protection.mounts.into_iter();
+            confinement.layers.extend(mounts.map(|(access, path)| match access {
+                Access::Write => Layer::Bind(path),
+                Access::Read => Layer::ReadOnly(path),
+            }));
+            confinement.git = protection.git;
+            confinement.gaps = protection.gaps;
+            confinement.placeholders = protection.placeholders;
+        }
+        let obeyed = project::found(kind, directory);
+        if !obeyed.is_empty() {
+            let masks = Masks::beside(&casting.scratch)
+                .map_err(|error| StartFailure::no_program(format!("its view cannot be prepared: {error}")))?;
+            confinement
+                .layers
+                .extend(obeyed.into_iter().map(|path| masks.over(path)));
+        }
+        Ok(confinement)
+    }
+
+    /// Whether bubblewrap confines the program.
+    pub(crate) const fn is_confined(&self) -> bool {
+        self.is_confined
+    }
+
+    /// The same program in its view. `own` are directories and files that it writes for itself in any case.
+    /// `login` is the file of a person's login, which is hidden from every other program.
+    pub(crate) fn confine(&self, mut launch: Launch, own: &[&Path], login: Option<&Path>) -> Launch {
+        launch.environment.extend(self.identity.iter().cloned());
+        if !self.is_confined {
+            return launch;
+        }
+        let login = login.and_then(|login| fs::canonicalize(login).ok()).map(|login| {
+            // Codex renews its login, and its own sandbox keeps its commands from writing it.
+            if self.has_own_sandbox {
+                Layer::Bind(login)
+            } else {
+                Layer::ReadOnly(login)
+            }
+        });
+        let own: Vec<Layer> = own
+            .iter()
+            .map(|path| Layer::Bind(path.to_path_buf()))
+            .chain(login)
+            .collect();
+        viewed(launch, self.sandbox, &own, &self.hidden, &self.layers)
+    }
+}
+
+/// A mount over the workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Layer {
+    Bind(PathBuf),
+    ReadOnly(PathBuf),
+    /// An empty directory that cannot be written.
+    Nothing(PathBuf),
+    /// Another file in the place of this one.
+    Instead {
+        path: PathBuf,
+        shown: PathBuf,
+    },
+}
+
+impl Layer {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Bind(path) | Self::ReadOnly(path) | Self::Nothing(path) | Self::Instead { path, .. } => path,
+        }
+    }
+}
+
+/// What programs see in the place of settings that they must not obey. The files lie where no agent can write them.
+struct Masks {
+    text: PathBuf,
+    json: PathBuf,
+}
+
+impl Masks {
+    fn beside(scratch: &Path) -> io::Result<Self> {
+        let root = scratch.parent().unwrap_or(scratch);
+        let masks = Self {
+            text: root.join("empty"),
+            json: root.join("empty.json"),
+        };
+        for (path, text) in [(&masks.text, ""), (&masks.json, "{}")] {
+            if !path.exists() {
+                fs::write(path, text)?;
+            }
+        }
+        Ok(masks)
+    }
+
+    fn over(&self, path: PathBuf) -> Layer {
+        if path.is_dir() {
+            return Layer::Nothing(path);
+        }
+        let is_json = path.extension().is_some_and(|end| end == "json" || end == "jsonc");
+        let shown = if is_json { &self.json } else { &self.text };
+        Layer::Instead {
+            path,
+            shown: shown.clone(),
+        }
     }
 }
 
 /// The same program, confined to what its sandbox lets it write: nothing, its directory, or everything. `own` are
 /// directories that it needs for itself in any case; of those in `hidden` it sees nothing but what is its own.
 pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: &[PathBuf]) -> Launch {
+    let own: Vec<Layer> = own.iter().map(|path| Layer::Bind(path.to_path_buf())).collect();
+    viewed(launch, sandbox, &own, hidden, &[])
+}
+
+fn viewed(launch: Launch, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], layers: &[Layer]) -> Launch {
     let mut view = View::default();
     match sandbox {
         Sandbox::FullAccess => {
@@ -101,32 +241,47 @@ pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: 
         Sandbox::WorkspaceWrite | Sandbox::ReadOnly | Sandbox::Unspecified => {
             view.mount("--ro-bind", Path::new("/"));
             view.empty(Path::new("/tmp"));
+            let var_tmp = Path::new("/var/tmp");
+            if var_tmp.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                view.empty(var_tmp);
+            }
             // A few harmless ones: a disk's would be a way around everything above.
             view.args.extend(["--dev", "/dev"].map(OsString::from));
         }
     }
     view.args.extend(["--proc", "/proc"].map(OsString::from));
-    let access = match sandbox {
-        Sandbox::FullAccess | Sandbox::WorkspaceWrite => "--bind",
-        Sandbox::ReadOnly | Sandbox::Unspecified => "--ro-bind",
+    let directory = match sandbox {
+        Sandbox::FullAccess | Sandbox::WorkspaceWrite => Layer::Bind(launch.directory.clone()),
+        Sandbox::ReadOnly | Sandbox::Unspecified => Layer::ReadOnly(launch.directory.clone()),
     };
+    // A layer must not show again what is hidden.
+    let is_seen = |layer: &&Layer| {
+        let mut around = hidden.iter().filter(|path| layer.path().starts_with(path));
+        around.all(|path| launch.directory.starts_with(path))
+    };
+    let layers = layers.iter().filter(is_seen).cloned();
     // A mount shows again what was hidden below it. So what lies in something hidden is put back afterwards, and the rest,
     // which may have something hidden in it, comes before.
-    let mounts = std::iter::once((access, launch.directory.as_path())).chain(own.iter().map(|path| ("--bind", *path)));
-    let (put_back, first): (Vec<_>, Vec<_>) =
-        mounts.partition(|(_, mounted)| hidden.iter().any(|path| mounted.starts_with(path)));
-    for (access, path) in first {
-        view.mount(access, path);
+    let (put_back, first): (Vec<_>, Vec<_>) = std::iter::once(directory)
+        .chain(layers)
+        .chain(own.iter().cloned())
+        .partition(|layer| hidden.iter().any(|path| layer.path().starts_with(path)));
+    for layer in first {
+        view.add(layer);
     }
     for path in hidden.iter().filter(|path| path.is_dir()) {
         view.empty(path);
     }
-    for (access, path) in put_back {
-        view.mount(access, path);
+    for layer in put_back {
+        view.add(layer);
     }
     // Last: a directory that is put back may have one. The mount goes once another file takes this one's place, so a file that
     // somebody replaces is safe in a hidden directory only.
-    for path in hidden.iter().filter(|path| path.is_file()) {
+    let is_own = |path: &PathBuf| own.iter().any(|own| own.path() == path);
+    for path in hidden
+        .iter()
+        .filter(|path| path.exists() && !path.is_dir() && !is_own(path))
+    {
         view.args.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
     }
     for path in &launch.starts {
@@ -188,6 +343,18 @@ impl View {
     fn empty(&mut self, path: &Path) {
         self.args.extend(["--tmpfs".into(), path.into()]);
     }
+
+    fn add(&mut self, layer: Layer) {
+        match layer {
+            Layer::Bind(path) => self.mount("--bind", &path),
+            Layer::ReadOnly(path) => self.mount("--ro-bind", &path),
+            Layer::Nothing(path) => {
+                self.empty(&path);
+                self.args.extend(["--remount-ro".into(), path.into()]);
+            }
+            Layer::Instead { path, shown } => self.args.extend(["--ro-bind".into(), shown.into(), path.into()]),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -231,6 +398,36 @@ mod tests {
             "what it starts is there again in the empty /tmp"
         );
         assert!(read_only.ends_with(&["--", "agent", "--fast"].map(str::to_owned)));
+    }
+
+    #[test]
+    fn login_in_a_hidden_directory_is_shown_read_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = fs::canonicalize(directory.path()).unwrap();
+        let login = home.join("login");
+        fs::write(&login, "").unwrap();
+        for (has_own_sandbox, how) in [(false, "--ro-bind"), (true, "--bind")] {
+            for hidden in [home.clone(), login.clone()] {
+                let confinement = Confinement {
+                    is_confined: true,
+                    has_own_sandbox,
+                    sandbox: Sandbox::WorkspaceWrite,
+                    hidden: vec![hidden],
+                    layers: Vec::new(),
+                    git: Vec::new(),
+                    gaps: Vec::new(),
+                    identity: Vec::new(),
+                    placeholders: Placeholders::default(),
+                };
+                let args = confinement.confine(launch(), &[], Some(&login)).args;
+                let mounts: Vec<_> = args
+                    .windows(3)
+                    .filter(|mount| mount[1..].iter().all(|arg| *arg == *login))
+                    .collect();
+                let expected = [OsString::from(how), login.clone().into(), login.clone().into()];
+                assert_eq!(mounts, [&expected[..]], "{args:?}");
+            }
+        }
     }
 
     #[test]

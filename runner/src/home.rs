@@ -49,6 +49,19 @@ pub(crate) fn unlinked(home: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// Removes a file, a link or a directory, if it exists.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 /// Writes a file whole, or not at all. What lies in its place is replaced and never followed: an agent may have put a link
 /// there.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {

@@ -58,7 +58,47 @@ pub(crate) fn is_base_url(name: &str) -> bool {
 
 /// The programs of a runner. A thread is executed by the first that fits its provider and model.
 #[derive(Clone, Debug)]
-pub struct Programs(pub Vec<Program>);
+pub struct Programs {
+    /// The programs, in their order.
+    pub programs: Vec<Program>,
+    /// What no thread without full access may read. A path that starts with `~/` lies in the home of the runner's user.
+    pub hidden: Vec<String>,
+}
+
+/// What is hidden where a `runner.yaml` has no `hidden`: credentials of the runner's user, and sockets by which a program
+/// could have another one run outside of its sandbox.
+pub const HIDDEN: &[&str] = &[
+    "~/.ssh",
+    "~/.aws",
+    "~/.azure",
+    "~/.config/gcloud",
+    "~/.gnupg",
+    "~/.kube",
+    "~/.docker",
+    "~/.config/gh",
+    "~/.config/troupe",
+    "~/.netrc",
+    "~/.npmrc",
+    "~/.pypirc",
+    "~/.git-credentials",
+    "~/.config/git/credentials",
+    "~/.cargo/credentials.toml",
+    "~/.password-store",
+    "~/.local/share/keyrings",
+    "~/.codex/auth.json",
+    "~/.codex/sessions",
+    "~/.claude.json",
+    "~/.claude/.credentials.json",
+    "~/.claude/projects",
+    "~/.gemini/oauth_creds.json",
+    "~/.local/share/opencode",
+    "/run/user",
+    "/run/dbus",
+    "/run/docker.sock",
+    "/run/containerd",
+    "/run/crio",
+    "/run/podman",
+];
 
 /// One program: how it is started, and for which threads.
 #[derive(Clone, Debug)]
@@ -217,6 +257,14 @@ pub enum ProgramsError {
         /// The file.
         path: String,
     },
+    /// A hidden path depends on a working directory.
+    #[error("{path}: hidden: \"{hidden}\" is relative; start it with / or ~/")]
+    Relative {
+        /// The file.
+        path: String,
+        /// The path.
+        hidden: String,
+    },
     /// A program of kind `acp` has no profile.
     #[error("{path}: a program of kind acp needs a profile: opencode or gemini")]
     NoProfile {
@@ -259,25 +307,56 @@ impl Programs {
             return Err(ProgramsError::Empty { path: path.to_owned() });
         }
         let programs = file.programs.into_iter().map(|entry| entry.into_program(path));
-        Ok(Self(programs.collect::<Result<_, _>>()?))
+        let named = |path: &String| path.starts_with('/') || path.starts_with("~/");
+        if let Some(relative) = file.hidden.iter().flatten().find(|path| !named(path)) {
+            return Err(ProgramsError::Relative {
+                path: path.to_owned(),
+                hidden: relative.clone(),
+            });
+        }
+        let programs: Self = programs.collect::<Result<Vec<_>, _>>()?.into();
+        Ok(match file.hidden {
+            Some(hidden) => Self { hidden, ..programs },
+            None => programs,
+        })
     }
 
     /// The programs, in their order.
     #[must_use]
     pub fn all(&self) -> &[Program] {
-        &self.0
+        &self.programs
+    }
+
+    /// What is hidden, for a user with that home.
+    pub(crate) fn hidden_from(&self, home: Option<&Path>) -> Vec<PathBuf> {
+        let absolute = |path: &String| match path.strip_prefix("~/") {
+            Some(below) => Some(home?.join(below)),
+            None => Some(path.into()),
+        };
+        // A mount on a link does not cover what the link leads to.
+        let resolved = |path: PathBuf| fs::canonicalize(&path).unwrap_or(path);
+        self.hidden.iter().filter_map(absolute).map(resolved).collect()
     }
 
     /// The place of the first one that fits; `None`: none does. An empty provider or model is anybody's.
     #[must_use]
     pub fn choose(&self, provider: &str, model: &str) -> Option<usize> {
-        self.0.iter().position(|program| program.fits(provider, model))
+        self.programs.iter().position(|program| program.fits(provider, model))
     }
 }
 
 impl From<Program> for Programs {
     fn from(program: Program) -> Self {
-        Self(vec![program])
+        vec![program].into()
+    }
+}
+
+impl From<Vec<Program>> for Programs {
+    fn from(programs: Vec<Program>) -> Self {
+        Self {
+            programs,
+            hidden: HIDDEN.iter().map(|&path| path.to_owned()).collect(),
+        }
     }
 }
 
@@ -408,6 +487,7 @@ impl AcpProgram {
 struct File {
     #[serde(default)]
     programs: Vec<Entry>,
+    hidden: Option<Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -663,6 +743,7 @@ programs:
             ("programs: [{kind: codex, modells: [x]}]", "unknown field `modells`"),
             ("programs: [{kind: cursor}]", "unknown variant `cursor`"),
             ("programs: [{kind: codex, models: ['[']}]", "models: "),
+            ("{programs: [{kind: codex}], hidden: [.ssh]}", "\".ssh\" is relative"),
             ("programs: {", "runner.yaml: "),
         ] {
             let error = Programs::parse(text, "runner.yaml").unwrap_err().to_string();

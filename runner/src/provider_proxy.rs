@@ -30,6 +30,7 @@ use uuid::Uuid;
 
 use crate::{
     agent::{AgentEvent, Secret},
+    env::Environment,
     redact,
 };
 
@@ -54,6 +55,19 @@ const HOP_BY_HOP: [http::HeaderName; 7] = [
     TRANSFER_ENCODING,
     UPGRADE,
 ];
+
+/// Variables with certificates that a program trusts and the proxy does not.
+const OWN_CERTIFICATES: [&str; 3] = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// Whether a program reaches its provider through an HTTP proxy or with certificates of its own. The proxy of this module
+/// knows neither, so such a program must call its provider directly.
+pub(crate) fn has_own_route(environment: &Environment) -> bool {
+    environment.iter().any(|(name, value)| {
+        let name = name.to_ascii_uppercase();
+        let is_proxy = name.ends_with("_PROXY") && name != "NO_PROXY";
+        !value.is_empty() && (is_proxy || OWN_CERTIFICATES.contains(&name.as_str()))
+    })
+}
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 

@@ -252,7 +252,7 @@ impl Stage {
                 scratch: scratch_of(&self.config.scratch, &attempt),
                 state: state_of(&self.config.state, &attempt.thread_id),
                 had_turns: false,
-                hidden: self.hidden(),
+                hidden: self.hidden(sandbox),
                 has_secrets: !self.config.hidden.is_empty(),
                 attempt: attempt.clone(),
             },
@@ -273,10 +273,16 @@ impl Stage {
         self.threads.insert(attempt.thread_id, held);
     }
 
-    /// What the programs of one thread are not to see: the operator's directories, and what other threads keep.
-    fn hidden(&self) -> Vec<PathBuf> {
+    /// What the programs of one thread are not to see: the operator's directories, what other threads keep, and, without
+    /// full access, the credentials of the runner's user.
+    fn hidden(&self, sandbox: Sandbox) -> Vec<PathBuf> {
         let own = [&self.config.state, &self.config.scratch];
-        self.config.hidden.iter().chain(own).cloned().collect()
+        let mut hidden: Vec<PathBuf> = self.config.hidden.iter().chain(own).cloned().collect();
+        if sandbox != Sandbox::FullAccess {
+            let home = std::env::var_os("HOME").map(PathBuf::from);
+            hidden.extend(self.config.programs.hidden_from(home.as_deref()));
+        }
+        hidden
     }
 
     /// The latest attempt of a thread that is still being stopped; it has waited for those before it itself.

@@ -31,6 +31,8 @@ use troupe_tests::{
     within,
 };
 
+#[path = "agents/confinement.rs"]
+mod confinement;
 #[path = "agents/usage.rs"]
 mod usage;
 #[path = "agents/mcp.rs"]
@@ -392,8 +394,8 @@ async fn commands_see_no_credentials() {
         return;
     }
     let lab = lab().await;
-    let tree = tree(&lab).await;
-    for program in [CODEX, CLAUDE] {
+    let tree = tree_of_all(&lab).await;
+    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
         // Into a file: what the stand-in logs of results is shortened.
         let command = format!("(env; cat ../d/operator.token; ls ../d/runner) > {program}.txt 2>&1; true");
         let thread = spawn(&tree, program, &json!([{"shell": command}, {"text": "seen"}])).await;

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use troupe_tests::page::{has_test, root};
+use troupe_tests::page::{check, has_test, root};
 
 /// Below this the page has lost its tables, or is written in a form that is not read here.
 const FEWEST: usize = 50;
@@ -30,6 +30,20 @@ fn every_test_that_the_page_names_exists() {
         .map(|(path, name)| format!("{path}::{name}"))
         .collect();
     assert_eq!(missing, Vec::<String>::new());
+}
+
+/// What surrounds the generated table.
+const TABLE_BEGIN: &str = "<!-- confinement: generated -->\n";
+const TABLE_END: &str = "<!-- confinement: end -->\n";
+
+#[test]
+fn table_of_confinement_is_what_the_code_has() {
+    let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let (before, rest) = page.split_once(TABLE_BEGIN).unwrap();
+    let (_, after) = rest.split_once(TABLE_END).unwrap();
+    let table = troupe_runner::confinement_table();
+    let expected = format!("{before}{TABLE_BEGIN}{table}{TABLE_END}{after}");
+    check("docs/security.md", &expected, "security_page");
 }
 
 #[test]

@@ -35,13 +35,15 @@ use self::{
 use crate::{
     agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
     child::{Child, Launch},
-    confinement::{self, Hold},
+    confinement::{self, Confinement},
     driven::{self, Driven, Program},
     env::{Environment, is_plain_id},
-    home::{self, unlinked},
+    held_keys::HeldKeys,
+    home::{self, remove, unlinked},
     policy,
     programs::{AcpProgram, AgentProgram, ModelChoice, Profile},
-    provider_proxy::{ProviderProxy, Upstream},
+    project,
+    provider_proxy::{self, ProviderProxy, Upstream},
 };
 
 /// Files in the program's own directory.
@@ -52,8 +54,6 @@ const GEMINI_SETTINGS: &str = ".gemini/settings.json";
 const RECORD: &str = "session.json";
 /// The variable with OpenCode's configuration.
 const OPENCODE_CONFIG: &str = "OPENCODE_CONFIG_CONTENT";
-/// Variables by which a program trusts other certificates than the proxy does.
-const OWN_CERTIFICATES: [&str; 3] = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// Starts programs of one profile.
 pub(crate) struct AcpKind {
@@ -72,14 +72,17 @@ impl AcpKind {
         casting.check_directory().await?;
         let policy =
             policy::compile(&casting.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
-        if let Some(found) = obeyed(profile, casting.directory()) {
+        let access = casting.resolved.sandbox();
+        let mut confinement = Confinement::of(casting, profile.kind()).await?;
+        if let (false, Some(found)) = (
+            confinement.is_confined(),
+            project::found(profile.kind(), casting.directory()).first(),
+        ) {
             return Err(StartFailure::not_enforceable(format!(
-                "the program would obey {}, which no policy reaches; move it away, or run the role with another program",
+                "without bubblewrap the program would obey {}; move it away, or run the role with another program",
                 found.display()
             )));
         }
-        let access = casting.resolved.sandbox();
-        let hold = confinement::hold(access).await?;
         let tools = settings::tools(profile, &policy, access);
         let withheld = settings::withheld(profile, &policy, access);
         let mut gaps: Vec<String> = policy::gap_of_withheld(&withheld).into_iter().collect();
@@ -94,7 +97,6 @@ impl AcpKind {
         prepare_home(profile, &home, self.program.program.login.as_deref())
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
         let (mut launch, uses_endpoint, tuned) = self.launch(casting, &home, &model, &tools, &ours)?;
-        let proxy = self.interpose(&mut launch, &model).await;
         gaps.extend(casting.gap_of_endpoint(uses_endpoint));
         let applies = |name: &str| tuned.parameters.iter().any(|applied| applied == name);
         gaps.extend(policy::gap_of_parameters(
@@ -102,17 +104,17 @@ impl AcpKind {
             profile.name(),
             applies,
         ));
-        let launch = match hold {
-            Hold::Confined => {
-                let own = [home.as_path(), &casting.scratch];
-                confinement::confined(launch, access, &own, &casting.hidden)
-            }
-            Hold::Gap(gap) => {
-                gaps.extend(gap.map(str::to_owned));
-                launch
-            }
-        };
-        let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
+        gaps.append(&mut confinement.gaps);
+        let (mut keys, gap) = HeldKeys::take(profile.kind(), &mut launch.environment).await;
+        gaps.extend(gap);
+        let proxy = self.interpose(&mut launch, &model, &mut keys).await;
+        let launch = confinement.confine(
+            launch,
+            &[home.as_path(), &casting.scratch],
+            self.program.program.login.as_deref(),
+        );
+        let (mut child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
+        child.keep(confinement.placeholders);
         let opening = Opening {
             profile,
             directory: casting.directory().to_owned(),
@@ -128,7 +130,10 @@ impl AcpKind {
         };
         let mut driver = Driver::new(Program::new(&child, output), opening);
         driver.prepare().await?;
-        let driven = Driven::new(child, async move |desk| driver.drive(desk).await);
+        let driven = Driven::new(child, async move |desk| {
+            driver.drive(desk).await;
+            drop(keys);
+        });
         Ok(Box::new(driven.observed(proxy)))
     }
 
@@ -246,12 +251,13 @@ impl AcpKind {
 
     /// Starts a proxy between the program and its provider, and points the program to it. `None`: the provider's address
     /// is not known, or the program reaches it by a proxy or certificates of its own.
-    async fn interpose(&self, launch: &mut Launch, model: &ModelChoice) -> Option<ProviderProxy> {
-        let has_own_way = launch.environment.iter().any(|(name, value)| {
-            let name = name.to_ascii_uppercase();
-            !value.is_empty() && (name.ends_with("_PROXY") || OWN_CERTIFICATES.contains(&name.as_str()))
-        });
-        if has_own_way {
+    async fn interpose(
+        &self,
+        launch: &mut Launch,
+        model: &ModelChoice,
+        keys: &mut HeldKeys,
+    ) -> Option<ProviderProxy> {
+        if provider_proxy::has_own_route(&launch.environment) {
             return None;
         }
         let program = &self.program.program;
@@ -262,7 +268,7 @@ impl AcpKind {
                 let provider = settings::opencode_provider(model.as_deref(), program.provider.as_deref())?;
                 let content = variable(&mut launch.environment, OPENCODE_CONFIG)?;
                 let mut config: Value = serde_json::from_str(content.to_str()?).ok()?;
-                let proxy = started(settings::opencode_base_url(&config, provider)?).await?;
+                let proxy = started(settings::opencode_base_url(&config, provider)?, keys).await?;
                 settings::redirect(&mut config, provider, proxy.base_url());
                 *content = config.to_string().into();
                 Some(proxy)
@@ -277,7 +283,7 @@ impl AcpKind {
                     Some(url) => url.to_str()?.to_owned(),
                     None => settings::GEMINI_URL.to_owned(),
                 };
-                let proxy = started(&base_url).await?;
+                let proxy = started(&base_url, keys).await?;
                 let url = OsString::from(proxy.base_url());
                 launch.environment.push((GEMINI_ENDPOINT.to_owned(), url));
                 Some(proxy)
@@ -300,7 +306,11 @@ fn variable<'a>(environment: &'a mut Environment, name: &str) -> Option<&'a mut 
 }
 
 /// A proxy for that base URL. Without one the program's requests are not observed, which does not keep it from working.
-async fn started(base_url: &str) -> Option<ProviderProxy> {
+/// A proxy that holds the provider's key already is used for both purposes.
+async fn started(base_url: &str, keys: &mut HeldKeys) -> Option<ProviderProxy> {
+    if let Some(proxy) = keys.release(base_url) {
+        return Some(proxy);
+    }
     let started = match Upstream::new(base_url, None) {
         Ok(upstream) => ProviderProxy::start(upstream).await.map_err(|error| error.to_string()),
         Err(why) => Err(why),
@@ -407,21 +417,6 @@ fn keep_chat(home: &Path, session: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// What of a project the program would obey: looked for where it looks, in the directory and those above it up to the
-/// repository's root.
-fn obeyed(profile: Profile, directory: &Path) -> Option<PathBuf> {
-    for place in directory.ancestors() {
-        let mut code = profile.obeyed().iter().map(|name| place.join(name));
-        if let Some(found) = code.find(|path| path.exists()) {
-            return Some(found);
-        }
-        if place.join(".git").exists() {
-            return None;
-        }
-    }
-    None
-}
-
 /// Makes the program's home, without what an agent may have left there to be let loose by.
 fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Result<()> {
     fs::create_dir_all(home)?;
@@ -429,18 +424,6 @@ fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Resu
         remove(&unlinked(home, name)?)?;
     }
     home::prepare(home, login, profile.login())
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
 }
 
 /// Writes a file of the program's anew, and sees that it is there as it was written.
@@ -533,23 +516,5 @@ mod tests {
             prepare_home(Profile::OpenCode, &home, Some(&login)).unwrap();
             assert_eq!(fs::read_link(home.join(Profile::OpenCode.login())).unwrap(), login);
         }
-    }
-
-    #[test]
-    fn what_a_project_orders_is_found_where_the_program_looks() {
-        let directory = tempfile::tempdir().unwrap();
-        let inner = directory.path().join("repository/inner");
-        fs::create_dir_all(&inner).unwrap();
-        fs::create_dir_all(directory.path().join(".opencode/plugin")).unwrap();
-        assert!(obeyed(Profile::OpenCode, &inner).is_some());
-        fs::create_dir_all(directory.path().join("repository/.git")).unwrap();
-        assert_eq!(obeyed(Profile::OpenCode, &inner), None, "above the repository");
-        let tools = directory.path().join("repository/.opencode/tool");
-        fs::create_dir_all(&tools).unwrap();
-        assert_eq!(obeyed(Profile::OpenCode, &inner), Some(tools));
-        assert_eq!(obeyed(Profile::Gemini, &inner), None);
-        fs::create_dir_all(inner.join(".gemini")).unwrap();
-        fs::write(inner.join(".gemini/settings.json"), "{}").unwrap();
-        assert!(obeyed(Profile::Gemini, &inner).is_some());
     }
 }

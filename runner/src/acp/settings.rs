@@ -212,28 +212,6 @@ impl Profile {
         }
     }
 
-    /// What of a project the program obeys in its own process, where no policy reaches it: code, hooks, servers and
-    /// variables.
-    pub(super) const fn obeyed(self) -> &'static [&'static str] {
-        match self {
-            Self::OpenCode => &[
-                ".opencode/plugin",
-                ".opencode/plugins",
-                ".opencode/tool",
-                ".opencode/tools",
-            ],
-            Self::Gemini => &[
-                ".gemini/settings.json",
-                ".gemini/.env",
-                ".gemini/agents",
-                ".gemini/extensions",
-                ".gemini/hooks",
-                ".gemini/policies",
-                ".gemini/skills",
-            ],
-        }
-    }
-
     /// Variables that keep it from doing what nobody asked for.
     pub(super) const fn quiet(self) -> &'static [(&'static str, &'static str)] {
         match self {
@@ -248,8 +226,8 @@ impl Profile {
             Self::Gemini => &[
                 // Without it another process is started that no signal reaches.
                 ("GEMINI_CLI_NO_RELAUNCH", "true"),
-                // In a folder that it does not trust it starts no server, ours neither. What a trusted one could bring
-                // is refused before; see `obeyed`.
+                // In a folder that it does not trust it starts no server, ours neither. It does not see what a trusted
+                // one could bring; see [`crate::project`].
                 ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
             ],
         }

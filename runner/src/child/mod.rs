@@ -34,6 +34,7 @@ use crate::{
     agent::{Deaf, StartFailure, StopOrder, Stopped},
     env::Environment,
     group::{Group, describe},
+    project::Placeholders,
     text::clean,
 };
 
@@ -97,6 +98,8 @@ pub(crate) struct Child {
     leash: Leash,
     input: ChildInput,
     exit: watch::Receiver<Option<Exit>>,
+    /// What its view of the file system needs.
+    placeholders: Placeholders,
 }
 
 /// Kills the group when it is dropped, there and then: what comes next may count on it. The watcher sees to the rest.
@@ -196,8 +199,14 @@ impl Child {
             leash: Leash { group, dropped },
             input: ChildInput(input),
             exit,
+            placeholders: Placeholders::default(),
         };
         Ok((child, output))
+    }
+
+    /// Keeps what its view of the file system needs until it has ended.
+    pub(crate) fn keep(&mut self, placeholders: Placeholders) {
+        self.placeholders = placeholders;
     }
 
     /// Its input.
@@ -213,7 +222,12 @@ impl Child {
     /// Ends the child: first it may end by itself, as its input does; at half of its grace it gets TERM, at the end
     /// KILL. Its output is best dropped before, and is read by nobody else then; a full pipe keeps it from ending. What is left of its group is killed in any case.
     pub(crate) async fn stop(self, order: StopOrder) -> Stopped {
-        let Self { leash, input, mut exit } = self;
+        let Self {
+            leash,
+            input,
+            mut exit,
+            placeholders: _placeholders,
+        } = self;
         drop(input);
         let half = order.grace / 2;
         for stage in [None, Some(Signal::TERM)] {

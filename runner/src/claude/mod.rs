@@ -25,9 +25,10 @@ use self::{
 use crate::{
     agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
     child::{Child, Launch},
-    confinement::{self, Hold},
+    confinement::{self, Confinement},
     driven::{self, Driven, Program},
     env::Environment,
+    held_keys::HeldKeys,
     home, policy,
     programs::{AgentProgram, ModelChoice},
 };
@@ -40,7 +41,7 @@ const NAME: &str = "Claude Code";
 /// Where it looks for a login, in its home.
 const LOGIN: &str = ".credentials.json";
 /// The variables with a credential, and for each the one that names the open file that has it instead. For
-/// `ANTHROPIC_AUTH_TOKEN` it has none, so that one stays where it is.
+/// `ANTHROPIC_AUTH_TOKEN` it has none; [`HeldKeys`] holds that one.
 const CREDENTIALS: [(&str, &str); 2] = [
     ("ANTHROPIC_API_KEY", "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR"),
     ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR"),
@@ -65,7 +66,7 @@ impl ClaudeKind {
         let policy =
             policy::compile(&casting.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
         let access = casting.resolved.sandbox();
-        let hold = confinement::hold(access).await?;
+        let mut confinement = Confinement::of(casting, KIND).await?;
         let home = casting.state.join(KIND);
         home::prepare(&home, self.program.login.as_deref(), LOGIN)
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
@@ -85,6 +86,7 @@ impl ClaudeKind {
         let variable = settings::effort_variable(effort);
         environment.extend(variable.map(|(name, value)| (name.to_owned(), OsString::from(value))));
         let credentials = take_credentials(&mut environment);
+        let (keys, _) = HeldKeys::take(KIND, &mut environment).await;
         let launch = Launch {
             command: self.program.command.clone(),
             args: settings::args(&tools, model.name(), effort, &casting.instructions, session),
@@ -98,19 +100,16 @@ impl ClaudeKind {
             .chain((!settings::applies_effort(effort)).then(|| policy::gap_of_effort(effort, NAME)))
             .chain(policy::gap_of_parameters(&casting.resolved.parameters, NAME, |_| false))
             .collect();
-        let launch = match hold {
-            Hold::Confined => {
-                let own = [home.as_path(), &casting.scratch];
-                confinement::confined(launch, access, &own, &casting.hidden)
-            }
-            Hold::Gap(gap) => {
-                gaps.extend(gap.map(str::to_owned));
-                launch
-            }
-        };
+        gaps.append(&mut confinement.gaps);
+        let launch = confinement.confine(
+            launch,
+            &[home.as_path(), &casting.scratch],
+            self.program.login.as_deref(),
+        );
         let launch = with_credentials(launch, &credentials, &casting.scratch)
             .map_err(|error| StartFailure::no_program(format!("its credentials cannot be handed over: {error}")))?;
-        let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
+        let (mut child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
+        child.keep(confinement.placeholders);
         let mut driver = Driver::new(Program::new(&child, output), casting.offered.clone(), tools);
         if matches!(session, Session::New(_)) {
             driver.begins_session();
@@ -122,6 +121,7 @@ impl ClaudeKind {
                 desk.tell_lost("it has no session of the thread").await;
             }
             driver.drive(desk).await;
+            drop(keys);
         })))
     }
 

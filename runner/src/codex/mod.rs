@@ -18,13 +18,15 @@ use std::{
 
 use serde_json::Value;
 use tokio::sync::OnceCell;
-use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
+#[cfg(any(test, feature = "fuzzing"))]
+use troupe_proto::common::v1::Sandbox;
+use troupe_proto::supervisor::v1::RunnerKind;
 
 use self::driver::{Driver, Opening};
 use crate::{
     agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
     child::{Child, Launch},
-    confinement,
+    confinement::Confinement,
     driven::{self, Driven, Program},
     env::Environment,
     errand::{self, Limits},
@@ -40,6 +42,8 @@ const KIND: &str = "codex";
 const NAME: &str = "Codex";
 /// Where it looks for a login, in its home.
 const LOGIN: &str = "auth.json";
+/// Settings in its home that start programs, and that nobody but an agent writes there.
+const SWEPT: &[&str] = &["config.toml", "hooks.json", "hooks", "rules", "plugins"];
 /// What it may take to list its models.
 const CATALOG: Limits = Limits {
     time: Duration::from_secs(20),
@@ -69,7 +73,8 @@ impl CodexKind {
         let policy =
             policy::compile(&casting.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
         let home = casting.state.join(KIND);
-        home::prepare(&home, self.program.login.as_deref(), LOGIN)
+        sweep(&home)
+            .and_then(|()| home::prepare(&home, self.program.login.as_deref(), LOGIN))
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
         let (hooks, hook) = self
             .prepare_hook(&casting.state)
@@ -84,15 +89,18 @@ impl CodexKind {
         let is_used = casting
             .endpoint(&model)
             .is_some_and(|endpoint| settings::redirect(&mut config, self.program.provider.as_deref(), endpoint));
+        let mut confinement = Confinement::of(casting, KIND).await?;
+        settings::widen(&mut config, &confinement);
         let wanted = casting.resolved.reasoning_effort.as_str();
         let effort = settings::effort(wanted);
         let has_gap = effort.is_none() && !wanted.is_empty();
-        let gaps: Vec<String> = casting
+        let mut gaps: Vec<String> = casting
             .gap_of_endpoint(is_used)
             .into_iter()
             .chain(has_gap.then(|| policy::gap_of_effort(wanted, NAME)))
             .chain(policy::gap_of_parameters(&casting.resolved.parameters, NAME, |_| false))
             .collect();
+        gaps.append(&mut confinement.gaps);
         let mut tools = casting.offered.clone();
         tools.extend(settings::reading_tools(&policy));
         if settings::hides_patches(&policy, access) {
@@ -102,20 +110,33 @@ impl CodexKind {
         let launch = Launch {
             command: self.program.command.clone(),
             // What a thread says of plugins comes too late: they are fetched when the program starts.
-            args: ["app-server", "-c", "features.plugins=false"]
-                .map(OsString::from)
-                .into(),
+            args: [
+                "app-server",
+                "-c",
+                "features.plugins=false",
+                "-c",
+                &settings::distrust(casting.directory()),
+            ]
+            .map(OsString::from)
+            .into(),
             directory: casting.directory().to_owned(),
             environment,
-            starts: Vec::new(),
+            // The hook.
+            starts: self
+                .hook
+                .first()
+                .map(PathBuf::from)
+                .filter(|command| command.is_absolute())
+                .into_iter()
+                .collect(),
         };
-        // Its own sandbox lets commands read everything; this hides what no agent is to read.
-        let own = [casting.state.as_path(), casting.scratch.as_path()];
-        let launch = match confinement::is_possible().await {
-            true => confinement::confined(launch, Sandbox::FullAccess, &own, &casting.hidden),
-            false => launch,
-        };
-        let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
+        let launch = confinement.confine(
+            launch,
+            &[&casting.state, &casting.scratch],
+            self.program.login.as_deref(),
+        );
+        let (mut child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
+        child.keep(confinement.placeholders);
         let opening = Opening {
             config,
             model: model.name().map(str::to_owned),
@@ -190,6 +211,14 @@ impl CodexKind {
         let catalog = errand::output_of(&name, launch, CATALOG).await?;
         serde_json::from_slice(&catalog).map_err(|error| format!("its catalogue of models: {error}"))
     }
+}
+
+/// Removes what an agent may have left in Codex's own directory for its next start.
+fn sweep(home: &Path) -> io::Result<()> {
+    for name in SWEPT {
+        home::remove(&home::unlinked(home, name)?)?;
+    }
+    Ok(())
 }
 
 /// Speaks with a program that has begun already, to its end. Nothing of it is written down.

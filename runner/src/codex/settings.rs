@@ -1,10 +1,14 @@
 //! What a thread of Codex is started with, as pure data: its policy in Codex's own words.
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 use tool_policy::{NativeTools, Policy};
 use troupe_proto::{common::v1::Sandbox, supervisor::v1::ToolDescription};
 
-use crate::{hook, programs::AgentProgram, tool_line::WorkspaceTool, tools::schema};
+use crate::{
+    confinement::Confinement, hook, programs::AgentProgram, project, tool_line::WorkspaceTool, tools::schema,
+};
 
 /// The name under which Codex has our tools.
 pub(super) const NAMESPACE: &str = "troupe";
@@ -131,6 +135,26 @@ pub(super) fn use_base_url(config: &mut Map<String, Value>, program: &AgentProgr
             .entry("openai_base_url".to_owned())
             .or_insert_with(|| base_url.into());
     }
+}
+
+/// Lets commands write what the confinement around Codex lets them write: the directories of git that a commit needs,
+/// which Codex's own sandbox would protect whole, and the private `/tmp`.
+pub(super) fn widen(config: &mut Map<String, Value>, confinement: &Confinement) {
+    if !confinement.is_confined() {
+        return;
+    }
+    let roots: Vec<_> = confinement.git.iter().map(|path| path.to_string_lossy()).collect();
+    let own = json!({"writable_roots": roots, "exclude_slash_tmp": false});
+    merge(config, "sandbox_workspace_write", own);
+}
+
+/// The setting by which Codex ignores the settings, hooks and rules of a project. Without it Codex trusts each project in
+/// which it may write.
+pub(super) fn distrust(directory: &Path) -> String {
+    let untrusted = project::levels(directory)
+        .into_iter()
+        .map(|level| format!("{}={{trust_level=\"untrusted\"}}", json!(level.to_string_lossy())));
+    format!("projects={{{}}}", untrusted.collect::<Vec<_>>().join(","))
 }
 
 /// Has the thread's provider asked at another address. Whether it is: those that Codex brings itself stay where they are,

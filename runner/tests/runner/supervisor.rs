@@ -380,7 +380,7 @@ impl Attached {
 
 /// Changes the one program of a runner.
 pub(crate) fn change(config: &mut RunnerConfig, change: impl FnOnce(&mut ProcessProgram)) {
-    match &mut config.programs.0[0].kind {
+    match &mut config.programs.programs[0].kind {
         ProgramKind::Process(program) => change(program),
         other => panic!("{other:?}"),
     }

@@ -1,0 +1,150 @@
+//! The table of what each program is confined to, for `docs/security.md`. Lists in it come from the code that enforces them.
+
+use std::fmt::Write as _;
+
+use crate::{programs::HIDDEN, project};
+
+/// The programs, as the columns of the table.
+const COLUMNS: [(&str, &str); 4] = [
+    ("codex", "Codex"),
+    ("claude", "Claude Code"),
+    ("opencode", "OpenCode"),
+    ("gemini", "Gemini CLI"),
+];
+
+/// A row: what it is about, and for each program what holds.
+struct Row {
+    about: &'static str,
+    cells: [String; 4],
+}
+
+impl Row {
+    fn same(about: &'static str, cell: impl Into<String>) -> Self {
+        let cell = cell.into();
+        Self {
+            about,
+            cells: [cell.clone(), cell.clone(), cell.clone(), cell],
+        }
+    }
+
+    fn of(about: &'static str, cells: [&str; 4]) -> Self {
+        Self {
+            about,
+            cells: cells.map(str::to_owned),
+        }
+    }
+}
+
+/// The table, in Markdown.
+#[must_use]
+pub fn confinement_table() -> String {
+    let mut table = String::from("| |");
+    for (_, name) in COLUMNS {
+        let _ = write!(table, " {name} |");
+    }
+    table.push_str("\n|---|---|---|---|---|\n");
+    for row in rows() {
+        let _ = write!(table, "| {} |", row.about);
+        for cell in row.cells {
+            let _ = write!(table, " {cell} |");
+        }
+        table.push('\n');
+    }
+    let _ = write!(
+        table,
+        "\nRead-only to agents in WORKSPACE_WRITE, and not to be created: {}, and in a repository its hooks and settings \
+         (`.git/hooks`, `.git/config`, `.git/modules`, `.git/worktrees`, the directory of `core.hooksPath`). Read-only where \
+         they exist: {}.\n\nHidden by default, see `hidden` in [Runners](runner.md#several-programs): {}.\n",
+        quoted(project::DIRECTORIES),
+        quoted(project::EXISTING),
+        quoted(HIDDEN),
+    );
+    table
+}
+
+fn rows() -> Vec<Row> {
+    let settings = COLUMNS.map(|(kind, _)| {
+        format!(
+            "not loaded ({}); the program does not see {}",
+            project::ignored_by(kind),
+            quoted(project::obeyed(kind))
+        )
+    });
+    vec![
+        Row::same("Writes, READ_ONLY", "its own home and scratch directory"),
+        Row::same(
+            "Writes, WORKSPACE_WRITE",
+            "the same, its working directory, and the objects, branches and index of its repository",
+        ),
+        Row::same("Writes, FULL_ACCESS", "everything that the runner's user can write"),
+        Row::same(
+            "Reads",
+            "everything that the runner's user can read, except the data directory, other threads' directories and, without \
+             FULL_ACCESS, the hidden paths",
+        ),
+        Row::same(
+            "`/tmp` and `/var/tmp`",
+            "private and empty; those of the machine with FULL_ACCESS",
+        ),
+        Row {
+            about: "Project settings that start programs, at every level",
+            cells: settings,
+        },
+        Row::same(
+            "Roles, hooks, program settings",
+            "read-only; `git commit` works. Not protected with FULL_ACCESS, below a subdirectory, and in a repository that the \
+             agent itself creates",
+        ),
+        Row::of(
+            "Provider key in the environment of its commands",
+            [
+                "no: left out of their environment",
+                "no: in an open file without a name; `ANTHROPIC_AUTH_TOKEN` is held by a local proxy",
+                "no: held by a local proxy where the address of its provider is known; otherwise POLICY_GAP names the variable",
+                "no: `GEMINI_API_KEY` is held by a local proxy; POLICY_GAP names any other variable",
+            ],
+        ),
+        Row::same("Login file, if one is lent", "its commands can read it"),
+        Row::of(
+            "Network of its tools, READ_ONLY",
+            [
+                "none: its own sandbox",
+                "none: such tools are not offered, POLICY_GAP",
+                "none: such tools are not offered, POLICY_GAP",
+                "none: such tools are not offered, POLICY_GAP",
+            ],
+        ),
+        Row::of(
+            "Network of its commands, WORKSPACE_WRITE",
+            [
+                "none, unless its `settings` allow it: its own sandbox",
+                "yes",
+                "yes",
+                "yes",
+            ],
+        ),
+        Row::same("Network, FULL_ACCESS", "yes"),
+        Row::same(
+            "Processes",
+            "a process namespace of their own: they see no others, and all end with the program",
+        ),
+        Row::same(
+            "PLANNING",
+            "tools that write files reach `docs/` only; commands are denied except in READ_ONLY threads",
+        ),
+        Row::of(
+            "Without bubblewrap",
+            [
+                "its own sandbox holds commands and patches; nothing is hidden",
+                "READ_ONLY is refused; POLICY_GAP for WORKSPACE_WRITE",
+                "the same; a project with such settings is refused",
+                "the same; a project with such settings is refused",
+            ],
+        ),
+    ]
+}
+
+fn quoted(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    quoted.join(", ")
+}

@@ -1,0 +1,480 @@
+//! Paths of a project that agents must not change, and paths that agent programs must not obey.
+//!
+//! A project can hold files that start programs: settings of agent programs, roles, and hooks of git. An agent that may
+//! write them could run commands outside of its sandbox later. So two rules hold for every program:
+//!
+//! - The directories of roles, hooks and program settings are read-only to agents ([`Protection`]).
+//! - A program does not see the settings of a project that would start something in its own process ([`obeyed`]).
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{env::Environment, git};
+
+/// Directories with roles or settings of agent programs. They are read-only, and stay empty where they do not exist.
+pub(crate) const DIRECTORIES: &[&str] = &[
+    ".codex",
+    ".claude",
+    ".opencode",
+    ".gemini",
+    ".github/agents",
+    "docs/templates",
+];
+/// Files and directories that start programs as well. They are read-only where they exist.
+pub(crate) const EXISTING: &[&str] = &[
+    ".agents",
+    ".mcp.json",
+    "opencode.json",
+    "opencode.jsonc",
+    ".vscode",
+    ".devcontainer",
+    ".husky",
+    ".envrc",
+];
+/// The longest `.git` file that is read, in bytes.
+const MAX_GIT_FILE_BYTES: u64 = 8 * 1024;
+/// How often a placeholder is created again that another runner removed in between.
+const PLACEHOLDER_ATTEMPTS: usize = 8;
+
+/// The settings of a project that a program of that kind would load into its own process, below the thread's directory and
+/// each directory above it up to the repository's root.
+pub(crate) fn obeyed(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "codex" => &[
+            ".codex/config.toml",
+            ".codex/hooks.json",
+            ".codex/hooks",
+            ".codex/rules",
+            ".codex/plugins",
+            ".agents/plugins",
+        ],
+        "claude" => &[
+            ".claude/settings.json",
+            ".claude/settings.local.json",
+            ".claude/hooks",
+            ".claude/plugins",
+            ".mcp.json",
+        ],
+        "opencode" => &[".opencode", "opencode.json", "opencode.jsonc"],
+        "gemini" => &[".gemini"],
+        _ => &[],
+    }
+}
+
+/// The switch of a program of that kind by which it does not load them. [`obeyed`] holds where a switch fails.
+pub(crate) fn ignored_by(kind: &str) -> &'static str {
+    match kind {
+        "codex" => "`trust_level = \"untrusted\"`",
+        "claude" => "`--setting-sources ''`, `--strict-mcp-config`",
+        "opencode" => "`OPENCODE_DISABLE_PROJECT_CONFIG`",
+        "gemini" => "`ignoreLocalEnv` for `.env`; no switch for the rest",
+        _ => "",
+    }
+}
+
+/// The directories in which programs look for settings of a project: the thread's own, and those above it up to the root
+/// of the repository.
+pub(crate) fn levels(directory: &Path) -> Vec<&Path> {
+    let root = directory
+        .ancestors()
+        .position(|level| level.join(".git").symlink_metadata().is_ok());
+    let levels = directory.ancestors();
+    match root {
+        Some(root) => levels.take(root + 1).collect(),
+        None => levels.collect(),
+    }
+}
+
+/// What exists of the settings that a program of that kind would obey.
+pub(crate) fn found(kind: &str, directory: &Path) -> Vec<PathBuf> {
+    let paths = levels(directory)
+        .into_iter()
+        .flat_map(|level| obeyed(kind).iter().map(move |name| level.join(name)));
+    // A mount on a link does not cover what the link leads to.
+    paths.filter_map(|path| fs::canonicalize(path).ok()).collect()
+}
+
+/// What of a workspace is read-only to its agent although the agent may write the workspace.
+#[derive(Debug, Default)]
+pub(crate) struct Protection {
+    /// Mounts in their order: a later one may lie in an earlier one.
+    pub(crate) mounts: Vec<(Access, PathBuf)>,
+    /// The directories of git that a commit writes.
+    pub(crate) git: Vec<PathBuf>,
+    /// Directories that exist only to be mounted over; they are removed with the last thread that needs them.
+    pub(crate) placeholders: Placeholders,
+    /// What cannot be protected.
+    pub(crate) gaps: Vec<String>,
+}
+
+/// Whether a path can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Write,
+    Read,
+}
+
+impl Protection {
+    /// The protection of a directory in which an agent may write. Creates the placeholders of directories that do not
+    /// exist.
+    pub(crate) async fn of(directory: &Path) -> Self {
+        let mut protection = Self::default();
+        for name in DIRECTORIES {
+            protection.add(directory, Path::new(name), Absent::Create);
+        }
+        for name in EXISTING {
+            protection.add(directory, Path::new(name), Absent::Skip);
+        }
+        let root = directory
+            .ancestors()
+            .find(|level| level.join(".git").symlink_metadata().is_ok());
+        if let Some(root) = root {
+            protection.add_repository(root, directory).await;
+        }
+        protection
+    }
+
+    /// Makes one path read-only. The directories between are mounted too: an agent could otherwise rename them and put
+    /// others in their place.
+    fn add(&mut self, root: &Path, name: &Path, absent: Absent) {
+        let mut path = root.to_owned();
+        let mut parts = name.components().peekable();
+        while let Some(Component::Normal(part)) = parts.next() {
+            path.push(part);
+            let is_last = parts.peek().is_none();
+            match fs::symlink_metadata(&path) {
+                Ok(found) if found.is_symlink() => {
+                    self.gaps
+                        .push(format!("{} is a link, which its agent can replace", path.display()));
+                    return;
+                }
+                Ok(found) if !is_last && !found.is_dir() => return,
+                Ok(_) => {}
+                Err(_) if absent == Absent::Skip => return,
+                Err(_) => {}
+            }
+            let next = parts.peek().map(|part| part.as_os_str());
+            if absent == Absent::Create && holds_nothing_but(&path, next) {
+                match Placeholder::hold(&path) {
+                    Ok(held) => self.placeholders.0.push(held),
+                    Err(error) => {
+                        self.gaps
+                            .push(format!("its agent can create {}: {error}", path.display()));
+                        return;
+                    }
+                }
+            }
+            let access = if is_last { Access::Read } else { Access::Write };
+            if !self.mounts.iter().any(|(_, known)| *known == path) {
+                self.mounts.push((access, path.clone()));
+            }
+        }
+    }
+
+    /// Lets the agent commit, without a way to the hooks and the settings of the repository, which start programs.
+    async fn add_repository(&mut self, root: &Path, directory: &Path) {
+        let dot_git = root.join(".git");
+        let Some(repository) = Repository::of(&dot_git) else {
+            // Not a repository that can be used, and it is not to become one.
+            if root == directory {
+                self.add(root, Path::new(".git"), Absent::Skip);
+            }
+            return;
+        };
+        let common = &repository.common;
+        let own = common.join("hooks");
+        if own.symlink_metadata().is_err() && fs::create_dir(&own).is_err() {
+            return;
+        }
+        let is_linked = ["hooks", "config"].iter().any(|name| common.join(name).is_symlink());
+        if is_linked {
+            self.gaps.push(format!(
+                "{} is read-only: its hooks or its settings are a link",
+                common.display()
+            ));
+            self.mounts.push((Access::Read, common.clone()));
+            return;
+        }
+        self.mounts.push((Access::Write, common.clone()));
+        for name in ["hooks", "config", "config.worktree", "modules", "worktrees"] {
+            let path = common.join(name);
+            if path.exists() {
+                self.mounts.push((Access::Read, path));
+            }
+        }
+        self.git.push(common.clone());
+        if let Some(own) = &repository.worktree {
+            self.mounts.push((Access::Write, own.clone()));
+            for name in ["commondir", "gitdir", "config.worktree"] {
+                let path = own.join(name);
+                if path.exists() {
+                    self.mounts.push((Access::Read, path));
+                }
+            }
+            self.git.push(own.clone());
+            if root == directory {
+                self.mounts.push((Access::Read, dot_git));
+            }
+        }
+        // Husky and others keep hooks in the workspace.
+        if let Some(hooks) = hooks_path(common).await {
+            let hooks = hooks.strip_prefix(root).map_or(hooks.clone(), Path::to_owned);
+            if hooks.is_relative() && root == directory {
+                self.add(root, &hooks, Absent::Create);
+            }
+        }
+    }
+}
+
+/// What to do about a path that does not exist.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    Create,
+    Skip,
+}
+
+/// The directories of a git repository.
+#[derive(Debug, PartialEq, Eq)]
+struct Repository {
+    common: PathBuf,
+    /// That of a linked worktree.
+    worktree: Option<PathBuf>,
+}
+
+impl Repository {
+    /// The repository of a `.git`. An agent may have written a `.git` file that leads anywhere, so a worktree counts only
+    /// if the repository itself knows it.
+    fn of(dot_git: &Path) -> Option<Self> {
+        let found = fs::symlink_metadata(dot_git).ok()?;
+        let repository = if found.is_dir() {
+            Self {
+                common: dot_git.to_owned(),
+                worktree: None,
+            }
+        } else if found.is_file() {
+            let text = short_text(dot_git)?;
+            let named = dot_git.parent()?.join(text.trim().strip_prefix("gitdir:")?.trim());
+            let own = fs::canonicalize(named).ok()?;
+            let back = fs::canonicalize(short_text(&own.join("gitdir"))?.trim()).ok()?;
+            let worktrees = own.parent()?;
+            if back != fs::canonicalize(dot_git).ok()? || worktrees.file_name()? != "worktrees" {
+                return None;
+            }
+            Self {
+                common: worktrees.parent()?.to_owned(),
+                worktree: Some(own),
+            }
+        } else {
+            return None;
+        };
+        let is_there = |name: &str| repository.common.join(name).exists();
+        ["HEAD", "config", "objects", "refs"]
+            .into_iter()
+            .all(is_there)
+            .then_some(repository)
+    }
+}
+
+/// The directory of hooks that the settings of a repository name.
+async fn hooks_path(common: &Path) -> Option<PathBuf> {
+    let config = common.join("config");
+    let args = ["config", "--file", config.to_str()?, "--get", "core.hooksPath"];
+    let named = git::look(common, args).await.ok()?;
+    (!named.is_empty()).then(|| named.into())
+}
+
+/// The variables by which git knows the author of a commit: programs have a home of their own, without the settings of
+/// the runner's user.
+pub(crate) async fn identity(directory: &Path) -> Environment {
+    let known = git::look(directory, ["config", "--get-regexp", r"^user\.(name|email)$"]).await;
+    let known = known.unwrap_or_default();
+    let value = |key: &str, default: &str| {
+        let mut lines = known.lines().filter_map(|line| line.split_once(' '));
+        let found = lines.rfind(|(name, _)| *name == key).map(|(_, value)| value);
+        found.filter(|value| !value.is_empty()).unwrap_or(default).to_owned()
+    };
+    let (name, email) = (
+        value("user.name", "Troupe agent"),
+        value("user.email", "agent@troupe.invalid"),
+    );
+    [
+        ("GIT_AUTHOR_NAME", &name),
+        ("GIT_AUTHOR_EMAIL", &email),
+        ("GIT_COMMITTER_NAME", &name),
+        ("GIT_COMMITTER_EMAIL", &email),
+    ]
+    .map(|(variable, value)| (variable.to_owned(), value.into()))
+    .into()
+}
+
+fn short_text(path: &Path) -> Option<String> {
+    if !fs::symlink_metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    let file = File::open(path).ok()?;
+    file.take(MAX_GIT_FILE_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Whether a directory does not exist, or holds nothing but the next part of a protected path.
+fn holds_nothing_but(path: &Path, next: Option<&OsStr>) -> bool {
+    match fs::read_dir(path) {
+        Ok(entries) => entries
+            .flatten()
+            .all(|entry| Some(entry.file_name().as_os_str()) == next),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// The placeholders of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Placeholders(Vec<Placeholder>);
+
+impl Drop for Placeholders {
+    fn drop(&mut self) {
+        // A directory is removed before the one that holds it.
+        while let Some(last) = self.0.pop() {
+            drop(last);
+        }
+    }
+}
+
+/// An empty directory that exists only to be mounted over. Every runner that needs it holds a shared lock on it; the last
+/// one removes it. Removing it earlier would remove the mounts of the others.
+#[derive(Debug)]
+struct Placeholder {
+    path: PathBuf,
+    lock: File,
+}
+
+impl Placeholder {
+    fn hold(path: &Path) -> io::Result<Self> {
+        for _ in 0..PLACEHOLDER_ATTEMPTS {
+            match fs::create_dir(path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            let Ok(lock) = File::open(path) else { continue };
+            if flock(&lock, FlockOperation::NonBlockingLockShared).is_err() {
+                // Its last user removes it right now.
+                std::thread::yield_now();
+                continue;
+            }
+            let (ours, present) = (lock.metadata()?, fs::symlink_metadata(path));
+            if present.is_ok_and(|present| (present.dev(), present.ino()) == (ours.dev(), ours.ino())) {
+                return Ok(Self {
+                    path: path.to_owned(),
+                    lock,
+                });
+            }
+        }
+        Err(io::Error::other("another program removes it again and again"))
+    }
+}
+
+impl Drop for Placeholder {
+    fn drop(&mut self) {
+        if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // One that is not empty stays.
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn protected_directories_are_removed_with_their_last_user() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::create_dir(root.join(".codex")).unwrap();
+        fs::write(root.join(".codex/config.toml"), "").unwrap();
+        let (first, second) = (Protection::of(root).await, Protection::of(root).await);
+        for name in DIRECTORIES {
+            assert!(root.join(name).is_dir(), "{name}");
+            assert!(first.mounts.contains(&(Access::Read, root.join(name))), "{name}");
+        }
+        assert!(
+            first.mounts.contains(&(Access::Write, root.join("docs"))),
+            "its parent cannot be renamed: {:?}",
+            first.mounts
+        );
+        drop(first);
+        assert!(root.join("docs/templates").is_dir(), "the second one needs it");
+        drop(second);
+        let left: Vec<_> = fs::read_dir(root)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, [".codex"]);
+        assert!(root.join(".codex/config.toml").exists());
+    }
+
+    #[tokio::test]
+    async fn link_in_place_of_a_protected_directory_is_a_gap() {
+        let directory = tempfile::tempdir().unwrap();
+        symlink("/etc", directory.path().join(".codex")).unwrap();
+        let protection = Protection::of(directory.path()).await;
+        assert!(protection.gaps[0].contains(".codex is a link"), "{:?}", protection.gaps);
+        assert!(!protection.mounts.iter().any(|(_, path)| path.ends_with(".codex")));
+    }
+
+    #[test]
+    fn forged_git_file_opens_no_other_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(directory.path()).unwrap();
+        let (victim, work) = (root.join("victim"), root.join("work"));
+        for name in ["objects", "refs", "worktrees/w"] {
+            fs::create_dir_all(victim.join(name)).unwrap();
+        }
+        fs::create_dir(&work).unwrap();
+        for name in ["HEAD", "config"] {
+            fs::write(victim.join(name), "").unwrap();
+        }
+        let dot_git = work.join(".git");
+        fs::write(&dot_git, format!("gitdir: {}\n", victim.display())).unwrap();
+        assert_eq!(Repository::of(&dot_git), None);
+        let own = victim.join("worktrees/w");
+        fs::write(&dot_git, format!("gitdir: {}\n", own.display())).unwrap();
+        assert_eq!(Repository::of(&dot_git), None, "the repository does not name it");
+        fs::write(own.join("gitdir"), format!("{}\n", dot_git.display())).unwrap();
+        let known = Repository {
+            common: victim,
+            worktree: Some(own),
+        };
+        assert_eq!(Repository::of(&dot_git), Some(known));
+    }
+
+    #[test]
+    fn settings_are_found_up_to_the_repository_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(directory.path()).unwrap();
+        let inner = root.join("repository/inner");
+        fs::create_dir_all(&inner).unwrap();
+        fs::create_dir_all(root.join(".opencode")).unwrap();
+        assert!(!found("opencode", &inner).is_empty());
+        fs::create_dir_all(root.join("repository/.git")).unwrap();
+        assert_eq!(
+            found("opencode", &inner),
+            [""; 0].map(PathBuf::from),
+            "above the repository"
+        );
+        let settings = root.join("repository/opencode.json");
+        fs::write(&settings, "{}").unwrap();
+        assert_eq!(found("opencode", &inner), [settings]);
+        assert!(found("gemini", &inner).is_empty());
+    }
+}
