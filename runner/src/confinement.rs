@@ -190,7 +190,7 @@ impl Layer {
     }
 }
 
-/// What programs see in the place of settings that they must not obey. The files lie where no agent can write them.
+/// Empty files that replace settings in a view. They lie where no agent can write them.
 struct Masks {
     text: PathBuf,
     json: PathBuf,

@@ -1,4 +1,4 @@
-//! The table of what each program is confined to, for `docs/security.md`. Lists in it come from the code that enforces them.
+//! The table of each program's confinement, for `docs/security.md`. Lists in it come from the code that enforces them.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ const COLUMNS: [(&str, &str); 4] = [
     ("gemini", "Gemini CLI"),
 ];
 
-/// A row: what it is about, and for each program what holds.
+/// A row: its subject, and a cell for each program.
 struct Row {
     about: &'static str,
     cells: [String; 4],

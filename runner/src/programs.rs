@@ -65,7 +65,7 @@ pub struct Programs {
     pub hidden: Vec<String>,
 }
 
-/// What is hidden where a `runner.yaml` has no `hidden`: credentials of the runner's user, and sockets by which a program
+/// The default of `hidden` in a `runner.yaml`: credentials of the runner's user, and sockets by which a program
 /// could have another one run outside of its sandbox.
 pub const HIDDEN: &[&str] = &[
     "~/.ssh",
@@ -327,7 +327,7 @@ impl Programs {
         &self.programs
     }
 
-    /// What is hidden, for a user with that home.
+    /// The hidden paths, for a user with that home.
     pub(crate) fn hidden_from(&self, home: Option<&Path>) -> Vec<PathBuf> {
         let absolute = |path: &String| match path.strip_prefix("~/") {
             Some(below) => Some(home?.join(below)),

@@ -92,7 +92,7 @@ pub(crate) fn levels(directory: &Path) -> Vec<&Path> {
     }
 }
 
-/// What exists of the settings that a program of that kind would obey.
+/// The existing settings that a program of that kind would obey.
 pub(crate) fn found(kind: &str, directory: &Path) -> Vec<PathBuf> {
     let paths = levels(directory)
         .into_iter()
@@ -110,7 +110,7 @@ pub(crate) struct Protection {
     pub(crate) git: Vec<PathBuf>,
     /// Directories that exist only to be mounted over; they are removed with the last thread that needs them.
     pub(crate) placeholders: Placeholders,
-    /// What cannot be protected.
+    /// Paths that cannot be protected, and why.
     pub(crate) gaps: Vec<String>,
 }
 
@@ -340,7 +340,7 @@ pub(crate) struct Placeholders(Vec<Placeholder>);
 
 impl Drop for Placeholders {
     fn drop(&mut self) {
-        // A directory is removed before the one that holds it.
+        // Children are removed before their parents.
         while let Some(last) = self.0.pop() {
             drop(last);
         }

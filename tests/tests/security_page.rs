@@ -32,7 +32,7 @@ fn every_test_that_the_page_names_exists() {
     assert_eq!(missing, Vec::<String>::new());
 }
 
-/// What surrounds the generated table.
+/// The markers around the generated table.
 const TABLE_BEGIN: &str = "<!-- confinement: generated -->\n";
 const TABLE_END: &str = "<!-- confinement: end -->\n";
 

@@ -98,7 +98,7 @@ pub(crate) struct Child {
     leash: Leash,
     input: ChildInput,
     exit: watch::Receiver<Option<Exit>>,
-    /// What its view of the file system needs.
+    /// The placeholders of its view of the file system.
     placeholders: Placeholders,
 }
 

@@ -42,7 +42,7 @@ const KIND: &str = "codex";
 const NAME: &str = "Codex";
 /// Where it looks for a login, in its home.
 const LOGIN: &str = "auth.json";
-/// Settings in its home that start programs, and that nobody but an agent writes there.
+/// Settings in its home that start programs. Only an agent writes them there.
 const SWEPT: &[&str] = &["config.toml", "hooks.json", "hooks", "rules", "plugins"];
 /// What it may take to list its models.
 const CATALOG: Limits = Limits {

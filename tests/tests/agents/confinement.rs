@@ -259,7 +259,7 @@ async fn agents_commit_but_cannot_change_roles_hooks_or_read_secrets() {
         }
         let last = git(&project, &["log", "-1", "--format=%an %s"]);
         assert_eq!(last.trim(), format!("Someone by-{program}"), "{seen}");
-        // Nothing is left of what was mounted over.
+        // The placeholders are removed.
         for name in [".claude", ".gemini", "docs"] {
             assert!(!project.join(name).exists(), "{program} leaves {name}");
         }
