@@ -224,6 +224,11 @@ impl Pair {
         self.data_dir.path()
     }
 
+    /// Whether a runner was started with it.
+    pub(crate) fn has_runner(&self) -> bool {
+        !self.runner.is_empty()
+    }
+
     /// What an operator calls with; none where this machine is trusted.
     pub(crate) const fn token(&self) -> &Token {
         &self.token

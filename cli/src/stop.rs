@@ -13,12 +13,15 @@ use crate::{
 /// How many interrupted threads are listed.
 const MAX_LISTED: usize = 10;
 
-/// Says what a first SIGINT or SIGTERM does.
-pub(crate) fn announcement(turns_end_within: Duration) -> String {
-    format!(
-        "stopping: running turns have {turns_end_within:?} to finish and are then interrupted; a second Ctrl-C stops at once \
-         and loses them"
-    )
+/// Says what a first SIGINT or SIGTERM does. `turns_end_within` is the time of the process's own runner, if it has one.
+pub(crate) fn announcement(turns_end_within: Option<Duration>) -> String {
+    match turns_end_within {
+        Some(time) => format!(
+            "stopping: running turns have {time:?} to finish and are then interrupted; a second Ctrl-C stops at once and loses \
+             them"
+        ),
+        None => "stopping: turns on attached runners continue; a second Ctrl-C stops at once".to_owned(),
+    }
 }
 
 /// Lists the threads whose turn was interrupted, each with the command that continues it.

@@ -31,7 +31,7 @@ fn asked_twice(mut process: Child) -> (Option<i32>, String) {
     let mut stderr = BufReader::new(process.stderr.take().unwrap());
     let mut said = String::new();
     interrupt(process.id());
-    while !said.contains("another Ctrl-C") {
+    while !said.contains("a second Ctrl-C") {
         assert!(stderr.read_line(&mut said).unwrap() > 0, "it ended by itself: {said}");
     }
     interrupt(process.id());

@@ -174,7 +174,7 @@ pub struct Timing {
     pub stop_grace: Duration,
     /// How long a command may take that an agent has the runner run. Default 10 min.
     pub command_limit: Duration,
-    /// How long turns that are under way may go on when the runner is to end; then they are interrupted, and their programs have
+    /// How long running turns have to finish when the runner stops; then they are interrupted, and their programs have
     /// twice [`Self::stop_grace`] to end them and to have that acknowledged. Default 10 s.
     pub drain_limit: Duration,
 }
@@ -190,7 +190,7 @@ impl Default for Timing {
     }
 }
 
-/// How a runner ended that was asked to.
+/// The result of a runner that was stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
     /// The ids of the threads whose turn was still running and was interrupted. They are open, and their next input continues

@@ -44,12 +44,12 @@ impl Tokens {
     }
 }
 
-/// How many calls of a turn are told apart, and the longest id of one, in bytes.
+/// The number of calls of a turn that are kept by id, and the longest id, in bytes.
 const MAX_CALLS: usize = 4096;
 const MAX_CALL_ID_BYTES: usize = 256;
 
-/// The tokens of a program's calls of its model, from its start. Programs tell of one call several times, and at the end of a
-/// turn of all of its calls, or of the last one only: the larger number counts.
+/// The tokens of a program's calls of its model, from its start. Programs report one call several times, and at the end of a
+/// turn all of its calls, or only the last one: the larger number counts.
 #[derive(Debug, Default)]
 pub(crate) struct CallTokens {
     /// Of turns that have ended.
@@ -61,7 +61,7 @@ pub(crate) struct CallTokens {
 }
 
 impl CallTokens {
-    /// The program tells of a call, maybe again.
+    /// Counts a call, which may be known already.
     pub(crate) fn call(&mut self, id: &str, tokens: Tokens) {
         if id.len() > MAX_CALL_ID_BYTES {
             return;
@@ -75,12 +75,12 @@ impl CallTokens {
         self.present = self.present.plus(more);
     }
 
-    /// Whether the program has told of a call in this turn.
+    /// Whether a call of this turn was reported.
     pub(crate) fn has_calls(&self) -> bool {
         !self.calls.is_empty()
     }
 
-    /// The turn is over, for which the program tells so many.
+    /// The turn has ended, for which the program reports this total.
     pub(crate) fn turn_ended(&mut self, tokens: Tokens) {
         self.ended = self.total().max(self.ended.plus(tokens));
         self.present = Tokens::default();
@@ -179,11 +179,11 @@ mod tests {
             calls.call(id, tokens(input, output));
         }
         assert_eq!(calls.total(), tokens(300, 8));
-        // Of the last call only, as OpenCode tells.
+        // Only the last call, as OpenCode reports.
         calls.turn_ended(tokens(200, 1));
         assert_eq!((calls.total(), calls.has_calls()), (tokens(300, 8), false));
         calls.call("c", tokens(50, 1));
-        // Of all of them, and with what was written, as Claude Code tells.
+        // All of them with their complete output, as Claude Code reports.
         calls.turn_ended(tokens(50, 30));
         assert_eq!(calls.total(), tokens(350, 38));
         calls.turn_ended(tokens(10, 0));

@@ -189,7 +189,7 @@ async fn a_pair_that_is_asked_to_stop_stops_and_forgets_nothing() {
     up.kill().await;
 }
 
-/// `up` with its runner, which runs the sample agent, as a person starts it; what it says goes into a file.
+/// `up` with a runner of the sample agent, started as a person does; its standard error goes into a file.
 struct Shown {
     process: Child,
     supervisor: SocketAddr,

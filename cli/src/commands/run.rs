@@ -252,7 +252,7 @@ async fn run_until_told(config: RunnerConfig, context: &Context) -> Result<()> {
     let ran = tokio::select! {
         ran = &mut runner => ran,
         () = signals.next() => {
-            context.ui.note(stop::announcement(drain));
+            context.ui.note(stop::announcement(Some(drain)));
             stop.cancel();
             let stopping = async { Ok(runner.await) };
             stop::unless_asked_again(&mut signals, stopping).await?

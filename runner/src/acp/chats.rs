@@ -97,7 +97,7 @@ fn appended(log: &Path, from: u64) -> Option<(Vec<u8>, u64)> {
         .open(log)
         .ok()?;
     let found = file.metadata().ok()?;
-    // A log that was written anew is shorter.
+    // A log that was replaced may be shorter.
     let from = if found.len() < from { 0 } else { from };
     if !found.is_file() || found.len() == from {
         return None;

@@ -52,7 +52,7 @@ const MAX_TOLD: usize = 32;
 /// The longest message that is kept, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// What is said of a program that tells of no call before the end of a turn.
+/// The gap of a program that reports no call before the end of a turn.
 const USAGE_IS_LATE: &str =
     "its usage is reported only at the end of a turn, so a budget of tokens does not stop a running turn";
 
@@ -135,7 +135,7 @@ pub(super) struct Driver {
     message: String,
     message_id: Value,
     calls_spent: CallTokens,
-    /// Whether it was said that it tells what it spent at the end of a turn only.
+    /// Whether [`USAGE_IS_LATE`] was reported.
     is_usage_late: bool,
     /// Whether the turn is to end by an order, or by the program's silence.
     is_interrupted: bool,
@@ -194,7 +194,7 @@ impl Driver {
             let gap = policy::gap_of_effort(&self.opening.effort, self.opening.profile.name());
             self.opening.gaps.push(gap);
         }
-        // What was recorded before was counted by those who had it done.
+        // Earlier attempts have counted the calls that are recorded by now.
         if let Some(chats) = &mut self.opening.chats {
             chats.news();
         }
@@ -495,7 +495,7 @@ impl Driver {
         }
     }
 
-    /// Counts the calls that the program has recorded by now: a call is over when its model wants a tool, or has answered.
+    /// Counts the calls that the program has recorded by now. A call has ended when its model wants a tool or has answered.
     async fn count_recorded(&mut self, said: &Value, desk: &Desk) {
         let update = said["params"]["update"]["sessionUpdate"].as_str().unwrap_or_default();
         if said["method"] == "session/update" && !update.starts_with("tool_call") {

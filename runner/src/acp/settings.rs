@@ -357,11 +357,11 @@ pub(super) fn redirect(config: &mut Value, provider: &str, endpoint: &str) {
     place["baseURL"] = endpoint.into();
 }
 
-/// The method by which [`USAGE_PLUGIN`] tells what a step spent.
+/// The method of the notifications of [`USAGE_PLUGIN`].
 pub(super) const USAGE_METHOD: &str = "_troupe/usage";
 
-/// Has OpenCode tell what each of its calls of the model spent: by itself it tells a client of the last call of a turn only. The
-/// notification stands in the stream between those of the protocol.
+/// Makes OpenCode report the tokens of each step. By itself it reports only the last call of a turn. The plugin writes
+/// notifications to the stream of the protocol.
 pub(super) const USAGE_PLUGIN: &str = r#"export const TroupeUsage = async () => ({
   event: async ({ event }) => {
     const part = event.type === "message.part.updated" ? event.properties.part : undefined
@@ -372,7 +372,7 @@ pub(super) const USAGE_PLUGIN: &str = r#"export const TroupeUsage = async () => 
 })
 "#;
 
-/// Has OpenCode load a plugin, beside those that its operator wants.
+/// Has OpenCode load a plugin, in addition to the plugins of the operator's settings.
 pub(super) fn add_plugin(config: &mut Value, path: &Path) {
     let mut url = "file://".to_owned();
     for &byte in path.as_os_str().as_bytes() {

@@ -40,9 +40,9 @@ pub(super) struct Driver {
     context_asked: Option<String>,
     last_id: u64,
     is_running: bool,
-    /// What it spent since its start.
+    /// The tokens since its start.
     calls: CallTokens,
-    /// What all models have spent in its session up to the last result; `None`: not known, as it was resumed.
+    /// The tokens of all models in its session up to the last result; `None`: not known, as it was resumed.
     of_models: Option<Tokens>,
     /// Its model's context, once a result has named it.
     window: u64,
@@ -189,7 +189,7 @@ impl Driver {
 
     async fn hear(&mut self, said: &Value, desk: &Desk) {
         if said["type"] == "assistant" {
-            // Each piece of a message repeats what its call has spent. Those of its own agents count as well.
+            // Each piece of a message repeats the tokens of its call. The calls of its own agents count as well.
             let message = &said["message"];
             self.calls
                 .call(message["id"].as_str().unwrap_or_default(), events::tokens(message));
@@ -273,7 +273,7 @@ impl Driver {
     async fn result(&mut self, result: &Value, desk: &Desk) {
         self.unoffered.clear();
         let of_models = events::of_models(result);
-        // A title, for instance, is written by a call that no turn has.
+        // Includes calls that belong to no turn, such as the one for a title.
         let all = self.of_models.map_or(Tokens::NONE, |before| of_models.minus(before));
         self.of_models = Some(of_models);
         self.calls.turn_ended(events::tokens(result).max(all));

@@ -497,7 +497,7 @@ impl Thread {
         self.goes_on = false;
     }
 
-    /// Usage of an attempt only grows, whatever its runner says.
+    /// Raises the usage of the attempt to this one. It never decreases.
     fn use_at_least(&mut self, usage: Usage) {
         self.usage = self.usage.plus(usage.since(self.usage));
     }

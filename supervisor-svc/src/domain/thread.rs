@@ -307,7 +307,7 @@ impl Thread {
         matches!(self.status, Status::Shutdown { before: None, .. })
     }
 
-    /// What it used in its lifetime: in all attempts. It never decreases.
+    /// Its usage in its lifetime: in all attempts. It never decreases.
     #[must_use]
     pub const fn total_usage(&self) -> Usage {
         self.usage.plus(self.earlier_usage)

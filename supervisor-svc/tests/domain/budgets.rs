@@ -455,9 +455,9 @@ enum Op {
         target: Nth,
         amount: u64,
     },
-    /// The runner is lost in the middle of whatever the thread does.
+    /// The runner is lost in any state of the thread.
     Lose(Nth),
-    /// A turn ends with a report that names less than what is known.
+    /// A turn ends with a report of less usage than was recorded.
     EndWithNothing(Nth),
     Send(Nth),
     Raise {
@@ -581,7 +581,7 @@ fn usage_never_decreases(before: &Session, after: &Session) {
     }
 }
 
-/// The usage of a session is the sum of what its threads have used in their lifetimes, closed ones included.
+/// The usage of a session is the sum of the lifetime usage of its threads, closed ones included.
 fn session_usage_is_the_sum_of_its_threads(session: &Session) {
     let sum = session
         .in_spawn_order()

@@ -1,4 +1,4 @@
-//! What turns use: every call of the model counts, a budget stops a running turn of each program, totals are kept, and a
+//! Usage of turns: every call of the model counts, a budget stops a running turn of each program, totals are kept, and a
 //! turn that is running when the service stops continues later.
 
 use std::time::Duration;
@@ -90,13 +90,13 @@ async fn budget_stops_running_turn_of_every_program() {
         assert!(has(&stopped, ConditionKind::BudgetExhausted), "{program}");
         assert!(!is_usage_late(&stopped), "{program}: {:?}", stopped.conditions);
         let spent = used(&stopped);
-        // The call that spends the budget, and those that were under way before the program obeyed.
+        // The call that spends the budget, and calls before the program obeyed the interrupt.
         assert!(
             (BUDGET..BUDGET + 4 * CALL).contains(&spent.input_tokens),
             "{program} has used {spent:?}"
         );
 
-        // With more room the conversation goes on, and its usage with it.
+        // With a larger budget the conversation continues, and its usage grows.
         let more = UpdateThreadBudgetRequest {
             thread_id: thread.clone(),
             budget: Some(Budget::default()),
@@ -197,6 +197,6 @@ async fn turn_of_stopped_service_continues_after_restart() {
         return;
     }
     let mut lab = lab().await;
-    // Codex last: after 10 seconds it leaves a command to itself, and its model goes on.
+    // Codex last: after 10 seconds it leaves a command in the background and continues its turn.
     stop_and_continue(&mut lab, &[OPENCODE, CLAUDE, CODEX]).await;
 }

@@ -144,7 +144,8 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
         () = signals.next() => Ok(()),
         error = pair.failed() => Err(error),
     };
-    context.ui.note(stop::announcement(pair::TURNS_END_WITHIN));
+    let turns_end_within = pair.has_runner().then_some(pair::TURNS_END_WITHIN);
+    context.ui.note(stop::announcement(turns_end_within));
     let stopped = stop::unless_asked_again(&mut signals, pair.stop()).await;
     if let Ok(runner) = &stopped {
         stop::list_interrupted(context, runner);
@@ -239,13 +240,12 @@ fn banner(pair: &Pair, programs: &[ProgramReport]) -> String {
     // Never cut at the edge: it is there to be copied.
     lines.push(format!("  {}", sanitize::line(&try_this(pair))));
     lines.push(String::new());
-    lines.push(
-        style::paint(
-            style::DIM,
-            "Ctrl-C stops it. Running turns are interrupted; threads stay open and continue with `troupe send`.",
-        )
-        .to_string(),
-    );
+    let ctrl_c = if pair.has_runner() {
+        "Ctrl-C interrupts running turns and stops; threads stay open and continue with `troupe send`."
+    } else {
+        "Ctrl-C stops it; threads stay open, and turns on attached runners continue."
+    };
+    lines.push(style::paint(style::DIM, ctrl_c).to_string());
     lines.join("\n")
 }
 
