@@ -121,7 +121,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// What applies to a call that reads from there, as it is now. Blocks on the disk, until `abandoned` fires.
+    /// Returns the templates and the footer that apply to a workspace now. Blocks on the disk, until `abandoned` fires.
     pub(crate) fn view(&self, workspace: &Workspace, abandoned: &CancellationToken) -> Result<View, RegistryError> {
         match workspace {
             Workspace::Disk(cwd) => self.sources.view_for(cwd.as_deref(), abandoned),

@@ -157,7 +157,7 @@ pub enum RegistryError {
         /// The limit.
         max: usize,
     },
-    /// The caller left before the answer was there.
+    /// The caller left before the registry could answer.
     #[error("the call ended before the registry had read all templates")]
     Abandoned,
     /// The service ends.

@@ -138,7 +138,7 @@ impl Family {
     /// and do not count.
     #[must_use]
     pub fn work(self, text: &str) -> usize {
-        /// What a file costs whatever is in it.
+        /// The work of any file.
         const FILE: usize = 256;
         let header = match self {
             Self::Graph | Self::Foreign(ForeignFormat::Codex) => text.len(),

@@ -71,7 +71,7 @@ fn read(name: Option<&GraphName>, text: &str, findings: &mut Vec<Finding>) -> Re
     let locked = locked_tools(&template.capabilities).flat_map(|group| group.tools);
     template.tools.deny = locked.map(|tool| (*tool).to_owned()).collect();
     template.tools.deny.sort();
-    // Capabilities are those of one node. What it may not use itself, a node that it spawns may.
+    // Capabilities bind one node. The nodes that it spawns have the tools of their own templates.
     template.grant_list = vec!["*".to_owned()];
     let prompt = body.join("\n").trim().to_owned();
     template.description = Some(describe(&prompt));

@@ -721,7 +721,7 @@ aliases: {role-model: m1}
             assert_eq!(chosen(resolved.provider.as_ref()), (provider.to_owned(), Origin::Role));
             assert_eq!(resolved.warnings, Vec::<String>::new());
         }
-        let resolved = run_subagent("model_config: {provider: nobody}\n", "", |_| {}).unwrap();
+        let resolved = run_subagent("model_config: {provider: unlisted}\n", "", |_| {}).unwrap();
         assert_eq!(
             chosen(resolved.provider.as_ref()),
             ("parent-provider".to_owned(), Origin::Inherited)

@@ -38,7 +38,7 @@ impl Deref for Call {
 }
 
 impl Call {
-    /// What applies to the call, as it is now. Blocks on the disk, but not for longer than the caller waits.
+    /// Returns the templates and the footer that apply to the call now. Blocks on the disk, but not for longer than the caller waits.
     pub(super) fn view(&self, workspace: &Workspace) -> Result<View, RegistryError> {
         self.parts.view(workspace, &self.abandoned)
     }
@@ -141,9 +141,9 @@ mod tests {
     #[tokio::test]
     async fn call_waits_for_its_own_directory_only() {
         let parts = parts();
-        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let (go_on, may_go_on) = mpsc::sync_channel::<()>(1);
         let (started, has_started) = oneshot::channel();
-        let (order, arrived) = mpsc::channel();
+        let (order, arrived) = mpsc::sync_channel(2);
         let spawn = |cwd: &'static str, work: Box<dyn FnOnce() + Send>| {
             let parts = Arc::clone(&parts);
             tokio::spawn(async move {

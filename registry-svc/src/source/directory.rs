@@ -88,7 +88,7 @@ pub(crate) struct Directories {
 /// The place of a file, its path below it, and whether the file is parsed: the work budget may be used up before it.
 type FileKey = (TemplateDirectory, Family, PathBuf, bool);
 
-/// What was made of a file, and how much of the work budget it uses.
+/// A file after parsing, and the part of the work budget that it uses.
 #[derive(Clone, Debug, PartialEq)]
 struct Loaded {
     claim: Claim,
@@ -300,7 +300,7 @@ impl Directories {
         self.turns.ended()
     }
 
-    /// Reads a file with its text, or with why there is none. Waits for a turn to parse.
+    /// Parses a file's text. Without a text the file keeps its name and has an error. Waits for a turn to parse.
     fn load(&self, place: &Place, stem: &str, path: &Path, text: Result<String, Refused>) -> Loaded {
         let path = path.display().to_string();
         let text = text.map_err(|refused| refused.to_string());

@@ -336,7 +336,7 @@ fn files_beyond_the_work_budget_are_refused_in_order() {
         for number in 10..60 {
             let name = AgentType::parse(&format!("r{number}")).unwrap();
             let template = catalog.agent_type(&name).unwrap().template().map(|_| ());
-            // A refused file keeps its name: what it hides may be looser.
+            // A refused file keeps its name: the files that it hides may restrict less.
             assert_eq!(template.is_ok(), number < 45, "r{number}: {template:?}");
         }
         let refused = catalog.diagnostics().iter();
@@ -345,7 +345,7 @@ fn files_beyond_the_work_budget_are_refused_in_order() {
         assert_eq!(paths.len(), 15, "{paths:?}");
         assert!(paths[0].ends_with("/r45.md"));
     }
-    // The budget is that of the files that are there.
+    // A smaller file leaves more of the budget to the next ones.
     tree.write("repo/.codex/.agents/r10.md", ROLE);
     let catalog = sources.view(cwd.to_str()).unwrap().catalog;
     assert!(

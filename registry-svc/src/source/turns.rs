@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn turns_are_given_in_order_of_arrival() {
         let turns = Turns::new(1);
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = mpsc::sync_channel(8);
         thread::scope(|scope| {
             let first = turns.wait();
             for number in 0..8 {

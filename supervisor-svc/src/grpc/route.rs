@@ -18,8 +18,8 @@ const TEXT_BYTES: usize = 64 * 1024;
 /// The agent type of a request without a template.
 const DEFAULT: &str = "default";
 
-/// Asks the registry. Where it selects none the agent type is the one that the request names, so that an unknown name
-/// fails as it does without routing, or else `default`.
+/// Asks the registry. If it selects no agent, the result is the agent type that the request names, so that an unknown
+/// name fails as it does without routing. A request without a name gets `default`.
 pub(super) async fn route(
     registry: &RegistryClient,
     call: &Call,

@@ -137,7 +137,7 @@ impl SupervisorService {
         self.answer(&call, &handle, &done, return_token, warnings, routed)
     }
 
-    /// Has the registry choose the agent type, among those that the caller may spawn.
+    /// Has the registry choose an agent type that the caller may spawn.
     async fn route(
         &self,
         call: &Call,

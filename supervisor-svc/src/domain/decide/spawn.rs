@@ -82,7 +82,7 @@ pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Th
     Ok(parent)
 }
 
-/// Every check before the spawn gate, which are those that do not depend on the role; answers the parent.
+/// Makes the checks before the spawn gate. They do not depend on the role. Returns the parent.
 ///
 /// # Errors
 /// The first check that fails.
