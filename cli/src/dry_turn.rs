@@ -79,7 +79,7 @@ pub(crate) async fn run(choice: programs::Choice, name: &str) -> Result<Answer> 
     let answer = turn(&pair, &project).await;
     let stopped = pair.stop().await;
     let answer = answer?;
-    stopped.map(|()| answer)
+    stopped.map(|_| answer)
 }
 
 async fn turn(pair: &Pair, project: &Path) -> Result<Answer> {

@@ -152,10 +152,10 @@ pub(crate) fn installed() -> Result<Programs> {
     ] {
         let programs = choice.programs()?;
         if program_check::find(&programs).is_ok() {
-            installed.extend(programs.0);
+            installed.extend(programs.programs);
         }
     }
-    Ok(Programs(installed))
+    Ok(installed.into())
 }
 
 /// The program of that name alone, for every role: with its default model, or the first model that its list names in full.
@@ -166,7 +166,7 @@ pub(crate) fn installed() -> Result<Programs> {
 pub(crate) fn only(programs: Programs, name: &str) -> Result<Programs> {
     let names: Vec<String> = programs.all().iter().map(program_check::name).collect();
     let found = programs
-        .0
+        .programs
         .into_iter()
         .find(|program| program_check::name(program) == name);
     let Some(mut program) = found else {

@@ -135,7 +135,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     }
     let programs = tokio::select! {
         reports = checking => reports,
-        () = signals.next() => return pair.stop().await,
+        () = signals.next() => return pair.stop().await.map(drop),
     };
     context
         .ui
