@@ -4,10 +4,10 @@
 //! They run where `TROUPE_AGENTS=1` says that they are installed; see `tests/agents/README.md`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "agents/providers.rs"]
-mod providers;
 #[path = "agents/approvals.rs"]
 mod approvals;
+#[path = "agents/providers.rs"]
+mod providers;
 
 use std::{path::Path, time::Duration};
 
@@ -33,12 +33,12 @@ use troupe_tests::{
 
 #[path = "agents/confinement.rs"]
 mod confinement;
-#[path = "agents/usage.rs"]
-mod usage;
 #[path = "agents/mcp.rs"]
 mod mcp;
 #[path = "agents/programs.rs"]
 mod programs;
+#[path = "agents/usage.rs"]
+mod usage;
 
 /// Where the files of the labs lie: not where temporary files do.
 const UNDER: &str = env!("CARGO_TARGET_TMPDIR");

@@ -251,12 +251,7 @@ impl AcpKind {
 
     /// Starts a proxy between the program and its provider, and points the program to it. `None`: the provider's address
     /// is not known, or the program reaches it by a proxy or certificates of its own.
-    async fn interpose(
-        &self,
-        launch: &mut Launch,
-        model: &ModelChoice,
-        keys: &mut HeldKeys,
-    ) -> Option<ProviderProxy> {
+    async fn interpose(&self, launch: &mut Launch, model: &ModelChoice, keys: &mut HeldKeys) -> Option<ProviderProxy> {
         if provider_proxy::has_own_route(&launch.environment) {
             return None;
         }

@@ -6,9 +6,7 @@ use serde_json::{Map, Value, json};
 use tool_policy::{NativeTools, Policy};
 use troupe_proto::{common::v1::Sandbox, supervisor::v1::ToolDescription};
 
-use crate::{
-    confinement::Confinement, hook, programs::AgentProgram, project, tool_line::WorkspaceTool, tools::schema,
-};
+use crate::{confinement::Confinement, hook, programs::AgentProgram, project, tool_line::WorkspaceTool, tools::schema};
 
 /// The name under which Codex has our tools.
 pub(super) const NAMESPACE: &str = "troupe";
