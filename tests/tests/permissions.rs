@@ -138,12 +138,12 @@ async fn permissions_that_ask_for_more_give_nothing() {
 async fn what_a_spawn_took_away_no_descendant_gets_back() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
-    let tools = ["read_file", "exec_command", "apply_patch"];
+    let tools = ["read_file", "exec_command", "update_plan"];
     let whole = tree.spawn("orchestrator").await;
     let worker = tree.spawn_under(&whole.id, "worker").await;
     assert_eq!(usable(&tree, &worker.id, &tools).await, tools);
 
-    let request = narrowed(tree.request("orchestrator"), &[], &["exec_*", "apply_patch"]);
+    let request = narrowed(tree.request("orchestrator"), &[], &["exec_*", "update_plan"]);
     let lead = spawned(&tree, request).await;
     assert_eq!(usable(&tree, &lead.id, &tools).await, ["read_file"]);
     for by in [&tree, &tree.by(pair.with_token(&lead.token))] {

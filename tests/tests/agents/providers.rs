@@ -281,11 +281,8 @@ async fn conversation_continues_after_the_program_is_killed() {
         send(&tree, &thread, &json!([{"text": "still here"}])).await;
         let done = settled(&tree, &thread).await;
         assert_eq!(message(&done), "still here", "{program}");
-        let asked = lab.stand_in.asked_by(program).into_iter();
-        let last = asked
-            .filter(|asked| !asked.tools.is_empty())
-            .next_back()
-            .expect("a request");
+        let mut asked = lab.stand_in.asked_by(program).into_iter();
+        let last = asked.rfind(|asked| !asked.tools.is_empty()).expect("a request");
         assert!(
             last.results.iter().any(|result| result.contains("first-result")),
             "{program}: {last:?}"
