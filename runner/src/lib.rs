@@ -68,9 +68,9 @@ pub use programs::{AcpProgram, AgentProgram, ModelChoice, Profile, Program, Prog
 use tokio_util::sync::CancellationToken;
 pub use worktree::WorktreeCleanup;
 
-/// Attaches to the supervisor and executes threads until `shutdown` is cancelled; then takes no more, lets turns that
-/// are under way end, interrupts those that do not end in time (see [`Timing::drain_limit`]), stops every program it started
-/// and returns. A supervisor that goes away is waited for; one that will never have this runner is an error.
+/// Attaches to the supervisor and executes threads until `shutdown` is cancelled. It then drains: it takes no more threads,
+/// lets running turns finish, interrupts the rest (see [`Timing::drain_limit`]), stops every program and returns. If the
+/// supervisor disconnects, the runner attaches again; a permanent rejection is an error.
 ///
 /// # Errors
 ///

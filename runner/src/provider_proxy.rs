@@ -373,7 +373,7 @@ impl TrafficObserver {
         }
     }
 
-    /// Records that the program made progress: what it requested until now was of use.
+    /// Records that the program made progress, so that its requests until now do not count as a loop.
     pub(crate) fn note_progress(&mut self) {
         self.guard.reset();
     }

@@ -132,10 +132,9 @@ impl Runner {
         Ok(link)
     }
 
-    /// Takes no more threads and gives turns that are under way the time to end; the supervisor, which is told, stops
-    /// the programs that have none. Turns that have not ended in time are interrupted, which the supervisor learns from
-    /// their reports. Over when no thread is left and every report is acknowledged, at the latest after the drain limit and
-    /// twice the grace of programs. Answers the stream that is open then.
+    /// Drains the runner: takes no more threads and lets running turns finish, while the supervisor stops idle programs.
+    /// Turns that exceed the drain limit are interrupted and reported. Returns the open stream once no thread is left and
+    /// every report is acknowledged, at the latest after the drain limit plus twice the programs' grace period.
     async fn drain(&mut self, link: Option<Link>) -> Option<Link> {
         let drained = self.stage.drain();
         // A refusal changes nothing any more: the runner leaves.

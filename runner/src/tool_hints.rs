@@ -1,7 +1,7 @@
-//! What each of the supervisor's tools does to its surroundings, as MCP clients are told (`annotations`).
+//! MCP annotations of the supervisor's tools.
 //!
-//! Clients decide by these hints which calls they let pass unasked. They are hints only: the supervisor decides whether a
-//! call is permitted.
+//! Clients use these hints to decide which calls need a confirmation. The supervisor alone decides whether a call is
+//! permitted.
 
 use rmcp::model::ToolAnnotations;
 

@@ -68,13 +68,13 @@ fn sessions() -> Vec<Limit> {
         Limit::count(SESSIONS, "max_open_threads, whatever is set", ceiling.max_open_threads),
         Limit::count(
             SESSIONS,
-            "max_total_threads: those that there ever were",
+            "max_total_threads: threads ever created",
             default.max_total_threads,
         )
         .set_by("--max-total-threads", "TROUPE_MAX_TOTAL_THREADS"),
         Limit::count(
             SESSIONS,
-            "max_total_threads, whatever is set",
+            "max_total_threads: maximum of the setting",
             ceiling.max_total_threads,
         ),
         Limit::count(SESSIONS, "inputs that wait for one thread", MAX_PENDING_INPUTS),

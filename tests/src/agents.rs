@@ -130,7 +130,7 @@ pub struct Asked {
     pub played: String,
     /// The reasoning effort.
     pub effort: String,
-    /// The end of what users said, shortened.
+    /// The last part of the user messages, shortened.
     pub users: String,
 }
 

@@ -207,7 +207,7 @@ fn to_json(approval: &Approval, call: Option<&Call>) -> Value {
     shown
 }
 
-/// The threads of an approval: the one that it is about, then its ancestors.
+/// The threads of an approval: its subject, then the ancestors.
 fn chain(approval: &Approval) -> String {
     let threads = approval.threads.iter().map(|thread| {
         let id = ids::short(&thread.thread_id);

@@ -158,8 +158,8 @@ impl Directories {
         }
     }
 
-    /// What a directory contributes now; `None` if it is not there. Where nothing changed nothing is looked at. Once
-    /// `abandoned` fires the result is incomplete, and is not remembered.
+    /// Returns the templates of a directory; `None` if the directory does not exist. Unchanged files are not read again.
+    /// Once `abandoned` fires, the result is incomplete and is not cached.
     #[must_use]
     pub(crate) fn level(&self, place: &Place, look: &mut Look<'_>, abandoned: &CancellationToken) -> Option<Level> {
         let key = (place.directory.clone(), place.family);

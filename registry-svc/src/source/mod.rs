@@ -183,8 +183,8 @@ impl Sources {
         self.view_for(cwd, &CancellationToken::new())
     }
 
-    /// What applies to a working directory, as the disk is now. No directory: no project scope. Blocks on the disk. Once
-    /// `abandoned` fires no further file is read; what was read so far is kept for the next call.
+    /// Returns the templates of a working directory, as they are on disk. Without a directory there is no project scope.
+    /// Blocks on the disk. Once `abandoned` fires, no further file is read; files read so far stay cached.
     ///
     /// # Errors
     ///

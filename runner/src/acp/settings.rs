@@ -389,7 +389,7 @@ pub(super) fn add_plugin(config: &mut Value, path: &Path) {
     }
 }
 
-/// Adds the reasoning effort to those that OpenCode offers for a session, and sets those parameters of a role that OpenCode has settings for.
+/// Adds the reasoning effort to OpenCode's variants of the model, and sets the parameters that OpenCode supports.
 ///
 /// A package for servers that are compatible with OpenAI's sends unknown options to the server as they are. With other
 /// packages only the settings of OpenCode's own have an effect, and the effort is set by an option of the session.
@@ -454,7 +454,7 @@ pub(super) fn tune_gemini(
     }
     if !generation.is_empty() {
         let config = json!({"generateContentConfig": generation});
-        // Every model of a conversation extends the first; one that Gemini CLI does not know has its own name only.
+        // Known models extend `chat-base`; a model that Gemini CLI does not know is matched by its name.
         let overrides = ["chat-base"].into_iter().chain(model);
         let overrides = overrides.map(|model| json!({"match": {"model": model}, "modelConfig": config}));
         if !settings["modelConfigs"].is_object() {
@@ -468,8 +468,8 @@ pub(super) fn tune_gemini(
     tuned
 }
 
-/// What stands for an effort with a model of Gemini's; `None`: nothing does. The budgets are those of Google's own mapping of
-/// `reasoning_effort` for models that have no levels.
+/// Returns the thinking configuration for an effort; `None` if the model does not support the effort. The budgets follow
+/// Google's mapping of `reasoning_effort` for models without levels.
 fn thinking(model: &str, effort: &str) -> Option<Value> {
     let levels: &[&str] = match () {
         () if model.starts_with("gemini-2.5") => {

@@ -81,7 +81,7 @@ pub(crate) struct Exit {
 impl Exit {
     /// What to say of a child that was not asked to end.
     pub(crate) fn complaint(&self) -> String {
-        // What it wrote before somebody killed it is no cause of that.
+        // Output from before the kill does not explain it.
         if self.status.starts_with("killed by") {
             return format!("the program was {}", self.status);
         }

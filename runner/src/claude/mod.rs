@@ -40,8 +40,8 @@ const NAME: &str = "Claude Code";
 
 /// Where it looks for a login, in its home.
 const LOGIN: &str = ".credentials.json";
-/// The variables with a credential, and for each the one that names the open file that has it instead. For
-/// `ANTHROPIC_AUTH_TOKEN` it has none; [`HeldKeys`] holds that one.
+/// The variables with a credential, and the variable that names an open file with the credential instead. There is no
+/// such variable for `ANTHROPIC_AUTH_TOKEN`; [`HeldKeys`] holds that token.
 const CREDENTIALS: [(&str, &str); 2] = [
     ("ANTHROPIC_API_KEY", "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR"),
     ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR"),

@@ -7,7 +7,7 @@ use troupe_proto::common::v1::Sandbox;
 
 /// The name under which Claude Code has our tools.
 pub(super) const SERVER: &str = "troupe";
-/// The variable that turns thinking off: what stands for the effort `none`.
+/// The variable that turns thinking off, for the effort `none`.
 const NO_THINKING: (&str, &str) = ("CLAUDE_CODE_DISABLE_THINKING", "1");
 /// The efforts that its command line knows.
 const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];

@@ -103,8 +103,8 @@ pub(super) fn check(tool: &str, written: &[String]) -> Result<(), ToolFailure> {
     }
 }
 
-/// Identifies a call, whatever is redacted of its arguments: SHA-256 over the tool, the arguments with their keys in
-/// order, and the paths, each after its length.
+/// Returns the digest of an unredacted call: SHA-256 over the tool, the arguments with sorted keys, and the paths, each
+/// preceded by its length.
 fn digest(tool: &str, arguments: &Value, written: &[String]) -> String {
     let arguments = arguments.to_string();
     let mut hash = Sha256::new();

@@ -1,5 +1,5 @@
-//! What a turn changed by tools that write files: what was in each file before it was written, against what is in it when
-//! the turn is over. Changes by commands are in the snapshots. Nothing outside the workspace is known.
+//! The changes of a turn by tools that write files: the content of each file before its first write, compared with its
+//! content at the end of the turn. Snapshots cover changes by commands. Files outside of the workspace are not tracked.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

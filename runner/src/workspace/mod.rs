@@ -130,7 +130,7 @@ impl Prepared {
         }
     }
 
-    /// What the supervisor is asked about: the whole call, with the path from the workspace that it really leads to.
+    /// Returns the arguments for the supervisor's decision: the whole call, with the resolved path in the workspace.
     pub(crate) fn arguments(&self) -> Value {
         let path = self.place.inside();
         match &self.call {

@@ -41,7 +41,7 @@ const MAX_NAMED: usize = 64;
 /// The file with the paths that Git reads, and the variable that names it.
 const PATHS: &str = "troupe-paths";
 const PATHS_VARIABLE: &str = "TROUPE_PATHS";
-/// Settings that apply whatever else is set.
+/// Settings that override all others.
 const SETTINGS: [&str; 5] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -56,7 +56,7 @@ pub(crate) struct Snapshots {
     /// The repository, which exists once there is a snapshot.
     store: PathBuf,
     root: PathBuf,
-    /// Directories and files that nobody is to read.
+    /// Directories and files that snapshots must not read.
     hidden: Vec<PathBuf>,
     latest: Option<Snapshot>,
     added_bytes: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Snapshots {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot(String);
 
-/// What is different between two snapshots.
+/// The difference between two snapshots.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
     /// The files, relative to the workspace.
@@ -107,13 +107,13 @@ impl Snapshots {
         if self.added_bytes > MAX_TOTAL_BYTES {
             self.latest = None;
             self.added_bytes = 0;
-            // What stays is used again.
+            // Remaining files are reused.
             let _ = tokio::fs::remove_dir_all(&self.store).await;
         }
         self.take().await.ok()
     }
 
-    /// What is different in the workspace now.
+    /// Returns the present difference of the workspace to a snapshot.
     ///
     /// # Errors
     ///

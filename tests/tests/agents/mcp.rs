@@ -1,5 +1,4 @@
-//! The configuration of `docs/mcp.md`, as it is written there, in the programs that it is for: nobody is asked, and every
-//! call of a tool succeeds.
+//! The configurations of `docs/mcp.md`, used verbatim with the real programs: every tool call succeeds without a prompt.
 
 use std::fs;
 
@@ -35,7 +34,7 @@ fn documented(title: &str) -> (String, String) {
     (block(&["json", "toml"]), command.to_owned())
 }
 
-/// The file as the page has it, with what a person has in it besides: where the stand-in is.
+/// Returns the documented file with the address of the scripted provider added.
 fn with_provider(program: &str, documented: &str, url: &str) -> String {
     let parsed = || serde_json::from_str::<Value>(documented).unwrap();
     match program {

@@ -29,7 +29,7 @@ pub(super) struct Hands {
     pub(super) voice: Voice,
     /// Where it works in one of its own.
     pub(super) worktree: Option<Arc<Worktree>>,
-    /// The credentials that the program was given: what is shown of a call has none of them.
+    /// The program's credentials, which are redacted in every displayed call.
     pub(super) secrets: Arc<[String]>,
 }
 
@@ -185,9 +185,9 @@ impl ThreadTask {
         });
     }
 
-    /// Has a call of a tool recorded that the program did not offer, and refused.
+    /// Reports a call of a tool that the program did not offer, so that the supervisor records the denial.
     pub(super) fn refuse_unoffered(&mut self, tool: String, arguments: Value) {
-        // What is too much to be recorded was refused all the same.
+        // The program has rejected the call already; only the record is omitted.
         if self.refusal().is_some() {
             return;
         }

@@ -71,7 +71,7 @@ pub(super) struct ThreadTask {
     last_input: u32,
     /// Tool calls of the running turn, and questions of its program for leave.
     calls: JoinSet<Answered>,
-    /// What tells what turns change; `None`: they may change nothing.
+    /// Snapshots that show the changes of a turn; `None` if the thread may not write.
     snapshots: Option<Snapshots>,
     queue: CallQueue,
     minted_ids: u64,

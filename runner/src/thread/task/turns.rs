@@ -248,7 +248,7 @@ impl ThreadTask {
         }
     }
 
-    /// What the turn changed in its workspace. Where that is not known of commands, the diff says so.
+    /// Returns the turn's changes in its workspace. If changes by commands are unknown, the diff ends with a note.
     async fn diff_of(&mut self, changes: Changes, before: Option<Snapshot>) -> String {
         let compared = match &mut self.snapshots {
             Some(snapshots) => snapshots.since(before).await,
