@@ -1,10 +1,11 @@
-//! Compiles the protos with protox, so that nobody needs protoc to build Troupe.
+//! Compiles the protos with protox, so that building Troupe does not need protoc.
 
 use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-/// Every file of the API. `store` is the format of stored records: built like the rest, served by nobody.
+/// Every file of the API, and `store`: the format of stored records. `store` is compiled like the rest, but no service
+/// serves it.
 const FILES: &[&str] = &[
     "troupe/common/v1/common.proto",
     "troupe/registry/v1/registry.proto",
@@ -16,8 +17,8 @@ const FILES: &[&str] = &[
     "troupe/store/v1/record.proto",
 ];
 
-/// What is much larger than the messages around it, or seldom there. Kept beside these, every event that is decoded, and every
-/// thread of a snapshot, would be moved around with room for it.
+/// Fields that are boxed because they are much larger than the messages around them, or rarely set. Unboxed, they would
+/// enlarge every decoded event and every thread of a snapshot.
 const BOXED: &[&str] = &[
     ".troupe.supervisor.v1.Event.kind.session_opened",
     ".troupe.supervisor.v1.Event.kind.thread_spawned",
@@ -62,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     builder
         .bytes(".")
-        // Ordered, so that equal messages have equal encodings: request hashes rest on it.
+        // Ordered, so that equal messages have equal encodings: request hashes depend on it.
         .btree_map(".")
         .compile_fds(descriptors)?;
     // tonic-prost-build does not emit this for protos that it did not open itself.

@@ -1,4 +1,4 @@
-//! The templates are embedded by a macro that cargo cannot see through; without this a changed one would not be built.
+//! Cargo does not track files that a macro embeds. Without this script, a changed template would not cause a rebuild.
 
 fn main() {
     println!("cargo::rerun-if-changed=../templates");

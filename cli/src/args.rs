@@ -1,4 +1,4 @@
-//! The command line: what every command shares, and the list of commands.
+//! The command line: shared flags and the list of commands.
 
 use std::path::{self, PathBuf};
 
@@ -19,7 +19,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Shown below the list of commands.
+/// Text shown below the list of commands.
 const AFTER_HELP: &str = "\
 Two minutes:
   troupe demo                                  the whole thing in one command; leaves nothing behind
@@ -41,10 +41,10 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The flags that every command has and that are settings of `up` too.
+/// Shared flags that are also settings of `up`.
 pub(crate) const SHARED_SETTINGS: &[&str] = &["data_dir"];
 
-/// How answers are written.
+/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// For people.
@@ -173,9 +173,9 @@ pub(crate) struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// Whom to believe is a service, and what to show it.
+    /// Returns the certificate files: the authorities to trust and the client certificate to present.
     pub(crate) fn files(&self) -> ClientFiles {
-        // A server of a thread's tools is told of the authorities, and works elsewhere.
+        // The MCP server of a thread reads the CA file from another working directory, so the path is absolute.
         let whole = |path: &PathBuf| path::absolute(path).unwrap_or_else(|_| path.clone());
         ClientFiles {
             authorities: self.ca.as_ref().map(whole),
@@ -257,7 +257,7 @@ mod tests {
             Cli::try_parse_from(line).map(|cli| cli.global.upload_workspace)
         };
         assert!(matches!(when(&[]), Ok(UploadWorkspace::Auto)));
-        // What follows is the role, not when to upload.
+        // The next value is the role, not the upload mode.
         assert!(matches!(
             when(&["--upload-workspace", "worker"]),
             Ok(UploadWorkspace::Always)

@@ -1,4 +1,4 @@
-//! Connections to the two services.
+//! Connections to the supervisor and the registry.
 
 use std::{
     pin::Pin,
@@ -34,24 +34,24 @@ use crate::{
     token::Token,
 };
 
-/// How long a connection may take to come about.
+/// Maximum time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a silent connection is asked whether it still lives.
+/// Interval of HTTP/2 keep-alive pings on a silent connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// The code of a call's outcome. It is a header where a call fails before it has an answer.
+/// The gRPC status code. It is a response header if a call fails before its first message.
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// The supervisor.
+/// A client of the supervisor.
 pub(crate) type Supervisor = AgentSupervisorServiceClient<Identified>;
-/// The registry.
+/// A client of the registry.
 pub(crate) type Registry = AgentRegistryServiceClient<Identified>;
 
-/// A channel whose calls carry the caller's token.
+/// A channel that adds the caller's token to each call.
 ///
-/// A token that was found in the data directory may belong to another service: the registry may have tokens of its own
-/// or none, and another pair may listen at the address. A call that such a token fails is repeated without a token. A
-/// token that the caller named is sent as it is.
+/// A token found in the data directory may belong to another service: the registry may use other tokens or none, and
+/// another pair may listen at the address. A call that fails because of such a token is repeated without a token. A
+/// token that the caller named is always sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Identified {
     channel: Channel,
@@ -60,11 +60,11 @@ pub(crate) struct Identified {
 }
 
 impl Identified {
-    /// Calls on `channel` with that token.
+    /// Wraps `channel` so that its calls carry `token`.
     ///
     /// # Errors
     ///
-    /// If the token has characters that a header cannot carry.
+    /// Fails if the token has characters that a header cannot carry.
     fn new(channel: Channel, token: &Token) -> Result<Self> {
         Ok(Self {
             channel,
@@ -84,7 +84,7 @@ impl Service<http::Request<Body>> for Identified {
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        // The clone takes the place of the channel that `poll_ready` has reserved for this call.
+        // The clone replaces the channel that `poll_ready` reserved for this call.
         let clone = self.channel.clone();
         let mut channel = std::mem::replace(&mut self.channel, clone);
         let Some(bearer) = self.bearer.clone() else {
@@ -96,7 +96,7 @@ impl Service<http::Request<Body>> for Identified {
         }
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            // Every request of the command line is one message, or a bundle of at most 16 MiB.
+            // Every request of the command line is a single message, or a bundle of at most 16 MiB.
             let body: Bytes = body.collect().await?.to_bytes();
             let copy = |body: Bytes| {
                 let mut copy = http::Request::new(Body::new(Full::new(body)));
@@ -118,11 +118,11 @@ impl Service<http::Request<Body>> for Identified {
     }
 }
 
-/// The `authorization` header for a token; `None`: there is no token.
+/// Returns the `authorization` header for a token, or `None` without a token.
 ///
 /// # Errors
 ///
-/// If the token has characters that a header cannot carry.
+/// Fails if the token has characters that a header cannot carry.
 fn bearer(token: &Token) -> Result<Option<HeaderValue>> {
     let Some(text) = token.expose() else {
         return Ok(None);
@@ -138,38 +138,38 @@ fn is_unauthenticated(answer: &http::Response<Body>) -> bool {
     status.is_some_and(|status| Code::from_bytes(status.as_bytes()) == Code::Unauthenticated)
 }
 
-/// The supervisor that the command line names.
+/// Connects to the supervisor that the command line names.
 pub(crate) async fn supervisor(global: &Global) -> Result<Supervisor> {
     let target = Target::supervisor(global)?;
     let token = Token::find(global, target.host())?;
     supervisor_at(&target, &token).await
 }
 
-/// The registry that the command line names.
+/// Connects to the registry that the command line names.
 pub(crate) async fn registry(global: &Global) -> Result<Registry> {
     let target = Target::registry(global)?;
     let token = Token::find(global, target.host())?;
     registry_at(&target, &token).await
 }
 
-/// A supervisor somewhere.
+/// Connects to the supervisor at `target`.
 pub(crate) async fn supervisor_at(target: &Target, token: &Token) -> Result<Supervisor> {
     let client = AgentSupervisorServiceClient::new(Identified::new(target.connect().await?, token)?);
     Ok(client.max_decoding_message_size(MAX_MESSAGE_BYTES))
 }
 
-/// A registry somewhere.
+/// Connects to the registry at `target`.
 pub(crate) async fn registry_at(target: &Target, token: &Token) -> Result<Registry> {
     let client = AgentRegistryServiceClient::new(Identified::new(target.connect().await?, token)?);
     Ok(client.max_decoding_message_size(MAX_MESSAGE_BYTES))
 }
 
-/// A fresh request id: the call may be repeated and still happens once.
+/// Returns a new request id, which makes a retried call idempotent.
 pub(crate) fn request_id() -> String {
     Uuid::now_v7().to_string()
 }
 
-/// A service's address, checked before anything is sent to it.
+/// A validated service address.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     what: &'static str,
@@ -178,25 +178,26 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The supervisor that the command line names.
+    /// Returns the address of the supervisor that the command line names.
     ///
     /// # Errors
     ///
-    /// As [`Self::parse`].
+    /// See [`Self::parse`].
     pub(crate) fn supervisor(global: &Global) -> Result<Self> {
         Self::with(global, "supervisor", &global.supervisor)
     }
 
-    /// The registry that the command line names.
+    /// Returns the address of the registry that the command line names.
     ///
     /// # Errors
     ///
-    /// As [`Self::parse`].
+    /// See [`Self::parse`].
     pub(crate) fn registry(global: &Global) -> Result<Self> {
         Self::with(global, "registry", &global.registry)
     }
 
-    /// Whoever names certificates wants TLS: without it a token would leave this machine in plaintext.
+    /// Parses the address. Certificate flags require an `https` URL: with `http`, the token would leave this machine in
+    /// plaintext.
     fn with(global: &Global, what: &'static str, text: &str) -> Result<Self> {
         let tls = global.tls.files();
         let wants_tls = tls != ClientFiles::default();
@@ -217,11 +218,11 @@ impl Target {
         Ok(target)
     }
 
-    /// The address from the command line: a URL, or `host:port` of one.
+    /// Parses an address from the command line: a URL, or the `host:port` of one.
     ///
     /// # Errors
     ///
-    /// A usage error that shows what was expected.
+    /// Returns a usage error that shows the expected form.
     pub(crate) fn parse(what: &'static str, text: &str) -> Result<Self> {
         let text = text.trim();
         let url = if text.contains("://") {
@@ -245,21 +246,21 @@ impl Target {
         }
     }
 
-    /// The host alone.
+    /// Returns the host without the port.
     pub(crate) fn host(&self) -> &str {
         self.uri.host().unwrap_or_default()
     }
 
-    /// The address as it is shown.
+    /// Returns the address as displayed.
     pub(crate) const fn uri(&self) -> &Uri {
         &self.uri
     }
 
-    /// A connection. It comes back by itself when it is lost.
+    /// Opens a connection, which reconnects by itself when it is lost.
     ///
     /// # Errors
     ///
-    /// If nothing answers there.
+    /// Fails if the service cannot be reached.
     pub(crate) async fn connect(&self) -> Result<Channel> {
         let endpoint = Endpoint::from(self.uri.clone())
             .connect_timeout(CONNECT_TIMEOUT)
@@ -279,7 +280,7 @@ impl Target {
     }
 }
 
-/// The innermost error: "connection refused" says more than "transport error".
+/// Returns the innermost error: "connection refused" says more than "transport error".
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

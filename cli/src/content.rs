@@ -1,4 +1,4 @@
-//! Content that lies beside the events: messages too long for a status.
+//! Content stored outside of the events: messages that are too long for a status.
 
 use troupe_proto::{
     fault,
@@ -11,7 +11,7 @@ use crate::{
     error::{Error, Result},
 };
 
-/// The whole of some content, which is text.
+/// Returns the complete text of a content.
 pub(crate) async fn text(supervisor: &mut Supervisor, session: &str, digest: &str) -> Result<String> {
     let request = GetContentRequest {
         session_id: session.to_owned(),
@@ -25,24 +25,25 @@ pub(crate) async fn text(supervisor: &mut Supervisor, session: &str, digest: &st
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A thread's last message, as much of it as there is.
+/// A thread's last message, as far as it is available.
 #[derive(Debug)]
 pub(crate) enum LastMessage {
-    /// All of it.
+    /// The complete message.
     Whole(String),
-    /// Its beginning: the whole is not kept. Mostly the session had no room for it.
+    /// The beginning of the message. The complete message was not stored, in most cases because the session's content
+    /// quota was exhausted.
     NotKept(String),
-    /// Its beginning: the whole was kept, and is there no more.
+    /// The beginning of the message. The complete message was stored but is lost.
     Lost {
-        /// The beginning.
+        /// The beginning of the message.
         beginning: String,
-        /// What the supervisor says.
+        /// The supervisor's error.
         why: Error,
     },
 }
 
 impl LastMessage {
-    /// What there is.
+    /// Returns the available text.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Whole(text) | Self::NotKept(text) => text,
@@ -50,7 +51,7 @@ impl LastMessage {
         }
     }
 
-    /// How much of it that is, for programs.
+    /// Returns the name of the variant for JSON output.
     pub(crate) const fn extent(&self) -> &'static str {
         match self {
             Self::Whole(_) => "whole",
@@ -60,7 +61,7 @@ impl LastMessage {
     }
 }
 
-/// The message of a status, the whole of it where there is one.
+/// Returns the complete message of a status if it is available, otherwise its beginning.
 pub(crate) async fn last_message(supervisor: &mut Supervisor, session: &str, status: &Status) -> Result<LastMessage> {
     let Some(content) = &status.content else {
         return Ok(LastMessage::Whole(status.message.clone()));

@@ -1,4 +1,4 @@
-//! What every command is given.
+//! The context of every command.
 
 use std::{
     env, fs,
@@ -14,33 +14,33 @@ use crate::{
     ui::Ui,
 };
 
-/// The flags that all commands share, and where to write.
+/// The shared flags and the output.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    /// The flags.
+    /// The shared flags.
     pub(crate) global: Global,
-    /// The terminal.
+    /// The terminal output.
     pub(crate) ui: Ui,
 }
 
 impl Context {
-    /// The context of a command line.
+    /// Creates the context of a command line.
     pub(crate) const fn new(global: Global) -> Self {
         let ui = Ui::new(global.output);
         Self { global, ui }
     }
 
-    /// The supervisor that the flags name.
+    /// Connects to the supervisor that the flags name.
     pub(crate) async fn supervisor(&self) -> Result<Supervisor> {
         client::supervisor(&self.global).await
     }
 
-    /// The registry that the flags name.
+    /// Connects to the registry that the flags name.
     pub(crate) async fn registry(&self) -> Result<Registry> {
         client::registry(&self.global).await
     }
 
-    /// The data directory that the flags name, or the default one.
+    /// Returns the data directory that the flags name, or the default one.
     pub(crate) fn data_dir(&self) -> Result<PathBuf> {
         match &self.global.data_dir {
             Some(directory) => Ok(directory.clone()),
@@ -49,8 +49,8 @@ impl Context {
     }
 }
 
-/// The directory that a command is about: the one given, made absolute, or the current one. It need not exist: it may be
-/// one of another machine. There is no `.` and no `..` in it.
+/// Returns the directory of a command: the given one as an absolute path, or the current directory. It may be a
+/// directory of another machine, so it need not exist. The path contains no `.` and no `..`.
 pub(crate) fn directory(given: Option<&Path>) -> Result<PathBuf> {
     let here = env::current_dir().map_err(|error| {
         Error::failure(format!("cannot tell the current directory: {error}")).hint("pass --cwd DIR")
@@ -59,7 +59,7 @@ pub(crate) fn directory(given: Option<&Path>) -> Result<PathBuf> {
     Ok(direct(&given.map_or_else(|| here.clone(), |given| here.join(given))))
 }
 
-/// The same, of this machine.
+/// Like `directory`, but the directory has to exist on this machine.
 pub(crate) fn existing_directory(given: Option<&Path>) -> Result<PathBuf> {
     let directory = directory(given)?;
     if directory.is_dir() {
@@ -68,8 +68,8 @@ pub(crate) fn existing_directory(given: Option<&Path>) -> Result<PathBuf> {
     Err(Error::usage(format!("{} is not a directory", directory.display())).hint("name one that exists: --cwd DIR"))
 }
 
-/// The same directory, named without going up. Above a link lies what is above the directory that it leads to, as for the
-/// system; where there is nothing to look at, the words decide.
+/// Returns the path without `..`. The parent of a symbolic link is the parent of its target, as for the operating
+/// system. Components that do not exist are resolved lexically.
 fn direct(path: &Path) -> PathBuf {
     let mut direct = PathBuf::new();
     for part in path.components() {

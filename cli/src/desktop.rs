@@ -1,6 +1,7 @@
-//! Notifications outside of the command's output: on the desktop, or by the terminal itself.
+//! Notifications outside of the command's output: on the desktop or by the terminal.
 //!
-//! Programs are started with arguments, never through a shell. The text may come from a model, so it is sanitised first.
+//! Programs are started with arguments, never through a shell. The text may come from a model, so it is sanitized
+//! first.
 
 use std::{
     env,
@@ -19,13 +20,13 @@ use crate::{
     ui::{Ui, style},
 };
 
-/// How long a program may take to hand a notification to the desktop.
+/// Maximum time for a program to deliver a notification to the desktop.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest title, in characters.
+/// Maximum length of a title, in characters.
 const MAX_TITLE: usize = 100;
-/// The longest text, in characters.
+/// Maximum length of a text, in characters.
 const MAX_TEXT: usize = 400;
-/// What `osascript` runs; the title and the text are its arguments.
+/// The script for `osascript`. The title and the text are its arguments.
 const SCRIPT: &[&str] = &[
     "-e",
     "on run argv",
@@ -35,28 +36,28 @@ const SCRIPT: &[&str] = &[
     "end run",
 ];
 
-/// How much a notification asks for a person's attention.
+/// The urgency of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// For information.
+    /// The notification is informational.
     Normal,
     /// A person has to act.
     Critical,
 }
 
-/// Where notifications are raised.
+/// The destination of notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Alert {
-    /// The desktop, by `notify-send`, which speaks `org.freedesktop.Notifications` over D-Bus.
+    /// The desktop, through `notify-send`, which uses `org.freedesktop.Notifications` on D-Bus.
     NotifySend(PathBuf),
-    /// The desktop of macOS, by `osascript`.
+    /// The desktop of macOS, through `osascript`.
     AppleScript(PathBuf),
-    /// The terminal, by OSC 9 and the bell.
+    /// The terminal, through OSC 9 and the bell.
     Terminal,
 }
 
 impl Alert {
-    /// The desktop of this machine; the terminal where no program for it is in `PATH`.
+    /// Returns the desktop of this machine, or the terminal if `PATH` has no program for the desktop.
     pub(crate) fn desktop() -> Self {
         let path = env::var_os("PATH").unwrap_or_default();
         if cfg!(target_os = "macos") {
@@ -65,7 +66,7 @@ impl Alert {
         paths::program_in(&path, Path::new("notify-send")).map_or(Self::Terminal, Self::NotifySend)
     }
 
-    /// Raises a notification. Where the desktop does not take it, the terminal is used from then on.
+    /// Raises a notification. If the desktop fails, this and all later notifications go to the terminal.
     pub(crate) async fn raise(&mut self, urgency: Urgency, title: &str, text: &str, ui: Ui) {
         let (title, text) = (short(title, MAX_TITLE), short(text, MAX_TEXT));
         let started = match self {
@@ -84,7 +85,7 @@ impl Alert {
             ));
             *self = Self::Terminal;
         }
-        // A file that collects standard error should not collect control sequences.
+        // Control sequences do not belong in a file that captures standard error.
         let mut err = io::stderr();
         if err.is_terminal() {
             let _ = write_to_terminal(&mut err, &title, &text);
@@ -92,20 +93,20 @@ impl Alert {
     }
 }
 
-/// Notifies by the terminal, whether standard error is one or not.
+/// Notifies through the terminal, even if standard error is not a terminal.
 pub(crate) fn ring(title: &str, text: &str) {
-    // The notification was written to standard output as well, so nothing is lost.
+    // The notification was also written to standard output, so it is not lost.
     let _ = write_to_terminal(&mut io::stderr(), &short(title, MAX_TITLE), &short(text, MAX_TEXT));
 }
 
-/// OSC 9, which a terminal that knows it shows as a notification, and the bell. The title begins with a letter: OSC 9
-/// followed by a number is another command.
+/// Writes OSC 9, which supporting terminals display as a notification, and the bell. The title begins with a letter,
+/// because OSC 9 followed by a number is a different command.
 fn write_to_terminal(out: &mut impl io::Write, title: &str, text: &str) -> io::Result<()> {
     write!(out, "\u{1b}]9;{title}: {text}\u{7}\u{7}")?;
     out.flush()
 }
 
-/// The text on one line without control characters, and no longer than that many characters.
+/// Returns the text on one line, without control characters, truncated to `max` characters.
 fn short(text: &str, max: usize) -> String {
     let line = sanitize::line(text);
     if line.chars().count() <= max {
@@ -121,7 +122,7 @@ fn notify_send(urgency: Urgency, title: &str, text: &str) -> Vec<OsString> {
         Urgency::Normal => "--urgency=normal",
         Urgency::Critical => "--urgency=critical",
     };
-    // A desktop may read the body as markup, and `notify-send` reads backslashes in it.
+    // A desktop may interpret the body as markup, and `notify-send` interprets backslashes in it.
     let body = text
         .replace('\\', "\\\\")
         .replace('&', "&amp;")

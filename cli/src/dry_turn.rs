@@ -1,5 +1,5 @@
-//! One turn of one agent program, from end to end: a pair of its own in a temporary directory, one read-only agent, one
-//! word from its model. Nothing of it is left, and no other pair is involved.
+//! One turn of one agent program, end to end: a separate pair in a temporary directory, one read-only agent and one
+//! word from its model. The directory is removed afterwards, and no other pair is involved.
 
 use std::{
     fmt, fs,
@@ -21,16 +21,16 @@ use crate::{
     programs, sanitize, waiting,
 };
 
-/// How long the turn may take.
+/// Maximum duration of the turn.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// The role of the agent: it is built in, and reads only.
+/// The role of the agent: built in and read-only.
 const ROLE: &str = "explorer";
 /// The prompt of the turn.
 const PROMPT: &str = "This is a test. Use no tools. Answer with the single word OK.";
-/// How much of the answer is shown, in characters.
+/// Maximum length of the displayed answer, in characters.
 const MAX_SHOWN: usize = 200;
 
-/// The answer of a program and its duration.
+/// The answer of a program and the duration of the turn.
 #[derive(Debug)]
 pub(crate) struct Answer {
     message: String,
@@ -43,13 +43,13 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Runs a turn on the program of that name among those of `choice`.
+/// Runs a turn on the program `name` of `choice`.
 ///
 /// # Errors
 ///
-/// The program is missing, or the turn did not complete.
+/// Fails if the program is missing or the turn did not complete.
 pub(crate) async fn run(choice: programs::Choice, name: &str) -> Result<Answer> {
-    // Before a pair starts for nothing.
+    // Checked before the pair starts.
     programs::all_found(programs::only(choice.programs()?, name)?)?;
     let directory = tempfile::Builder::new().prefix("troupe-dry-turn-").tempdir()?;
     let root = fs::canonicalize(directory.path())?;
@@ -114,7 +114,7 @@ async fn turn(pair: &Pair, project: &Path) -> Result<Answer> {
     })
 }
 
-/// What the agent answered.
+/// Returns the agent's answer, or an error if the turn did not complete.
 fn verdict(status: &Status) -> Result<String> {
     let message: String = sanitize::line(&status.message).chars().take(MAX_SHOWN).collect();
     match status.kind() {

@@ -1,4 +1,4 @@
-//! What can go wrong, what a person reads then, and the exit code.
+//! Errors, their presentation and the exit codes.
 
 use std::{collections::BTreeMap, fmt, io, process::ExitCode};
 
@@ -8,25 +8,25 @@ use troupe_proto::{fault, reason::Reason};
 
 use crate::{hints, sanitize};
 
-/// The result of everything here.
+/// The result type of this crate.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// What kind of failure it is; decides the exit code.
+/// The kind of failure, which determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Something did not work: 1.
+    /// The operation failed: 1.
     Failure,
-    /// The command line was wrong: 2.
+    /// The command line is invalid: 2.
     Usage,
-    /// A limit or a policy said no: 3.
+    /// A limit or a policy rejected the request: 3.
     Refused,
-    /// The answer says itself what is wrong, so nothing is added to it: 1.
+    /// The output already describes the problem, so no message is added: 1.
     Answered,
-    /// Nobody reads the output any more, as with `| head`: 141, what a shell reports for SIGPIPE.
+    /// The reader of the output is gone, as with `| head`: 141, the code that shells report for SIGPIPE.
     ClosedPipe,
 }
 
-/// A failure as it is shown: what happened, the stable reason if a service gave one, and what to do.
+/// A failure as displayed: the message, the stable reason if a service returned one, and a hint.
 #[derive(Debug)]
 pub(crate) struct Error {
     kind: Kind,
@@ -37,7 +37,7 @@ pub(crate) struct Error {
 }
 
 impl Error {
-    /// Something did not work.
+    /// Creates the error of a failed operation.
     pub(crate) fn failure(message: impl Into<String>) -> Self {
         Self {
             kind: Kind::Failure,
@@ -48,12 +48,13 @@ impl Error {
         }
     }
 
-    /// Something did not work, in its own words. By value, to be named in `map_err`.
+    /// Creates the error of a failed operation from another error. Takes it by value so that it can be passed to
+    /// `map_err`.
     pub(crate) fn of(error: impl fmt::Display) -> Self {
         Self::failure(error.to_string())
     }
 
-    /// Something is wrong, and the answer that was given says what.
+    /// Creates an error for a problem that the output already describes.
     pub(crate) fn answered(message: impl Into<String>) -> Self {
         Self {
             kind: Kind::Answered,
@@ -61,7 +62,7 @@ impl Error {
         }
     }
 
-    /// The command line was wrong in a way that only the command itself can see.
+    /// Creates an error for an invalid command line that only the command itself can detect.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self {
             kind: Kind::Usage,
@@ -69,41 +70,41 @@ impl Error {
         }
     }
 
-    /// Adds what to do.
+    /// Adds a hint.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Puts what was being done before the message.
+    /// Prefixes the message with the operation that failed.
     #[must_use]
     pub(crate) fn context(mut self, doing: impl fmt::Display) -> Self {
         self.message = format!("{doing}: {}", self.message);
         self
     }
 
-    /// The kind.
+    /// Returns the kind.
     pub(crate) const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The text.
+    /// Returns the message.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// The reason, as the wire has it.
+    /// Returns the reason as it appears in the API.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// What to do.
+    /// Returns the hint.
     pub(crate) fn remedy(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// The error for scripts.
+    /// Returns the error as JSON.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "error": {
@@ -116,7 +117,7 @@ impl Error {
         })
     }
 
-    /// The exit code as a number.
+    /// Returns the exit code as a number.
     pub(crate) const fn code(&self) -> u8 {
         match self.kind {
             Kind::Failure | Kind::Answered => 1,
@@ -126,7 +127,7 @@ impl Error {
         }
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code())
     }
@@ -173,7 +174,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Whether trying the same call again may help: the service is away, restarting or busy.
+/// Returns whether a retry of the call may succeed: the service is unreachable, restarting or busy.
 pub(crate) fn is_transient(status: &Status) -> bool {
     match fault::reason_of(status) {
         Some(reason) => matches!(
@@ -184,7 +185,7 @@ pub(crate) fn is_transient(status: &Status) -> bool {
                 | Reason::RegistryUnavailable
                 | Reason::OutcomeUnknown
         ),
-        // Without a reason of ours it is the transport that speaks: refused, reset, cut off.
+        // A status without a Troupe reason comes from the transport: refused, reset, interrupted.
         None => matches!(
             status.code(),
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal

@@ -1,7 +1,9 @@
-//! The first process of a container: whoever loses its parent becomes its child, and stays in the table of processes
-//! until it is reaped; and signals that it has no handler for are lost. Programs leave processes behind. So as the first
-//! one the command line runs itself as a child and does nothing but reap and pass signals on: how the child's own
-//! children ended is then nobody's to take away.
+//! The init process of a container.
+//!
+//! An init process inherits orphaned processes, which stay in the process table until it reaps them, and it does not
+//! receive signals without a handler. Agent programs leave orphans behind. As process 1, the command line therefore
+//! runs itself as a child, and only reaps processes and forwards signals. It cannot reap the children of its child, so
+//! the child still receives their exit statuses.
 
 use std::{
     env, io,
@@ -18,16 +20,16 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// Whether this process is the first one.
+/// Returns whether this is process 1.
 pub(crate) fn is_here() -> bool {
     process::id() == 1
 }
 
-/// Runs this command line as a child, to its end. Nothing that it left behind outlives this process.
+/// Runs this command line as a child until it exits. As process 1, this process takes all remaining processes with it.
 ///
 /// # Errors
 ///
-/// It cannot be started, or not be looked after.
+/// Fails if the child cannot be started or awaited.
 pub(crate) fn run() -> io::Result<ExitCode> {
     runtime::Builder::new_current_thread()
         .enable_io()
@@ -36,14 +38,14 @@ pub(crate) fn run() -> io::Result<ExitCode> {
 }
 
 async fn look_after_child() -> io::Result<ExitCode> {
-    // From before there is a child: none of its signals is missed.
+    // Installed before the child starts, so that no signal is missed.
     let mut ended = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let child = Pid::from_child(
         &Command::new(env::current_exe()?)
             .args(env::args_os().skip(1))
-            // In a group of its own it hears of Ctrl-C from here alone, and once.
+            // In a separate process group, the child receives Ctrl-C only once, from this process.
             .process_group(0)
             .spawn()?,
     );
@@ -56,12 +58,12 @@ async fn look_after_child() -> io::Result<ExitCode> {
             _ = terminate.recv() => Signal::TERM,
             _ = interrupt.recv() => Signal::INT,
         };
-        // Not reaped yet, so the id is still the child's.
+        // The child is not reaped yet, so the id has not been reused.
         kill_process(child, passed_on)?;
     }
 }
 
-/// Reaps whoever has ended, up to the child: how that ended, if it has.
+/// Reaps exited processes until the child is reaped. Returns the child's status if it has exited.
 fn reap_until(child: Pid) -> io::Result<Option<WaitStatus>> {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -73,7 +75,7 @@ fn reap_until(child: Pid) -> io::Result<Option<WaitStatus>> {
     }
 }
 
-/// The code that says the same of this process; of a signal what shells say.
+/// Returns the exit code for a status. For a signal, the code is 128 plus the signal number, as in shells.
 fn exit_code(status: WaitStatus) -> ExitCode {
     let of_signal = || status.terminating_signal().map(|signal| 128 + signal);
     let code = status.exit_status().or_else(of_signal);

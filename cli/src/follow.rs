@@ -1,4 +1,4 @@
-//! A watch that survives: it goes on after a disconnect, a restart of the service, and the planned end of a stream.
+//! A durable watch: it resumes after a disconnect, a restart of the service and the planned end of a stream.
 
 use std::time::Duration;
 
@@ -14,33 +14,33 @@ use crate::{
     patience::Patience,
 };
 
-/// What the follower tells.
+/// An item of a durable watch.
 #[derive(Debug)]
 pub(crate) enum News {
     /// A message of the stream.
     Message(Box<WatchThreadsResponse>),
-    /// The connection was lost; the watch goes on after this position.
+    /// The connection was lost. The watch resumes after this position.
     Lost {
-        /// Why.
+        /// The error of the connection.
         why: String,
-        /// The position, if there is one yet.
+        /// The position, if one is known.
         after: Option<u64>,
     },
 }
 
-/// An endless watch.
+/// A watch that reconnects until it fails permanently.
 #[derive(Debug)]
 pub(crate) struct Follow {
     supervisor: Supervisor,
     request: WatchThreadsRequest,
     stream: Option<Streaming<WatchThreadsResponse>>,
-    /// The position inside a snapshot that is not complete yet: it must not be resumed from.
+    /// Whether a snapshot is incomplete. A watch cannot resume from a position inside a snapshot.
     in_snapshot: bool,
     patience: Patience,
 }
 
 impl Follow {
-    /// Follows what the request names, from where it says.
+    /// Follows the target of the request from its position.
     pub(crate) const fn new(supervisor: Supervisor, request: WatchThreadsRequest) -> Self {
         Self {
             supervisor,
@@ -51,9 +51,9 @@ impl Follow {
         }
     }
 
-    /// The next news. A failure is final: the service said no, and would say so again.
+    /// Returns the next item. An error is permanent: the service rejected the watch and would reject it again.
     ///
-    /// Cancelling it loses nothing: what was received is only counted when it is returned.
+    /// Cancel safe: the position advances only when a message is returned.
     pub(crate) async fn next(&mut self) -> Result<News> {
         loop {
             match self.receive().await {
@@ -62,10 +62,10 @@ impl Follow {
                     self.advance(&message);
                     return Ok(News::Message(Box::new(message)));
                 }
-                // A planned end: on with it, after the shortest pause.
+                // The stream ended as planned; reconnect after the shortest delay.
                 Ok(None) => self.reset(None),
                 Err(status) if status.code() == Code::OutOfRange && self.request.after_sequence.is_some() => {
-                    // What lay after our position is compacted, or the log is another one.
+                    // The events after the position are compacted, or the log was replaced.
                     self.request.after_sequence = None;
                     self.request.log_id.clear();
                     self.reset(None);

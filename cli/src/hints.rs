@@ -1,4 +1,4 @@
-//! What to do about an error or a thread that does not get on, in one place: one sentence each.
+//! Hints for errors and for blocked threads, one sentence each.
 
 use tonic::Code;
 use troupe_proto::{
@@ -6,10 +6,10 @@ use troupe_proto::{
     supervisor::v1::{ConditionKind, StatusKind},
 };
 
-/// What to do about a session in which nothing starts.
+/// Hint for a paused session.
 pub(crate) const PAUSED: &str = "an operator paused the session; `troupe session resume SESSION` lets it go on";
 
-/// What to do about a reason of ours; `None` where the message says it already.
+/// Returns the hint for a Troupe reason, or `None` if the message is sufficient.
 pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
     Some(match reason {
         Reason::TemplateNotFound | Reason::AmbiguousAgentType | Reason::InvalidAgentType => {
@@ -73,7 +73,7 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
     })
 }
 
-/// What to do about a thread with that status; `None` where it goes on by itself.
+/// Returns the hint for a thread with this status, or `None` if the thread needs no action.
 pub(crate) const fn for_status(kind: StatusKind) -> Option<&'static str> {
     match kind {
         StatusKind::AwaitingApproval => Some("`troupe approvals` shows what would be spawned, and decides it"),
@@ -88,7 +88,7 @@ pub(crate) const fn for_status(kind: StatusKind) -> Option<&'static str> {
     }
 }
 
-/// What to do about a condition; `None` where it ends by itself.
+/// Returns the hint for a condition, or `None` if the condition ends by itself.
 pub(crate) const fn for_condition(kind: ConditionKind) -> Option<&'static str> {
     match kind {
         ConditionKind::Stalled => {
@@ -112,7 +112,7 @@ pub(crate) const fn for_condition(kind: ConditionKind) -> Option<&'static str> {
     }
 }
 
-/// What to do about an error that no service of Troupe made.
+/// Returns the hint for an error code of another source than Troupe's services.
 pub(crate) const fn for_code(code: Code) -> Option<&'static str> {
     match code {
         Code::Unavailable => Some("is the pair running? `troupe up` starts it; `troupe doctor` looks around"),

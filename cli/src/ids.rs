@@ -1,7 +1,7 @@
-//! Ids as people type them: whole, or the end of one, or a thread's alias.
+//! Ids as typed by a person: a complete id, its last characters, or a thread's alias.
 //!
-//! The first characters of a UUIDv7 are the time and the same for neighbours, so tables show the last eight, and those
-//! are what one types back.
+//! The first characters of a UUIDv7 encode the time and are equal for ids of about the same time. Tables therefore show
+//! the last eight characters, and commands accept them.
 
 use std::collections::HashSet;
 
@@ -17,23 +17,23 @@ use crate::{
     listing,
 };
 
-/// How many characters tables show.
+/// Number of characters of an id in tables.
 const SHORT: usize = 8;
-/// Fewer characters than this name nothing: they would soon be ambiguous.
+/// Minimum number of characters that identify an object. Fewer would soon be ambiguous.
 const FEWEST: usize = 4;
 
-/// The end of an id, for tables.
+/// Returns the last characters of an id, for tables.
 pub(crate) fn short(id: &str) -> &str {
     let start = id.len().saturating_sub(SHORT);
     id.get(start..).unwrap_or(id)
 }
 
-/// Whether a text is a whole id.
+/// Returns whether a text is a complete id.
 fn is_whole(text: &str) -> bool {
     text.parse::<Uuid>().is_ok()
 }
 
-/// Something that an id may name.
+/// An object that an id may refer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Candidate {
     id: String,
@@ -41,7 +41,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// One without an alias.
+    /// Creates a candidate without an alias.
     fn plain(id: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -55,7 +55,7 @@ impl Candidate {
     }
 }
 
-/// What an id is looked for of.
+/// The kind of object that an id refers to.
 #[derive(Clone, Copy)]
 enum Thing {
     Session,
@@ -76,7 +76,7 @@ impl Thing {
         }
     }
 
-    /// Where to look for the right one.
+    /// Returns a hint for finding the right id.
     const fn hint(self) -> &'static str {
         match self {
             Self::Session | Self::Thread | Self::SessionOrThread => {
@@ -88,7 +88,7 @@ impl Thing {
     }
 }
 
-/// The one candidate that a text means.
+/// Returns the id of the only candidate that matches the text.
 fn pick(thing: Thing, text: &str, candidates: Vec<Candidate>) -> Result<String> {
     let what = thing.name();
     let mut meant = candidates.into_iter().filter(|candidate| candidate.is_meant_by(text));
@@ -110,7 +110,7 @@ fn pick(thing: Thing, text: &str, candidates: Vec<Candidate>) -> Result<String> 
     }
 }
 
-/// The id of the session that a text names.
+/// Resolves the text to a session id.
 pub(crate) async fn session(supervisor: &mut Supervisor, text: &str) -> Result<String> {
     if is_whole(text) {
         return Ok(text.to_ascii_lowercase());
@@ -119,7 +119,7 @@ pub(crate) async fn session(supervisor: &mut Supervisor, text: &str) -> Result<S
     pick(Thing::Session, text, session_candidates(&sessions))
 }
 
-/// The id of the thread that a text names, looked for in one session or in all.
+/// Resolves the text to a thread id in one session or in all sessions.
 pub(crate) async fn thread(supervisor: &mut Supervisor, text: &str, session: Option<&str>) -> Result<String> {
     if is_whole(text) {
         return Ok(text.to_ascii_lowercase());
@@ -134,7 +134,7 @@ pub(crate) async fn thread(supervisor: &mut Supervisor, text: &str, session: Opt
 /// Two threads of one session.
 #[derive(Clone, Debug)]
 pub(crate) struct Ends {
-    /// Their session.
+    /// The session of both threads.
     pub(crate) session: String,
     /// The sender.
     pub(crate) from: String,
@@ -142,7 +142,7 @@ pub(crate) struct Ends {
     pub(crate) to: String,
 }
 
-/// The threads that two texts name, the second one looked for in the session of the first.
+/// Resolves two texts to threads. The second thread is searched in the session of the first one.
 pub(crate) async fn ends(supervisor: &mut Supervisor, from: &str, to: &str) -> Result<Ends> {
     let from = thread(supervisor, from, None).await?;
     let sender = GetThreadRequest {
@@ -155,7 +155,7 @@ pub(crate) async fn ends(supervisor: &mut Supervisor, from: &str, to: &str) -> R
     Ok(Ends { session, from, to })
 }
 
-/// The approval that a text names, decided or not, looked for in one session or in every open one.
+/// Resolves the text to an approval, pending or decided, in one session or in all open sessions.
 pub(crate) async fn approval(supervisor: &mut Supervisor, text: &str, session: Option<&str>) -> Result<Approval> {
     let mut approvals = Vec::new();
     for session in open_sessions(supervisor, session).await? {
@@ -167,7 +167,7 @@ pub(crate) async fn approval(supervisor: &mut Supervisor, text: &str, session: O
     found.ok_or_else(|| Error::failure(format!("approval {id} is gone")))
 }
 
-/// The edge that a text names, with its session, looked for in one session or in every open one.
+/// Resolves the text to an edge and its session, in one session or in all open sessions.
 pub(crate) async fn edge(supervisor: &mut Supervisor, text: &str, session: Option<&str>) -> Result<(String, Edge)> {
     let mut edges = Vec::new();
     for session in open_sessions(supervisor, session).await? {
@@ -180,7 +180,8 @@ pub(crate) async fn edge(supervisor: &mut Supervisor, text: &str, session: Optio
     found.ok_or_else(|| Error::failure(format!("edge {id} is gone")))
 }
 
-/// The session that a text names; without one every open session, to a thread its own (by its empty id).
+/// Resolves the text to a session id. Without a text, returns all open sessions. For a thread, this is the empty id,
+/// which refers to its own session.
 pub(crate) async fn open_sessions(supervisor: &mut Supervisor, named: Option<&str>) -> Result<Vec<String>> {
     match named {
         Some(text) => Ok(vec![session(supervisor, text).await?]),
@@ -188,7 +189,7 @@ pub(crate) async fn open_sessions(supervisor: &mut Supervisor, named: Option<&st
     }
 }
 
-/// The session that a text names; without one the newest open session.
+/// Resolves the text to a session id. Without a text, returns the newest open session.
 pub(crate) async fn session_or_newest(supervisor: &mut Supervisor, named: Option<&str>) -> Result<String> {
     match named {
         Some(text) => session(supervisor, text).await,
@@ -203,16 +204,16 @@ pub(crate) async fn session_or_newest(supervisor: &mut Supervisor, named: Option
     }
 }
 
-/// What a watch can follow.
+/// The target of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A whole session.
+    /// A complete session.
     Session(String),
     /// A thread and its descendants.
     Thread(String),
 }
 
-/// The session or the thread that a text names.
+/// Resolves the text to a session or a thread.
 pub(crate) async fn target(supervisor: &mut Supervisor, text: &str) -> Result<Target> {
     let sessions = visible_sessions(supervisor, true).await?;
     let lower = text.to_ascii_lowercase();
@@ -232,7 +233,8 @@ pub(crate) async fn target(supervisor: &mut Supervisor, text: &str) -> Result<Ta
     thread.map(Target::Thread)
 }
 
-/// Every session, closed ones too if they are wanted. To a thread, which may not list them, its own (by its empty id).
+/// Returns all open sessions, and closed ones on request. A thread may not list sessions, so it gets the empty id,
+/// which refers to its own session.
 async fn visible_sessions(supervisor: &mut Supervisor, include_closed: bool) -> Result<Vec<Session>> {
     match listing::sessions(supervisor, include_closed).await {
         Err(error) if error.reason() == Some(Reason::NotPermitted.as_str()) => Ok(vec![Session::default()]),
@@ -249,8 +251,8 @@ fn session_candidates(sessions: &[Session]) -> Vec<Candidate> {
     named.map(|session| Candidate::plain(&session.session_id)).collect()
 }
 
-/// The one thread of those sessions that a text means. A session that cannot be read does not hide the others; why it
-/// cannot is told where none of theirs is meant.
+/// Returns the only thread of these sessions that matches the text. An unreadable session does not hide the others; its
+/// error is returned if no other session has a match.
 async fn thread_among(supervisor: &mut Supervisor, thing: Thing, text: &str, sessions: &[String]) -> Result<String> {
     let mut candidates = Vec::new();
     let mut unread = None;
@@ -266,8 +268,8 @@ async fn thread_among(supervisor: &mut Supervisor, thing: Thing, text: &str, ses
     }
 }
 
-/// The threads of one session, which come in spawn order. An alias is the last one's that was given it: those before gave it
-/// back, as their spawns were denied.
+/// Returns the threads of one session as candidates, in spawn order. An alias refers to the last thread that received
+/// it: earlier threads released it when their spawns were denied.
 fn of_session(threads: Vec<Thread>) -> Vec<Candidate> {
     let mut given = HashSet::new();
     let mut candidates: Vec<Candidate> = Vec::with_capacity(threads.len());

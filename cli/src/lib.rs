@@ -1,7 +1,7 @@
 //! The `troupe` command line.
 //!
-//! `main` parses the arguments (`args`), gives the command its `context`, and turns what came of it into an exit
-//! code (`error`). Each command is a file under `commands`; everything that is written goes through `ui`.
+//! `main` parses the arguments (`args`), passes a `context` to the command, and converts its result to an exit code
+//! (`error`). Each command is a module of `commands`. All output goes through `ui`.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -80,7 +80,7 @@ fn parse() -> std::result::Result<(Cli, Settings), SettingsError> {
     Ok((cli, settings))
 }
 
-/// Shows help, the version, or what is wrong with the arguments.
+/// Prints the help, the version or the error in the arguments.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && wants_json() {
         let text = error.to_string();
@@ -90,14 +90,14 @@ fn refuse(error: &clap::Error) -> ExitCode {
         Ui::new(Output::Json).error(&error);
         return error.exit_code();
     }
-    // Nowhere left to report a failure to.
+    // There is no other output on which to report a failure.
     let _ = error.print();
     u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// Whether the arguments ask for JSON, as far as can be told of arguments that do not parse.
+/// Returns whether the arguments request JSON, on a best-effort basis if they cannot be parsed.
 fn wants_json() -> bool {
-    // Not as text: whatever is no UTF-8 among them is to be refused, not to end the process.
+    // `args_os`: arguments that are not UTF-8 have to be rejected, and `args` would panic.
     let arguments: Vec<_> = env::args_os().collect();
     let joined = arguments.iter().any(|argument| argument == "--output=json");
     joined || arguments.windows(2).any(|pair| pair == ["--output", "json"])
@@ -120,7 +120,7 @@ fn execute(cli: Cli, settings: Settings) -> Result<ExitCode> {
         .build()
         .map_err(|error| Error::failure(format!("cannot start: {error}")))?;
     let done = runtime.block_on(commands::run(*command, &context, settings));
-    // Whatever still runs in the background has nothing to say any more.
+    // Background tasks have nothing left to report.
     runtime.shutdown_background();
     match done {
         Err(error) if error.kind() == Kind::ClosedPipe => Ok(error.exit_code()),

@@ -1,4 +1,4 @@
-//! Whole lists: every page of what the supervisor knows.
+//! Complete lists from the supervisor, across all pages.
 
 use troupe_proto::supervisor::v1::{
     Approval, Edge, ListActiveAgentsRequest, ListApprovalsRequest, ListEdgesRequest, ListMailboxRequest, ListScope,
@@ -7,11 +7,11 @@ use troupe_proto::supervisor::v1::{
 
 use crate::{client::Supervisor, error::Result};
 
-/// The largest page that the supervisor gives.
+/// Maximum page size of the supervisor.
 const PAGE: i32 = 1000;
 
-/// What a list has, page after page. `fetch` is given a page's token and answers the page and the next one's token,
-/// which is empty after the last.
+/// Fetches all pages of a list. `fetch` takes a page token and returns the page and the next token, which is empty
+/// after the last page.
 async fn every_page<T>(mut fetch: impl AsyncFnMut(String) -> Result<(Vec<T>, String)>) -> Result<Vec<T>> {
     let mut all = Vec::new();
     let mut page_token = String::new();
@@ -25,7 +25,7 @@ async fn every_page<T>(mut fetch: impl AsyncFnMut(String) -> Result<(Vec<T>, Str
     }
 }
 
-/// The sessions, newest first.
+/// Lists the sessions, newest first.
 pub(crate) async fn sessions(supervisor: &mut Supervisor, include_closed: bool) -> Result<Vec<Session>> {
     every_page(async |page_token: String| -> Result<(Vec<Session>, String)> {
         let request = ListSessionsRequest {
@@ -40,7 +40,8 @@ pub(crate) async fn sessions(supervisor: &mut Supervisor, include_closed: bool) 
     .await
 }
 
-/// The threads of a session in spawn order, the root first. An empty session means that of the caller's own thread.
+/// Lists the threads of a session in spawn order, the root first. An empty session id refers to the session of the
+/// caller's thread.
 pub(crate) async fn threads(supervisor: &mut Supervisor, session: &str, include_closed: bool) -> Result<Vec<Thread>> {
     every_page(async |page_token: String| -> Result<(Vec<Thread>, String)> {
         let request = ListActiveAgentsRequest {
@@ -59,7 +60,7 @@ pub(crate) async fn threads(supervisor: &mut Supervisor, session: &str, include_
     .await
 }
 
-/// The approvals of a session, oldest first. An empty session means that of the caller's own thread.
+/// Lists the approvals of a session, oldest first. An empty session id refers to the session of the caller's thread.
 pub(crate) async fn approvals(
     supervisor: &mut Supervisor,
     session: &str,
@@ -78,8 +79,8 @@ pub(crate) async fn approvals(
     .await
 }
 
-/// The edges of a session, or those that end in a thread of it; oldest first. An empty session means that of the
-/// caller's own thread.
+/// Lists the edges of a session, or those that end in one of its threads, oldest first. An empty session id refers to
+/// the session of the caller's thread.
 pub(crate) async fn edges(supervisor: &mut Supervisor, session: &str, thread: Option<&str>) -> Result<Vec<Edge>> {
     every_page(async |page_token: String| -> Result<(Vec<Edge>, String)> {
         let request = ListEdgesRequest {
@@ -94,7 +95,7 @@ pub(crate) async fn edges(supervisor: &mut Supervisor, session: &str, thread: Op
     .await
 }
 
-/// A thread's mail, oldest first.
+/// Lists the mail of a thread, oldest first.
 pub(crate) async fn mail(supervisor: &mut Supervisor, thread: &str, include_acknowledged: bool) -> Result<Vec<Mail>> {
     every_page(async |page_token: String| -> Result<(Vec<Mail>, String)> {
         let request = ListMailboxRequest {

@@ -1,13 +1,13 @@
-//! What an agent is told: on the command line, or on standard input.
+//! The message to an agent, from the command line or from standard input.
 
 use std::io::{self, Read as _};
 
 use crate::error::{Error, Result};
 
-/// The largest input that the supervisor takes, in bytes.
+/// Maximum input size of the supervisor, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// The message; `-` stands for standard input.
+/// Returns the message. `-` reads standard input.
 pub(crate) fn read(given: &str) -> Result<String> {
     if given != "-" {
         return Ok(given.to_owned());

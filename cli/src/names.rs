@@ -1,4 +1,4 @@
-//! The short names of enum values: `STATUS_KIND_RUNNING` is `RUNNING` wherever a person or a script reads it.
+//! The short names of enum values. Output for people and scripts shows `STATUS_KIND_RUNNING` as `RUNNING`.
 
 use troupe_proto::{common::v1 as common, registry::v1 as registry, supervisor::v1 as supervisor};
 
@@ -31,7 +31,7 @@ short_names! {
     scope(common::Scope) = "SCOPE_";
     /// How instructions relate to inherited ones.
     instructions_mode(common::InstructionsMode) = "INSTRUCTIONS_MODE_";
-    /// What decided a value.
+    /// The origin of a value.
     value_origin(common::ValueOrigin) = "VALUE_ORIGIN_";
     /// How patterns match.
     match_mode(common::MatchMode) = "MATCH_MODE_";
@@ -45,33 +45,33 @@ short_names! {
     condition_kind(supervisor::ConditionKind) = "CONDITION_KIND_";
     /// How a thread is stopped.
     close_policy(supervisor::ClosePolicy) = "CLOSE_POLICY_";
-    /// Whether mail wakes a thread.
+    /// When mail wakes a thread.
     wake_policy(supervisor::WakePolicy) = "WAKE_POLICY_";
-    /// What happens to threads of a lost runner.
+    /// The handling of threads of a lost runner.
     restart_policy(supervisor::RestartPolicy) = "RESTART_POLICY_";
-    /// Who keeps agents going.
+    /// Whether and how the supervisor keeps agents working.
     orchestration(supervisor::Orchestration) = "ORCHESTRATION_";
-    /// How much of the prompts is kept.
+    /// How much of each prompt is stored.
     prompt_log(supervisor::PromptLog) = "PROMPT_LOG_";
-    /// What a child may be granted.
+    /// The upper bound of a child's permissions.
     policy_inheritance(supervisor::PolicyInheritance) = "POLICY_INHERITANCE_";
-    /// What frees a slot.
+    /// The event that frees a slot.
     slot_release(supervisor::SlotRelease) = "SLOT_RELEASE_";
-    /// How a turn ended.
+    /// The outcome of a turn.
     turn_outcome(supervisor::TurnOutcome) = "TURN_OUTCOME_";
     /// How much of a prompt was sent.
     prompt_extent(supervisor::PromptExtent) = "PROMPT_EXTENT_";
-    /// What an edge is for.
+    /// The purpose of an edge.
     edge_kind(supervisor::EdgeKind) = "EDGE_KIND_";
     /// Whether an answer is expected.
     response_expectation(supervisor::ResponseExpectation) = "RESPONSE_EXPECTATION_";
-    /// What an approval is about.
+    /// The subject of an approval.
     approval_kind(supervisor::ApprovalKind) = "APPROVAL_KIND_";
-    /// How an approval was decided.
+    /// The decision on an approval.
     approval_decision(supervisor::ApprovalDecision) = "APPROVAL_DECISION_";
-    /// What a notification is about.
+    /// A notification category.
     notification_kind(supervisor::NotificationKind) = "NOTIFICATION_KIND_";
-    /// Where a step of a plan stands.
+    /// The state of a plan step.
     plan_state(supervisor::plan_step::State) = "STATE_";
 }
 

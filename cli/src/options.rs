@@ -1,4 +1,4 @@
-//! Flags that several commands have alike.
+//! Flags that several commands share.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -26,11 +26,11 @@ pub(crate) struct ProjectArgs {
 }
 
 impl ProjectArgs {
-    /// The directory as the wire has it; empty: none.
+    /// Returns the directory as sent to the services. Empty without a directory.
     ///
     /// # Errors
     ///
-    /// If it cannot be told, or not be sent.
+    /// Fails if the directory cannot be determined or is not valid UTF-8.
     pub(crate) fn cwd(&self) -> Result<String> {
         if self.no_cwd {
             return Ok(String::new());
@@ -40,7 +40,7 @@ impl ProjectArgs {
             .map_err(|path| Error::usage(format!("the directory {path:?} is not valid UTF-8")).hint("pass --cwd DIR"))
     }
 
-    /// Whether anything was said of it.
+    /// Returns whether one of the flags is set.
     pub(crate) const fn is_given(&self) -> bool {
         self.no_cwd || self.cwd.is_some()
     }
@@ -103,7 +103,7 @@ pub(crate) struct SpawnBudget {
 }
 
 impl SpawnBudget {
-    /// The budget; `None` if no bound is given.
+    /// Returns the budget, or `None` if no limit is given.
     pub(crate) fn given(self) -> Option<Budget> {
         let budget = given(self.budget_tokens, self.budget_turns, self.budget_time);
         (budget != Budget::default()).then_some(budget)
@@ -118,7 +118,7 @@ fn given(tokens: Option<u64>, turns: Option<u32>, time: Option<Duration>) -> Bud
     }
 }
 
-/// A budget for people: `1000 tokens, 5 turns`.
+/// Formats a budget for people: `1000 tokens, 5 turns`.
 pub(crate) fn budget_in_words(budget: Option<&Budget>) -> String {
     let budget = budget.copied().unwrap_or_default();
     let bounds = [

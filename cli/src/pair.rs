@@ -1,5 +1,5 @@
-//! The pair in one process: registry, supervisor and, unless told otherwise, a runner. The only module that knows how
-//! services are put together; `up` and `demo` see addresses, a token and an end.
+//! A registry, a supervisor and by default a runner in one process. Only this module knows how the services are
+//! assembled; `up` and `demo` use the addresses, the token and the shutdown.
 
 use std::{
     fmt::Display,
@@ -35,40 +35,40 @@ use crate::{
     token::{self, Token},
 };
 
-/// How long running turns have to finish when the pair stops; then they are interrupted.
+/// Time for running turns to finish when the pair stops. Afterwards they are interrupted.
 pub(crate) const TURNS_END_WITHIN: Duration = Duration::from_secs(3);
 
-/// What a pair is started with.
+/// The configuration of a pair.
 #[derive(Clone, Debug)]
 pub(crate) struct PairOptions {
-    /// Where the registry listens.
+    /// The registry's listen address.
     pub(crate) registry_listen: String,
-    /// Where the supervisor listens.
+    /// The supervisor's listen address.
     pub(crate) supervisor_listen: String,
-    /// Where health and metrics are served besides.
+    /// The admin port for health and metrics.
     pub(crate) admin: AdminOptions,
-    /// Where sessions and tokens are kept.
+    /// The directory of sessions and tokens.
     pub(crate) data_dir: PathBuf,
-    /// Where templates lie, and what they may say.
+    /// The locations of templates and their limits.
     pub(crate) catalogue: CatalogueOptions,
-    /// What sessions may do.
+    /// Session limits and defaults.
     pub(crate) sessions: SessionOptions,
-    /// How the runner that is attached executes threads; `None`: none is attached.
+    /// The configuration of the attached runner. `None` without a runner.
     pub(crate) runner: Option<RunnerOptions>,
-    /// Whether calls from this machine without a token are an operator's.
+    /// Whether calls from this machine without a token have operator permissions.
     pub(crate) trust_loopback: bool,
-    /// Whether to listen off loopback without authentication.
+    /// Whether the services may listen on non-loopback addresses without authentication.
     pub(crate) insecure: bool,
 }
 
-/// How the runner of a pair executes threads.
+/// The configuration of a pair's runner.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunnerOptions {
-    /// With what.
+    /// The agent programs.
     pub(crate) programs: programs::Choice,
-    /// Whether in worktrees, and when they go.
+    /// When worktrees are removed. `None` without worktrees.
     pub(crate) worktrees: Option<WorktreeCleanup>,
-    /// Only the program of this name; `None`: all of them.
+    /// The only program to use. `None` for all programs.
     pub(crate) only: Option<String>,
 }
 
@@ -80,12 +80,12 @@ pub(crate) struct Pair {
     token: Token,
     token_file: Option<PathBuf>,
     shutdown: Shutdown,
-    /// The runner ends before the services, so that they record how its turns ended.
+    /// Stops the runner before the services, so that they record how its turns ended.
     runner_stop: CancellationToken,
     services: JoinSet<Result<()>>,
     runner: JoinSet<Result<Ended>>,
     telemetry: Telemetry,
-    /// The admin port is there before everything else and after it, so that all of it is seen to start and to end.
+    /// The admin port opens before all other parts and closes after them, so that it covers startup and shutdown.
     admin: Option<Admin>,
 }
 
@@ -93,7 +93,8 @@ pub(crate) struct Pair {
 struct Secrets {
     /// Whether a caller from this machine needs a token.
     asks: bool,
-    /// The tokens in the data directory. They count also where none is needed: a client that finds the file sends one.
+    /// The tokens in the data directory. They are valid even if no token is required, because a client that finds the
+    /// file sends its token.
     operator: Option<Tokens>,
     runner: SecretToken,
     service: SecretToken,
@@ -129,11 +130,11 @@ impl Secrets {
 }
 
 impl Pair {
-    /// Starts everything, and returns once both services serve.
+    /// Starts all parts. Returns once both services accept calls.
     ///
     /// # Errors
     ///
-    /// One sentence about what cannot be had: the data directory, an address, a file.
+    /// Returns a one-sentence error about the unavailable resource: the data directory, an address or a file.
     pub(crate) async fn start(options: PairOptions) -> Result<Self> {
         let data_dir = DataDir::open(&options.data_dir).map_err(Error::of)?;
         let registry_listener = listen::bind(&options.registry_listen).await.map_err(Error::of)?;
@@ -157,7 +158,7 @@ impl Pair {
         let mut supervision = supervisor_svc::Config::new(options.data_dir, listen::url_of(registry));
         supervision.registry_token = Some(secrets.service.clone().into());
         options.sessions.apply(&mut supervision).map_err(usage)?;
-        // Before the registry serves: from then on health says of the whole that it serves.
+        // Opened before the registry serves: from then on, the health check covers the whole pair.
         let opened = supervisor_svc::Supervisor::open(supervision).await.map_err(Error::of)?;
         let shutdown = Shutdown::new();
         let mut services = JoinSet::new();
@@ -204,42 +205,42 @@ impl Pair {
         })
     }
 
-    /// Where the registry serves.
+    /// Returns the registry's address.
     pub(crate) const fn registry(&self) -> SocketAddr {
         self.registry
     }
 
-    /// Where the supervisor serves.
+    /// Returns the supervisor's address.
     pub(crate) const fn supervisor(&self) -> SocketAddr {
         self.supervisor
     }
 
-    /// Where health and metrics are served, if they are.
+    /// Returns the address of health and metrics, if they are served.
     pub(crate) fn admin(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(Admin::address)
     }
 
-    /// Where its data is.
+    /// Returns the data directory.
     pub(crate) fn data_dir(&self) -> &Path {
         self.data_dir.path()
     }
 
-    /// Whether a runner was started with it.
+    /// Returns whether the pair has a runner.
     pub(crate) fn has_runner(&self) -> bool {
         !self.runner.is_empty()
     }
 
-    /// What an operator calls with; none where this machine is trusted.
+    /// Returns the operator's token. Empty if this machine is trusted.
     pub(crate) const fn token(&self) -> &Token {
         &self.token
     }
 
-    /// The file that holds it.
+    /// Returns the file of the operator's token.
     pub(crate) fn token_file(&self) -> Option<&Path> {
         self.token_file.as_deref()
     }
 
-    /// Waits until a part of the pair ends by itself, which none should.
+    /// Waits until a part of the pair stops unexpectedly.
     pub(crate) async fn failed(&mut self) -> Error {
         let admin = &mut self.admin;
         let broken_off = async {
@@ -260,20 +261,20 @@ impl Pair {
         }
     }
 
-    /// Drains the runner: running turns have [`TURNS_END_WITHIN`] to finish, then they are interrupted. Then drains both
-    /// services. No thread is closed by it. A service that hangs, as in a disk that does not answer, is left behind.
-    /// Returns the threads whose turn was interrupted.
+    /// Drains the runner: running turns have [`TURNS_END_WITHIN`] to finish, then they are interrupted. Then drains
+    /// both services. No thread is closed. A service that hangs, for example on a disk that does not respond, is
+    /// detached. Returns the threads whose turn was interrupted.
     ///
     /// # Errors
     ///
-    /// The first error of a part.
+    /// Returns the first error of a part.
     pub(crate) async fn stop(mut self) -> Result<Ended> {
         self.runner_stop.cancel();
         let runner = all(&mut self.runner).await;
         self.shutdown.trigger();
         let deadline = self.shutdown.deadline(SERVICE_ENDS_WITHIN);
         let services = timeout_at(deadline, all(&mut self.services)).await.unwrap_or_else(|_| {
-            // To drop it could take as long as what it hangs in.
+            // Dropping the services could block for as long as they hang.
             self.services.detach_all();
             Err(Error::failure(format!(
                 "a service did not end within {SERVICE_ENDS_WITHIN:?}"
@@ -284,7 +285,7 @@ impl Pair {
     }
 }
 
-/// Waits for all of them, and returns the first error or the last value.
+/// Waits for all tasks. Returns the first error or the last value.
 async fn all<T: Default + 'static>(tasks: &mut JoinSet<Result<T>>) -> Result<T> {
     let mut first = Ok(T::default());
     while let Some(ended) = tasks.join_next().await {
@@ -328,13 +329,13 @@ fn runner_config(
     Ok(config)
 }
 
-/// Starts logging to standard error, at this level unless `TROUPE_LOG` says otherwise.
+/// Starts logging to standard error at this level, unless `TROUPE_LOG` overrides it.
 pub(crate) fn init_logging(level: &str) -> Result<()> {
     let options = LogOptions::from_env(level).map_err(usage)?;
     logging::start(&options).map_err(usage)
 }
 
-/// By value, to be named in `map_err`.
+/// Takes the error by value so that it can be passed to `map_err`.
 fn usage(error: impl Display) -> Error {
     Error::usage(error.to_string())
 }

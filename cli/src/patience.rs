@@ -1,35 +1,35 @@
-//! How long to wait before a stream that ended or broke is opened again.
+//! The delay before a stream that ended or failed is opened again.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-/// The pause before the second attempt in a row; it doubles from there.
+/// The delay before the second consecutive attempt. Later delays double.
 const FIRST: Duration = Duration::from_millis(200);
-/// The longest pause between two attempts.
+/// Maximum delay between two attempts.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The pause before the next attempt; none before the first one.
+/// The delay before the next attempt. Zero before the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience(Duration);
 
 impl Patience {
-    /// No attempt failed yet.
+    /// Creates a delay of zero.
     pub(crate) const fn new() -> Self {
         Self(Duration::ZERO)
     }
 
-    /// Something came: the next attempt is a first one again.
+    /// Resets the delay to zero after a received message.
     pub(crate) const fn reset(&mut self) {
         self.0 = Duration::ZERO;
     }
 
-    /// An attempt is over; `asked` is how long the service wants to be left alone.
+    /// Increases the delay after an attempt. `asked` is the delay that the service requested.
     pub(crate) fn grow(&mut self, asked: Option<Duration>) {
         self.0 = asked.unwrap_or(self.0 * 2).clamp(FIRST, LONGEST);
     }
 
-    /// Waits that long.
+    /// Waits for the delay.
     pub(crate) async fn wait(self) {
         sleep(self.0).await;
     }

@@ -1,4 +1,5 @@
-//! Where template files lie, seen from here: what `lint` reads and `agents new` writes, without a running service.
+//! Locations of template files on this machine. `lint` reads them and `agents new` writes to them without a running
+//! service.
 
 use std::{
     env, fs,
@@ -9,17 +10,17 @@ use svc_kit::paths;
 
 use crate::error::{Error, Result};
 
-/// Roles, in a project and in a home.
+/// The directory of roles in a project and in a home.
 pub(crate) const ROLES: &str = ".codex/.agents";
-/// Profiles and subagents, in a project and in a home.
+/// The directory of profiles and subagents in a project and in a home.
 pub(crate) const PROFILES: &str = ".codex/agents";
-/// Graph templates, at a repository's root only.
+/// The directory of graph templates, at a repository's root only.
 pub(crate) const GRAPHS: &str = "docs/templates";
-/// How many directories there are at most from here to the root; deeper paths do not exist on any system of ours.
+/// Maximum number of directories between the working directory and the root. Supported systems have no deeper paths.
 const MAX_DEPTH: usize = 256;
 
-/// The directories of the project around a directory, nearest first: up to the one that has `.git`, which may be a
-/// file. Without one: up to the user's home if it lies above, else up to the file system's root.
+/// Returns the directories of the project around a directory, nearest first. The last one contains `.git`, which may be
+/// a file. Without `.git`, the last one is the user's home if it is an ancestor, otherwise the root of the file system.
 pub(crate) fn project(start: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let mut directories = Vec::new();
     for directory in start.ancestors().take(MAX_DEPTH) {
@@ -32,7 +33,7 @@ pub(crate) fn project(start: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     directories
 }
 
-/// The root of the repository around a directory; without one, the directory itself.
+/// Returns the root of the repository around a directory, or the directory itself outside of a repository.
 pub(crate) fn repository(start: &Path) -> PathBuf {
     start
         .ancestors()
@@ -42,7 +43,7 @@ pub(crate) fn repository(start: &Path) -> PathBuf {
         .to_owned()
 }
 
-/// The home whose `.codex/` is the user scope: the one given, `TROUPE_HOME`, else the user's.
+/// Returns the home whose `.codex/` is the user scope: the given one, `TROUPE_HOME`, or the user's home.
 pub(crate) fn home(given: Option<PathBuf>) -> Result<PathBuf> {
     let home = match given {
         Some(home) => home,

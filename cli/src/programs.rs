@@ -1,4 +1,4 @@
-//! What executes threads, as a command line names it.
+//! Selection and checks of the agent programs that execute threads.
 
 use std::{
     env,
@@ -20,19 +20,19 @@ use crate::{
     ui::style,
 };
 
-/// What executes threads.
+/// The agent programs that the command line selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// The program that ships with us, which calls no model.
+    /// The sample agent, which calls no model.
     #[default]
     Sample,
     /// Codex, with its default model for every role.
     Codex,
-    /// Claude Code, likewise.
+    /// Claude Code, with its default model for every role.
     Claude,
-    /// OpenCode or Gemini CLI, likewise.
+    /// OpenCode or Gemini CLI, with its default model for every role.
     Acp(Profile),
-    /// What a `runner.yaml` lists.
+    /// The programs of a `runner.yaml`.
     File(PathBuf),
 }
 
@@ -82,11 +82,11 @@ impl std::fmt::Display for Choice {
 }
 
 impl Choice {
-    /// The programs.
+    /// Returns the programs.
     ///
     /// # Errors
     ///
-    /// The file cannot be used.
+    /// Fails if the file is invalid.
     pub(crate) fn programs(&self) -> Result<Programs> {
         match self {
             Self::Sample => Ok(sample()?.into()),
@@ -113,11 +113,11 @@ impl Choice {
     }
 }
 
-/// The same programs, if all of them are on this machine.
+/// Returns the programs if all of them are installed on this machine.
 ///
 /// # Errors
 ///
-/// A program is missing. The error has the PATH that was searched and the install command.
+/// Fails if a program is missing. The error contains the searched PATH and the install command.
 pub(crate) fn all_found(programs: Programs) -> Result<Programs> {
     program_check::find(&programs).map_err(|missing| missing_error(&missing))?;
     Ok(programs)
@@ -127,21 +127,21 @@ fn missing_error(missing: &MissingProgram) -> Error {
     Error::failure(missing.to_string()).hint(missing.remedy())
 }
 
-/// Examines each program; takes at most 10 s.
+/// Checks each program. Takes at most 10 s.
 ///
 /// # Errors
 ///
-/// There is no room for a temporary directory.
+/// Fails if the temporary directory cannot be created.
 pub(crate) async fn check(programs: &Programs) -> Result<Vec<std::result::Result<ProgramReport, MissingProgram>>> {
     let home = tempfile::tempdir()?;
     Ok(program_check::check(programs, home.path()).await)
 }
 
-/// The programs that this release is tested with, as far as they are on this machine.
+/// Returns the installed programs that this release is tested with.
 ///
 /// # Errors
 ///
-/// Never: the choices are names.
+/// Never fails, because the programs are selected by name.
 pub(crate) fn installed() -> Result<Programs> {
     let mut installed = Vec::new();
     for choice in [
@@ -158,11 +158,12 @@ pub(crate) fn installed() -> Result<Programs> {
     Ok(installed.into())
 }
 
-/// The program of that name alone, for every role: with its default model, or the first model that its list names in full.
+/// Restricts the programs to the one named `name`, for every role: with its default model, or with the first complete
+/// model name in its list.
 ///
 /// # Errors
 ///
-/// No program has that name.
+/// Fails if no program has that name.
 pub(crate) fn only(programs: Programs, name: &str) -> Result<Programs> {
     let names: Vec<String> = programs.all().iter().map(program_check::name).collect();
     let found = programs
@@ -187,7 +188,7 @@ pub(crate) fn only(programs: Programs, name: &str) -> Result<Programs> {
     }
 }
 
-/// The report of a program as JSON.
+/// Converts the report of a program to JSON.
 pub(crate) fn report_json(report: &ProgramReport) -> Value {
     json!({
         "name": report.name,
@@ -203,7 +204,7 @@ pub(crate) fn report_json(report: &ProgramReport) -> Value {
     })
 }
 
-/// The report of a program as text: a line, then a line for each warning.
+/// Formats the report of a program: one line, then one line for each warning.
 pub(crate) fn report_lines(report: &ProgramReport) -> Vec<String> {
     let first = format!(
         "{} {}",
@@ -221,19 +222,19 @@ pub(crate) fn report_lines(report: &ProgramReport) -> Vec<String> {
     std::iter::once(first).chain(warnings).collect()
 }
 
-/// A newcomer has one program and its default model; so every shipped role runs on that.
+/// Uses one program and its default model for every built-in role, because a new user has no more than that.
 fn for_every_role(kind: ProgramKind) -> Result<Programs> {
     let program = Program::any(kind).with_default_model();
     Ok(program.map_err(Error::of)?.into())
 }
 
-/// Where a person has logged in, if they have.
+/// Returns the directory of a person's login, if it exists.
 fn login(below_home: &str) -> Option<PathBuf> {
     let path = paths::default_home().ok()?.join(below_home);
     path.is_file().then_some(path)
 }
 
-/// The agent program that ships with us. It does what its prompt says and nothing else, so we vouch for it.
+/// Returns the sample agent. It only executes the lines of its prompt, so it is trusted to respect its restrictions.
 fn sample() -> Result<ProcessProgram> {
     Ok(ProcessProgram {
         enforces: Enforcement {
@@ -244,12 +245,12 @@ fn sample() -> Result<ProcessProgram> {
     })
 }
 
-/// The command with which a program's hook asks the runner.
+/// Returns the command with which a program's hook asks the runner.
 pub(crate) fn hook() -> Result<Vec<OsString>> {
     Ok(vec![this_program()?.into(), "hook".into()])
 }
 
-/// Where programs keep what they must find again.
+/// Returns the directory in which programs keep their persistent state.
 pub(crate) fn state_in(data_dir: &Path) -> PathBuf {
     data_dir.join("runner")
 }

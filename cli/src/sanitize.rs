@@ -1,9 +1,9 @@
-//! Text that a model wrote, made safe for a terminal.
+//! Sanitizes model-written text for a terminal.
 //!
-//! A message may hold escape sequences that repaint the screen, set the clipboard or the title, and characters that turn
-//! the reading order around or cannot be seen. All of them are removed; what is left is shown as it is.
+//! A message may contain escape sequences that repaint the screen or set the clipboard or the title, and characters
+//! that are invisible or change the reading order. All of them are removed. The remaining text is unchanged.
 
-/// The text on one line: line breaks and tabs become a space each, runs of white space become one.
+/// Returns the text on one line: each line break or tab becomes a space, and runs of white space become one space.
 #[must_use]
 pub(crate) fn line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -20,7 +20,7 @@ pub(crate) fn line(text: &str) -> String {
     out
 }
 
-/// The text with its lines: only line feeds survive of the control characters, and a tab becomes a space.
+/// Returns the text with its lines: line feeds are the only control characters that remain, and a tab becomes a space.
 #[must_use]
 pub(crate) fn block(text: &str) -> String {
     text.chars()
@@ -33,7 +33,7 @@ pub(crate) fn block(text: &str) -> String {
         .collect()
 }
 
-/// Whether a character must never reach a terminal: controls, overrides of the reading order, invisible ones.
+/// Returns whether a character must not reach a terminal: controls, reading order overrides and invisible characters.
 #[must_use]
 pub(crate) fn is_unsafe(character: char) -> bool {
     character.is_control()

@@ -1,4 +1,4 @@
-//! The page of all settings says what the programs say of themselves.
+//! The settings reference, generated from the programs' own help texts.
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
 
@@ -7,7 +7,7 @@ use svc_kit::settings;
 
 use crate::args::{Cli, SHARED_SETTINGS};
 
-/// Set to write the page anew instead of only comparing it.
+/// Environment variable that makes the test write the settings reference instead of comparing it.
 const WRITE: &str = "TROUPE_WRITE_DOCS";
 
 const HEAD: &str = "\
@@ -21,7 +21,7 @@ or `false`, and what is repeatable may be a list. `--print-config` shows the res
 starts nothing. `troupe run` has no file.
 ";
 
-/// One setting, of however many programs.
+/// A setting of one or more programs.
 struct Row {
     flag: String,
     variable: String,
@@ -47,7 +47,7 @@ fn programs() -> [(&'static str, Command); 4] {
 
 fn row(arg: &Arg, of: &'static str) -> Row {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    // A default that is found out later is told by the text.
+    // A default that is computed at run time is described in the help text.
     let (what, told) = match help.split_once(" [default: ") {
         Some((what, told)) => (what, told.trim_end_matches(']')),
         None => (help.as_str(), ""),

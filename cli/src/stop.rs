@@ -1,4 +1,4 @@
-//! Stopping what runs until it is told to end.
+//! Shutdown of long-running commands.
 
 use std::{future::Future, time::Duration};
 
@@ -10,10 +10,11 @@ use crate::{
     error::{Error, Result},
 };
 
-/// How many interrupted threads are listed.
+/// Maximum number of interrupted threads in the list.
 const MAX_LISTED: usize = 10;
 
-/// Says what a first SIGINT or SIGTERM does. `turns_end_within` is the time of the process's own runner, if it has one.
+/// Returns the message that describes the effect of a first SIGINT or SIGTERM. `turns_end_within` is the drain time of
+/// the process's runner, if it has one.
 pub(crate) fn announcement(turns_end_within: Option<Duration>) -> String {
     match turns_end_within {
         Some(time) => format!(
@@ -39,11 +40,12 @@ pub(crate) fn list_interrupted(context: &Context, runner: &Ended) {
     }
 }
 
-/// Waits for what is ending in order, unless another SIGINT or SIGTERM says that it took too long.
+/// Waits for an orderly shutdown, unless another SIGINT or SIGTERM interrupts it.
 ///
 /// # Errors
 ///
-/// Its own, or that it was asked to stop twice: then the process is to end, and what it started with it.
+/// Returns the error of the shutdown, or an error after a second signal. In the latter case, the process has to exit
+/// with everything that it started.
 pub(crate) async fn unless_asked_again<T>(signals: &mut Signals, ending: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = ending => ended,

@@ -11,7 +11,7 @@ use crate::{
     ui::{self, Line, style},
 };
 
-/// The line for an event: when, its number, which thread, what happened.
+/// Formats an event as a line: its time, its number, its thread and its description.
 pub(crate) fn line(event: &Event, picture: &Picture) -> Line {
     let (look, what, detail) = describe(event);
     let who = picture.thread(&event.thread_id).map_or_else(String::new, ui::role);
@@ -30,7 +30,7 @@ pub(crate) fn line(event: &Event, picture: &Picture) -> Line {
         .word(style::PLAIN, detail)
 }
 
-/// What happened, in two or three words, and what there is to say about it.
+/// Describes an event: a label of two or three words, and the details.
 fn describe(event: &Event) -> (Style, &'static str, String) {
     let Some(kind) = &event.kind else {
         return (style::DIM, "something that this release does not know", String::new());
@@ -148,7 +148,7 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
         }
         Kind::MailAcknowledged(mail) => (style::DIM, "mail read", format!("up to #{}", mail.up_to_sequence)),
         Kind::ApprovalRequested(requested) => {
-            // The first line says what; `troupe approvals` shows the rest.
+            // The first line is sufficient; `troupe approvals` shows the rest.
             let subject = requested.subject.lines().next().unwrap_or_default();
             let detail = format!("{} {subject}", ids::short(&requested.approval_id));
             (style::WARN, "waits for approval", detail)
@@ -164,7 +164,7 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
     }
 }
 
-/// What of a session's settings changed.
+/// Describes the changed settings of a session.
 fn changes(updated: &SessionUpdated) -> String {
     let changes = [
         updated

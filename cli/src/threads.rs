@@ -1,4 +1,4 @@
-//! A client's own picture of a session, folded from what a watch sends.
+//! A client's view of a session, folded from the messages of a watch.
 
 use std::collections::HashMap;
 
@@ -16,12 +16,12 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Takes a message in. Kinds that it does not know change nothing.
+    /// Applies a message. Unknown kinds change nothing.
     pub(crate) fn apply(&mut self, response: &WatchThreadsResponse) {
         match &response.message {
             Some(Message::Snapshot(snapshot)) => {
                 if let Some(session) = &snapshot.session {
-                    // The first part of a snapshot: it replaces everything.
+                    // The first part of a snapshot replaces the complete view.
                     *self = Self {
                         session: Some(session.clone()),
                         ..Self::default()
@@ -37,17 +37,17 @@ impl Picture {
         }
     }
 
-    /// The threads in spawn order, parents before children.
+    /// Returns the threads in spawn order, parents before children.
     pub(crate) fn threads(&self) -> &[Thread] {
         &self.threads
     }
 
-    /// A thread by its id.
+    /// Returns a thread by its id.
     pub(crate) fn thread(&self, id: &str) -> Option<&Thread> {
         self.places.get(id).and_then(|place| self.threads.get(*place))
     }
 
-    /// Whether the session is over.
+    /// Returns whether the session is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.closed)
     }
@@ -105,7 +105,7 @@ impl Picture {
     }
 }
 
-/// What an event changes of the thread that it is about: the table of STATE.md 2.
+/// Applies an event to its thread, as defined by the table in STATE.md 2.
 fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
     let before = thread
         .status
@@ -124,7 +124,7 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
                 become_status(thread, event, StatusKind::PendingInit, "", "");
             }
         }
-        // With a free slot ThreadAdmitted follows in the same append.
+        // If a slot is free, ThreadAdmitted follows in the same append.
         Kind::InputQueued(_) if is_settled => become_status(thread, event, StatusKind::Queued, "", ""),
         Kind::TurnStarted(_) => become_status(thread, event, StatusKind::Running, "", ""),
         Kind::TurnEnded(ended) => {
@@ -161,7 +161,7 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
             thread.grant.clone_from(&resumed.grant);
             thread.sandbox = resumed.sandbox;
         }
-        // With a free slot ThreadAdmitted follows in the same append; after a denial ThreadClosed does.
+        // If a slot is free, ThreadAdmitted follows in the same append. After a denial, ThreadClosed follows.
         Kind::ApprovalResolved(resolved)
             if before == StatusKind::AwaitingApproval && resolved.decision() == ApprovalDecision::Granted =>
         {

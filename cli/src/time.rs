@@ -1,10 +1,10 @@
-//! Spans of time on the command line, and points in time on the screen.
+//! Durations on the command line and times on the screen.
 
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 
-/// A span like `500ms`, `30s`, `5m` or `2h`; a number alone is seconds.
+/// Parses a duration such as `500ms`, `30s`, `5m` or `2h`. A number without a unit is in seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text
@@ -23,7 +23,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     span.ok_or_else(expected)
 }
 
-/// A span that is longer than none.
+/// Parses a positive duration.
 pub(crate) fn parse_some_duration(text: &str) -> Result<Duration, String> {
     let span = parse_duration(text)?;
     if span.is_zero() {
@@ -32,7 +32,7 @@ pub(crate) fn parse_some_duration(text: &str) -> Result<Duration, String> {
     Ok(span)
 }
 
-/// A span for the wire; the longest that it can carry if it is longer.
+/// Converts a duration for the API. Caps it at the API's maximum duration.
 pub(crate) fn to_proto(span: Duration) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
@@ -40,7 +40,7 @@ pub(crate) fn to_proto(span: Duration) -> prost_types::Duration {
     }
 }
 
-/// How long ago something was, in its largest unit: `5s`, `3m`, `2h`, `4d`.
+/// Formats the elapsed time in its largest unit: `5s`, `3m`, `2h`, `4d`.
 pub(crate) fn age(since: Option<&Timestamp>, now: SystemTime) -> String {
     let Some(then) = since.and_then(|since| SystemTime::try_from(*since).ok()) else {
         return String::new();
@@ -48,7 +48,7 @@ pub(crate) fn age(since: Option<&Timestamp>, now: SystemTime) -> String {
     in_one_unit(now.duration_since(then).unwrap_or_default())
 }
 
-/// How long it is until something, likewise; `0s` if that time is past.
+/// Formats the remaining time in its largest unit. `0s` if the time has passed.
 pub(crate) fn left(until: Option<&Timestamp>, now: SystemTime) -> String {
     let Some(then) = until.and_then(|until| SystemTime::try_from(*until).ok()) else {
         return String::new();
@@ -66,7 +66,7 @@ fn in_one_unit(span: Duration) -> String {
     }
 }
 
-/// The time of day in UTC, `12:03:44`.
+/// Formats the time of day in UTC: `12:03:44`.
 pub(crate) fn clock(time: Option<&Timestamp>) -> String {
     let text = time.map(ToString::to_string).unwrap_or_default();
     text.split_once('T')

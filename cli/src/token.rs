@@ -1,9 +1,9 @@
-//! Who calls: the token, and where it comes from.
+//! The caller's token and its source.
 //!
-//! In this order: `--token` or `TROUPE_TOKEN`, the file that `--token-file` or `TROUPE_TOKEN_FILE` names, `operator.token`
-//! in the data directory, none. A file that was merely found in the default place is offered to this machine only, so that
-//! a remote service never sees it. A service that does not know a token from the data directory is called without it
-//! ([`crate::client::Identified`]): the token may belong to another service.
+//! The sources in order: `--token` or `TROUPE_TOKEN`, the file of `--token-file` or `TROUPE_TOKEN_FILE`,
+//! `operator.token` in the data directory, none. A token from the data directory is sent to this machine only, so a
+//! remote service never receives it. If a service rejects such a token, the call is repeated without it
+//! ([`crate::client::Identified`]), because the token may belong to another service.
 
 use std::{
     convert::Infallible,
@@ -19,10 +19,10 @@ use crate::{
     error::{Error, Result},
 };
 
-/// The file in the data directory that holds the operator's token.
+/// The file of the operator's token in the data directory.
 pub(crate) const FILE: &str = "operator.token";
 
-/// A token from the command line or the environment. Its debug form does not show it.
+/// A token from the command line or the environment. Its debug format does not reveal it.
 #[derive(Clone)]
 pub(crate) struct Given(String);
 
@@ -35,7 +35,7 @@ impl FromStr for Given {
 }
 
 impl Given {
-    /// What is to be sent; `None`: it is blank.
+    /// Returns the token to send, or `None` if it is blank.
     pub(crate) fn expose(&self) -> Option<&str> {
         Some(self.0.as_str()).filter(|text| !text.is_empty())
     }
@@ -47,7 +47,7 @@ impl fmt::Debug for Given {
     }
 }
 
-/// Where the token came from, for `doctor`.
+/// The source of the token, for `doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// `--token` or `TROUPE_TOKEN`.
@@ -56,11 +56,11 @@ pub(crate) enum Origin {
     File(PathBuf),
     /// The file in the data directory.
     Found(PathBuf),
-    /// There is none.
+    /// There is no token.
     Nowhere,
 }
 
-/// A token that was looked for.
+/// A token and its source.
 #[derive(Clone)]
 pub(crate) struct Token {
     text: Option<String>,
@@ -76,7 +76,7 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// No token.
+    /// Creates an absent token.
     pub(crate) const fn none() -> Self {
         Self {
             text: None,
@@ -84,7 +84,7 @@ impl Token {
         }
     }
 
-    /// A token that the caller holds already.
+    /// Creates a token from its text.
     pub(crate) fn given(text: impl Into<String>) -> Self {
         Self {
             text: Some(text.into()),
@@ -92,11 +92,11 @@ impl Token {
         }
     }
 
-    /// The token for calls to a service at `host`.
+    /// Finds the token for calls to a service at `host`.
     ///
     /// # Errors
     ///
-    /// If there is a file and it cannot be read.
+    /// Fails if the token file exists but cannot be read.
     pub(crate) fn find(global: &Global, host: &str) -> Result<Self> {
         if let Some(Given(text)) = global.token.as_ref().filter(|given| !given.0.is_empty()) {
             return Ok(Self::given(text));
@@ -113,14 +113,14 @@ impl Token {
             None if !is_this_machine(host) => return Ok(Self::none()),
             None => match paths::default_data_dir() {
                 Ok(directory) => directory,
-                // Without a home there is no file either.
+                // Without a home directory, there is no token file.
                 Err(_) => return Ok(Self::none()),
             },
         };
         Self::from_directory(&directory)
     }
 
-    /// The token in a data directory.
+    /// Reads the token in a data directory.
     fn from_directory(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE);
         Ok(Self::from_file(&path)?.map_or_else(Self::none, |token| Self {
@@ -129,7 +129,7 @@ impl Token {
         }))
     }
 
-    /// The first token in a file; `None`: there is no file, or nothing in it.
+    /// Reads the first token in a file. Returns `None` if the file does not exist or is empty.
     fn from_file(path: &Path) -> Result<Option<Self>> {
         match fs::read_to_string(path) {
             Ok(text) => Ok(token_file::lines(&text).next().map(|first| Self {
@@ -142,16 +142,16 @@ impl Token {
         }
     }
 
-    /// The token, for the one place that sends it.
+    /// Returns the token, for the only place that sends it.
     pub(crate) fn expose(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
-    /// For who shows it for long: that of a file as the file is then.
+    /// Returns the token for long-running processes. A token from a file is read again when the file changes.
     ///
     /// # Errors
     ///
-    /// If it cannot be shown.
+    /// Fails if the token cannot be sent.
     pub(crate) fn to_show(&self) -> Result<Option<ShownToken>> {
         match (&self.origin, self.expose()) {
             (Origin::File(path) | Origin::Found(path), _) => {
@@ -162,12 +162,12 @@ impl Token {
         }
     }
 
-    /// Whether it was found in the data directory instead of named by the caller.
+    /// Returns whether the token was found in the data directory instead of being named by the caller.
     pub(crate) const fn is_found(&self) -> bool {
         matches!(self.origin, Origin::Found(_))
     }
 
-    /// Where it came from.
+    /// Returns the source of the token.
     pub(crate) const fn origin(&self) -> &Origin {
         &self.origin
     }

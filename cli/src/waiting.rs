@@ -15,26 +15,26 @@ use crate::{
     time,
 };
 
-/// The longest wait of one call; longer ones are several calls.
+/// Maximum wait of one call. Longer waits use several calls.
 const LONGEST_CALL: Duration = Duration::from_secs(25 * 60);
-/// How much longer than its wait a call may take.
+/// Additional time for a call beyond its wait.
 const GRACE: Duration = Duration::from_secs(30);
-/// The pause before a call is repeated, where the service does not say.
+/// Delay before a retry if the service requests none.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Debug, Default)]
 pub(crate) struct Waited {
-    /// Who is settled, in the order in which it happened.
+    /// The settled threads, in the order in which they settled.
     pub(crate) settled: Vec<ThreadStatus>,
-    /// Ids that name no thread.
+    /// Ids of threads that do not exist.
     pub(crate) not_found: Vec<String>,
-    /// Who is not settled yet.
+    /// The threads that are not settled.
     pub(crate) waiting: Vec<String>,
 }
 
 impl Waited {
-    /// Whether the time was too short.
+    /// Returns whether the wait timed out.
     pub(crate) const fn timed_out(&self, any: bool) -> bool {
         if any {
             self.settled.is_empty() && !self.waiting.is_empty()
@@ -44,7 +44,7 @@ impl Waited {
     }
 }
 
-/// Waits until all of the threads are settled, or any of them.
+/// Waits until all of the threads, or any of them, are settled.
 pub(crate) async fn wait(
     supervisor: &mut Supervisor,
     session: &str,

@@ -1,5 +1,6 @@
-//! The templates around a working directory, for a registry that does not see this disk: gathered as one that does
-//! would read them, named by their content, and uploaded when the registry says that it does not hold them.
+//! The templates around a working directory, for a registry without access to this disk. They are collected like a
+//! local registry would read them, identified by a digest of their content, and uploaded if the registry does not have
+//! them.
 
 use std::{
     fs,
@@ -24,22 +25,21 @@ use crate::{
     ui::style,
 };
 
-/// What calls about a working directory name beside it.
+/// The workspace digest that calls about a working directory contain.
 #[derive(Debug)]
 pub(crate) struct Workspace {
-    /// Empty where the registry reads the directory itself.
+    /// Empty if the registry reads the directory itself.
     digest: String,
-    /// The bundle of that digest; `None` where there is none.
+    /// The bundle with that digest. `None` without a digest.
     files: Option<Vec<WorkspaceFile>>,
 }
 
 impl Workspace {
-    /// What stands for the templates around `cwd`, which is absolute; nothing, if it is empty. Reads them, and sends
-    /// nothing yet.
+    /// Collects the templates around `cwd`, an absolute path, without sending them. An empty `cwd` has no templates.
     ///
     /// # Errors
     ///
-    /// A directory that does not exist, or templates that are too many for one bundle.
+    /// Fails if the directory does not exist or the templates are too many for one bundle.
     pub(crate) fn around(cwd: &str, context: &Context) -> Result<Self> {
         if cwd.is_empty() || !is_uploaded(&context.global)? {
             return Ok(Self {
@@ -47,7 +47,7 @@ impl Workspace {
                 files: None,
             });
         }
-        // Without a home there is still a project.
+        // Without a home directory, the project still has templates.
         let home = places::home(None).ok();
         let gathered = registry_svc::gather(cwd, &top(cwd, home.as_deref()), home.as_deref())
             .map_err(|error| Error::failure(format!("cannot upload the templates: {error}")))?;
@@ -60,8 +60,7 @@ impl Workspace {
         })
     }
 
-    /// Makes a call that names the digest it is given. Where the registry does not hold that bundle it is uploaded, and
-    /// the call made once more.
+    /// Calls `call` with the digest. If the registry does not have the bundle, uploads it and repeats the call once.
     pub(crate) async fn ask<T>(
         &mut self,
         context: &Context,
@@ -70,7 +69,7 @@ impl Workspace {
         let answer = call(self.digest.clone()).await;
         match (answer, &self.files) {
             (Err(status), Some(files)) if fault::reason_of(&status) == Some(Reason::WorkspaceUnknown) => {
-                // Its own name for the bundle counts: it may be of another release than we are.
+                // The registry's digest takes precedence, because the registry may be of another release.
                 self.digest = upload(files.clone(), context).await?;
                 Ok(call(self.digest.clone()).await?.into_inner())
             }
@@ -79,7 +78,7 @@ impl Workspace {
     }
 }
 
-/// Whether the registry is one that has to be sent the templates.
+/// Returns whether the templates have to be uploaded to the registry.
 fn is_uploaded(global: &Global) -> Result<bool> {
     Ok(match global.upload_workspace {
         UploadWorkspace::Auto => !is_this_machine(Target::registry(global)?.host()),
@@ -88,7 +87,7 @@ fn is_uploaded(global: &Global) -> Result<bool> {
     })
 }
 
-/// The topmost directory of the project around a directory, which is also what its links may not leave.
+/// Returns the topmost directory of the project around a directory. Symbolic links must not lead out of it.
 fn top(cwd: &str, home: Option<&Path>) -> PathBuf {
     let canonical = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let start = canonical(Path::new(cwd));

@@ -1,4 +1,4 @@
-//! The `troupe` binary as its users meet it: processes, standard output, exit codes.
+//! Tests of the `troupe` binary from a user's perspective: processes, standard output, exit codes.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -93,7 +93,7 @@ fn wrong_usage_is_2_and_tells_how_it_is_right() {
 fn errors_are_json_where_json_is_asked_for() {
     let home = tempfile::tempdir().unwrap();
     for (arguments, code) in [
-        // Port 1 is nobody's.
+        // No service listens on port 1.
         (&["ps", "--supervisor", "http://127.0.0.1:1", "--output", "json"][..], 1),
         (&["explode", "--output=json"][..], 2),
     ] {
@@ -299,7 +299,7 @@ fn the_pair_serves_the_commands() {
     let tree = up.run(&["ps", "--tree"]);
     assert!(stdout(&tree).contains("└─ ✓ worker"), "{}", stdout(&tree));
 
-    // The end of an id is enough.
+    // The last characters of an id are sufficient.
     let (code, waited) = up.json(&["wait", &thread[thread.len() - 8..]]);
     assert_eq!(
         (code, &waited["statuses"][0]["thread_id"]),
@@ -363,7 +363,7 @@ fn templates_that_the_registry_cannot_see_are_uploaded() {
         (Some(0), &Value::from("You file."))
     );
 
-    // Another file makes another bundle, which the registry does not hold yet when the session is opened.
+    // An additional file creates a different bundle, which the registry does not have when the session is opened.
     fs::write(
         roles.join("scribe.md"),
         "---\ndescription: Writes things.\n---\nYou write.\n",
@@ -381,7 +381,7 @@ fn templates_that_the_registry_cannot_see_are_uploaded() {
     ]);
     assert_eq!(code, Some(0), "{spawned}");
     assert_eq!(spawned["status"]["kind"], "COMPLETED");
-    // The session has its templates; nobody has to say again where they come from.
+    // The session has its templates, so later calls need no directory.
     let session = spawned["session_id"].as_str().unwrap();
     let (code, again) = up.json(&["spawn", "clerk", "-m", "Rest.", "--session", session]);
     assert_eq!(code, Some(0), "{again}");
@@ -403,7 +403,7 @@ fn a_project_is_named_by_any_way_or_not_at_all() {
     let role = "---\ndescription: Files things.\n---\nYou file.\n";
     fs::write(project.join(".codex/.agents/clerk.md"), role).unwrap();
 
-    // The services refuse a way that goes up.
+    // The services reject a path that contains `..`.
     let (code, listed) = up.json(&["agents", "clerk", "--cwd", "work/src/../src"]);
     assert_eq!(
         (code, &listed["agents"][0]["source"]["scope"]),
@@ -438,7 +438,7 @@ fn a_project_is_named_by_any_way_or_not_at_all() {
 
 #[test]
 fn an_agent_whose_last_words_found_no_room_has_done_its_work() {
-    // For the input once, and neither for the prompt that repeats it nor for the answer.
+    // The quota is sufficient for the input, but not for the prompt that repeats it or for the answer.
     let up = Up::start_with(&["--session-content-bytes", "100000"]);
     let words = "x".repeat(50_000);
     let (code, spawned) = up.json(&["spawn", "-m", &format!("say: {words}"), "--wait"]);

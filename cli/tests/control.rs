@@ -1,4 +1,4 @@
-//! What an operator does with sessions that are under way: decide, bound, pause, connect, be told.
+//! Tests of operator actions on running sessions: approvals, budgets, pauses, edges and notifications.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -8,21 +8,21 @@ use std::fs;
 use serde_json::Value;
 use support::up::{Up, stderr, stdout};
 
-/// A graph template of the project. It may spawn, but an operator is asked about it.
+/// A graph template of the project. It may spawn after an operator's approval.
 const LEAD: &str =
     "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
 
-/// A line by which the sample agent spawns a node.
+/// The line that makes the sample agent spawn a node.
 const SPAWN: &str = r#"{"tool_call":{"name":"spawn_node","args":{"label":"Docs Agent","roleTemplate":"planner"}}}"#;
 
-/// A session and a thread in it, as `spawn` answered them.
+/// A session and one of its threads, as returned by `spawn`.
 struct Spawned {
     session: String,
     thread: String,
     answer: Value,
 }
 
-/// Spawns and waits for the end of the turn.
+/// Spawns an agent and waits for the end of its turn.
 #[track_caller]
 fn spawn(up: &Up, arguments: &[&str]) -> Spawned {
     let (code, answer) = up.json(&[&["spawn"][..], arguments, &["--wait"]].concat());
@@ -49,7 +49,7 @@ fn refused(up: &Up, arguments: &[&str], expected: i32, reason: &str) -> Value {
     answer["error"].clone()
 }
 
-/// The last eight characters, as tables show them.
+/// Returns the last eight characters of an id, as shown in tables.
 fn short(id: &str) -> &str {
     &id[id.len() - 8..]
 }
@@ -222,7 +222,7 @@ fn what_is_handed_over_waits_in_the_mailbox() {
         )
     );
 
-    // The two of the tree, and this one.
+    // Two edges of the tree and the new one.
     let edges = succeeds(&up, &["edges", "--session", &scout.session]);
     assert_eq!(edges["edges"].as_array().map(Vec::len), Some(3), "{edges}");
     let edges = stdout(&up.run(&["edges", "--thread", "scout"]));
@@ -270,7 +270,7 @@ fn mail_wakes_who_wants_to_be_woken() {
     );
     succeeds(&up, &["edges", "create", "scout", &writer.thread, "--one-way"]);
     succeeds(&up, &["handoff", "scout", &writer.thread, "-m", "yours"]);
-    // The second completed turn of the writer is the one that nobody else asked for.
+    // The second completed turn of the writer was started by the handoff.
     let output = up.run(&[
         "notify",
         &scout.session,
@@ -312,7 +312,7 @@ fn an_orchestrator_goes_on_by_itself_until_it_says_that_it_is_done() {
     let listed = succeeds(&up, &["ps"]);
     assert_eq!(listed["sessions"][0]["orchestration"], "AUTO");
 
-    // One that does not say so gets another turn, which asks for it.
+    // A lead that does not report completion gets another turn, which asks for it.
     succeeds(&up, &["send", &lead.thread, "-m", "say: not yet"]);
     let told = up.run(&[
         "notify",

@@ -1,4 +1,4 @@
-//! A runner as the first process of a container.
+//! Tests of a runner as the init process of a container.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,7 +20,7 @@ use troupe_proto::supervisor::v1::{
     CloseAgentRequest, CreateSessionRequest, SpawnAgentRequest, StatusKind, WaitAgentsRequest,
 };
 
-/// What makes a process the first one of a namespace of its own, which ends with it.
+/// The command that starts a process as process 1 of a new PID namespace.
 const UNSHARE: [&str; 6] = [
     "unshare",
     "--user",
@@ -30,14 +30,14 @@ const UNSHARE: [&str; 6] = [
     "--kill-child",
 ];
 
-/// Whether this user may do that here.
+/// Returns whether this user may create namespaces.
 fn is_possible() -> bool {
     let [unshare, flags @ ..] = UNSHARE;
     let trial = process::Command::new(unshare).args(flags).arg("true").output();
     trial.is_ok_and(|output| output.status.success())
 }
 
-/// A runner whose program leaves a process behind, the last argument of which is `mark`.
+/// Starts a runner whose program leaves a process behind. The last argument of that process is `mark`.
 fn runner(home: &Path, mark: &str) -> Child {
     let [unshare, flags @ ..] = UNSHARE;
     let script = format!(
@@ -48,7 +48,7 @@ fn runner(home: &Path, mark: &str) -> Child {
     );
     Command::new(unshare)
         .args(flags)
-        // Where bubblewrap is found it gives each program a namespace, and nothing is left of that.
+        // bubblewrap would run each program in its own namespace and leave no process behind, so it is hidden.
         .args(["env", "-i", "PATH=/nowhere"])
         .arg(format!("HOME={}", home.display()))
         .arg(env!("CARGO_BIN_EXE_troupe"))
@@ -64,7 +64,7 @@ fn runner(home: &Path, mark: &str) -> Child {
         .unwrap()
 }
 
-/// The first process of which that is true.
+/// Returns the first process for which `is_meant` holds.
 fn process(is_meant: impl Fn(u32) -> bool) -> Option<u32> {
     let mut ids = fs::read_dir("/proc")
         .unwrap()
@@ -132,7 +132,7 @@ async fn what_programs_leave_behind_is_reaped_and_signals_are_passed_on() {
         ..CloseAgentRequest::default()
     };
     timeout(PATIENCE, client.close_agent(close)).await.unwrap().unwrap();
-    // The dead are in the table until they are reaped.
+    // Exited processes stay in the process table until they are reaped.
     let table = format!("/proc/{left}");
     eventually(|| (!Path::new(&table).exists()).then_some(())).await;
 

@@ -1,4 +1,4 @@
-//! A runner that is not ours: what the supervisor promises to one that breaks off and comes back.
+//! Tests of the supervisor with an external runner that disconnects and reconnects.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -17,12 +17,12 @@ use troupe_proto::supervisor::v1::{
     runner_report::Kind, thread_runner_service_client::ThreadRunnerServiceClient,
 };
 
-/// One stream of a runner named `other`.
+/// A stream of a runner named `other`.
 struct Runner {
     to: mpsc::Sender<AttachRequest>,
     from: Streaming<AttachResponse>,
     welcome: RunnerWelcome,
-    /// The last report of each thread.
+    /// The last report number of each thread.
     reports: BTreeMap<String, u64>,
 }
 
@@ -59,7 +59,7 @@ impl Runner {
         }
     }
 
-    /// The first message that `pick` picks.
+    /// Returns the first message that `pick` accepts.
     async fn next<T>(&mut self, pick: impl Fn(FromSupervisor) -> Option<T>) -> T {
         timeout(PATIENCE, async {
             loop {
@@ -182,7 +182,7 @@ async fn a_turn_that_never_arrived_is_handed_out_anew() {
         (StatusKind::Completed, String::from("turn 1 is done"))
     );
 
-    // The program is still there: it gets what changed. But the stream breaks before the runner looks at it.
+    // The program is still running, so it gets the new input. The stream breaks before the runner reads it.
     send(&mut client, &thread, "the second task").await;
     let delivered = runner
         .next(|message| match message {
@@ -213,7 +213,7 @@ async fn a_turn_that_never_arrived_is_handed_out_anew() {
         "nothing is lost"
     );
 
-    // What the old attempt still says is void, and acknowledged all the same.
+    // Reports of the old attempt are ignored, but still acknowledged.
     runner.reports.insert(format!("{thread}/1"), 2);
     runner.play_turn(&thread, 1, 2).await;
     runner.play_turn(&thread, again.generation, turn.turn).await;
@@ -260,7 +260,7 @@ async fn a_stop_that_met_no_runner_is_owed_when_it_comes_back() {
         killed: false,
     };
     runner.report(&thread, 1, Kind::Stopped(stopped)).await;
-    // Closing again changes nothing, and waits until it is down.
+    // A repeated close changes nothing and waits until the thread is shut down.
     let down = client.close_agent(CloseAgentRequest { wait: true, ..close });
     let down = timeout(PATIENCE, down)
         .await

@@ -1,4 +1,4 @@
-//! Ctrl-C: once to end in order, twice to end at once.
+//! Tests of Ctrl-C: once for an orderly shutdown, twice for an immediate exit.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -19,14 +19,14 @@ use troupe_proto::supervisor::v1::{
     CreateSessionRequest, SpawnAgentRequest, WatchThreadsRequest, event::Kind, watch_threads_response::Message,
 };
 
-/// `troupe`, which says on standard error what it is about.
+/// Returns a `troupe` command that logs to standard error.
 fn telling(home: &Path, arguments: &[&str]) -> Command {
     let mut command = troupe(home);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }
 
-/// Sends SIGINT, and again once the process says that it is stopping. Answers its exit code, and all that it said.
+/// Sends SIGINT, and again once the process reports that it is stopping. Returns its exit code and its output.
 fn asked_twice(mut process: Child) -> (Option<i32>, String) {
     let mut stderr = BufReader::new(process.stderr.take().unwrap());
     let mut said = String::new();
@@ -48,7 +48,7 @@ fn a_pair_that_is_asked_twice_does_not_wait_for_its_drain() {
         .spawn()
         .unwrap();
     let addresses = wait_for_ready(&ready, &mut process);
-    // A peer that says nothing holds the drain up to its end. That it is greeted says that it was let in.
+    // A silent peer blocks the drain until its time limit. The received bytes show that the connection was accepted.
     let mut silent = TcpStream::connect(addresses["supervisor"].as_str().unwrap()).unwrap();
     silent.read_exact(&mut [0; 9]).unwrap();
 

@@ -1,4 +1,4 @@
-//! `troupe store` over the data of real services: running, stopped, damaged and restored.
+//! Tests of `troupe store` on the data of real services: running, stopped, damaged and restored.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -23,7 +23,7 @@ use troupe_proto::supervisor::v1::{
     watch_threads_response::Message,
 };
 
-/// Stands in the message of the thread and so in the log.
+/// Part of the thread's message, and thus of the log.
 const MARK: &str = "quite-unmistakable";
 
 fn run(home: &Path, arguments: &[&str]) -> Output {
@@ -46,7 +46,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// What a command that succeeds prints as JSON.
+/// Runs a command that has to succeed and returns its JSON output.
 fn json(home: &Path, arguments: &[&str]) -> Value {
     let output = run(home, &[arguments, &["--output", "json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
@@ -57,7 +57,7 @@ fn data_dir(home: &Path) -> PathBuf {
     home.join(".local/share/troupe")
 }
 
-/// A pair with one session and one thread in it.
+/// A pair with one session and one thread.
 struct Pair {
     home: TempDir,
     process: Child,
@@ -88,7 +88,7 @@ impl Pair {
         }
     }
 
-    /// Asks it to stop, as Ctrl-C does, and waits.
+    /// Stops the pair like Ctrl-C and waits for its exit.
     async fn stop(mut self) -> TempDir {
         interrupt(self.process.id().unwrap());
         let status = timeout(PATIENCE, self.process.wait()).await.unwrap().unwrap();
@@ -129,7 +129,7 @@ async fn a_running_service_is_verified_and_read() {
             .any(|event| event["kind"] == "thread_spawned" && event["thread_id"] == pair.thread.as_str())
     );
 
-    // Packing is for a directory that nobody uses.
+    // Compaction requires that no service uses the directory.
     let refused = run(home, &["compact"]);
     assert_eq!(refused.status.code(), Some(1));
     let owner = format!("(process {})", pair.process.id().unwrap());
@@ -179,12 +179,12 @@ async fn a_backup_of_a_running_service_can_be_restored_as_a_log_of_its_own() {
     };
     let listed = client.list_active_agents(request).await.unwrap().into_inner().threads;
     assert!(listed.iter().any(|listed| listed.thread_id == thread), "{listed:?}");
-    // A position in the old log means nothing in this one.
+    // A position in the old log is invalid in this log.
     assert_eq!(snapshot_of(&mut client, &session, Some(log_id)).await, None);
     process.kill().await.unwrap();
 }
 
-/// The id of the log by a snapshot, or `None` if the service says that a position in that log means nothing to it.
+/// Returns the log id from a snapshot, or `None` if the service rejects a position of that log.
 async fn snapshot_of(client: &mut Client, session: &str, resumed: Option<String>) -> Option<String> {
     let request = WatchThreadsRequest {
         session_id: session.to_owned(),
@@ -204,7 +204,7 @@ async fn snapshot_of(client: &mut Client, session: &str, resumed: Option<String>
     }
 }
 
-/// What a caller with that token is answered, or how it is refused.
+/// Lists threads with the token. Returns their number or the error code.
 async fn listed(client: &mut Client, session: &str, token: &str) -> Result<usize, Code> {
     let mut request = Request::new(ListActiveAgentsRequest {
         session_id: session.to_owned(),
@@ -243,7 +243,7 @@ async fn tokens_of_keys_that_are_kept_count_after_a_rotation() {
     let newer = (newer.session.unwrap().session_id, newer.thread_token);
     process.kill().await.unwrap();
 
-    // Of two keys the newer one is kept.
+    // The newer of two keys is kept.
     assert_eq!(
         json(home.path(), &["rotate-keys", "--keep", "1"])["keys"],
         Value::from(2)
@@ -290,7 +290,7 @@ async fn damage_is_named_and_the_exit_code_says_so() {
     assert_eq!(report["sound"], Value::from(false));
     assert_eq!(report["faults"][0]["session_id"], Value::from(session.as_str()));
 
-    // Whoever looks after the service sees the rest of it.
+    // The other sessions are still available to an operator.
     let (mut process, _client) = start(home.path()).await;
     let ready: Value = serde_json::from_slice(&fs::read(home.path().join("ready.json")).unwrap()).unwrap();
     let address = ready["supervisor"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! Agent programs: whatever lines one says, in any of their protocols, its driver makes of it something within bounds.
-//! The first byte of an input is the protocol's; see `troupe_runner::fuzzing`.
+//! Agent programs: the driver of each protocol produces bounded results from arbitrary output lines. The first byte of
+//! an input selects the protocol; see `troupe_runner::fuzzing`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Whom a certificate names: any bytes in its place, and any URI in a certificate.
+//! Principals in certificates: arbitrary bytes instead of a certificate, and arbitrary URIs in a certificate.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use svc_kit::{identity::Principal, peer::named_by};
 
 static KEY: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate().expect("a key"));
 
-/// The rule as one would say it aloud.
+/// A direct implementation of the rule.
 fn expected(uri: &str) -> Option<(&str, &str)> {
     match uri.split('/').collect::<Vec<_>>()[..] {
         [

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use registry_svc::domain::lint::LintKind;
 
-/// A name in each program's manner: what a file is called and where it lies says how it is read.
+/// A path for each program: the name and the directory of a file determine its format.
 const PATHS: &[&str] = &[
     ".claude/agents/fuzzed.md",
     ".opencode/agents/fuzzed.md",

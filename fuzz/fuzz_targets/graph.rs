@@ -9,7 +9,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = str::from_utf8(bytes) else { return };
     if let Ok(template) = &graph::parse(text).template {
         troupe_fuzz::templates::template(template);
-        // Nothing is declared outside the preamble.
+        // The preamble contains all declarations.
         let plain = text.strip_prefix('\u{feff}').unwrap_or(text);
         let opener = plain.lines().map(str::trim).find(|line| !line.is_empty());
         assert!(opener == Some("[template]") || template.capabilities.is_empty());

@@ -1,4 +1,4 @@
-//! The headers that say who calls, for which trace and for how long: a line each of `authorization`, `traceparent` and
+//! Request headers for the caller, the trace and the deadline: one line each of `authorization`, `traceparent` and
 //! `grpc-timeout`.
 #![no_main]
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue};
 use troupe_tests::pair::{OPERATOR, RUNNER, SERVICE, VIEWER, authenticator};
 
-/// Trusts loopback too: a token that is there counts all the same.
+/// Also trusts loopback. A token in the header is checked anyway.
 static AUTHENTICATOR: LazyLock<Authenticator> = LazyLock::new(|| {
     let keys = troupe_fuzz::keys::token_keys();
     authenticator().threads(keys.into()).trust(Trust::Loopback)
@@ -49,7 +49,7 @@ fn traceparent(value: &[u8]) {
         assert_eq!(parent.trace_id().len(), 32, "{parent}");
         assert_eq!(TraceParent::parse(parent.as_str()).as_ref(), Some(parent));
     }
-    // What is not ASCII is no header's text, even where it is white space around one.
+    // Header values are ASCII, without exceptions for white space around a value.
     if value.is_ascii()
         && let Some(headers) = only("traceparent", value)
     {

@@ -1,5 +1,5 @@
-//! JWTs: a line of the header and the claims after it, which are signed as the issuer signs. What is taken says what it
-//! has to say. Without a good signature nothing is.
+//! JWTs: a line with the header, followed by the claims, signed with the issuer's key. An accepted token has the
+//! required claims. A token without a valid signature is rejected.
 #![no_main]
 
 use std::{fs, sync::LazyLock};
@@ -22,7 +22,7 @@ use tonic::codegen::http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 const ISSUER: &str = "https://id.example.org";
 const AUDIENCE: &str = "troupe";
 
-/// A provider's key, and who takes what is signed with it.
+/// A provider's key, and an authenticator that accepts its signatures.
 static PROVIDER: LazyLock<(EncodingKey, Authenticator)> = LazyLock::new(|| {
     let key = KeyPair::generate().expect("a key");
     // An uncompressed point: 4, x, y.
@@ -34,7 +34,7 @@ static PROVIDER: LazyLock<(EncodingKey, Authenticator)> = LazyLock::new(|| {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("keys.json");
     fs::write(&path, published.to_string()).expect("the keys are written");
-    // The file goes with the directory. What was read of it goes on to count.
+    // The file is deleted with the directory. The keys that were read from it stay valid.
     let options = JwtOptions {
         jwt_issuer: Some(ISSUER.to_owned()),
         jwt_audience: Some(AUDIENCE.to_owned()),
@@ -50,14 +50,14 @@ fn encoded(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Whose token it is.
+/// Returns the principal of a token.
 fn holder(token: &str) -> Option<Principal> {
     let value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
     let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
     PROVIDER.1.authenticate(&headers, &Peer::default())
 }
 
-/// Whether a claim that may be a list has this text.
+/// Returns whether a claim, either a string or a list, contains this text.
 fn names(claim: &Value, text: &str) -> bool {
     claim == text || claim.as_array().is_some_and(|list| list.iter().any(|one| one == text))
 }

@@ -1,5 +1,5 @@
-//! What a client says to `troupe mcp`: lines of MCP, or anything else. It is served to its end, and what it hears is
-//! JSON-RPC, a line each.
+//! Input of `troupe mcp`: lines of MCP or arbitrary bytes. The server reads all input and writes one JSON-RPC message
+//! per line.
 #![no_main]
 
 use std::io::Cursor;
@@ -12,10 +12,10 @@ use troupe_fuzz::stage;
 use troupe_proto::supervisor::v1::CreateSessionRequest;
 use troupe_runner::mcp::{McpError, ToolServer};
 
-/// How much of the answers waits to be read, in bytes.
+/// Maximum size of unread answers, in bytes.
 const WAITING_BYTES: usize = 64 * 1024;
 
-/// What a client that says this and goes away hears.
+/// Sends the input, closes the connection and returns the output.
 async fn converse(server: ToolServer, said: Vec<u8>) -> (Result<(), McpError>, String) {
     let (to_client, mut from_server) = duplex(WAITING_BYTES);
     let mut heard = String::new();

@@ -1,11 +1,11 @@
-//! The tool-policy matcher against the glob rule as one would say it aloud.
+//! The tool-policy matcher, compared with a direct implementation of the glob rule.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use tool_policy::{MatchMode, Pattern};
 
-/// `*` is any run of characters, `?` is one, everything else is itself, over the whole name. In linear space, and in time
-/// of the product of the lengths.
+/// Matches the whole name: `*` is any run of characters, `?` is one character, everything else is literal. Uses linear
+/// space, and time proportional to the product of the lengths.
 fn naive(pattern: &[char], name: &[char]) -> bool {
     // Whether the pattern so far covers that many characters of the name.
     let mut covers: Vec<bool> = (0..=name.len()).map(|taken| taken == 0).collect();
@@ -30,7 +30,7 @@ fn naive(pattern: &[char], name: &[char]) -> bool {
     covers.last().copied().unwrap_or_default()
 }
 
-/// The character in lower case, if that is one character.
+/// Returns the character in lower case if that is a single character.
 fn folded(letter: char) -> char {
     let mut lower = letter.to_lowercase();
     match (lower.next(), lower.next()) {

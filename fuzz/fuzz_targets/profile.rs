@@ -1,4 +1,4 @@
-//! The profile dialect, and the telling apart of profiles and subagents.
+//! The profile dialect, and the distinction between profiles and subagents.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,6 +12,6 @@ fuzz_target!(|bytes: &[u8]| {
         troupe_fuzz::templates::template(&template);
     }
     findings.iter().for_each(troupe_fuzz::templates::finding);
-    // Whatever it is, it is the same each time.
+    // Reading is deterministic.
     assert_eq!(agents::read("fuzzed", text), agents::read("fuzzed", text));
 });

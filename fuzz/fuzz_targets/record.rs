@@ -1,5 +1,5 @@
-//! Stored records: what is read is read back equal from what is written of it, and a log of them folds into a state.
-//! The seeds are logs, each record after its length.
+//! Stored records: a record survives encoding and decoding, and a log of records folds into a state. The seeds are logs
+//! with length-prefixed records.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +19,7 @@ use troupe_fuzz::{frames::frames, states};
 use troupe_proto::store::v1::Record;
 use uuid::Uuid;
 
-/// The session that a record says it is of.
+/// Returns the session id in a record.
 fn session_of(record: &[u8]) -> SessionId {
     let header = Record::decode(record).ok().and_then(|record| record.header);
     let id = header.and_then(|header| Uuid::from_slice(&header.session).ok());
@@ -38,7 +38,7 @@ fn read_back(id: SessionId, recorded: &Recorded) {
     }
 }
 
-/// The record as the next one of its log: the store counts without gaps, and time never goes back.
+/// Returns the record as the next one of its log: sequence numbers have no gaps, and time never decreases.
 fn after(sequence: Sequence, time: UnixMillis, recorded: Recorded) -> Recorded {
     Recorded {
         sequence: sequence.next(),
@@ -47,8 +47,8 @@ fn after(sequence: Sequence, time: UnixMillis, recorded: Recorded) -> Recorded {
     }
 }
 
-/// Whether an event can have been decided: a new thread has a new id, and a parent unless it is the root. Folding rests on
-/// that, or a thread could be above itself.
+/// Returns whether the supervisor could have recorded the event: a new thread has a new id, and a parent unless it is
+/// the root. Folding relies on this; otherwise a thread could be its own ancestor.
 fn is_possible(session: &Session, event: &Event) -> bool {
     match event {
         Event::Thread(id, ThreadEvent::Spawned(spawned)) => {

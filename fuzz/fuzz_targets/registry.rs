@@ -1,4 +1,4 @@
-//! Calls of the registry: a line with the method, and the bytes of the request after it.
+//! Calls of the registry: a line with the method, followed by the bytes of the request.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

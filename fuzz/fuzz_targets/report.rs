@@ -1,4 +1,5 @@
-//! What a runner says of a thread that it has, each message after its length. It is believed or not; the service goes on.
+//! Length-prefixed messages of a runner about one of its threads. The supervisor accepts or rejects them and continues
+//! to serve.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     stage::play(executed, |stage| async move {
         let (say, mut heard) = stage.attach().await;
         for frame in frames(bytes) {
-            // A stream may be ended for what is said on it.
+            // The supervisor may end a stream because of its messages.
             if say.send(Bytes::copy_from_slice(frame)).await.is_err() {
                 break;
             }

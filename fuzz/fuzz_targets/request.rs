@@ -1,5 +1,5 @@
-//! Calls of the supervisor. An input is several, each after its length: a line with the caller and the method, and the
-//! bytes of the request after it. Every one is answered or refused.
+//! Calls of the supervisor. An input is a list of length-prefixed calls: a line with the caller and the method,
+//! followed by the bytes of the request. Each call gets a response or an error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,10 +7,10 @@ use prost::{Message, bytes::Bytes};
 use troupe_fuzz::{calls, frames::frames, stage};
 use troupe_proto::supervisor::v1::{CreateSessionRequest, UpdateSessionRequest, Webhook};
 
-/// How many calls of an input are made.
+/// Maximum number of calls per input.
 const MAX_CALLS: usize = 16;
 
-/// Caller, method and request.
+/// Returns the caller, the method and the request.
 fn read(frame: &[u8]) -> Option<(&str, &str, Bytes)> {
     let end = frame.iter().position(|byte| *byte == b'\n')?;
     let (caller, method) = str::from_utf8(&frame[..end]).ok()?.split_once(' ')?;
@@ -18,8 +18,8 @@ fn read(frame: &[u8]) -> Option<(&str, &str, Bytes)> {
     is_name.then(|| (caller, method, Bytes::copy_from_slice(&frame[end + 1..])))
 }
 
-/// The request, so that nothing is sent out of this process: one that has webhooks gets one more without a URL, for which
-/// it is refused after the others were looked at.
+/// Modifies the request so that no webhook is sent out of this process: a request with webhooks gets another one
+/// without a URL, so that it is rejected after its other webhooks are validated.
 fn confined(method: &str, request: Bytes) -> Bytes {
     match method {
         "CreateSession" => with_bad_webhook(request, |asked: &mut CreateSessionRequest| &mut asked.webhooks),

@@ -12,12 +12,12 @@ fuzz_target!(|bytes: &[u8]| {
     let parsed = role::parse(&name, text);
     if let Ok(template) = &parsed.template {
         troupe_fuzz::templates::template(template);
-        // A restriction that is written is kept.
+        // An explicit restriction is preserved.
         if text.contains("\nread_only: true\n") && text.starts_with("---\nread_only: true\n---\n") {
             assert!(template.read_only);
         }
     }
-    // How lines end changes nothing. A lone CR is an ordinary character, so a text that has one proves nothing.
+    // The kind of line ending makes no difference. A lone CR is an ordinary character, so texts with CR are skipped.
     if !text.contains('\r') {
         assert_eq!(parsed, role::parse(&name, &text.replace('\n', "\r\n")));
     }

@@ -1,4 +1,4 @@
-//! Snapshots: any bytes are refused, or are a state that is written down and read back.
+//! Snapshots: arbitrary bytes are rejected, or decode to a state that survives encoding and decoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ use troupe_fuzz::states;
 use troupe_proto::store::v1::Snapshot;
 use uuid::Uuid;
 
-/// The session that a snapshot says it is of, and as of when.
+/// Returns the session id and the sequence number in a snapshot.
 fn whose(snapshot: &[u8]) -> (SessionId, Sequence) {
     let snapshot = Snapshot::decode(snapshot).unwrap_or_default();
     let id = snapshot.session.and_then(|session| session.session_id.parse().ok());

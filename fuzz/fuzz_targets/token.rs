@@ -1,4 +1,4 @@
-//! Thread tokens: a text verifies if it is what these keys make of a thread, letter for letter, and only then.
+//! Thread tokens: a text is valid if and only if it is exactly a token that these keys create for a thread.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -27,7 +27,7 @@ fuzz_target!(|input: ((u128, u128, u32), (u8, u8, &str))| {
     let mut token = KEYS.mint(&thread);
     assert_eq!(KEYS.verify(&token), Some(thread));
 
-    // The text in the place of a part of it.
+    // Replaces a part of the token with the text.
     let from = usize::from(from).min(token.len());
     let to = from.saturating_add(length.into()).min(token.len());
     token.replace_range(from..to, text);

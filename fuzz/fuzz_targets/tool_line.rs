@@ -1,4 +1,4 @@
-//! `tool_call` lines: what an agent program prints is a call that means the same when it is written again, or text.
+//! `tool_call` lines: a line of an agent program is either text, or a call that survives serialization.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         let written = json!({"tool_call": {"id": call.id, "name": call.name, "args": call.args}}).to_string();
         let again = tool_line::parse(&written).expect("a call that is written is read");
         assert_eq!((&again.id, &again.name), (&call.id, &call.name));
-        // Not the values: the last digit of a number may change.
+        // Only the keys: the last digit of a number may change.
         assert!(again.args.keys().eq(call.args.keys()));
         assert!(again.warning.is_none(), "nothing is wrong with it");
         assert!(tool_line::holds_call(&written));

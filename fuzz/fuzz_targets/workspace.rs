@@ -1,5 +1,5 @@
-//! Templates as strangers upload them: whatever files a workspace has, if it is taken, everything that the registry says
-//! of it is an answer or a refusal. An input is several files, each after its length: a line with the path, and the text.
+//! Uploaded templates: if the registry accepts a workspace with arbitrary files, each call about it gets a response or
+//! an error. An input is a list of length-prefixed files: a line with the path, followed by the text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -23,7 +23,7 @@ fn file(frame: &[u8]) -> Option<WorkspaceFile> {
     })
 }
 
-/// Uploads the files and asks about them, up to the first refusal.
+/// Uploads the files and makes calls about them, up to the first error.
 async fn ask(files: Vec<WorkspaceFile>) -> Result<(), Status> {
     let mut client = AgentRegistryServiceClient::new(registry::server());
     let upload = PutWorkspaceRequest {

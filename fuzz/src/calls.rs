@@ -1,4 +1,4 @@
-//! Calls of services in this process, with any bytes for a message.
+//! Calls of services in this process with arbitrary bytes as messages.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use tonic::{
     codegen::{Body as HttpBody, StdError, http::uri::PathAndQuery},
 };
 
-/// How long an answer is waited for.
+/// Maximum time to wait for an answer.
 const MOMENT: Duration = Duration::from_secs(1);
-/// How many messages of a stream are heard.
+/// Maximum number of messages to read from a stream.
 const MAX_ANSWERS: usize = 64;
 
-/// Does something to its end. Its time is no real one: where everybody waits, the next deadline comes at once.
+/// Runs the future to completion with simulated time: if all tasks wait, the clock advances to the next deadline.
 pub fn run<T>(work: impl Future<Output = T>) -> T {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(work)
 }
 
-/// Opens a call; the error is what it was refused with.
+/// Opens a call. Returns the status if the call is rejected.
 pub async fn open<S, M>(service: S, path: &str, token: Option<&str>, messages: M) -> Result<Streaming<Bytes>, Status>
 where
     S: GrpcService<Body>,
@@ -45,7 +45,7 @@ where
     Ok(grpc.streaming(request, path, Raw).await?.into_inner())
 }
 
-/// Hears what a call is answered with, as far as it comes within a moment.
+/// Reads the responses of a call that arrive within `MOMENT`.
 pub async fn hear(mut answers: Streaming<Bytes>) -> Result<(), Status> {
     for _ in 0..MAX_ANSWERS {
         match timeout(MOMENT, answers.message()).await {
@@ -57,19 +57,19 @@ pub async fn hear(mut answers: Streaming<Bytes>) -> Result<(), Status> {
     Ok(())
 }
 
-/// Whatever was sent is answered or refused, in so many words; the service never fails of it.
+/// Checks that a call got a response, or an error with a message, and that the service did not fail.
 pub fn check(answer: Result<(), Status>) {
     let Err(status) = answer else { return };
-    // tonic's own word for bytes that are no message at all.
+    // tonic's message for bytes that are not valid Protobuf.
     let is_malformed = status.message().starts_with("failed to decode Protobuf message");
     let has_failed = matches!(status.code(), Code::Unknown | Code::Internal | Code::DataLoss);
     assert!(is_malformed || !has_failed, "{status:?}");
-    // Of a method that is not there tonic says no more than that.
+    // tonic returns no message for an unknown method.
     let is_told = !status.message().is_empty() || status.code() == Code::Unimplemented;
     assert!(is_told, "{status:?}");
 }
 
-/// Messages as they are.
+/// A codec that passes bytes through.
 struct Raw;
 
 impl Codec for Raw {

@@ -1,5 +1,5 @@
-//! What the targets share: what has to hold of templates and of states, the form of inputs with several messages, and
-//! services in memory that are called with any bytes.
+//! Shared parts of the fuzz targets: invariants of templates and states, the format of inputs with several messages,
+//! and in-memory services that accept arbitrary bytes.
 
 #[cfg(feature = "services")]
 pub mod calls;

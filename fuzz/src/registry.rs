@@ -1,5 +1,5 @@
-//! A registry of the embedded templates and of what is uploaded, without a disk. Every input meets the same one: reading
-//! the templates takes longer than most inputs do.
+//! A registry with the embedded templates and uploaded ones, without a disk. All inputs use the same registry, because
+//! reading the templates takes longer than most inputs.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     Registry::open(config).expect("it needs nothing of the disk")
 });
 
-/// The registry as a service.
+/// Returns the registry service.
 pub fn server() -> RegistryServer {
     REGISTRY.service()
 }

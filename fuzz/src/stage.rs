@@ -1,5 +1,5 @@
-//! A supervisor in memory, with a session, for one input. Nothing of it outlives the input, and ids are counted: the same
-//! input is the same history.
+//! An in-memory supervisor with one session for one input. It is dropped with the input, and ids are sequential, so
+//! that each input is reproducible.
 
 use std::{
     future::ready,
@@ -46,26 +46,26 @@ use uuid::Uuid;
 
 use crate::{calls, keys, registry};
 
-/// The session's id, as the seeds name it.
+/// The session's id in the seeds.
 pub const SESSION: &str = "00000000-0000-0000-0000-000000000001";
-/// The id of its root.
+/// The root thread's id.
 pub const ROOT: &str = "00000000-0000-0000-0000-000000000002";
 
-/// When it is, in every history.
+/// The start time of every run.
 const BEGINNING: UnixMillis = UnixMillis::new(1_900_000_000_000);
-/// How much waits on a connection, in bytes.
+/// Buffer size of a connection, in bytes.
 const WAITING_BYTES: usize = 64 * 1024;
-/// How many messages of a runner wait.
+/// Maximum number of buffered messages of a runner.
 const WAITING_MESSAGES: usize = 64;
 
-/// A supervisor that has one session.
+/// A supervisor with one session.
 pub struct Stage {
     channel: Channel,
     /// The root's token.
     root_token: String,
 }
 
-/// Plays a scene with a session that was opened like this.
+/// Runs a scene with a session created by this request.
 pub fn play<F: Future<Output = ()>>(opening: CreateSessionRequest, scene: impl FnOnce(Stage) -> F) {
     calls::run(async {
         let (connect, incoming) = mpsc::channel(1);
@@ -105,7 +105,7 @@ impl Stage {
         }
     }
 
-    /// Calls a method, in the name of a kind of caller. Who is none has no token.
+    /// Calls a method as a kind of caller. Unknown kinds have no token.
     pub async fn call(&self, caller: &str, method: &str, message: Bytes) -> Result<(), Status> {
         let token = match caller {
             "operator" => Some(OPERATOR),
@@ -121,14 +121,14 @@ impl Stage {
         calls::hear(answers).await
     }
 
-    /// The tools of the root, as an MCP server.
+    /// Returns the tools of the root as an MCP server.
     pub async fn tools(&self) -> ToolServer {
         let token = self.root_token.clone();
         let server = ToolServer::connect(self.channel.clone(), Caller::Thread { token }).await;
         server.expect("the root has tools")
     }
 
-    /// Attaches a runner and waits until it is to start the root. Answers its two ends of the stream.
+    /// Attaches a runner and waits for the command to start the root. Returns both ends of the stream.
     pub async fn attach(&self) -> (mpsc::Sender<Bytes>, Streaming<Bytes>) {
         let (say, messages) = mpsc::channel(WAITING_MESSAGES);
         let hello = AttachRequest {
@@ -153,7 +153,7 @@ impl Stage {
         }
     }
 
-    /// Whatever was called, the next call is answered.
+    /// Checks that the supervisor still answers calls.
     pub async fn answers_still(&self) {
         let mut operator = client::supervisor_over(self.channel.clone(), Some(OPERATOR));
         let listed = operator.list_sessions(ListSessionsRequest::default()).await;
@@ -178,7 +178,7 @@ fn supervisor() -> Supervisor {
     Supervisor::over(surroundings, config).expect("it needs nothing but its keys")
 }
 
-/// A channel to whoever takes the other end of its connections.
+/// Creates a channel. `take` receives the other end of each connection.
 fn channel(mut take: impl FnMut(DuplexStream) -> io::Result<()> + Send + 'static) -> Channel {
     let connect = service_fn(move |_: Uri| {
         let (near, far) = duplex(WAITING_BYTES);
@@ -187,7 +187,7 @@ fn channel(mut take: impl FnMut(DuplexStream) -> io::Result<()> + Send + 'static
     Endpoint::from_static("http://memory").connect_with_connector_lazy(connect)
 }
 
-/// The runtime's time, and ids that count up from 1.
+/// The runtime's clock, and ids that count up from 1.
 struct Counted {
     began: Instant,
     last: AtomicU64,

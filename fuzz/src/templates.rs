@@ -1,4 +1,4 @@
-//! What has to hold of every text, whatever dialect it is read in.
+//! Invariants of every text in every dialect.
 
 use registry_svc::domain::{
     diagnostic::{Diagnostic, Finding},
@@ -6,10 +6,10 @@ use registry_svc::domain::{
     template::Template,
 };
 
-/// More is said about no file: an author reads a list, not a flood.
+/// Maximum size of a finding's message, in bytes. A message does not repeat the file.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
-/// Lints the bytes, twice, and looks at what was found.
+/// Lints the bytes twice and checks the findings.
 pub fn lint(path: &str, kind: LintKind, bytes: &[u8]) -> Vec<Diagnostic> {
     let found = lint_text(path, kind, bytes);
     assert_eq!(found, lint_text(path, kind, bytes), "two readings differ");
@@ -20,18 +20,18 @@ pub fn lint(path: &str, kind: LintKind, bytes: &[u8]) -> Vec<Diagnostic> {
     found
 }
 
-/// Looks at one finding.
+/// Checks a finding.
 pub fn finding(finding: &Finding) {
     assert!(!finding.message.trim().is_empty(), "a finding without a text");
     assert!(
         finding.message.len() <= MAX_MESSAGE_BYTES,
         "a finding that repeats the file"
     );
-    // How far a line may be is not checked: YAML knows more line breaks than we do.
+    // No upper bound is checked, because YAML has additional line breaks.
     assert_ne!(finding.line, Some(0), "lines count from 1");
 }
 
-/// Looks at a template that was read from a text.
+/// Checks a template that was read from a text.
 pub fn template(template: &Template) {
     for persona in &template.personas {
         assert!(!persona.prompt.trim().is_empty(), "a persona without a text");

@@ -7,7 +7,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::reason::{DOMAIN, Reason};
 
-/// An error on its way to a client. Everything variable in the message also stands in the metadata.
+/// An error to be sent to a client. Every variable part of the message is also in the metadata.
 #[derive(Clone, Debug)]
 pub struct Fault {
     code: Code,
@@ -19,7 +19,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault without metadata. The message says what was wrong, with which value, and what to do.
+    /// Creates a fault without metadata. The message says what was wrong, shows the value, and says what to do.
     #[must_use]
     pub fn new(code: Code, reason: Reason, message: impl Into<String>) -> Self {
         Self {
@@ -40,35 +40,35 @@ impl Fault {
         fault
     }
 
-    /// Adds a metadata entry. Keys are lower_snake_case and stay once released.
+    /// Adds a metadata entry. Keys are lower_snake_case and do not change after a release.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl ToString) -> Self {
         self.metadata.insert(key.to_owned(), value.to_string());
         self
     }
 
-    /// Says when a retry may succeed.
+    /// Sets the delay after which a retry may succeed.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.details.set_retry_info(Some(delay));
         self
     }
 
-    /// Says which quota was met and what would free it.
+    /// Adds the exceeded quota and what would free it.
     #[must_use]
     pub fn quota(mut self, subject: impl Into<String>, description: impl Into<String>) -> Self {
         self.details.add_quota_failure_violation(subject, description);
         self
     }
 
-    /// Says which resource the error is about.
+    /// Adds the resource that the error is about.
     #[must_use]
     pub fn resource(mut self, kind: &str, name: impl Into<String>, description: &str) -> Self {
         self.details.set_resource_info(kind, name, String::new(), description);
         self
     }
 
-    /// Says which precondition does not hold.
+    /// Adds the precondition that does not hold.
     #[must_use]
     pub fn precondition(mut self, subject: impl Into<String>, description: impl Into<String>) -> Self {
         self.details
@@ -88,7 +88,7 @@ impl Fault {
         self.code
     }
 
-    /// The text for people.
+    /// The human-readable text.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -104,7 +104,7 @@ impl From<Fault> for Status {
     }
 }
 
-/// The reason of an error that a service of Troupe sent; `None` for errors of the transport or of others.
+/// Returns the reason of an error that a Troupe service sent; `None` for transport errors and errors of other services.
 #[must_use]
 pub fn reason_of(status: &Status) -> Option<Reason> {
     let info = status.get_details_error_info()?;
@@ -113,7 +113,7 @@ pub fn reason_of(status: &Status) -> Option<Reason> {
         .flatten()
 }
 
-/// The metadata of such an error; empty where there is none.
+/// Returns the metadata of an error that a Troupe service sent. The map is empty if the error has no metadata.
 #[must_use]
 pub fn metadata_of(status: &Status) -> HashMap<String, String> {
     status
@@ -122,7 +122,7 @@ pub fn metadata_of(status: &Status) -> HashMap<String, String> {
         .unwrap_or_default()
 }
 
-/// How long the service asks to wait before a retry, if it says so.
+/// Returns how long to wait before a retry, if the service says so.
 #[must_use]
 pub fn retry_after(status: &Status) -> Option<Duration> {
     status.get_details_retry_info()?.retry_delay

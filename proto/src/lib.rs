@@ -1,6 +1,7 @@
-//! The API of Troupe: generated messages, clients and servers, the descriptor set, and the closed list of error reasons.
+//! The API of Troupe: generated messages, clients and servers, the descriptor set, and the closed list of error
+//! reasons.
 //!
-//! Nothing here decides anything; the domain crates do not depend on this one.
+//! This crate contains no domain logic, and the domain crates do not depend on it.
 #![forbid(unsafe_code)]
 
 pub mod fault;
@@ -51,7 +52,7 @@ pub mod supervisor {
     }
 }
 
-/// What the supervisor writes to its log. Not part of the API.
+/// Records in the supervisor's log. Not part of the API.
 pub mod store {
     /// Package `troupe.store.v1`.
     #[allow(
@@ -66,15 +67,15 @@ pub mod store {
     }
 }
 
-/// The descriptors of the whole API without comments, as an encoded `FileDescriptorSet`; what reflection serves.
+/// The descriptors of the whole API without comments, as an encoded `FileDescriptorSet`. Reflection serves them.
 pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("troupe_descriptor");
 
-/// The same with source information, for checks and generated documentation.
+/// [`FILE_DESCRIPTOR_SET`] with source information, for checks and generated documentation.
 pub const FILE_DESCRIPTOR_SET_WITH_COMMENTS: &[u8] =
     tonic::include_file_descriptor_set!("troupe_descriptor_with_comments");
 
 /// The largest message that a client or server of this API accepts, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// The same for the messages that carry a workspace bundle, in bytes: 16 MiB of files with 2,000 paths of 4,096 bytes.
+/// The largest message that carries a workspace bundle, in bytes: 16 MiB of files with 2,000 paths of 4,096 bytes.
 pub const MAX_WORKSPACE_MESSAGE_BYTES: usize = 32 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! What a spawn costs in the registry once its files are read, and what reading a file costs.
+//! Cost of a spawn in the registry with parsed files, and cost of reading a file.
 //!
 //! ```text
 //! cargo bench -p registry-svc --bench resolve
@@ -78,7 +78,7 @@ fn parse(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A catalogue with that many roles, which differ in their names.
+/// Returns a catalogue with the given number of roles, which differ only in their names.
 fn catalog(roles: usize) -> Catalog {
     let read = |number: usize| {
         let stem = format!("role-{number}");

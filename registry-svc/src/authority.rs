@@ -1,4 +1,4 @@
-//! Who may call what: the one table of the registry. A method without a row is refused.
+//! The registry's authorization table: which callers may call which methods. A method without a row is rejected.
 
 use svc_kit::auth::{
     Caller::{self, Admin, Service, Viewer},
@@ -7,7 +7,7 @@ use svc_kit::auth::{
 
 /// Reads: operators, and the supervisor on behalf of threads.
 const READS: &[Caller] = &[Admin, Viewer, Service];
-/// Whole bundles: who may bring one may read it back.
+/// Whole bundles. Callers that may upload a bundle may also read it back.
 const BUNDLES: &[Caller] = &[Admin, Service];
 
 macro_rules! rows {

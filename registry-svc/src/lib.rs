@@ -1,7 +1,6 @@
-//! The registry: knows the cast. It discovers role templates, validates, seeds and lists them, and resolves what a
-//! spawn gets.
+//! The registry discovers, validates, seeds and lists role templates, and resolves the configuration of a spawn.
 //!
-//! `domain/` decides and is pure; `source/` reads files; `grpc/` translates. [`Registry`] ties them together.
+//! `domain/` holds the pure rules, `source/` reads files, and `grpc/` converts messages. [`Registry`] combines them.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
@@ -42,19 +41,19 @@ use crate::{
     },
 };
 
-/// What a registry serves from.
+/// The configuration of a registry.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The directory that has the user scope's `.codex/`. `None`: no user scope.
     pub home: Option<PathBuf>,
-    /// Working directories have to lie in one of these. None: every working directory is refused.
+    /// The directories that working directories must lie in. If empty, every working directory is rejected.
     pub workspace_roots: Vec<PathBuf>,
-    /// Directories that no template and no footer is read from, whatever links lead there: data directories, whose
-    /// tokens would end up in prompts.
+    /// Directories from which no template and no footer is read, even through links. They are data directories, whose
+    /// tokens would otherwise appear in prompts.
     pub hidden: Vec<PathBuf>,
-    /// Whether to copy the embedded roles and the footer into the user scope, where they are missing.
+    /// Whether to copy missing embedded roles and the footer into the user scope.
     pub seed: bool,
-    /// A file with the model catalogue. `None`: every model passes.
+    /// The file of the model catalogue. `None`: every model is accepted.
     pub models: Option<PathBuf>,
     /// The other programs whose agent files are read, in order of precedence.
     pub import: Vec<ForeignFormat>,
@@ -64,13 +63,13 @@ pub struct Config {
     pub allowed_endpoints: Vec<String>,
     /// Whether RouteAgent routes texts that name no agent.
     pub auto_route: bool,
-    /// How much of what clients uploaded is kept.
+    /// Limits of the cache of uploaded bundles.
     pub bundles: BundleBounds,
-    /// The number and the times of WatchAgents streams.
+    /// Limits of WatchAgents streams.
     pub watch: WatchBounds,
 }
 
-/// Why a registry cannot be opened.
+/// The reason why a registry cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A workspace root is not an existing directory.
@@ -78,7 +77,7 @@ pub enum OpenError {
     WorkspaceRoot {
         /// The root.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// The model catalogue cannot be read.
@@ -86,26 +85,26 @@ pub enum OpenError {
     Models {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The model catalogue makes no sense.
+    /// The model catalogue is invalid.
     #[error("model catalogue {} is invalid: {why}", .path.display())]
     InvalidModels {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }
 
-/// A registry. Cheap to clone; all clones share what was read.
+/// A registry. Cheap to clone; all clones share the same caches.
 #[derive(Clone, Debug)]
 pub struct Registry {
     parts: Arc<Parts>,
 }
 
-/// What every call works with.
+/// The state shared by all calls.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) sources: Sources,
@@ -129,7 +128,7 @@ impl Parts {
         }
     }
 
-    /// The same, if it can be told without the disk. Never blocks.
+    /// Returns the same if it is known without disk access. Never blocks.
     pub(crate) fn vouched_view(&self, workspace: &Workspace) -> Option<View> {
         match workspace {
             Workspace::Disk(cwd) => self.sources.vouched(cwd.as_deref()),
@@ -139,12 +138,12 @@ impl Parts {
 }
 
 impl Registry {
-    /// Opens a registry: checks the roots, reads the model catalogue, seeds the user scope and logs what somebody should
-    /// look at there. Blocks on the disk for as long as that takes; call it before serving.
+    /// Opens a registry: checks the roots, reads the model catalogue, seeds the user scope, and logs files that need an
+    /// operator's attention. Blocks on the disk, so call it before serving.
     ///
     /// # Errors
     ///
-    /// A root or a model catalogue that cannot be used. Seeding never fails it; see [`Self::seeded`].
+    /// If a root or the model catalogue cannot be used. A seeding failure is not an error; see [`Self::seeded`].
     pub fn open(config: Config) -> Result<Self, OpenError> {
         let models = match config.models {
             Some(path) => read_models(path)?,
@@ -180,19 +179,19 @@ impl Registry {
         })
     }
 
-    /// What seeding did when the registry was opened.
+    /// Returns the result of seeding when the registry was opened.
     #[must_use]
     pub fn seeded(&self) -> &SeedReport {
         &self.parts.seeded
     }
 
-    /// The gRPC service, with its bounds on messages. Its streams live as long as their clients want.
+    /// Returns the gRPC service with its message size limits. Its streams live until their clients end them.
     #[must_use]
     pub fn service(&self) -> RegistryServer {
         self.service_until(CancellationToken::new())
     }
 
-    /// As [`Self::service`]; once `draining` fires, its streams end by themselves.
+    /// Returns the service like [`Self::service`]. Its streams end when `draining` fires.
     #[must_use]
     pub fn service_until(&self, draining: CancellationToken) -> RegistryServer {
         RegistryServer::new(Arc::clone(&self.parts), draining)

@@ -4,7 +4,7 @@ use svc_kit::limits::Limit;
 
 use crate::{grpc, source};
 
-/// The table, in the order in which it is shown.
+/// Returns the table, in the order in which it is shown.
 #[must_use]
 pub fn limits() -> Vec<Limit> {
     [grpc::limits::limits(), source::limits::limits()].concat()

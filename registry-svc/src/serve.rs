@@ -1,4 +1,4 @@
-//! Serving a registry that was opened.
+//! Serving of an open registry.
 
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
@@ -10,7 +10,7 @@ use troupe_proto::registry::v1::agent_registry_service_server::SERVICE_NAME;
 
 use crate::{AUTHORITY, Registry};
 
-/// The full names of what it serves, as health has them.
+/// The full names of the gRPC services, as reported by the health service.
 pub const SERVICES: &[&str] = &[SERVICE_NAME];
 
 impl Registry {

@@ -319,7 +319,7 @@ async fn bounds_and_paths_are_checked() {
         let error = put(&site, files).await.unwrap_err();
         assert_fault(&error, Code::InvalidArgument, Reason::InvalidArgument, text);
     }
-    // What is too large to be looked at is refused before it is; the transport may cut the call off as well.
+    // An oversized bundle is rejected before it is checked. The transport may also abort the call.
     let error = put(&site, vec![role("a", &"x".repeat(40 * 1024 * 1024))])
         .await
         .unwrap_err();

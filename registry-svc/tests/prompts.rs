@@ -1,4 +1,4 @@
-//! What the shipped texts owe to those who read them, and a role of one's own made by the runbook, over the real service.
+//! Requirements for the shipped prompts, and a custom role created with the runbook, tested over the real service.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[allow(dead_code, reason = "the other suites use the rest of it")]
@@ -115,7 +115,7 @@ fn policy(allow: &[String], deny: &[String]) -> Policy {
     Policy::compile(vec![layer]).unwrap()
 }
 
-/// Every phrase stands in the text, whatever its case and line breaks.
+/// Asserts that the text contains every phrase, ignoring case and line breaks.
 fn assert_says(what: &str, text: &str, phrases: &[&str]) {
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     let text = flat(text);
@@ -494,7 +494,7 @@ async fn the_auditor_resolves_by_default_and_in_each_persona() {
         assert_eq!(resolved.instructions, text);
         assert_eq!(resolved.instructions_mode(), InstructionsMode::Replace);
         assert_eq!(block(&resolved, BlockKind::Role), text);
-        // read_only forces it, whatever the parent has.
+        // read_only forces it, independent of the parent's sandbox.
         assert_eq!(resolved.sandbox(), Sandbox::ReadOnly, "{persona}");
         assert_eq!(resolved.get_origins("sandbox"), Some(ValueOrigin::Role));
         assert_eq!(resolved.warnings, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! What holds for every template and every request.
+//! Properties of every template and every request.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
@@ -197,7 +197,8 @@ proptest! {
                 prop_assert!(!child.allows(tool) || own.allows(tool), "{tool}");
             }
             if family != Family::Graph && yaml.lines().any(|line| line == "tools: []") && family != Family::Roles {
-                // A subagent's empty list restricts nothing, with a warning; everybody else's allows nothing.
+                // An empty list in a subagent restricts nothing and causes a warning. In other dialects it allows
+                // nothing.
                 let is_subagent = resolved.source.is_some_and(|source| source.dialect.to_string() == "subagent");
                 let is_toml = family == Family::Foreign(ForeignFormat::Codex);
                 prop_assert!(is_subagent || is_toml || !child.allows("wait"));

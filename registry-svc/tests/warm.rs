@@ -15,7 +15,7 @@ const ROUNDS: usize = 40;
 /// The role that changes, in the repository.
 const ROLE: &str = "repo/.codex/.agents/who.md";
 
-/// The instructions of the role that is called `who`, or why there are none.
+/// The instructions of the role `who`, or the reason why it has none.
 type Served = Result<String, Option<Reason>>;
 
 fn plain(prompt: impl Display) -> String {
@@ -37,7 +37,8 @@ async fn served(site: &Site, cwd: &str) -> Served {
     }
 }
 
-/// Changes and calls take turns. `change` is told the number of the round and answers what has to be served after it.
+/// Alternates changes and calls. `change` receives the number of the round and returns the result that must be served
+/// after it.
 async fn take_turns(cwd: &str, prepare: impl FnOnce(&Site), change: impl Fn(&Site, usize) -> Served) {
     let site = Site::new().await;
     prepare(&site);

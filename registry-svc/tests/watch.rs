@@ -162,7 +162,7 @@ async fn what_no_event_tells_is_found_by_looking_again() {
         ..woken_only()
     };
     let site = site(bounds).await;
-    // The directory of the target is nobody's place, so it is not watched.
+    // The directory of the target is not a place of templates, so it is not watched.
     let target = site.write("repo/elsewhere/linked.md", &plain("one"));
     fs::create_dir_all(site.base.join("repo/.codex/.agents")).unwrap();
     symlink(&target, site.base.join("repo/.codex/.agents/linked.md")).unwrap();

@@ -1,4 +1,5 @@
-//! What the runner asks of every kind of agent program. A kind translates; it decides nothing about threads.
+//! The interface between the runner and every kind of agent program. A kind translates and makes no decisions about
+//! threads.
 
 use std::{
     fmt,
@@ -25,7 +26,7 @@ use crate::{
     usage::Tokens,
 };
 
-/// The longest text of a failure, in bytes: what a program says of it may have any length.
+/// Maximum length of a failure text, in bytes. Programs do not bound it.
 const MAX_FAILURE_BYTES: usize = 16 * 1024;
 
 /// A future that a trait object answers.
@@ -33,21 +34,21 @@ pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A kind of agent program: how to start one.
 pub(crate) trait AgentKind: Send + Sync {
-    /// Its name and what it can be held to.
+    /// Returns its name and the restrictions that it can enforce.
     fn describe(&self) -> RunnerKind;
 
-    /// Whether its programs have to be told of the supervisor's tools.
+    /// Returns whether its programs need descriptions of the supervisor's tools.
     fn offers_tools(&self) -> bool;
 
-    /// Whether a later attempt goes on with the conversation of an earlier one.
+    /// Returns whether a later attempt continues the conversation of an earlier one.
     fn remembers(&self) -> bool;
 
-    /// Starts a program for a thread. It runs until it is stopped, ends by itself or is dropped, which kills it.
+    /// Starts a program for a thread. It runs until it is stopped or ends by itself. Dropping it kills the program.
     fn start<'a>(&'a self, casting: &'a Casting, model: ModelChoice)
     -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>>;
 }
 
-/// A program that executes one thread. What it is given it takes in order and without making the runner wait.
+/// A program that executes one thread. It processes its input in order and never blocks the runner.
 pub(crate) trait Agent: Send {
     /// Begins a turn.
     fn give_turn(&mut self, turn: &GivenTurn) -> Result<(), Deaf>;
@@ -70,15 +71,14 @@ pub(crate) trait Agent: Send {
     /// Makes the program end its turn.
     fn interrupt(&mut self, nudge: Nudge);
 
-    /// The next thing that the program does. Nothing is lost when the future is dropped. After `Exited` the agent is
-    /// not used any more.
+    /// Returns the program's next event. Cancel safe. After `Exited`, the agent is not used any more.
     fn next_event(&mut self) -> Boxed<'_, AgentEvent>;
 
     /// Ends the program and everything that it started.
     fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped>;
 }
 
-/// Whom a program is started for.
+/// The parameters for which a program is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Casting {
     pub(crate) attempt: Attempt,
@@ -86,26 +86,28 @@ pub(crate) struct Casting {
     pub(crate) depth: u32,
     pub(crate) resolved: ResolvedSpawn,
     pub(crate) tool_policy: ToolPolicy,
-    /// What the agent is told once and for all: the system's and the role's part of its prompt.
+    /// The agent's fixed instructions: the system part and the role part of its prompt.
     pub(crate) instructions: String,
-    /// The thread's own token, for programs that can only be given the supervisor's tools by a server of their own; `None`:
-    /// the thread has none.
+    /// The thread's own token, for programs that can only receive the supervisor's tools from an MCP server. `None`:
+    /// the
+    /// thread has no token.
     pub(crate) token: Option<Secret>,
     /// Where such a server reaches the supervisor, as a URL.
     pub(crate) supervisor_url: String,
     /// The authorities that such a server believes, instead of the public ones.
     pub(crate) supervisor_authorities: Option<PathBuf>,
-    /// The supervisor's tools that the thread is offered. Programs that know them by themselves are not told.
+    /// The supervisor's tools that the thread is offered. Programs that already know them do not receive the
+    /// descriptions.
     pub(crate) offered: Vec<ToolDescription>,
     /// Where the agent works; `None`: in its scratch directory.
     pub(crate) working_directory: Option<PathBuf>,
     /// A directory of the attempt's own; it exists.
     pub(crate) scratch: PathBuf,
-    /// A directory of the thread's own for what its program must find again; it may have to be made.
+    /// A directory of the thread for files that later attempts of its program need. It may not exist yet.
     pub(crate) state: PathBuf,
     /// Whether a program had turns of the thread before, whose conversation the next one is to continue.
     pub(crate) had_turns: bool,
-    /// Directories that no agent is to look into, but for what is its own.
+    /// Directories that are hidden from agents, except for the agent's own paths.
     pub(crate) hidden: Vec<PathBuf>,
     /// Whether some of these are secrets of the runner's owner.
     pub(crate) has_secrets: bool,
@@ -117,15 +119,17 @@ impl Casting {
         self.working_directory.as_deref().unwrap_or(&self.scratch)
     }
 
-    /// Where the role has its model asked, in the place of the provider's own address; `None`: there. It is also none
-    /// where the operator has put the program's default in the place of the role's model: that is another provider's,
-    /// with credentials that are nothing for this one.
+    /// Returns the role's endpoint for its model, which replaces the provider's own address. `None`: the provider's
+    /// address
+    /// applies. That is also the case if the operator replaced the role's model with the program's default: that model
+    /// belongs to another provider, whose credentials must not be sent to this endpoint.
     pub(crate) fn endpoint(&self, model: &ModelChoice) -> Option<&str> {
         let is_replaced = *model == ModelChoice::Default && !self.resolved.model.is_empty();
         Some(self.resolved.endpoint.as_str()).filter(|endpoint| !endpoint.is_empty() && !is_replaced)
     }
 
-    /// What to say of an endpoint that the program does not use; `None`: it does, or the role names none.
+    /// Returns the gap to report for an endpoint that the program does not use. `None`: it does, or the role names
+    /// none.
     pub(crate) fn gap_of_endpoint(&self, is_used: bool) -> Option<String> {
         let is_ignored = !is_used && !self.resolved.endpoint.is_empty();
         is_ignored.then(|| "its model is not asked at the endpoint that its role names".to_owned())
@@ -152,7 +156,7 @@ impl Secret {
         Self(text)
     }
 
-    /// The text, for the one place that hands it over.
+    /// Returns the text, for the single use that passes it on.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -181,7 +185,7 @@ impl StartFailure {
         }
     }
 
-    /// The program cannot be held to what the thread may do.
+    /// The program cannot enforce the thread's restrictions.
     pub(crate) fn not_enforceable(message: impl Into<String>) -> Self {
         Self {
             refusal: StartRefusal::PolicyNotEnforceable,
@@ -190,12 +194,12 @@ impl StartFailure {
     }
 }
 
-/// The program has ended, or takes so long to read that what waits for it has reached its bound.
+/// The program has ended, or reads so slowly that its queue is full.
 #[derive(Debug, thiserror::Error)]
 #[error("the program does not read what it is given")]
 pub(crate) struct Deaf;
 
-/// How hard a program is asked to end its turn.
+/// The method by which a program is asked to end its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nudge {
     /// By its protocol.
@@ -235,13 +239,13 @@ pub(crate) struct Stopped {
 /// What a program does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AgentEvent {
-    /// What it is doing, one line.
+    /// Current activity, in one line.
     Activity(String),
     /// It used a tool of its own.
     ToolUsed(ToolUse),
     /// Its plan, whole.
     Plan(Vec<PlanStep>),
-    /// What it spent since its start.
+    /// Usage since the program's start.
     Spent {
         /// Counted from its start.
         tokens: Tokens,
@@ -252,7 +256,7 @@ pub(crate) enum AgentEvent {
     Output(String),
     /// It wants a tool executed.
     ToolCalled(ToolCall),
-    /// It wants to execute a tool of its own, and waits for leave.
+    /// Requests permission to execute one of its own tools, and waits.
     ToolAsked(AskedTool),
     /// Its model called a tool that it was not offered, and the program refused the call.
     UnofferedCall {
@@ -260,11 +264,12 @@ pub(crate) enum AgentEvent {
         tool: String,
         arguments: Value,
     },
-    /// It has lost the conversation that it had before; the text says why.
+    /// The program has lost the earlier conversation. The text gives the reason.
     ContextLost(String),
-    /// It cannot be held to a part of its policy.
+    /// The program cannot enforce a part of its policy.
     PolicyGap(String),
-    /// Its running turn has this input now. What is not taken by the end of a turn is given again with the next.
+    /// The running turn has accepted this input. Input that is not accepted by the end of a turn is repeated with the
+    /// next.
     InputTaken(u32),
     /// Its turn is over.
     TurnEnded {
@@ -273,12 +278,13 @@ pub(crate) enum AgentEvent {
         /// The last message or what went wrong.
         message: String,
     },
-    /// It is gone without having been asked; the text says how, with the end of what it complained about.
+    /// The program exited without a request to stop. The text describes the exit and contains the end of its error
+    /// output.
     Exited(String),
 }
 
 impl AgentEvent {
-    /// Whether the program's requests to its model led to something.
+    /// Returns whether the event shows that the program's model requests made progress.
     pub(crate) const fn is_progress(&self) -> bool {
         match self {
             Self::Output(text) => !text.is_empty(),
@@ -304,7 +310,7 @@ pub(crate) struct AskedTool {
     /// The tool's name as the program has it.
     pub(crate) tool: String,
     pub(crate) arguments: Value,
-    /// What it would write, absolute; empty: not known.
+    /// The absolute paths that it would write. Empty: not known.
     pub(crate) written: Vec<String>,
 }
 

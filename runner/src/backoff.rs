@@ -1,11 +1,11 @@
-//! How long to wait before the next attempt.
+//! Delays between attempts.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Exponential back-off with jitter: many runners that lost one supervisor do not come back at once.
+/// Exponential backoff with jitter, so that runners that lost one supervisor do not all reconnect at once.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     ceiling: Duration,
@@ -16,19 +16,19 @@ impl Backoff {
         Self { ceiling: FIRST }
     }
 
-    /// What went wrong is over.
+    /// Resets the delay after a lasting success.
     pub(crate) const fn reset(&mut self) {
         self.ceiling = FIRST;
     }
 
-    /// How long a success must last to count as one; a shorter one is part of the trouble.
+    /// Returns how long a success must last to reset the delay.
     pub(crate) const fn steady_after() -> Duration {
         LONGEST
     }
 
-    /// The next delay, between half of the ceiling and the ceiling, which doubles each time.
+    /// Returns the next delay, between half of the ceiling and the ceiling. The ceiling doubles each time.
     pub(crate) fn next_delay(&mut self) -> Duration {
-        // Without randomness the middle: late by little is better than not at all.
+        // Without randomness, use the middle.
         let random = getrandom::u32().unwrap_or(u32::MAX / 2);
         let delay = spread(self.ceiling, random);
         self.ceiling = (self.ceiling * 2).min(LONGEST);

@@ -1,4 +1,4 @@
-//! What a runner is told at its start, and why it may refuse to start.
+//! The configuration of a runner, and the errors that prevent its start.
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Duration};
 
@@ -11,45 +11,50 @@ use crate::{programs::Programs, worktree::WorktreeCleanup};
 /// The longest runner id, in bytes.
 const MAX_RUNNER_ID_BYTES: usize = 128;
 
-/// What a runner is told at its start.
+/// The configuration of a runner.
 #[derive(Clone)]
 pub struct RunnerConfig {
     /// The runner's id, stable across its restarts; at most 128 bytes.
     pub runner_id: String,
-    /// Where the supervisor is, as a URL.
+    /// The supervisor's URL.
     pub supervisor_url: String,
-    /// The bearer token of the runner or of an operator; that of a file as it is when the runner attaches. None: calls carry
+    /// The bearer token of the runner or of an operator. A token file is read again at each attach. None: calls carry
     /// no token.
     pub token: Option<ShownToken>,
-    /// Whom to believe is the supervisor, where its URL is one over TLS, and what to show it. Agents are shown the
-    /// authorities alone.
+    /// TLS files: the certificate authorities for the supervisor's certificate, and the client certificate. Agents only
+    /// receive
+    /// the authorities.
     pub tls: ClientFiles,
     /// Labels for placement; at most 32.
     pub labels: BTreeMap<String, String>,
-    /// How many threads it executes at once; 0: as many as it is given.
+    /// Maximum number of concurrent threads; 0: no limit.
     pub capacity: u32,
     /// Takes threads of this session only. None: of any session.
     pub session_id: Option<String>,
     /// The programs that execute threads.
     pub programs: Programs,
-    /// Where each thread gets a directory for its temporary files, which is removed when the thread stops.
+    /// The directory with a subdirectory for each thread's temporary files. A subdirectory is removed when its thread
+    /// stops.
     pub scratch: PathBuf,
-    /// Where programs keep what they must find again, such as the sessions that they resume. Codex wants it outside of
-    /// the system's directory for temporary files.
+    /// The directory where programs keep what later attempts need, such as resumable sessions. Codex requires it to be
+    /// outside
+    /// of the system's directory for temporary files.
     pub state: PathBuf,
-    /// Each thread that may write works in a git worktree of its own, where its directory lies in a repository, and this
-    /// says when it is removed. None: threads work in the directories that they are given.
+    /// When the worktrees of threads are removed. Each thread that may write works in its own git worktree if its
+    /// directory
+    /// is in a repository. None: threads work in their given directories.
     pub worktrees: Option<WorktreeCleanup>,
-    /// Directories and files that no agent is to look into, such as an operator's token. Bubblewrap keeps them from all
-    /// programs, where it works.
+    /// Directories and files that are hidden from agents, such as an operator's token. Bubblewrap hides them from all
+    /// programs if it works.
     pub hidden: Vec<PathBuf>,
     /// The command that asks the runner about a tool call, with the path of a socket as its last argument: see
-    /// [`crate::hook`]. Programs that can only be held to their tools by a command of theirs need it. Its first word is
-    /// the program that serves the supervisor's tools as well, with `mcp` as its argument: see [`crate::mcp`].
+    /// [`crate::hook`]. It is needed by programs that restrict their tools only by means of a command. Its first word
+    /// is also
+    /// the program that serves the supervisor's tools, with `mcp` as its argument: see [`crate::mcp`].
     pub hook: Vec<OsString>,
-    /// How patient the runner is with programs.
+    /// Timeouts for programs.
     pub timing: Timing,
-    /// Where the runner says whether it is ready: attached, and not about to end.
+    /// Publishes whether the runner is ready: attached and not draining.
     pub ready: watch::Sender<bool>,
 }
 
@@ -90,7 +95,7 @@ impl RunnerConfig {
     }
 }
 
-// By hand: the token must not reach a log.
+// Implemented by hand: the token must not reach a log.
 impl fmt::Debug for RunnerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunnerConfig")
@@ -120,18 +125,18 @@ pub struct ProcessProgram {
     pub command: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// The variables that it inherits from the runner, beside those that are never secret.
+    /// The variables that it inherits from the runner, in addition to those that are never secret.
     pub inherit: Vec<String>,
-    /// Variables that it is given as they stand here.
+    /// Variables with fixed values.
     pub environment: BTreeMap<String, String>,
-    /// Whether bubblewrap is to keep the programs of READ_ONLY threads from writing, where it works.
+    /// Whether bubblewrap, if it works, prevents the programs of READ_ONLY threads from writing.
     pub confine: bool,
-    /// What its operator vouches for.
+    /// The restrictions that its operator guarantees.
     pub enforces: Enforcement,
 }
 
 impl ProcessProgram {
-    /// A program that is held to its tools and to nothing else.
+    /// Returns a program that is restricted only in its tools.
     #[must_use]
     pub fn new<A: Into<String>>(command: impl Into<PathBuf>, args: impl IntoIterator<Item = A>) -> Self {
         Self {
@@ -145,13 +150,14 @@ impl ProcessProgram {
     }
 }
 
-/// What a kind of program can be held to. A runner refuses threads whose policy asks for more.
+/// The restrictions that a kind of program enforces. A runner rejects threads whose policy needs more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enforcement {
-    /// Every tool that the program has goes through the runner. It is an operator's word: nothing keeps a program from
-    /// doing by itself what it could ask a tool for.
+    /// Whether every tool of the program goes through the runner. The operator guarantees this. Nothing prevents a
+    /// program
+    /// from doing directly what a tool would do.
     pub tools: bool,
-    /// The program cannot write where a READ_ONLY thread must not.
+    /// Whether the program cannot write where a READ_ONLY thread must not.
     pub read_only: bool,
 }
 
@@ -164,17 +170,17 @@ impl Default for Enforcement {
     }
 }
 
-/// How patient the runner is with programs.
+/// Timeouts for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long an interrupted program may take to end its turn before it is sent SIGINT, and then again before it is
-    /// killed. Default 2 s.
+    /// Time for an interrupted program to end its turn before it receives SIGINT, and again before it is killed.
+    /// Default 2 s.
     pub interrupt_grace: Duration,
-    /// How long a program may take to end where the supervisor does not say. Default 5 s.
+    /// Time for a program to end if the supervisor does not specify it. Default 5 s.
     pub stop_grace: Duration,
-    /// How long a command may take that an agent has the runner run. Default 10 min.
+    /// Maximum duration of a command that an agent runs through the runner. Default 10 min.
     pub command_limit: Duration,
-    /// How long running turns have to finish when the runner stops; then they are interrupted, and their programs have
+    /// Time for running turns to finish when the runner stops. Then they are interrupted, and their programs have
     /// twice [`Self::stop_grace`] to end them and to have that acknowledged. Default 10 s.
     pub drain_limit: Duration,
 }
@@ -198,7 +204,7 @@ pub struct Ended {
     pub interrupted: Vec<String>,
 }
 
-/// Why a runner does not start.
+/// An error that prevents a runner from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum RunnerError {
     /// The runner id is empty or too long.
@@ -210,12 +216,12 @@ pub enum RunnerError {
     /// The token cannot be sent.
     #[error("the token has characters that metadata cannot carry")]
     BadToken,
-    /// The supervisor will not have this runner, now or later.
+    /// The supervisor rejects this runner permanently.
     #[error("the supervisor refused the runner ({code:?}): {message}")]
     Refused {
-        /// The code of its answer.
+        /// The status code.
         code: Code,
-        /// The text of its answer.
+        /// The status message.
         message: String,
     },
 }

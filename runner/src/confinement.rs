@@ -1,5 +1,6 @@
-//! What the operating system keeps a program from doing. Bubblewrap gives it a view of the file system in which only
-//! what it may write can be written, and a process namespace with which everything that it started ends.
+//! Confinement of programs by the operating system. Bubblewrap gives a program a view of the file system in which only
+//! the
+//! permitted paths are writable, and a process namespace that ends together with everything that the program started.
 
 use std::{
     ffi::OsString,
@@ -24,7 +25,7 @@ use crate::{
 const BUBBLEWRAP: &str = "bwrap";
 /// The kind of the programs that have a sandbox of their own.
 const CODEX: &str = "codex";
-/// What a trial of it may take.
+/// Limits for a trial run of it.
 const TRIAL: Limits = Limits {
     time: Duration::from_secs(5),
     output: 4 * 1024,
@@ -38,7 +39,7 @@ pub(crate) async fn is_possible() -> bool {
     *WORKS.get_or_init(try_out).await
 }
 
-/// Whether it is known by now that programs can be confined.
+/// Returns whether it is already known that programs can be confined.
 pub(crate) fn is_known() -> bool {
     WORKS.get().copied().unwrap_or_default()
 }
@@ -63,7 +64,7 @@ async fn try_out() -> bool {
     false
 }
 
-/// How a thread's program is confined. The rule is the same for every kind of program: the whole program runs in the view.
+/// The confinement of a thread's program. The rule is the same for every kind: the whole program runs in the view.
 #[derive(Debug)]
 pub(crate) struct Confinement {
     is_confined: bool,
@@ -74,19 +75,19 @@ pub(crate) struct Confinement {
     layers: Vec<Layer>,
     /// The directories of git that a commit writes.
     pub(crate) git: Vec<PathBuf>,
-    /// What nothing closes and must be reported.
+    /// Gaps that nothing closes. They must be reported.
     pub(crate) gaps: Vec<String>,
     identity: Environment,
-    /// To be kept as long as the program runs.
+    /// Kept as long as the program runs.
     pub(crate) placeholders: Placeholders,
 }
 
 impl Confinement {
-    /// The confinement of a thread's program of that kind.
+    /// Returns the confinement of a thread's program of that kind.
     ///
     /// # Errors
     ///
-    /// The program would have to be kept from writing, and cannot be.
+    /// The program must be prevented from writing, but cannot be.
     pub(crate) async fn of(casting: &Casting, kind: &str) -> Result<Self, StartFailure> {
         let sandbox = casting.resolved.sandbox();
         let directory = casting.directory();
@@ -104,7 +105,7 @@ impl Confinement {
         if !confinement.is_confined {
             match sandbox {
                 Sandbox::FullAccess => {}
-                // Its own sandbox holds its commands and patches.
+                // The program's own sandbox confines its commands and patches.
                 _ if confinement.has_own_sandbox => {}
                 Sandbox::WorkspaceWrite => confinement
                     .gaps
@@ -144,15 +145,16 @@ impl Confinement {
         self.is_confined
     }
 
-    /// The same program in its view. `own` are directories and files that it writes for itself in any case.
-    /// `login` is the file of a person's login, which is hidden from every other program.
+    /// Returns the program in its view. `own` are directories and files that stay writable in any case. `login` is the
+    /// file of
+    /// a person's login, which is hidden from every other program.
     pub(crate) fn confine(&self, mut launch: Launch, own: &[&Path], login: Option<&Path>) -> Launch {
         launch.environment.extend(self.identity.iter().cloned());
         if !self.is_confined {
             return launch;
         }
         let login = login.and_then(|login| fs::canonicalize(login).ok()).map(|login| {
-            // Codex renews its login, and its own sandbox keeps its commands from writing it.
+            // Codex renews its login, and its own sandbox prevents its commands from writing it.
             if self.has_own_sandbox {
                 Layer::Bind(login)
             } else {
@@ -173,9 +175,9 @@ impl Confinement {
 enum Layer {
     Bind(PathBuf),
     ReadOnly(PathBuf),
-    /// An empty directory that cannot be written.
+    /// An empty read-only directory.
     Nothing(PathBuf),
-    /// Another file in the place of this one.
+    /// Another file that replaces this one.
     Instead {
         path: PathBuf,
         shown: PathBuf,
@@ -190,7 +192,7 @@ impl Layer {
     }
 }
 
-/// Empty files that replace settings in a view. They lie where no agent can write them.
+/// Empty files that replace settings in a view. No agent can write to their location.
 struct Masks {
     text: PathBuf,
     json: PathBuf,
@@ -224,8 +226,8 @@ impl Masks {
     }
 }
 
-/// The same program, confined to what its sandbox lets it write: nothing, its directory, or everything. `own` are
-/// directories that it needs for itself in any case; of those in `hidden` it sees nothing but what is its own.
+/// Returns the program, confined to the writes that its sandbox permits: none, its directory, or everything. `own` are
+/// directories that it needs in any case. Of the paths in `hidden`, only its own are visible.
 pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: &[PathBuf]) -> Launch {
     let own: Vec<Layer> = own.iter().map(|path| Layer::Bind(path.to_path_buf())).collect();
     viewed(launch, sandbox, &own, hidden, &[])
@@ -245,7 +247,7 @@ fn viewed(launch: Launch, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], l
             if var_tmp.symlink_metadata().is_ok_and(|found| found.is_dir()) {
                 view.empty(var_tmp);
             }
-            // A few harmless ones: a disk's would be a way around everything above.
+            // Only a few harmless devices: access to a disk would bypass everything above.
             view.args.extend(["--dev", "/dev"].map(OsString::from));
         }
     }
@@ -254,14 +256,15 @@ fn viewed(launch: Launch, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], l
         Sandbox::FullAccess | Sandbox::WorkspaceWrite => Layer::Bind(launch.directory.clone()),
         Sandbox::ReadOnly | Sandbox::Unspecified => Layer::ReadOnly(launch.directory.clone()),
     };
-    // A layer must not show again what is hidden.
+    // A layer must not reveal hidden paths.
     let is_seen = |layer: &&Layer| {
         let mut around = hidden.iter().filter(|path| layer.path().starts_with(path));
         around.all(|path| launch.directory.starts_with(path))
     };
     let layers = layers.iter().filter(is_seen).cloned();
-    // A mount shows again what was hidden below it. So what lies in something hidden is put back afterwards, and the rest,
-    // which may have something hidden in it, comes before.
+    // A mount reveals hidden paths below it. Therefore paths within a hidden one are mounted after it, and all others,
+    // which
+    // may contain a hidden path, are mounted before it.
     let (put_back, first): (Vec<_>, Vec<_>) = std::iter::once(directory)
         .chain(layers)
         .chain(own.iter().cloned())
@@ -275,8 +278,9 @@ fn viewed(launch: Launch, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], l
     for layer in put_back {
         view.add(layer);
     }
-    // Last: a directory that is put back may have one. The mount goes once another file takes this one's place, so a file that
-    // somebody replaces is safe in a hidden directory only.
+    // Masks come last: a directory that is mounted again may need one. The mount disappears once another file replaces
+    // the
+    // mount point, so a file that can be replaced is safe in a hidden directory only.
     let is_own = |path: &PathBuf| own.iter().any(|own| own.path() == path);
     for path in hidden
         .iter()
@@ -300,7 +304,7 @@ fn viewed(launch: Launch, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], l
     }
 }
 
-/// What keeps the secrets of a runner's owner from programs that are held to nothing else.
+/// Hides the secrets of a runner's owner from programs that have no other restriction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blinders {
     hidden: Vec<PathBuf>,
@@ -308,7 +312,7 @@ pub(crate) struct Blinders {
 }
 
 impl Blinders {
-    /// Those of a thread; without effect where its runner has no secrets.
+    /// Returns those of a thread. They have no effect if its runner has no secrets.
     pub(crate) fn of(casting: &Casting) -> Self {
         if !casting.has_secrets {
             return Self::default();
@@ -319,7 +323,7 @@ impl Blinders {
         }
     }
 
-    /// The same program without a view of what is hidden, where bubblewrap works.
+    /// Returns the program in a view without the hidden paths, if bubblewrap works.
     pub(crate) fn put_on(&self, launch: Launch) -> Launch {
         if self.hidden.is_empty() || !is_known() {
             return launch;
@@ -329,7 +333,7 @@ impl Blinders {
     }
 }
 
-/// A view of the file system in the making.
+/// A file system view under construction.
 #[derive(Default)]
 struct View {
     args: Vec<OsString>,

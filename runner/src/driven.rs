@@ -1,5 +1,6 @@
-//! Agents whose programs speak a protocol of their own: a task, the driver, speaks it, and the thread has its end of two
-//! channels. What the driver waits for keeps nobody else waiting.
+//! Agents whose programs speak their own protocol. A task, the driver, handles the protocol, and the thread holds its
+//! end
+//! of two channels. A waiting driver does not block anything else.
 
 use std::{collections::VecDeque, future::pending, time::Duration};
 
@@ -16,35 +17,37 @@ use crate::{
     tools::{ToolAnswer, ToolFailure},
 };
 
-/// How many orders wait for a driver.
+/// Maximum number of orders that wait for a driver.
 const WAITING: usize = 256;
-/// How many of a driver's events wait for the thread: few, since each may be as long as a line.
+/// Maximum number of a driver's events that wait for the thread. The number is low because each may be as long as a
+/// line.
 const UNHEARD_EVENTS: usize = 32;
 
-/// How much that a program says is kept while its answer is waited for: so many things, of so many bytes together.
+/// Limits for messages that are stored while an answer is awaited: their number, and their total size in bytes.
 const MAX_KEPT: usize = 4096;
 const MAX_KEPT_BYTES: usize = 8 * 1024 * 1024;
-/// The longest line that is read of a program, in bytes: its protocol has no bound, and a question may hold a whole
+/// Maximum length of a program's line, in bytes. Its protocol has no limit, and a permission request may contain a
+/// whole
 /// file.
 pub(crate) const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
-/// How long a program may take to answer.
+/// Time for a program to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a thread wants of its program.
+/// An order of a thread to its program.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
     /// Begin a turn.
     Turn(GivenTurn),
-    /// Take in more, within the turn, and say so: [`AgentEvent::InputTaken`].
+    /// Accept more input within the turn, and confirm it: [`AgentEvent::InputTaken`].
     Input { number: u32, input: Input },
     /// The answer to a tool call.
     ToolAnswered { id: String, answer: ToolAnswer },
-    /// The answer to a question for leave.
+    /// The answer to a permission request.
     Permitted {
         id: String,
         verdict: Result<(), ToolFailure>,
     },
-    /// Tell the model why a call was refused that the program answered itself.
+    /// Explain to the model why a call was refused that the program answered itself.
     Explain(String),
     /// End the turn.
     Interrupt,
@@ -58,7 +61,7 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) async fn tell(&self, event: AgentEvent) {
-        // Nobody hears a program that is being stopped.
+        // No receiver exists while a program is being stopped.
         let _ = self.events.send(event).await;
     }
 
@@ -68,8 +71,9 @@ impl Desk {
         self.tell(AgentEvent::ContextLost(reason)).await;
     }
 
-    /// Tells of all that the program is known by now not to be held to, or not to have: of all at once, since a thread shows
-    /// the last thing that was said.
+    /// Reports all restrictions that the program cannot enforce and all features that it lacks. They are reported
+    /// together
+    /// because a thread displays only the latest report.
     pub(crate) async fn tell_gaps(&self, gaps: &[String]) {
         if !gaps.is_empty() {
             self.tell(AgentEvent::PolicyGap(gaps.join("; "))).await;
@@ -77,7 +81,7 @@ impl Desk {
     }
 }
 
-/// A driver's end of the channels, and the thread's.
+/// Returns a driver's end of the channels, and the thread's.
 pub(crate) fn desk() -> (Desk, mpsc::Sender<Order>, mpsc::Receiver<AgentEvent>) {
     let (orders, to_obey) = mpsc::channel(WAITING);
     let (tell, events) = mpsc::channel(UNHEARD_EVENTS);
@@ -94,12 +98,12 @@ pub(crate) struct Driven {
     orders: mpsc::Sender<Order>,
     events: mpsc::Receiver<AgentEvent>,
     driver: JoinHandle<()>,
-    /// What the program requests of its provider, where a proxy observes that.
+    /// The requests of the program to its provider, if a proxy observes them.
     traffic: Option<TrafficObserver>,
 }
 
 impl Driven {
-    /// Has a driver speak with the child from now on.
+    /// Starts a driver that handles the child from now on.
     pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(child: Child, drive: impl FnOnce(Desk) -> F) -> Self {
         let (desk, orders, events) = desk();
         let driver = tokio::spawn(drive(desk));
@@ -112,7 +116,7 @@ impl Driven {
         }
     }
 
-    /// The same agent, whose program requests its model through a proxy.
+    /// Returns the agent with a proxy for the requests of its program.
     pub(crate) fn observed(mut self, proxy: Option<ProviderProxy>) -> Self {
         self.traffic = proxy.map(TrafficObserver::new);
         self
@@ -155,7 +159,7 @@ impl Agent for Driven {
 
     fn interrupt(&mut self, nudge: Nudge) {
         match nudge {
-            // One that does not listen is sent a signal next.
+            // A program that does not react receives a signal next.
             Nudge::Ask => drop(self.order(Order::Interrupt)),
             Nudge::Signal => self.child.interrupt(),
         }
@@ -169,7 +173,7 @@ impl Agent for Driven {
                 event = self.events.recv() => event,
                 event = next_of(&mut self.traffic) => return event,
             };
-            // The channel ends only with the program, of which an event tells, or by a defect.
+            // The channel ends only after the event that reports the program's end, or because of a defect.
             let event = event.unwrap_or_else(|| AgentEvent::Exited("the runner lost hold of the program".to_owned()));
             if let Some(traffic) = &mut self.traffic
                 && event.is_progress()
@@ -182,7 +186,7 @@ impl Agent for Driven {
 
     fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
         Box::pin(async move {
-            // With the driver the program's input ends, which is its sign to go.
+            // The program's input closes with the driver, which tells the program to exit.
             self.driver.abort();
             let _ = self.driver.await;
             self.child.stop(order).await
@@ -197,20 +201,22 @@ async fn next_of(traffic: &mut Option<TrafficObserver>) -> AgentEvent {
     }
 }
 
-/// A program that reads and writes a JSON value a line.
+/// A program that reads and writes one JSON value per line.
 pub(crate) struct Program {
     input: ChildInput,
     output: ChildOutput,
-    /// What it said while something else was waited for, as text: read, a value takes many times its length.
+    /// Messages that arrived while an answer was awaited, as text: a parsed value needs many times that memory.
     kept: VecDeque<String>,
     kept_bytes: usize,
     last_id: u64,
-    /// Why it is listened to no longer, though it runs. Its end for everybody: what was lost may have been a question.
+    /// Why the output is not read any more although the program runs. Callers treat this as its end, because the lost
+    /// line may
+    /// have been a request.
     given_up: Option<String>,
 }
 
-/// What came of a question: the answer, or the error that it is answered with; in words for people, that there was no
-/// answer. The outer error is the program's end.
+/// The result of a call: the answer or its error. The inner error is a displayed text. The outer error is the program's
+/// end.
 pub(crate) type Answered = Result<Result<Value, String>, String>;
 
 impl Program {
@@ -218,7 +224,7 @@ impl Program {
         Self::over(child.input().clone(), output)
     }
 
-    /// A program that has these pipes.
+    /// Returns a program with these pipes.
     pub(crate) fn over(input: ChildInput, output: ChildOutput) -> Self {
         Self {
             input,
@@ -230,19 +236,18 @@ impl Program {
         }
     }
 
-    /// Says something. A program that does not read is found out by its silence.
+    /// Sends a value. A program that does not read is detected by its silence.
     pub(crate) fn say(&self, value: &Value) {
         if self.input.write(format!("{value}\n")).is_err() {
             debug!("the program does not read what it is told");
         }
     }
 
-    /// What it says next, with what was kept first; the error is how it ended. Nothing is lost when the future is
-    /// dropped.
+    /// Returns the next message, stored ones first. The error describes the program's end. Cancel safe.
     pub(crate) async fn hear(&mut self) -> Result<Value, String> {
         while let Some(kept) = self.kept.pop_front() {
             self.kept_bytes -= kept.len();
-            // It was a value before, so it is one.
+            // The text was a value before, so it parses.
             if let Ok(said) = serde_json::from_str(&kept) {
                 return Ok(said);
             }
@@ -250,11 +255,12 @@ impl Program {
         self.hear_news().await
     }
 
-    /// Keeps what it said for later.
+    /// Stores a message for later.
     ///
     /// # Errors
     ///
-    /// It said too much by now: its end, as [`Self::hear`] tells it from now on.
+    /// The stored messages exceed their limit. This counts as the program's end, which [`Self::hear`] returns from now
+    /// on.
     pub(crate) fn keep(&mut self, said: &Value) -> Result<(), String> {
         let text = said.to_string();
         if self.kept.len() >= MAX_KEPT || self.kept_bytes + text.len() > MAX_KEPT_BYTES {
@@ -273,15 +279,15 @@ impl Program {
         self.given_up.insert(why).clone()
     }
 
-    /// Calls a method by JSON-RPC and does not wait. Answers the id of the call.
+    /// Calls a method by JSON-RPC without waiting. Returns the id of the call.
     pub(crate) fn tell(&mut self, method: &str, params: &Value) -> u64 {
         self.last_id += 1;
         self.say(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}));
         self.last_id
     }
 
-    /// Calls a method by JSON-RPC and waits for the answer; what else it says is kept. `refusal` puts an error into
-    /// words.
+    /// Calls a method by JSON-RPC and waits for the answer. Other messages are stored. `refusal` converts an error into
+    /// text.
     pub(crate) async fn call(&mut self, method: &str, params: &Value, refusal: fn(&Value) -> String) -> Answered {
         let id = self.tell(method, params);
         let answer = async {
@@ -303,8 +309,9 @@ impl Program {
         }
     }
 
-    /// What it says next. Lines that are no JSON are passed over, and so is what is too long: the echo of a picture, or a
-    /// large diff. But if that may have been a question, the program waits for an answer, and nothing is heard after it.
+    /// Returns the next new message. Lines that are not JSON or too long are skipped: the echo of a picture, or a large
+    /// diff.
+    /// But if a long line may have been a request, the program waits for an answer, and nothing is read after it.
     pub(crate) async fn hear_news(&mut self) -> Result<Value, String> {
         if let Some(why) = &self.given_up {
             return Err(why.clone());
@@ -328,16 +335,17 @@ impl Program {
     }
 }
 
-/// Whether a message that begins like this may be a question: a control request, or a call by JSON-RPC, which has an id.
+/// Returns whether a message with this beginning may be a request: a control request, or a JSON-RPC call, which has an
+/// id.
 fn may_ask(beginning: &str) -> bool {
-    // What Codex repeats of its conversation is a message with an id of its own.
+    // Codex repeats its conversation in messages that have an id.
     if beginning.contains("\"rawResponseItem/completed\"") {
         return false;
     }
     beginning.contains("\"control_request\"") || (beginning.contains("\"method\"") && beginning.contains("\"id\""))
 }
 
-/// The answer; that there is none, whatever the reason, is an error.
+/// Returns the answer. Any reason for a missing answer is an error.
 pub(crate) fn flat(answered: Answered) -> Result<Value, String> {
     answered.and_then(|answer| answer)
 }

@@ -1,5 +1,5 @@
-//! The environment of agent programs. It is built from nothing: what is not listed here does not reach a program, so
-//! neither an operator's token nor a provider's key of somebody else can.
+//! The environment of agent programs. It starts empty, so variables that are not listed here do not reach a program. An
+//! operator's token or another provider's key cannot reach it either.
 
 use std::{
     collections::BTreeMap,
@@ -14,22 +14,22 @@ use troupe_proto::common::v1::{ResolvedSpawn, Sandbox};
 
 use crate::{agent::Casting, outbox::Attempt};
 
-/// What a program inherits from the runner. Nothing here is secret.
+/// The variables that a program inherits from the runner. None of them is secret.
 const INHERITED: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TZ",
 ];
 
-/// The worktree of a thread, below its state.
+/// The worktree of a thread, below its state directory.
 pub(crate) const WORKTREE: &str = "worktree";
-/// What the name of a file beside it ends with while it is made.
+/// The suffix of a file next to the worktree that exists during its creation.
 pub(crate) const UNFINISHED: &str = "making";
-/// How long what a thread keeps stays without an attempt of it.
+/// How long the state of a thread is kept without an attempt.
 const UNNEEDED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The variables of a program.
 pub(crate) type Environment = Vec<(String, OsString)>;
 
-/// What every program inherits, and with it what the runner starts for itself.
+/// Returns the variables that every program inherits, and every subprocess of the runner.
 pub(crate) fn plain(inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
     let known = INHERITED.iter();
     known
@@ -37,8 +37,9 @@ pub(crate) fn plain(inherited: impl Fn(&str) -> Option<OsString>) -> Environment
         .collect()
 }
 
-/// The whole environment of a thread's program, beside what its kind adds. The thread's token is not in it: tools go
-/// through the runner, which knows whom it started, or through a server that is given the token alone.
+/// Returns the whole environment of a thread's program, without the variables of its kind. It does not contain the
+/// thread's
+/// token: tools go through the runner, which knows its programs, or through a server that receives only the token.
 pub(crate) fn environment(casting: &Casting, inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
     let mut environment = plain(inherited);
     environment.push(("TMPDIR".to_owned(), casting.scratch.clone().into_os_string()));
@@ -60,14 +61,14 @@ pub(crate) fn environment(casting: &Casting, inherited: impl Fn(&str) -> Option<
     environment.extend(
         facts
             .into_iter()
-            // A NUL would keep the program from starting at all; templates are text and may hold one.
+            // A NUL would prevent the program from starting, and the text of a template may contain one.
             .filter(|(_, value)| !value.is_empty() && !value.contains('\0'))
             .map(|(name, value)| (name.to_owned(), OsString::from(value))),
     );
     environment
 }
 
-/// What a role sets for its provider, as one object of JSON; empty: nothing.
+/// Returns the parameters that a role sets for its provider, as one JSON object. Empty: none.
 fn parameters(resolved: &ResolvedSpawn) -> String {
     if resolved.parameters.is_empty() {
         return String::new();
@@ -80,7 +81,7 @@ fn parameters(resolved: &ResolvedSpawn) -> String {
     Value::Object(set).to_string()
 }
 
-/// Adds what an operator lets a program have: variables that it inherits, and such as it is given. What is given counts.
+/// Adds the variables that an operator grants a program: inherited ones, and given ones, which take precedence.
 pub(crate) fn add(environment: &mut Environment, inherit: &[String], given: &BTreeMap<String, String>) {
     let inherited = inherit
         .iter()
@@ -98,18 +99,20 @@ const fn sandbox_name(sandbox: Sandbox) -> &'static str {
     }
 }
 
-/// Whether an id can be the name of a directory: what the supervisor mints can, and nothing can climb out by one.
+/// Returns whether an id is usable as the name of a directory. The ids that the supervisor generates are, and no such
+/// id
+/// leads out of its parent.
 pub(crate) fn is_plain_id(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Where a thread's programs keep what later attempts must find again.
+/// Returns the directory where a thread's programs keep what later attempts need.
 pub(crate) fn state_of(root: &Path, thread_id: &str) -> PathBuf {
     root.join(thread_id)
 }
 
-/// Removes what threads kept that nobody has needed for long: their runner is not told when a session is deleted. What
-/// holds work that is nowhere else stays.
+/// Removes the state of threads that has not been used for long, because a runner is not notified when a session is
+/// deleted. State with work that exists nowhere else is kept.
 pub(crate) async fn prune(root: &Path) {
     let root = root.to_owned();
     let pruned = tokio::task::spawn_blocking(move || prune_now(&root, UNNEEDED)).await;
@@ -125,11 +128,11 @@ fn prune_now(root: &Path, unneeded: Duration) {
             .metadata()
             .and_then(|metadata| metadata.modified())
             .is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > unneeded));
-        // One that was not finished is nobody's.
+        // An unfinished worktree is not in use.
         let worktree = entry.path().join(WORKTREE);
         let has_work = worktree.exists() && !worktree.with_extension(UNFINISHED).exists();
         if is_old && !has_work {
-            // What cannot be removed now is tried again at the next start.
+            // The next start retries a failed removal.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -1,5 +1,6 @@
-//! Programs that are run to their end: in a process group of their own, without input, with a limit for their time and
-//! for what is kept of their output. When one ends, or nobody waits for it any more, nothing of its group is left.
+//! Subprocesses that run to their end: in their own process group, without input, with limits for their time and for
+//! the
+//! stored output. When one ends, or its caller stops waiting, its whole group is killed.
 
 use std::{
     io,
@@ -22,19 +23,19 @@ use crate::{
     text::keep_end,
 };
 
-/// How long a program may take to end that was told to, and its output after it has ended.
+/// Time for a program to end after a signal, and for its output to close after its end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How much of its words is repeated where a program failed, in bytes.
+/// Maximum length of a failed program's output in an error text, in bytes.
 const MAX_WORDS_BYTES: usize = 4 * 1024;
 
-/// How long a program may take, and how much is kept of standard output, and as much of standard error, in bytes.
+/// Limits of a program: its time, and the stored bytes of standard output and of standard error, each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) time: Duration,
     pub(crate) output: usize,
 }
 
-/// What came of a program.
+/// The result of a program.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) ending: Ending,
@@ -49,7 +50,7 @@ pub(crate) enum Ending {
     TimedOut,
 }
 
-/// The end of what a pipe carried, and how much came before it.
+/// The end of a pipe's output, and the number of bytes before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Tail {
     max: usize,
@@ -80,11 +81,11 @@ pub(crate) async fn run(launch: Launch, limits: Limits) -> io::Result<Finished> 
     Ok(Finished { ending, stdout, stderr })
 }
 
-/// Runs a program whose output is of use as a whole only.
+/// Runs a program whose output is useful only as a whole.
 ///
 /// # Errors
 ///
-/// What became of it instead, in its own words where it has any; `name` is what it is called otherwise.
+/// The failure, in the program's own words if it wrote any. Otherwise `name` identifies the program.
 pub(crate) async fn output_of(name: &str, launch: Launch, limits: Limits) -> Result<Vec<u8>, String> {
     let finished = run(launch, limits).await;
     let Finished { ending, stdout, stderr } = finished.map_err(|error| format!("{name} cannot be run: {error}"))?;
@@ -134,7 +135,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Waits for the end, and sees to it when the time is up.
+    /// Waits for the end, and kills the program at the limit.
     async fn end(&mut self, limit: Duration) -> Ending {
         let ending = match timeout(limit, self.child.wait()).await {
             Ok(status) => Ending::Itself(status),
@@ -142,7 +143,7 @@ impl Running {
                 self.group.signal(Signal::TERM);
                 if timeout(LAST_WORDS, self.child.wait()).await.is_err() {
                     self.group.signal(Signal::KILL);
-                    // Nobody survives it.
+                    // No process of the group survives.
                     let _ = self.child.wait().await;
                 }
                 Ending::TimedOut
@@ -152,7 +153,7 @@ impl Running {
         ending
     }
 
-    /// What it wrote. With the group gone the pipes end, unless somebody left the group and holds them.
+    /// Returns its output. When the group is gone the pipes close, unless a process left the group and holds them.
     async fn output(mut self) -> [Tail; 2] {
         let drained = async { while self.readers.join_next().await.is_some() {} };
         let _ = timeout(LAST_WORDS, drained).await;
@@ -180,7 +181,7 @@ impl Tail {
 
     fn push(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);
-        // Not at once: moving the rest for every piece would cost more than keeping some.
+        // Not for every piece: moving the rest each time would cost more than the extra memory.
         if self.bytes.len() > 2 * self.max {
             self.cut();
         }
@@ -192,13 +193,13 @@ impl Tail {
         self.dropped += surplus;
     }
 
-    /// What is there by now, of the length that is kept.
+    /// Returns the output so far, cut to its limit.
     fn finish(&mut self) -> Self {
         self.cut();
         std::mem::replace(self, Self::of(self.max))
     }
 
-    /// The text, with a word on what is not in it.
+    /// Returns the text, with a note about omitted output.
     pub(crate) fn text(&self) -> String {
         let text = String::from_utf8_lossy(&self.bytes);
         match self.dropped {
@@ -287,7 +288,7 @@ mod tests {
         running.abort();
         assert!(running.await.is_err());
         let gone = async {
-            // What was killed may wait for its parent to see it.
+            // A killed process may be a zombie until its parent reaps it.
             let stat = Path::new("/proc").join(child.trim()).join("stat");
             while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
                 yield_now().await;

@@ -1,5 +1,6 @@
-//! Agent programs that say anything at all, without a process: the drivers hear bytes, and what they make of them has to
-//! be within its bounds. For the fuzz target `agent_lines` and for tests.
+//! Agent programs with arbitrary output, without a process. The drivers read bytes, and the resulting events must be
+//! within
+//! their bounds. For the fuzz target `agent_lines` and for tests.
 #![allow(clippy::expect_used, reason = "what breaks is to be seen at once")]
 
 use std::path::Path;
@@ -26,17 +27,17 @@ use crate::{
     tools::ToolFailure,
 };
 
-/// The longest line that is read: shorter than in earnest, so that some are too long.
+/// Maximum length of a line. It is shorter than in production, so that some lines are too long.
 const LONGEST_LINE: usize = 2 * 1024;
 /// How many questions of the hook wait.
 const QUESTIONS: usize = 32;
-/// What stands before a line that is what Codex tells its hook.
+/// The prefix of a line that contains the data of a Codex hook.
 const TO_HOOK: &[u8] = b"hook ";
 /// The one tool of ours that is offered.
 const OFFERED: &str = "wait";
 /// Where the agents work.
 const DIRECTORY: &str = "/project";
-/// How a program begins that speaks the Agent Client Protocol.
+/// The first messages of a program that speaks the Agent Client Protocol.
 const ACP_BEGINS: Script = &[
     (
         "\"initialize\"",
@@ -49,10 +50,10 @@ const ACP_BEGINS: Script = &[
     ("\"session/prompt\"", ""),
 ];
 
-/// What a program waits to be told, a part of it, and what it says then.
+/// Pairs of a part of the text that a program waits for, and its response.
 type Script = &'static [(&'static str, &'static str)];
 
-/// Who speaks.
+/// The program that is simulated.
 #[derive(Clone, Copy, Debug)]
 enum Speaker {
     Process,
@@ -73,7 +74,7 @@ impl Speaker {
         }
     }
 
-    /// How it comes to its first turn.
+    /// Returns the messages before its first turn.
     const fn script(self) -> Script {
         match self {
             Self::Process => &[],
@@ -102,7 +103,7 @@ impl Speaker {
         }
     }
 
-    /// Whether what it is said to write is absolute: Claude Code's word is taken as it is.
+    /// Returns whether the driver makes written paths absolute. The paths of Claude Code are used unchanged.
     const fn resolves(self) -> bool {
         match self {
             Self::Codex | Self::Acp(_) => true,
@@ -111,12 +112,13 @@ impl Speaker {
     }
 }
 
-/// Hears what a program says in its first turn and after it. The first byte says whose protocol it speaks: `p`rocess,
-/// `c`laude, code`x`, `o`pencode or `g`emini; of Codex, a line that begins with `hook ` is what it tells its hook.
+/// Processes a program's output in its first turn and after it. The first byte selects the protocol: `p`rocess,
+/// `c`laude, code`x`, `o`pencode or `g`emini. With Codex, a line that begins with `hook ` contains the data of its
+/// hook.
 ///
 /// # Panics
 ///
-/// What is made of it is not within its bounds.
+/// A resulting event exceeds its bounds.
 pub fn agent_lines(input: &[u8]) {
     let Some((&letter, said)) = input.split_first() else {
         return;
@@ -166,7 +168,7 @@ async fn drive(
     }
 }
 
-/// Plays the program: it begins, says all of its lines, and ends.
+/// Simulates the program: it begins, writes all of its lines, and ends.
 async fn speak(speaker: Speaker, mut puppet: Puppet, ask: mpsc::Sender<HookCall>, said: &[u8]) {
     for (told, answer) in speaker.script() {
         while puppet.told.recv().await.is_some_and(|line| !line.contains(told)) {}
@@ -177,7 +179,8 @@ async fn speak(speaker: Speaker, mut puppet: Puppet, ask: mpsc::Sender<HookCall>
             None => puppet.say(line).await,
             Some(question) => {
                 if let Ok(input) = serde_json::from_slice(question) {
-                    // Nobody waits for the answer. What finds no place is not asked: the driver may wait for a line.
+                    // The answer is dropped. A request that does not fit into the queue is omitted, because the driver
+                    // may wait for a line.
                     let (answer, _) = oneshot::channel();
                     let _ = ask.try_send(HookCall { input, answer });
                 }
@@ -186,7 +189,7 @@ async fn speak(speaker: Speaker, mut puppet: Puppet, ask: mpsc::Sender<HookCall>
     }
 }
 
-/// Plays the thread: whatever the program wants it gets, or not, and after each turn comes another.
+/// Simulates the thread: it grants or denies each request of the program, and starts another turn after each turn.
 async fn listen(speaker: Speaker, orders: mpsc::Sender<Order>, mut events: mpsc::Receiver<AgentEvent>) {
     let (mut allows, mut is_over) = (false, false);
     while let Some(event) = events.recv().await {
@@ -221,7 +224,7 @@ async fn listen(speaker: Speaker, orders: mpsc::Sender<Order>, mut events: mpsc:
     }
 }
 
-/// What holds of everything that a program is heard to do.
+/// Checks the invariants of every event.
 fn check(speaker: Speaker, event: &AgentEvent) {
     match event {
         AgentEvent::Activity(activity) => check_line(activity, redact::MAX_DETAIL_CHARS),

@@ -1,9 +1,10 @@
-//! Git, as it is run for worktrees.
+//! Runs git for worktrees.
 //!
-//! Agents may write to the repository, and its settings name programs that git then runs: filters of files, and
-//! whatever brings objects that are missing. There is no list of them, and some are needed. So what git does there is
-//! confined as the programs of agents are, where that is possible, and has nothing secret in its environment in any
-//! case.
+//! Agents may write to the repository, and its settings name programs that git runs: file filters, and programs that
+//! fetch
+//! missing objects. They cannot be listed, and some are needed. Therefore git is confined like the programs of agents,
+//! where
+//! that is possible, and its environment never contains secrets.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,17 +21,18 @@ use crate::{
     errand::{self, Limits},
 };
 
-/// What one command may take: time, and room for its output, which may name every file of a repository.
+/// Limits of one command: its time, and the size of its output, which may name every file of a repository.
 const LIMITS: Limits = Limits {
     time: Duration::from_secs(60),
     output: 32 * 1024 * 1024,
 };
-/// What is never needed of that which the settings of a repository would have git run.
+/// Settings that disable programs of the repository that are never needed.
 const UNNEEDED: [&str; 4] = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
-/// The variable that says where a user's settings lie.
+/// The variable with the directory of a user's settings.
 const SETTINGS: &str = "XDG_CONFIG_HOME";
 
-/// Looks something up. Only for commands that run nothing, whatever the settings say: they are not confined.
+/// Runs a reading command. Only for commands that start no program regardless of the settings, because they are not
+/// confined.
 pub(crate) async fn look<A: AsRef<OsStr>>(
     directory: &Path,
     args: impl IntoIterator<Item = A>,
@@ -38,12 +40,12 @@ pub(crate) async fn look<A: AsRef<OsStr>>(
     run(launch(directory, args)).await
 }
 
-/// Works on one worktree.
+/// Runs commands in one worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Git {
-    /// All that it may write to.
+    /// The paths that it may write.
     own: Vec<PathBuf>,
-    /// Directories that it is not to look into, but for what is its own.
+    /// Directories that are hidden from it, except for its own paths.
     hidden: Vec<PathBuf>,
 }
 
@@ -62,7 +64,7 @@ impl Git {
         if !confinement::is_possible().await {
             return run(launch).await;
         }
-        // What is not there cannot be shown.
+        // Paths that do not exist cannot be mounted.
         let own: Vec<&Path> = self
             .own
             .iter()

@@ -1,4 +1,4 @@
-//! Process groups: whatever the runner starts leads one of its own, and when it ends nothing of the group is left.
+//! Process groups. Every subprocess of the runner leads its own group, and the whole group is killed when it ends.
 
 use std::{io, process::ExitStatus};
 
@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
-/// The process group of a child. Its id is good for signals until the child has been reaped.
+/// The process group of a child. Its id is valid for signals until the child is reaped.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     leader: Pid,
@@ -14,7 +14,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// The group of a child that was started as a leader and is not reaped yet; `None`: it is.
+    /// Returns the group of a child that was started as a leader. `None`: the child is already reaped.
     pub(crate) fn of(child: &Child) -> Option<Self> {
         let leader = Pid::from_raw(i32::try_from(child.id()?).ok()?)?;
         Some(Self {
@@ -30,20 +30,22 @@ impl Group {
     }
 
     fn send(&self, signal: Signal) {
-        // The only failure is that nobody is left in the group.
+        // The only possible failure is that the group is empty.
         let _ = kill_process_group(self.leader, signal);
     }
 
-    /// The leader is gone: whoever it left behind goes too. Directly after reaping, since its id is free from then on
-    /// unless somebody is left.
+    /// Kills the remaining processes after the leader was reaped. Must be called immediately after reaping: the id can
+    /// be
+    /// reused as soon as the group is empty.
     pub(crate) fn leader_reaped(&self) {
         self.send(Signal::KILL);
         self.reaped.cancel();
     }
 }
 
-/// How a process ended, for people: `exit status 1`, `killed by SIGKILL`. A status above 128 is how shells and bubblewrap
-/// pass on that a signal ended the process below them.
+/// Returns the text for the end of a process: `exit status 1`, `killed by SIGKILL`. Shells and bubblewrap report a
+/// signal
+/// that ended their child as a status above 128.
 pub(crate) fn describe(status: &io::Result<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt as _;
 
@@ -63,7 +65,7 @@ pub(crate) fn describe(status: &io::Result<ExitStatus>) -> String {
     }
 }
 
-/// The name of a signal that ends processes; `None`: it is another number.
+/// Returns the name of a signal that ends processes. `None`: another number.
 const fn signal_name(signal: i32) -> Option<&'static str> {
     Some(match signal {
         1 => "SIGHUP",

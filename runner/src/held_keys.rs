@@ -156,7 +156,7 @@ impl HeldKeys {
     }
 }
 
-/// The value that counts: the last one.
+/// Returns the effective value: the last one.
 fn value(environment: &Environment, name: &str) -> Option<String> {
     let (_, value) = environment.iter().rfind(|(known, _)| known == name)?;
     Some(value.to_str()?.to_owned()).filter(|value| !value.is_empty())

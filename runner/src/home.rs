@@ -1,5 +1,6 @@
-//! The directory that a program takes for its user's home: it keeps its sessions there, and has of its user nothing but
-//! the login that it is lent.
+//! The directory that a program uses as its user's home. It contains the program's sessions, and of the user's files
+//! only
+//! the linked login.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +20,7 @@ use crate::{
 /// The longest record that is read, in bytes.
 const MAX_RECORD_BYTES: u64 = 64 * 1024;
 
-/// Makes the directory, with a link of that name to the login.
+/// Creates the directory, with a link to the login.
 pub(crate) fn prepare(home: &Path, login: Option<&Path>, name: &str) -> io::Result<()> {
     fs::create_dir_all(home)?;
     let Some(login) = login else { return Ok(()) };
@@ -33,8 +34,8 @@ pub(crate) fn prepare(home: &Path, login: Option<&Path>, name: &str) -> io::Resu
     }
 }
 
-/// A path below the directory, on which there is no link any more: an agent may write there, and could lead the runner out
-/// of it.
+/// Returns a path below the directory after removing links on it. An agent may write there, and a link could lead the
+/// runner out of the directory.
 pub(crate) fn unlinked(home: &Path, name: &str) -> io::Result<PathBuf> {
     let mut path = home.to_owned();
     for part in Path::new(name) {
@@ -62,8 +63,8 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file whole, or not at all. What lies in its place is replaced and never followed: an agent may have put a link
-/// there.
+/// Writes a file atomically. An existing entry is replaced and never followed, because an agent may have created a
+/// link.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let aside = path.with_extension("new");
     match fs::remove_file(&aside) {
@@ -76,7 +77,8 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&aside, path)
 }
 
-/// What [`replace`] wrote. An agent may have put something else there: a link, a pipe, a device, any number of bytes.
+/// Reads a file that [`replace`] wrote. An agent may have replaced it with a link, a pipe, a device or a file of any
+/// size.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
     let how = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let file = OpenOptions::new()
@@ -91,7 +93,8 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// A program's environment: that of its thread with this home, what its kind sets, and what its operator lets it have.
+/// Returns a program's environment: that of its thread with this home, the variables of its kind, and those that its
+/// operator grants.
 pub(crate) fn environment_in(
     home: &Path,
     casting: &Casting,

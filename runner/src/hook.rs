@@ -1,6 +1,7 @@
-//! A program's hook: the command that a program runs before each tool call, and the runner's end of it. The command says
-//! what it was told on a socket and repeats the answer. Programs let a tool run whose hook fails, so every failure here
-//! ends in a refusal.
+//! A program's hook: the command that a program runs before each tool call, and the runner's end of it. The command
+//! sends
+//! its input to a socket and prints the answer. Programs run a tool if its hook fails, so every failure here ends in a
+//! refusal.
 
 use std::{
     ffi::OsString,
@@ -22,24 +23,24 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
-/// The largest question, in bytes.
+/// Maximum size of a request, in bytes.
 const MAX_QUESTION_BYTES: u64 = 1024 * 1024;
-/// How many questions of one program wait.
+/// Maximum number of waiting requests per program.
 const WAITING: usize = 32;
-/// How many connections are served at once, and how long one may take to say its question and to hear the answer.
+/// Maximum number of concurrent connections, and the time for sending a request and for receiving the answer.
 const CONNECTIONS: usize = 64;
 const SAID_WITHIN: Duration = Duration::from_secs(10);
-/// How long no connection is taken after one could not be: there may be no descriptors left.
+/// Delay after a failed accept: the process may have no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a program's hook may take; the program lets the tool run after that, so the command gives up before: it
-/// says its question in the time between the two.
+/// Time limit of a program's hook. The program runs the tool after that, so the command gives up earlier: it sends its
+/// request in the time between the two limits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60 + 30);
 const GIVES_UP_AFTER: Duration = Duration::from_secs(15 * 60);
-/// The status with which a hook refuses.
+/// The exit status with which a hook refuses a call.
 const REFUSED: u8 = 2;
 
-/// Asks the runner about the tool call that stands on standard input, and says what it decided on standard output. What
-/// `troupe hook SOCKET` does.
+/// Asks the runner about the tool call on standard input, and prints the decision to standard output. Implements
+/// `troupe hook SOCKET`.
 #[must_use]
 pub fn ask(socket: &Path) -> ExitCode {
     match ask_at(socket) {
@@ -50,7 +51,7 @@ pub fn ask(socket: &Path) -> ExitCode {
             ExitCode::from(REFUSED)
         }
         Err(error) => {
-            // The reason is what makes it a refusal to Codex.
+            // Codex treats the call as refused only if a reason is given.
             let _ = writeln!(io::stderr(), "refused: the runner cannot be asked: {error}");
             ExitCode::from(REFUSED)
         }
@@ -63,12 +64,12 @@ fn ask_at(socket: &Path) -> io::Result<String> {
     if question.len() as u64 > MAX_QUESTION_BYTES {
         return Err(io::Error::other("the call is too large to be judged"));
     }
-    // One line: whatever the program put between its fields.
+    // One line, regardless of white space between the fields.
     let question: Value = serde_json::from_str(&question)?;
     put(socket, &format!("{question}\n"), SAID_WITHIN)
 }
 
-/// Puts a question to the runner and waits for the answer.
+/// Sends a request to the runner and waits for the answer.
 fn put(socket: &Path, question: &str, said_within: Duration) -> io::Result<String> {
     let mut stream = BlockingStream::connect(socket)?;
     stream.set_write_timeout(Some(said_within))?;
@@ -83,7 +84,7 @@ fn put(socket: &Path, question: &str, said_within: Duration) -> io::Result<Strin
     }
 }
 
-/// The answer that refuses a call, as programs read it.
+/// Returns the answer that refuses a call, in the programs' format.
 pub(crate) fn denial(why: &str) -> Value {
     json!({"hookSpecificOutput": {
         "hookEventName": "PreToolUse",
@@ -92,16 +93,16 @@ pub(crate) fn denial(why: &str) -> Value {
     }})
 }
 
-/// A question of a hook.
+/// A request of a hook.
 #[derive(Debug)]
 pub(crate) struct HookCall {
-    /// What the program told its hook.
+    /// The program's input to its hook.
     pub(crate) input: Value,
-    /// Takes the answer; `None`: the tool may run. Dropped, it is a refusal.
+    /// Takes the answer. `None`: the tool may run. Dropping it refuses the call.
     pub(crate) answer: oneshot::Sender<Option<Value>>,
 }
 
-/// The runner's end: a socket that only its user can reach.
+/// The runner's end: a socket that is accessible to its user only.
 #[derive(Debug)]
 pub(crate) struct HookServer {
     calls: mpsc::Receiver<HookCall>,
@@ -109,7 +110,7 @@ pub(crate) struct HookServer {
 }
 
 impl HookServer {
-    /// Listens at that path, which must not be there yet.
+    /// Listens at that path, which must not exist yet.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         Self::bind_with(path, CONNECTIONS, SAID_WITHIN)
     }
@@ -126,7 +127,7 @@ impl HookServer {
         })
     }
 
-    /// One that is asked without a socket.
+    /// Returns a server that receives requests without a socket.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn over(calls: mpsc::Receiver<HookCall>) -> Self {
         Self {
@@ -135,7 +136,7 @@ impl HookServer {
         }
     }
 
-    /// The next question. Nothing is lost when the future is dropped.
+    /// Returns the next request. Cancel safe.
     pub(crate) async fn next(&mut self) -> HookCall {
         match self.calls.recv().await {
             Some(call) => call,
@@ -144,8 +145,9 @@ impl HookServer {
     }
 }
 
-/// Serves so many connections at once. Others wait for a place, which each has to give up again: to say nothing is no
-/// way to keep it.
+/// Serves at most `connections` connections at once. Other connections wait. Every connection has a time limit, so an
+/// idle
+/// one cannot keep its slot.
 async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections: usize, said_within: Duration) {
     let places = Arc::new(Semaphore::new(connections));
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
@@ -157,7 +159,7 @@ async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections:
                     answered.await
                 });
             }
-            // Of one caller, which is refused by its own end, or of too many at once.
+            // One connection failed, which refuses its call, or too many are open.
             Err(error) => {
                 debug!(%error, "a question of a hook is not heard");
                 sleep(PAUSE).await;
@@ -177,15 +179,14 @@ async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>, said_within
     ask.send(HookCall { input, answer }).await.ok()?;
     let said = match decided.await.ok()? {
         Some(answer) => format!("{answer}\n"),
-        // A blank answer: programs take it for leave.
+        // An empty answer, which programs treat as permission.
         None => "\n".to_owned(),
     };
     timeout(said_within, writer.write_all(said.as_bytes())).await.ok()?.ok()
 }
 
-/// The command of a program's hook, which refuses where the runner cannot be asked. It is one text with all that it runs:
-/// what a program trusts by its hash cannot be changed behind its back. `None`: a path cannot be written in a shell's
-/// words.
+/// Returns the command of a program's hook, which refuses if the runner does not answer. It is one text that contains
+/// everything it runs, so a program's trust in its hash covers all of it. `None`: a path cannot be quoted for a shell.
 pub(crate) fn command(words: &[OsString], socket: &Path) -> Option<String> {
     let quoted = words.iter().map(|word| word.to_str()).chain([socket.to_str()]);
     let quoted: Option<Vec<String>> = quoted.map(|word| Some(quote(word?))).collect();
@@ -255,7 +256,7 @@ mod tests {
         let first = tokio::spawn(asked(path.clone(), "{\"n\":1}\n"));
         let call = server.next().await;
         let second = tokio::spawn(asked(path.clone(), "{\"n\":2}\n"));
-        // Time enough for a second question to come, if one could.
+        // Leave time for a second request to arrive.
         for _ in 0..10_000 {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! The kinds of a runner's programs, and which of them a thread gets.
+//! The kinds of a runner's programs, and the selection of one for a thread.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct Kinds {
     kinds: Vec<Arc<dyn AgentKind>>,
 }
 
-/// What a thread gets.
+/// The program and model of a thread.
 pub(crate) struct Role {
     pub(crate) kind: Arc<dyn AgentKind>,
     pub(crate) model: ModelChoice,
@@ -48,7 +48,8 @@ impl Kinds {
         }
     }
 
-    /// Finds out what they can be held to on this machine; `has_secrets`: and kept from.
+    /// Determines the restrictions that they can enforce on this machine, and with `has_secrets` whether secrets can be
+    /// hidden.
     pub(crate) async fn prepare(&self, has_secrets: bool) {
         let is_confined = |program: &Program| match &program.kind {
             ProgramKind::Process(program) => program.confine,
@@ -64,7 +65,7 @@ impl Kinds {
         }
     }
 
-    /// What the supervisor is told of them: of two programs of one kind what both can be held to.
+    /// Returns their description for the supervisor. Two programs of one kind have the restrictions that both enforce.
     pub(crate) fn describe(&self) -> Vec<RunnerKind> {
         let mut told: Vec<RunnerKind> = Vec::new();
         for kind in self.kinds.iter().map(|kind| kind.describe()) {
@@ -80,11 +81,11 @@ impl Kinds {
         told
     }
 
-    /// The program for a thread, and the model as it is given it.
+    /// Returns the program for a thread, and the model in the program's format.
     ///
     /// # Errors
     ///
-    /// None fits provider and model.
+    /// No program supports the provider and model.
     pub(crate) fn choose(&self, resolved: &ResolvedSpawn) -> Result<Role, StartFailure> {
         let place = self.programs.choose(&resolved.provider, &resolved.model);
         let found = place.and_then(|place| Some((self.programs.all().get(place)?, self.kinds.get(place)?)));

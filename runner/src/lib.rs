@@ -1,16 +1,19 @@
-//! Executes threads for the supervisor: attaches to it, starts an agent program for each thread that it is given, hands
-//! the program its turns, executes its tool calls (by asking the supervisor, or in the thread's directory if the
-//! supervisor allows it) and reports what became of it.
+//! Executes threads for the supervisor. The runner attaches to the supervisor, starts an agent program for each
+//! assigned
+//! thread, dispatches turns to the program, executes its tool calls (by asking the supervisor, or in the thread's
+//! directory
+//! if the supervisor allows it) and reports the results.
 //!
 //! ```text
-//! runner -> link (the stream) -> stage (who is held, what is owed) -> thread (one task each) -> agent (one per kind)
+//! runner -> link (the stream) -> stage (threads, pending messages) -> thread (one task each) -> agent (one per kind)
 //!                                  |-> outbox (reports until they are durable)     |               |-> process
-//!                                  |-> questions (until they are decided)          |               '-> codex, claude, acp
-//!                                  '-> kinds (which program a thread gets)         '-> tools, workspace
+//!                                  |-> questions (until they are decided)          |               '-> codex, claude,
+//!                                  acp
+//!                                  '-> kinds (program selection)                   '-> tools, workspace
 //! ```
 //!
-//! The stage is owned by one task, so nothing here needs a lock to stay in order. Threads outlive streams: when the
-//! supervisor goes away they go on, and what they reported meanwhile is sent when the runner has attached again.
+//! One task owns the stage, so its state needs no lock. Threads outlive streams: they continue while the supervisor is
+//! disconnected, and the runner sends their reports after it has attached again.
 #![forbid(unsafe_code)]
 
 mod acp;

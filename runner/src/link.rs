@@ -1,4 +1,4 @@
-//! The stream to the supervisor: opening it, and nothing else. What travels on it is the stage's business.
+//! Opens the stream to the supervisor. The stage handles its messages.
 
 use std::time::Duration;
 
@@ -28,14 +28,15 @@ use crate::{
     config::{RunnerConfig, RunnerError},
 };
 
-/// How many messages wait for the connection.
+/// Maximum number of messages that wait for the connection.
 const OUTGOING: usize = 64;
-/// How long connecting, and then the welcome, may take.
+/// Time limit for connecting, and for the welcome.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A connection that answers no ping is given up; without this a supervisor that vanished is never missed.
+/// Interval of pings. A connection without a ping response is closed. Otherwise a lost supervisor would not be
+/// detected.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_ANSWER: Duration = Duration::from_secs(10);
-/// The lease that is assumed where the welcome names none, and the bounds of the heartbeats' interval.
+/// The default lease if the welcome names none, and the bounds of the heartbeat interval.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(50);
 const LONGEST_HEARTBEAT: Duration = Duration::from_secs(60);
@@ -66,14 +67,15 @@ impl Supervisor {
         })
     }
 
-    /// A connection for the threads' tools, apart from the stream's: a supervisor that drains closes connections under
-    /// calls that share them with a long stream.
+    /// Returns a connection for the threads' tools, separate from the stream's: a draining supervisor closes
+    /// connections on
+    /// which calls share a long stream.
     pub(crate) fn channel_for_tools(&self) -> Channel {
         tls::channel(&self.endpoint, &self.tls)
     }
 }
 
-/// Why there is no stream, or no longer.
+/// The reason for a missing or broken stream.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     #[error("the supervisor cannot be reached")]
@@ -91,7 +93,7 @@ pub(crate) enum LinkError {
 }
 
 impl LinkError {
-    /// The error with which a runner gives up that was never attached: asking again gets the same answer.
+    /// Returns the permanent error of a runner that was never attached: a retry would get the same answer.
     pub(crate) fn final_refusal(&self) -> Option<RunnerError> {
         match self {
             Self::Refused(status) => match status.code() {
@@ -109,7 +111,7 @@ impl LinkError {
     }
 }
 
-/// An open stream on which hello and welcome have been said.
+/// An open stream after hello and welcome.
 pub(crate) struct Link {
     pub(crate) outgoing: mpsc::Sender<AttachRequest>,
     pub(crate) incoming: Streaming<AttachResponse>,
@@ -134,14 +136,14 @@ impl Link {
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
         let (outgoing, stream) = mpsc::channel(OUTGOING);
-        // Before the call: the supervisor may not answer it until it has read hello.
+        // Queued before the call: the supervisor may not answer the call until it has read hello.
         let hello = AttachRequest {
             message: Some(attach_request::Message::Hello(hello)),
         };
         outgoing.try_send(hello).map_err(|_| LinkError::Ended)?;
         let mut request = Request::new(ReceiverStream::new(stream));
         if let Some(token) = &supervisor.token {
-            // As it is now: the one that the last stream was opened with may have ended since.
+            // Reads the current token: the previous stream's token may have expired.
             let bearer = Bearer::new(token.present().expose()).map_err(|_| LinkError::Unsendable)?;
             bearer.authorize(&mut request);
         }
@@ -165,7 +167,7 @@ impl Link {
     }
 }
 
-/// A third of the lease.
+/// Returns a third of the lease.
 fn heartbeat_interval(welcome: &RunnerWelcome) -> Duration {
     let lease = welcome
         .lease

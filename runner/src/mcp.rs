@@ -1,7 +1,8 @@
-//! A thread's tools as an MCP server: what `troupe mcp` speaks with the client that started it. Which tools there are and
-//! what they say of themselves is asked of the supervisor at every listing, and every call is a call of the thread's: a
-//! refusal is the result of a tool, with our JSON in it, so that the model reads it. Only what is no MCP is a protocol
-//! error.
+//! A thread's tools as an MCP server, which `troupe mcp` runs for the client that started it. The supervisor supplies
+//! the
+//! tools and their descriptions for every listing. Every tool call is a call of the thread. A refusal is a tool result
+//! that
+//! contains our JSON, so that the model reads it. Only invalid MCP is a protocol error.
 
 use std::sync::Arc;
 
@@ -32,30 +33,30 @@ use crate::{
 
 /// The server's name.
 const NAME: &str = "troupe";
-/// What a client may show to its model of the whole.
+/// The server's instructions, which a client may show to its model.
 const INSTRUCTIONS: &str = "Tools to lead agents of your own: list_agents names their roles, spawn_agent starts one on \
                             a task, wait answers when one has settled, send_input gives it more to do, close_agent ends \
                             it. They run beside you; wait for what they found before you rely on it.";
-/// How much of the name of a tool that is not offered is repeated, in characters.
+/// Maximum length of an unknown tool's name in an error text, in characters.
 const MAX_NAME_CHARS: usize = 128;
 
-/// Whether the tool of that name has annotations for MCP clients.
+/// Returns whether the tool of that name has annotations for MCP clients.
 #[must_use]
 pub fn is_annotated(tool: &str) -> bool {
     tool_hints::annotations(tool).is_some()
 }
 
-/// For which thread the tools are called, and with whose right.
+/// The thread whose tools are called, and the credentials of the caller.
 #[derive(Clone)]
 pub enum Caller {
-    /// For the thread whose token it is.
+    /// The thread that the token identifies.
     Thread {
         /// The token.
         token: String,
     },
-    /// For a thread whose token nobody has, by an operator.
+    /// A thread whose token is not available, on behalf of an operator.
     Operator {
-        /// The operator's token; `None`: the supervisor asks for none.
+        /// The operator's token. `None`: the supervisor requires none.
         token: Option<String>,
         /// The thread's session.
         session_id: String,
@@ -64,19 +65,19 @@ pub enum Caller {
     },
 }
 
-/// Why there are no tools to serve, or no longer.
+/// The reason why there are no tools to serve, or not any more.
 #[derive(Debug, thiserror::Error)]
 pub enum McpError {
     /// The token cannot be sent.
     #[error("the token has characters that metadata cannot carry")]
     BadToken,
-    /// The supervisor will not have the token, or cannot be asked.
+    /// The supervisor rejects the token, or is not available.
     #[error("the supervisor offers no tools: {0}")]
     Refused(String),
-    /// The client does not speak MCP, or none that is known here.
+    /// The client does not speak MCP, or no supported version.
     #[error("the client does not begin as MCP does: {0}")]
     Handshake(&'static str),
-    /// Serving failed by a defect.
+    /// Serving failed because of a defect.
     #[error("serving the tools failed: {0}")]
     Defect(#[from] JoinError),
 }
@@ -85,24 +86,25 @@ pub enum McpError {
 #[derive(Clone)]
 pub struct ToolServer {
     toolbox: Toolbox,
-    /// Whether the supervisor would let the caller do more than the thread may.
+    /// Whether the caller has more permissions than the thread.
     is_operator: bool,
     thread_id: String,
 }
 
 impl ToolServer {
-    /// The tools of that caller's thread.
+    /// Connects to the supervisor and returns the tools of the caller's thread.
     ///
     /// # Errors
     ///
-    /// The supervisor will not have the token, or cannot be asked.
+    /// The supervisor rejects the token, or is not available.
     pub async fn connect(supervisor: Channel, caller: Caller) -> Result<Self, McpError> {
         let bearer = |token: &str| Bearer::new(token).map_err(|_| McpError::BadToken);
         match caller {
             Caller::Thread { token } => {
                 let bearer = bearer(&token)?;
                 let toolbox = |thread_id| Toolbox::new(supervisor.clone(), Some(bearer.clone()), thread_id);
-                // The token names its thread, but a note without an id is the thread's own and needs the name.
+                // The token identifies its thread, but a note without an id belongs to the thread itself and needs the
+                // thread's name.
                 let own = toolbox(String::new()).own_thread().await;
                 let own = own.map_err(|failure| McpError::Refused(failure.text().to_owned()))?;
                 Ok(Self {
@@ -126,18 +128,19 @@ impl ToolServer {
         }
     }
 
-    /// The thread whose tools they are.
+    /// Returns the thread whose tools they are.
     #[must_use]
     pub fn thread_id(&self) -> &str {
         &self.thread_id
     }
 
-    /// Serves until the client goes away or `stop` is cancelled. Calls that are under way then have a few seconds to
-    /// end; what they have asked for is done in any case. Nothing but MCP is written to `output`.
+    /// Serves until the client disconnects or `stop` is cancelled. Running calls then have a few seconds to end. Their
+    /// effects
+    /// are not undone. Only MCP is written to `output`.
     ///
     /// # Errors
     ///
-    /// The client does not speak MCP. That it went away is none.
+    /// The client does not speak MCP. A disconnected client is not an error.
     pub async fn serve<R, W>(self, input: R, output: W, stop: CancellationToken) -> Result<(), McpError>
     where
         R: AsyncRead + Unpin + Send + 'static,
@@ -148,7 +151,7 @@ impl ToolServer {
         let running = match self.serve_with_ct(transport, stop).await {
             Ok(running) => running,
             Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => return Ok(()),
-            // What the client said instead may be anything, so it is not repeated.
+            // The client's message may contain anything, so the error does not repeat it.
             Err(ServerInitializeError::ExpectedInitializeRequest(_)) => {
                 return Err(McpError::Handshake("it sent something else before initialize"));
             }
@@ -190,7 +193,7 @@ impl ServerHandler for ToolServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        // An empty list would look like a thread that may do nothing.
+        // An empty list would look like a thread without permissions.
         let offered = self
             .toolbox
             .offered()
@@ -212,7 +215,7 @@ impl ServerHandler for ToolServer {
             args: request.arguments.unwrap_or_default(),
             warning: None,
         };
-        // A call that the client gave up is not waited for, and neither is one of a client that is gone.
+        // Calls that the client cancelled, or whose client has disconnected, are not awaited.
         let answer = tokio::select! {
             answer = Box::pin(self.answer(call)) => answer,
             () = context.ct.cancelled() => Err(ToolFailure::local("the call was cancelled")),
@@ -248,7 +251,7 @@ mod tests {
     use super::*;
 
     fn server() -> ToolServer {
-        // Nobody is there: what is tested here asks nobody.
+        // No server listens there: these tests make no calls.
         let channel = Endpoint::from_static("http://127.0.0.1:9").connect_lazy();
         ToolServer {
             toolbox: Toolbox::new(channel, None, "t".to_owned()),

@@ -1,5 +1,5 @@
-//! What a thread shows while it works. Values replace each other and lost ones are not missed, so they are sent at most
-//! four times a second.
+//! Telemetry of a thread. Values replace each other and lost values do no harm, so they are sent at most four times a
+//! second.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use troupe_proto::supervisor::v1::{PlanStep, ToolUse};
 
 use crate::text::keep_end;
 
-/// The shortest time between two messages about a thread.
+/// Minimum time between two messages about a thread.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// The output that waits at most, in bytes; the supervisor keeps no more of it either.
+/// Maximum size of the waiting output, in bytes. The supervisor does not keep more either.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// The latest values about a thread.
@@ -22,7 +22,7 @@ pub(crate) struct Shown {
     pub(crate) plan: Vec<PlanStep>,
 }
 
-/// Collects what a thread shows and says when it is time to send it.
+/// Collects a thread's telemetry and determines when to send it.
 #[derive(Debug)]
 pub(crate) struct Meter {
     shown: Shown,
@@ -31,12 +31,12 @@ pub(crate) struct Meter {
     not_before: Instant,
 }
 
-/// What is sent at once.
+/// The telemetry that is sent at once.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reading {
     /// The values, if they changed.
     pub(crate) shown: Option<Shown>,
-    /// The output since the last time; it may be empty.
+    /// The output since the last reading. It may be empty.
     pub(crate) output: String,
 }
 
@@ -61,12 +61,12 @@ impl Meter {
         keep_end(&mut self.output, MAX_OUTPUT_BYTES);
     }
 
-    /// When the next reading is to be taken; `None`: nothing changed.
+    /// Returns the time of the next reading. `None`: nothing changed.
     pub(crate) fn due(&self) -> Option<Instant> {
         (self.changed || !self.output.is_empty()).then_some(self.not_before)
     }
 
-    /// Takes what is to be sent; the next reading is due an interval later at the earliest.
+    /// Takes the telemetry to send. The next reading is due an interval later at the earliest.
     pub(crate) fn take(&mut self, now: Instant) -> Reading {
         self.not_before = now + INTERVAL;
         Reading {

@@ -1,9 +1,10 @@
-//! Reports on their way to the supervisor. Pure: it holds what was recorded until it is known to be durable, and says
-//! what to send next; what is sent, and when, is the stage's business.
+//! Reports to the supervisor. Pure: it keeps recorded reports until they are durable, and determines the next one to
+//! send.
+//! The stage sends them.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// One attempt to execute a thread. Commands and reports of another attempt are void.
+/// One attempt to execute a thread. Commands and reports of another attempt are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Attempt {
     pub(crate) thread_id: String,
@@ -27,10 +28,11 @@ pub(crate) struct Numbered<R> {
     pub(crate) report: R,
 }
 
-/// The reports of every attempt: numbered from 1, kept until acknowledged, sent again after the runner attached anew.
+/// The reports of every attempt. They are numbered from 1, kept until acknowledged, and sent again after a reattach.
 ///
-/// It needs no bound of its own: turns start only by command, so an attempt that is cut off from the supervisor soon
-/// has nothing more to report.
+/// The outbox needs no bound: turns start only by command, so an attempt without a connection to the supervisor soon
+/// has
+/// nothing more to report.
 #[derive(Debug)]
 pub(crate) struct Outbox<R> {
     lanes: BTreeMap<Attempt, Lane<R>>,
@@ -76,38 +78,38 @@ impl<R> Outbox<R> {
         Self { lanes: BTreeMap::new() }
     }
 
-    /// Takes a report in and answers its number.
+    /// Records a report and returns its number.
     pub(crate) fn record(&mut self, attempt: &Attempt, report: R) -> u64 {
         let lane = self.lanes.entry(attempt.clone()).or_default();
         lane.kept.push_back(report);
         lane.last()
     }
 
-    /// Every report of the attempt up to this number is durable or void.
+    /// Marks every report of the attempt up to this number as durable or ignored.
     pub(crate) fn acknowledge(&mut self, attempt: &Attempt, sequence: u64) {
         if let Some(lane) = self.lanes.get_mut(attempt) {
             lane.acknowledge(sequence);
         }
     }
 
-    /// A new stream: everything that is not durable is sent again.
+    /// Begins a new stream: everything that is not durable is sent again.
     pub(crate) fn rewind(&mut self) {
         for lane in self.lanes.values_mut() {
             lane.sent = lane.durable;
         }
     }
 
-    /// Forgets an attempt and what it reported.
+    /// Removes an attempt and its reports.
     pub(crate) fn forget(&mut self, attempt: &Attempt) {
         self.lanes.remove(attempt);
     }
 
-    /// The number of the last report of the attempt, acknowledged or not; 0: none.
+    /// Returns the number of the last report of the attempt, acknowledged or not. 0: none.
     pub(crate) fn last(&self, attempt: &Attempt) -> u64 {
         self.lanes.get(attempt).map_or(0, Lane::last)
     }
 
-    /// Whether every report of the attempt is durable.
+    /// Returns whether every report of the attempt is durable.
     pub(crate) fn is_clear(&self, attempt: &Attempt) -> bool {
         self.lanes.get(attempt).is_none_or(|lane| lane.kept.is_empty())
     }
@@ -118,7 +120,7 @@ impl<R> Outbox<R> {
 }
 
 impl<R: Clone> Outbox<R> {
-    /// The next report to send, which counts as sent from now on. Reports of one attempt come in order.
+    /// Returns the next report to send, and marks it as sent. Reports of one attempt are in order.
     pub(crate) fn next_unsent(&mut self) -> Option<Numbered<R>> {
         self.lanes.iter_mut().find_map(|(attempt, lane)| {
             let report = lane.next_unsent()?.clone();
@@ -215,13 +217,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, a supervisor that takes reports in order ends up with each exactly once.
+        /// Whichever messages are lost, a supervisor that accepts reports in order receives each exactly once.
         #[test]
         fn every_report_arrives_once_and_in_order(steps in prop::collection::vec(step(), 0..200)) {
             let mut outbox = Outbox::new();
             let mut recorded = 0_u64;
             let mut applied: Vec<u64> = Vec::new();
-            // Once something is lost the stream is broken until the runner attaches again.
+            // After a loss the stream is broken until the runner attaches again.
             let mut broken = false;
             let arrive = |numbered: Numbered<u64>, applied: &mut Vec<u64>| {
                 assert_eq!(numbered.sequence, numbered.report);

@@ -1,4 +1,4 @@
-//! A thread's policy, ready to be asked.
+//! A thread's compiled policy.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,15 @@ use troupe_proto::common::v1::{self as common, ToolPolicy};
 
 use crate::text::one_line;
 
-/// How much of a parameter's value is shown, in characters.
+/// Maximum length of a displayed parameter value, in characters.
 const MAX_VALUE_CHARS: usize = 80;
 
-/// Compiles the policy that the supervisor sent. A layer that matches in a way of a newer release allows nothing.
+/// Compiles the policy that the supervisor sent. A layer with an unknown kind of pattern, from a newer release, allows
+/// nothing.
 ///
 /// # Errors
 ///
-/// A pattern that cannot be used: the thread must not start then.
+/// A pattern is invalid. The thread must not start.
 pub(crate) fn compile(policy: &ToolPolicy) -> Result<Policy, PolicyError> {
     let layers = policy.layers.iter().map(|layer| {
         let mode = match common::MatchMode::try_from(layer.r#match) {
@@ -33,12 +34,12 @@ pub(crate) fn compile(policy: &ToolPolicy) -> Result<Policy, PolicyError> {
     Policy::compile(layers.collect())
 }
 
-/// What to say of a reasoning effort that a program does not apply.
+/// Returns the gap to report for a reasoning effort that a program does not apply.
 pub(crate) fn gap_of_effort(effort: &str, program: &str) -> String {
     format!("reasoning_effort \"{effort}\" is not applied: {program} has no such effort for the model")
 }
 
-/// What to say of parameters of a role that a program does not apply; `None`: it applies all of them.
+/// Returns the gap to report for role parameters that a program does not apply. `None`: it applies all of them.
 pub(crate) fn gap_of_parameters(
     parameters: &BTreeMap<String, String>,
     program: &str,
@@ -57,7 +58,8 @@ pub(crate) fn gap_of_parameters(
     })
 }
 
-/// What to say of tools that a policy allows and that a read-only thread is not offered; `None`: there are none.
+/// Returns the gap to report for tools that a policy allows but a read-only thread is not offered. `None`: no such
+/// tools.
 pub(crate) fn gap_of_withheld(tools: &[&str]) -> Option<String> {
     (!tools.is_empty()).then(|| {
         format!(

@@ -1,6 +1,6 @@
-//! Whether the programs of a runner can be used on this machine: found, their version, their login, their sandbox.
+//! Checks whether the programs of a runner are usable on this machine: their location, version, login and sandbox.
 //!
-//! [`find`] only looks at the file system. [`check`] runs each program once, to ask for its version. Neither starts a turn.
+//! [`find`] only reads the file system. [`check`] runs each program once to get its version. Neither starts a turn.
 
 use std::{
     ffi::OsString,
@@ -21,7 +21,7 @@ use crate::{
     programs::{AgentProgram, Profile, Program, ProgramKind, Programs, is_base_url},
 };
 
-/// How long a program may take to say its version, and how much of its output is kept.
+/// Limits for getting a version: the program's time and its output.
 const VERSION: Limits = Limits {
     time: Duration::from_secs(10),
     output: 4 * 1024,
@@ -268,7 +268,8 @@ fn agent_of(program: &Program) -> Option<&AgentProgram> {
     }
 }
 
-/// Where a program is. A command with a slash that is relative depends on the thread's directory: `None`.
+/// Returns the path of a program. `None`: its command is a relative path with a slash, which depends on the thread's
+/// directory.
 fn path_of(program: &Program) -> Result<Option<PathBuf>, MissingProgram> {
     let (command, environment) = match &program.kind {
         ProgramKind::Codex(agent) | ProgramKind::Claude(agent) => (&agent.command, &agent.environment),
@@ -358,7 +359,8 @@ fn untested(version: &str, known: &KnownProgram) -> Option<Warning> {
     })
 }
 
-/// Where the credentials of a program come from. What an operator gives it by `environment` or `settings` is taken for one.
+/// Returns the source of a program's credentials. Values that an operator sets in `environment` or `settings` count as
+/// one.
 fn credentials_of(agent: &AgentProgram, inherited: impl Fn(&str) -> Option<OsString>) -> Option<String> {
     if let Some(login) = agent.login.as_ref().filter(|login| login.is_file()) {
         return Some(login.display().to_string());

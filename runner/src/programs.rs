@@ -1,4 +1,4 @@
-//! The programs of a runner, as its operator lists them, and which of them executes a thread.
+//! The programs of a runner, in the order of its operator's list, and the selection of one for a thread.
 
 use std::{
     collections::BTreeMap,
@@ -12,13 +12,13 @@ use serde_json::{Map, Value};
 
 use crate::config::{Enforcement, ProcessProgram};
 
-/// What stands for a program's own default where a model is named.
+/// The placeholder for a program's own default model.
 const DEFAULT_MODEL: &str = "default";
-/// The largest file that is read.
+/// Maximum size of the file, in bytes.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 
-/// The credentials that programs take from their environment, and the variables that say where requests with them go. Each
-/// credential is inherited with its variables, as it would otherwise be sent to another host.
+/// The credentials that programs read from their environment, with the variables that contain their base URLs. Each
+/// credential is inherited with its variables, because it would otherwise be sent to another host.
 const BASE_URLS: &[(&str, &[&str])] = &[
     ("OPENAI_API_KEY", &["OPENAI_BASE_URL"]),
     ("CODEX_API_KEY", &["OPENAI_BASE_URL"]),
@@ -51,22 +51,23 @@ fn with_base_urls(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// Whether a variable says where requests go, and is no credential.
+/// Returns whether a variable contains a base URL and no credential.
 pub(crate) fn is_base_url(name: &str) -> bool {
     BASE_URLS.iter().any(|(_, base_urls)| base_urls.contains(&name))
 }
 
-/// The programs of a runner. A thread is executed by the first that fits its provider and model.
+/// The programs of a runner. The first program that supports a thread's provider and model executes the thread.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// The programs, in their order.
     pub programs: Vec<Program>,
-    /// What no thread without full access may read. A path that starts with `~/` lies in the home of the runner's user.
+    /// Paths that only threads with full access may read. A path that starts with `~/` is in the home of the runner's
+    /// user.
     pub hidden: Vec<String>,
 }
 
 /// The default of `hidden` in a `runner.yaml`: credentials of the runner's user, and sockets by which a program
-/// could have another one run outside of its sandbox.
+/// could start another one outside of its sandbox.
 pub const HIDDEN: &[&str] = &[
     "~/.ssh",
     "~/.aws",
@@ -100,30 +101,30 @@ pub const HIDDEN: &[&str] = &[
     "/run/podman",
 ];
 
-/// One program: how it is started, and for which threads.
+/// One program: its start parameters, and its providers and models.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What it is.
+    /// The kind of program.
     pub kind: ProgramKind,
     /// The providers whose models it can use; empty: any.
     pub providers: Vec<String>,
     /// The models that it can use; empty: any.
     pub models: Vec<GlobMatcher>,
-    /// The models that it is given in place of those that roles name, the most particular pattern first.
+    /// The models that replace those that roles name, the most specific pattern first.
     pub aliases: Vec<(GlobMatcher, ModelChoice)>,
 }
 
-/// A model as a program is given it.
+/// A model in a program's format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelChoice {
-    /// None: the program has a default of its own.
+    /// The program's own default.
     Default,
-    /// That one.
+    /// A model with this name.
     Named(String),
 }
 
 impl ModelChoice {
-    /// The model's name, where one is to be named.
+    /// Returns the model's name. `None`: the program's own default.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -133,24 +134,24 @@ impl ModelChoice {
     }
 }
 
-/// What kind of program it is, and what is to be known of one of its kind.
+/// The kind of program, with the settings of that kind.
 #[derive(Clone, Debug)]
 pub enum ProgramKind {
-    /// One that speaks the line protocol of `docs/process-protocol.md`.
+    /// A program that speaks the line protocol of `docs/process-protocol.md`.
     Process(ProcessProgram),
-    /// OpenAI's Codex, by its app-server.
+    /// OpenAI's Codex, through its app-server.
     Codex(AgentProgram),
-    /// Anthropic's Claude Code, by its stream of JSON.
+    /// Anthropic's Claude Code, through its JSON stream.
     Claude(AgentProgram),
-    /// One that speaks the Agent Client Protocol.
+    /// A program that speaks the Agent Client Protocol.
     Acp(AcpProgram),
 }
 
-/// What the names of variables with credentials have in them.
+/// Parts of the names of variables that contain credentials.
 const SECRET_NAMES: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"];
 
 impl ProgramKind {
-    /// The credentials that the program's environment holds.
+    /// Returns the credentials in the program's environment.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let (inherit, environment) = match self {
             Self::Process(program) => (&program.inherit, &program.environment),
@@ -173,15 +174,15 @@ impl ProgramKind {
 /// An agent program that speaks the Agent Client Protocol.
 #[derive(Clone, Debug)]
 pub struct AcpProgram {
-    /// Which one it is: the protocol has no words for instructions and policies.
+    /// The profile: the protocol does not cover instructions and policies.
     pub profile: Profile,
-    /// How it is started.
+    /// The start parameters.
     pub program: AgentProgram,
-    /// The arguments with which it speaks the protocol.
+    /// The arguments that select the protocol.
     pub args: Vec<String>,
 }
 
-/// The programs that speak the Agent Client Protocol and can be held to a policy.
+/// The programs that speak the Agent Client Protocol and can enforce a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
@@ -191,24 +192,24 @@ pub enum Profile {
     Gemini,
 }
 
-/// An agent program that brings its own tools and talks to its provider itself.
+/// An agent program that has its own tools and calls its provider itself.
 #[derive(Clone, Debug)]
 pub struct AgentProgram {
     /// The program: a path, or a name that is looked up in PATH.
     pub command: PathBuf,
-    /// The variables that it inherits from the runner: its credentials, and nothing else that is secret.
+    /// The variables that it inherits from the runner: its credentials, and no other secrets.
     pub inherit: Vec<String>,
-    /// Variables that it is given as they stand here.
+    /// Variables with fixed values.
     pub environment: BTreeMap<String, String>,
-    /// A file with which a person has logged in; it is linked into the program's own directory.
+    /// The login file of a person. It is linked into the program's own directory.
     pub login: Option<PathBuf>,
-    /// The provider as the program knows it; none: the program's default.
+    /// The program's name of the provider; none: the program's default.
     pub provider: Option<String>,
-    /// Settings of the program, in its own words.
+    /// Settings of the program, in its own format.
     pub settings: Map<String, Value>,
 }
 
-/// Why a list of programs cannot be used.
+/// An error in a list of programs.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramsError {
     /// The file cannot be read.
@@ -216,7 +217,7 @@ pub enum ProgramsError {
     Unreadable {
         /// The file.
         path: String,
-        /// Why not.
+        /// The cause.
         error: io::Error,
     },
     /// It is too large to be a list of programs.
@@ -227,12 +228,12 @@ pub enum ProgramsError {
         /// Its size.
         bytes: u64,
     },
-    /// It is no YAML, or has keys that nobody knows.
+    /// The file is not valid YAML, or has unknown keys.
     #[error("{path}: {error}")]
     Malformed {
         /// The file.
         path: String,
-        /// What is wrong, with line and column.
+        /// The cause, with line and column.
         error: serde_yaml::Error,
     },
     /// A pattern cannot be used.
@@ -240,12 +241,12 @@ pub enum ProgramsError {
     Pattern {
         /// The file.
         path: String,
-        /// The key that has it.
+        /// The key with the pattern.
         key: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         error: globset::Error,
     },
-    /// It lists nothing.
+    /// The list is empty.
     #[error("{path} lists no programs; add one, as `programs: [{{kind: codex}}]`")]
     Empty {
         /// The file.
@@ -333,12 +334,14 @@ impl Programs {
             Some(below) => Some(home?.join(below)),
             None => Some(path.into()),
         };
-        // A mount on a link does not cover what the link leads to.
+        // A mount on a link does not cover the target of the link.
         let resolved = |path: PathBuf| fs::canonicalize(&path).unwrap_or(path);
         self.hidden.iter().filter_map(absolute).map(resolved).collect()
     }
 
-    /// The place of the first one that fits; `None`: none does. An empty provider or model is anybody's.
+    /// Returns the index of the first matching program. `None`: no program matches. Every program matches an empty
+    /// provider or
+    /// model.
     #[must_use]
     pub fn choose(&self, provider: &str, model: &str) -> Option<usize> {
         self.programs.iter().position(|program| program.fits(provider, model))
@@ -367,7 +370,7 @@ impl From<ProcessProgram> for Programs {
 }
 
 impl Program {
-    /// A program for every thread.
+    /// Returns a list with this one program for every thread.
     #[must_use]
     pub const fn any(kind: ProgramKind) -> Self {
         Self {
@@ -378,20 +381,20 @@ impl Program {
         }
     }
 
-    /// The same program, which is given its default model in place of every other: so it can run every role.
+    /// Returns the program with its default model in place of every other model, so that it can run every role.
     ///
     /// # Errors
     ///
-    /// Never: the pattern is good.
+    /// Never: the pattern is valid.
     pub fn with_default_model(self) -> Result<Self, globset::Error> {
         self.with_model(DEFAULT_MODEL)
     }
 
-    /// The same program, which is given that model in place of every other; `default`: its own.
+    /// Returns the program with that model in place of every other model. `default`: the program's own default.
     ///
     /// # Errors
     ///
-    /// Never: the pattern is good.
+    /// Never: the pattern is valid.
     pub fn with_model(mut self, model: &str) -> Result<Self, globset::Error> {
         self.aliases = vec![(Glob::new("*")?.compile_matcher(), ModelChoice::of(model.to_owned()))];
         Ok(self)
@@ -405,7 +408,7 @@ impl Program {
         has_provider && has_model
     }
 
-    /// The model that the program is given for one that a role names.
+    /// Returns the program's model for the model that a role names.
     #[must_use]
     pub fn model_for(&self, model: &str) -> ModelChoice {
         let alias = self.aliases.iter().find(|(pattern, _)| pattern.is_match(model));
@@ -418,7 +421,7 @@ impl Program {
 }
 
 impl AgentProgram {
-    /// That command, with the credentials that programs of its kind have by convention.
+    /// Returns the program with that command and the credentials that programs of its kind use by convention.
     #[must_use]
     pub fn codex() -> Self {
         Self::new("codex", &["OPENAI_API_KEY", "CODEX_API_KEY"])
@@ -466,7 +469,7 @@ impl AgentProgram {
 }
 
 impl AcpProgram {
-    /// The program of that profile, as it is by convention.
+    /// Returns the program of that profile with its usual settings.
     #[must_use]
     pub fn of(profile: Profile) -> Self {
         let (program, argument) = match profile {
@@ -542,7 +545,7 @@ impl Entry {
         let mut aliases = aliases
             .map(|(from, to)| Ok((pattern("model_aliases", from)?, ModelChoice::of(to.clone()))))
             .collect::<Result<Vec<_>, ProgramsError>>()?;
-        // A name is more particular than a pattern, and a longer pattern more than a shorter one.
+        // A name is more specific than a pattern, and a longer pattern more than a shorter one.
         let breadth = |pattern: &GlobMatcher| {
             let text = pattern.glob().glob();
             (text.contains(['*', '?']), std::cmp::Reverse(text.len()))

@@ -1,10 +1,11 @@
-//! Paths of a project that agents must not change, and paths that agent programs must not obey.
+//! Paths of a project that agents must not change, and paths that agent programs must not load.
 //!
-//! A project can hold files that start programs: settings of agent programs, roles, and hooks of git. An agent that may
-//! write them could run commands outside of its sandbox later. So two rules hold for every program:
+//! A project can contain files that start programs: settings of agent programs, roles, and hooks of git. An agent that
+//! may
+//! write them could run commands outside of its sandbox later. Two rules apply to every program:
 //!
 //! - The directories of roles, hooks and program settings are read-only to agents ([`Protection`]).
-//! - A program does not see the settings of a project that would start something in its own process ([`obeyed`]).
+//! - The settings of a project that would start something in a program's own process are hidden from it ([`obeyed`]).
 
 use std::{
     ffi::OsStr,
@@ -40,7 +41,7 @@ pub(crate) const EXISTING: &[&str] = &[
 ];
 /// The longest `.git` file that is read, in bytes.
 const MAX_GIT_FILE_BYTES: u64 = 8 * 1024;
-/// How often a placeholder is created again that another runner removed in between.
+/// Maximum number of attempts to create a placeholder that another runner removes in between.
 const PLACEHOLDER_ATTEMPTS: usize = 8;
 
 /// The settings of a project that a program of that kind would load into its own process, below the thread's directory and
@@ -97,11 +98,11 @@ pub(crate) fn found(kind: &str, directory: &Path) -> Vec<PathBuf> {
     let paths = levels(directory)
         .into_iter()
         .flat_map(|level| obeyed(kind).iter().map(move |name| level.join(name)));
-    // A mount on a link does not cover what the link leads to.
+    // A mount on a link does not cover the target of the link.
     paths.filter_map(|path| fs::canonicalize(path).ok()).collect()
 }
 
-/// What of a workspace is read-only to its agent although the agent may write the workspace.
+/// Paths of a writable workspace that are read-only to its agent.
 #[derive(Debug, Default)]
 pub(crate) struct Protection {
     /// Mounts in their order: a later one may lie in an earlier one.
@@ -182,7 +183,7 @@ impl Protection {
     async fn add_repository(&mut self, root: &Path, directory: &Path) {
         let dot_git = root.join(".git");
         let Some(repository) = Repository::of(&dot_git) else {
-            // Not a repository that can be used, and it is not to become one.
+            // Not a usable repository. The agent must not turn it into one.
             if root == directory {
                 self.add(root, Path::new(".git"), Absent::Skip);
             }
@@ -233,7 +234,7 @@ impl Protection {
     }
 }
 
-/// What to do about a path that does not exist.
+/// The handling of a path that does not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Absent {
     Create,
@@ -244,7 +245,7 @@ enum Absent {
 #[derive(Debug, PartialEq, Eq)]
 struct Repository {
     common: PathBuf,
-    /// That of a linked worktree.
+    /// The directory of a linked worktree.
     worktree: Option<PathBuf>,
 }
 
@@ -364,7 +365,7 @@ impl Placeholder {
             }
             let Ok(lock) = File::open(path) else { continue };
             if flock(&lock, FlockOperation::NonBlockingLockShared).is_err() {
-                // Its last user removes it right now.
+                // Its last user removes it immediately.
                 std::thread::yield_now();
                 continue;
             }
@@ -383,7 +384,7 @@ impl Placeholder {
 impl Drop for Placeholder {
     fn drop(&mut self) {
         if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // One that is not empty stays.
+            // A placeholder that is not empty is kept.
             let _ = fs::remove_dir(&self.path);
         }
     }

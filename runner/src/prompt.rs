@@ -1,36 +1,36 @@
-//! What of a prompt a program is given. The supervisor decides whether a turn carries the whole prompt or what changed;
-//! but only the runner knows that a program has died since, and then completes the prompt from what came before.
+//! The prompt that a program receives. The supervisor decides whether a turn contains the whole prompt or only changes.
+//! Only the runner knows that a program has died since, and then it completes the prompt from earlier turns.
 
 use troupe_proto::{
     common::v1::{BlockKind, PromptBlock, ResolvedSpawn},
     supervisor::v1::{Input, PromptExtent, Turn},
 };
 
-/// What comes before an assignment that the agent remembers already.
+/// The introduction of an assignment that the agent already remembers.
 const REPEATED: &str = "You were interrupted while you worked on this, and have been started again. You were told what \
                         follows before; look at what is done already, and go on from there instead of doing it again.";
 
-/// A turn as the program is given it.
+/// A turn in the form that the program receives.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GivenTurn {
     pub(crate) number: u32,
     pub(crate) extent: PromptExtent,
     pub(crate) blocks: Vec<PromptBlock>,
     pub(crate) inputs: Vec<Input>,
-    /// Whether the runner made a whole prompt of what changed; the supervisor is told then.
+    /// Whether the runner completed a partial prompt. It reports this to the supervisor.
     pub(crate) completed: bool,
-    /// Whether an earlier attempt was given it already, and the program remembers that.
+    /// Whether an earlier attempt already received the turn, and the program remembers it.
     pub(crate) repeated: bool,
 }
 
-/// The blocks of the last prompt, without the override, which holds for one turn.
+/// The blocks of the last prompt, without the override, which is valid for one turn.
 #[derive(Debug, Default)]
 pub(crate) struct PromptMemory {
     blocks: Vec<PromptBlock>,
 }
 
 impl PromptMemory {
-    /// Takes in what the supervisor dispatched.
+    /// Stores the blocks of a dispatched turn.
     pub(crate) fn remember(&mut self, turn: &Turn) {
         let dispatched: Vec<_> = lasting(&turn.blocks).cloned().collect();
         match turn.extent() {
@@ -38,15 +38,16 @@ impl PromptMemory {
                 self.blocks
                     .retain(|old| dispatched.iter().all(|new| new.kind != old.kind));
                 self.blocks.extend(dispatched);
-                // Stable: blocks of one kind stay in the order in which they came.
+                // Stable sort: blocks of one kind keep their order of arrival.
                 self.blocks.sort_by_key(|block| block.kind);
             }
             PromptExtent::Full | PromptExtent::Unspecified => self.blocks = dispatched,
         }
     }
 
-    /// The turn as a program is to be given it that has had a whole prompt already, or has not. The turn has been
-    /// remembered before.
+    /// Returns the turn for a program, depending on whether it has received a whole prompt. The turn must have been
+    /// remembered
+    /// before.
     pub(crate) fn give(&self, turn: &Turn, has_prompt: bool) -> GivenTurn {
         let completed = !has_prompt && turn.extent() == PromptExtent::Delta;
         let blocks = if completed {
@@ -70,19 +71,19 @@ fn lasting(blocks: &[PromptBlock]) -> impl Iterator<Item = &PromptBlock> {
     blocks.iter().filter(|block| block.kind() != BlockKind::Override)
 }
 
-/// Whether a block is for those who are told once and for all what they are, and not with every turn.
+/// Returns whether a block belongs to the fixed instructions of a program, and not to every turn.
 pub(crate) fn is_instruction(block: &PromptBlock) -> bool {
     matches!(block.kind(), BlockKind::System | BlockKind::Role)
 }
 
-/// What an agent is told once: the instructions of its first turn, or those that its spawn resolved to.
+/// Returns the fixed instructions of an agent: those of its first turn, or those that its spawn resolved to.
 pub(crate) fn instructions(first: Option<&Turn>, resolved: &ResolvedSpawn) -> String {
     let dispatched = first.filter(|turn| turn.extent() != PromptExtent::Delta);
     let blocks = dispatched.map_or(&resolved.blocks, |turn| &turn.blocks);
     join(blocks.iter().filter(|block| is_instruction(block)))
 }
 
-/// What of a turn an agent is told that has its instructions already.
+/// Returns the part of a turn for an agent that already has its instructions.
 pub(crate) fn assignment(turn: &GivenTurn) -> String {
     let told = join(turn.blocks.iter().filter(|block| !is_instruction(block)));
     if turn.repeated {
@@ -92,7 +93,7 @@ pub(crate) fn assignment(turn: &GivenTurn) -> String {
     }
 }
 
-/// The blocks that are not blank, joined by a blank line.
+/// Returns the blocks that are not blank, joined by a blank line.
 pub(crate) fn join<'a>(blocks: impl IntoIterator<Item = &'a PromptBlock>) -> String {
     let texts: Vec<_> = blocks
         .into_iter()

@@ -1,12 +1,12 @@
-//! Questions to the supervisor whether a tool may run, until they are decided. Pure but for the way of the answers
-//! back: it says what to send next; what is sent, and when, is the stage's business.
+//! Permission requests to the supervisor about tools, until they are decided. Pure except for the reply channels: it
+//! determines the next request to send, and the stage sends it.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tokio::sync::oneshot;
 use troupe_proto::supervisor::v1::{ToolDecision, ToolRequest};
 
-/// A question and who waits for the answer.
+/// A request and the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct Question {
     /// Its `request_id` is unique among all questions of the runner.
@@ -14,10 +14,10 @@ pub(crate) struct Question {
     pub(crate) answer: oneshot::Sender<ToolDecision>,
 }
 
-/// The questions that are not decided, in the order in which they came. Each is asked once a stream, and again on the
-/// next one: a stream that breaks takes the answers with it.
+/// The undecided requests, in order of arrival. Each one is sent once per stream, and again on the next stream, because
+/// answers are lost with a broken stream.
 ///
-/// It needs no bound of its own: a thread has a bound for its calls, and whoever waits no longer is not asked for.
+/// It needs no bound: a thread limits its calls, and requests without a waiting caller are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     open: BTreeMap<String, Question>,
@@ -32,7 +32,7 @@ impl Questions {
         self.open.insert(id, question);
     }
 
-    /// A new stream: everything is asked again.
+    /// Begins a new stream: everything is sent again.
     pub(crate) fn rewind(&mut self) {
         self.drop_unwanted();
         // The ids begin with the time at which they were made.
@@ -43,7 +43,7 @@ impl Questions {
         !self.unsent.is_empty()
     }
 
-    /// The next question to send, which counts as sent; `None` also where the last ones are not wanted any more.
+    /// Returns the next request to send, and marks it as sent. `None`: all are sent, or have no waiting caller.
     pub(crate) fn next_unsent(&mut self) -> Option<ToolRequest> {
         while let Some(id) = self.unsent.pop_front() {
             if let Some(question) = self.open.get(&id).filter(|question| !question.answer.is_closed()) {
@@ -53,10 +53,10 @@ impl Questions {
         None
     }
 
-    /// Hands a decision to whoever waits for it; one that nobody waits for is dropped.
+    /// Sends a decision to the waiting caller. A decision without one is dropped.
     pub(crate) fn decide(&mut self, decision: ToolDecision) {
         if let Some(question) = self.open.remove(&decision.request_id) {
-            // Whoever asked may have gone meanwhile.
+            // The caller may have stopped waiting.
             let _ = question.answer.send(decision);
         }
     }

@@ -1,27 +1,27 @@
-//! What people are shown of a program's work: no secrets, and little of anything, however much the program says.
+//! Redaction of a program's displayed work: without secrets, and with limits that do not depend on the program.
 
 use serde_json::{Map, Value};
 use troupe_proto::supervisor::v1::{PlanStep, ToolUse, plan_step::State};
 
 use crate::text::{cut, one_line};
 
-/// The longest activity and the longest detail of a tool call, in characters.
+/// Maximum length of an activity and of a tool call's detail, in characters.
 pub(crate) const MAX_DETAIL_CHARS: usize = 160;
-/// The longest name of a tool, in characters.
+/// Maximum length of a tool name, in characters.
 pub(crate) const MAX_NAME_CHARS: usize = 128;
-/// The longest plan, in steps, and its longest step, in bytes.
+/// Maximum number of steps of a plan, and the maximum length of a step, in bytes.
 pub(crate) const MAX_STEPS: usize = 64;
 pub(crate) const MAX_STEP_BYTES: usize = 256;
-/// What stands for what is not shown.
+/// The replacement for redacted values.
 const REDACTED: &str = "<redacted>";
-/// A text that is longer may hold anything.
+/// A longer text may contain anything, so it is redacted.
 const LONGEST_TEXT: usize = 80;
-/// How deep values are shown, and how much of a list.
+/// Maximum depth of displayed values, and the maximum length of displayed lists.
 const MAX_DEPTH: usize = 3;
 const MAX_ITEMS: usize = 6;
-/// How many files a patch names.
+/// Maximum number of displayed files of a patch.
 const MAX_FILES: usize = 3;
-/// The keys whose values are secret, whatever they are.
+/// Keys whose values are always secret.
 const SECRET_KEYS: &[&str] = &[
     "authorization",
     "api_key",
@@ -37,10 +37,10 @@ const SECRET_KEYS: &[&str] = &[
     "bearer",
 ];
 
-/// The shortest secret that is looked for, in bytes: shorter ones occur in other text by chance.
+/// Minimum length of a secret to search for, in bytes. Shorter ones occur in other text by chance.
 const MIN_SECRET_BYTES: usize = 8;
 
-/// The arguments of a call as an operator reads them: in full, without these secrets.
+/// Returns the full arguments of a call for an operator, without these secrets.
 pub(crate) fn secrets(value: &Value, secrets: &[String]) -> Value {
     match value {
         Value::String(text) => without(text, secrets).into(),
@@ -59,7 +59,7 @@ fn without(text: &str, secrets: &[String]) -> String {
     known.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), REDACTED))
 }
 
-/// The arguments of a call in a line of telemetry: short, and without what may be secret.
+/// Returns the arguments of a call for a telemetry line: short, and without possible secrets.
 pub(crate) fn arguments(value: &Value) -> Value {
     below(value, MAX_DEPTH)
 }
@@ -135,15 +135,16 @@ pub(crate) fn patch(added: usize, changed: usize, deleted: usize, files: &[Strin
     ))
 }
 
-/// A web address without what may be secret in it: what it asks for, and who asks (`user:password@`), in an address
-/// within its path as well.
+/// Returns a web address without its possible secrets: the query and the user information (`user:password@`), also of
+/// an
+/// address within its path.
 pub(crate) fn url(address: &str) -> String {
     let end = address.find(['?', '#']).unwrap_or(address.len());
     let parts: Vec<&str> = address[..end].split("://").map(without_user).collect();
     detail(&format!("open: {}", parts.join("://")))
 }
 
-/// What follows a scheme without the part of its authority that names a user.
+/// Returns the part after a scheme without the user information of its authority.
 fn without_user(rest: &str) -> &str {
     let authority = rest.find(['/', '\\']).unwrap_or(rest.len());
     match rest[..authority].rfind('@') {

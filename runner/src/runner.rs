@@ -1,5 +1,6 @@
-//! The runner's one loop: attach, serve the stream until it is lost, attach again. Threads are heard all the time,
-//! attached or not. When the runner is to end it goes on like this while it drains.
+//! The runner's main loop: attach, serve the stream until it is lost, attach again. Events of threads are processed at
+//! all
+//! times, attached or not. While the runner drains, the loop continues.
 
 use std::{convert::Infallible, pin::pin, time::Duration};
 
@@ -20,7 +21,7 @@ use crate::{
     thread::News,
 };
 
-/// How much news waits for the loop.
+/// Maximum number of thread events that wait for the loop.
 const NEWS: usize = 1024;
 
 /// A runner.
@@ -28,14 +29,14 @@ pub(crate) struct Runner {
     supervisor: Supervisor,
     stage: Stage,
     news: mpsc::Receiver<(Attempt, News)>,
-    /// Whether the supervisor ever took it in: then what it says now is not its last word.
+    /// Whether the supervisor ever accepted the runner. A later rejection is not permanent then.
     was_attached: bool,
     drain_limit: Duration,
     stop_grace: Duration,
     ready: watch::Sender<bool>,
 }
 
-/// Why a stream is served no longer.
+/// The reason why a stream is not served any more.
 enum Parting {
     Lost(LinkError),
     GoAway(String),
@@ -69,8 +70,9 @@ impl Runner {
         })
     }
 
-    /// Keeps the runner attached until `end`, at first by the stream that is open already, if one is. Answers the one
-    /// that is open then.
+    /// Keeps the runner attached until `end`, beginning with the open stream if one exists. Returns the stream that is
+    /// open
+    /// then.
     async fn attach_until(
         &mut self,
         mut link: Option<Link>,
@@ -137,7 +139,7 @@ impl Runner {
     /// every report is acknowledged, at the latest after the drain limit plus twice the programs' grace period.
     async fn drain(&mut self, link: Option<Link>) -> Option<Link> {
         let drained = self.stage.drain();
-        // A refusal changes nothing any more: the runner leaves.
+        // A rejection has no effect any more, because the runner is stopping.
         let end = timeout(self.drain_limit, drained.clone().cancelled_owned());
         let (link, _) = self.attach_until(link, async { drop(end.await) }).await;
         if drained.is_cancelled() {
@@ -158,8 +160,7 @@ impl Runner {
         }
     }
 
-    /// Waits for one thing and deals with it. Nothing is lost when the future is dropped: every branch either waits or
-    /// has done its work.
+    /// Waits for one event and handles it. Cancel safe: every branch either waits or has completed its work.
     async fn step(&mut self, link: &mut Link) -> Result<(), Parting> {
         tokio::select! {
             message = link.incoming.message() => match message {
@@ -180,7 +181,7 @@ impl Runner {
                 Err(_) => return Err(Parting::Lost(LinkError::Ended)),
             },
             _ = link.heartbeat.tick() => {
-                // Where there is no room, something else is on its way, which counts as well.
+                // If the queue is full, another message is about to be sent, which serves as a heartbeat as well.
                 let _ = link.outgoing.try_send(AttachRequest {
                     message: Some(Message::Heartbeat(RunnerHeartbeat {})),
                 });
@@ -189,8 +190,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Stops every program. What threads reported before is still sent; that they were stopped is not: the supervisor
-    /// learns it from a stream that ends, or from the next hello, and their restart policy decides.
+    /// Stops every program. Earlier reports of threads are still sent. The stops are not reported: the supervisor
+    /// detects them
+    /// when the stream ends or by the next hello, and applies the threads' restart policy.
     async fn wind_down(&mut self, mut link: Option<Link>) {
         self.stage.stop_all();
         while self.stage.has_programs() {
@@ -210,12 +212,12 @@ impl Runner {
     }
 }
 
-/// Hears the threads while there is no stream.
+/// Processes events of the threads while no stream is open.
 async fn hear(stage: &mut Stage, news: &mut mpsc::Receiver<(Attempt, News)>) -> Infallible {
     loop {
         match news.recv().await {
             Some((attempt, news)) => stage.hear(&attempt, news),
-            // The stage holds a sender itself.
+            // The stage itself holds a sender.
             None => std::future::pending().await,
         }
     }

@@ -1,9 +1,9 @@
-//! A small agent without a model: it speaks the line protocol of `docs/process-protocol.md`, does what its task spells
-//! out and says what it did. Demonstrations and tests run it where a real agent would run.
+//! A small agent without a model. It speaks the line protocol of `docs/process-protocol.md`, executes the instructions
+//! in its task and reports the results. Demonstrations and tests run it in place of a real agent.
 //!
-//! It follows the lines of its last input in order; other lines it only reads:
+//! It executes the lines of its last input in order, and ignores other lines:
 //!
-//! | line | what it does |
+//! | line | effect |
 //! |---|---|
 //! | `{"tool_call":{"name":"spawn_agent","args":{...}}}` | calls the tool and waits for the answer; in an array `ids` the string `$spawned` stands for every agent that it spawned so far, as `id`, `from` or `to` for the last one |
 //! | `say: TEXT` | adds the text to its last message, as a line |
@@ -23,21 +23,23 @@ use serde_json::{Value, json};
 
 use crate::{input::JsonItem, text::one_line};
 
-/// How much of a task's first line is repeated, in characters.
+/// Maximum length of the task's first line in a message, in characters.
 const MAX_TITLE_CHARS: usize = 160;
-/// How many lines of the runner wait to be heard.
+/// Maximum number of the runner's lines that wait to be processed.
 const UNHEARD: usize = 64;
 
-/// Runs the agent until it is shut down or its input ends, so that it does not outlive a runner that was killed. Answers
-/// the exit code of the process. For the process's own input pass `BufReader::new(io::stdin())`.
+/// Runs the agent until it is shut down or its input ends, so that it does not outlive a killed runner. Returns the
+/// exit
+/// code of the process. For the process's own input pass `BufReader::new(io::stdin())`.
 pub fn main_loop<R, W>(stdin: R, stdout: W) -> i32
 where
     R: BufRead + Send + 'static,
     W: Write,
 {
     let (tell, heard) = sync_channel(UNHEARD);
-    // A thread of its own, so that an interruption is heard while the agent sleeps. It ends with the input, or with
-    // the process.
+    // A separate thread, so that an interruption is received while the agent sleeps. It ends with the input, or with
+    // the
+    // process.
     thread::spawn(move || listen(stdin, &tell));
     let agent = SampleAgent {
         stdout,
@@ -54,7 +56,7 @@ where
 fn listen(stdin: impl BufRead, tell: &SyncSender<Heard>) {
     for line in stdin.lines() {
         let Ok(line) = line else { return };
-        // What a newer runner may say beyond this is passed over.
+        // Other messages, of a newer runner, are ignored.
         if let Ok(heard) = serde_json::from_str(&line)
             && tell.send(heard).is_err()
         {
@@ -63,7 +65,7 @@ fn listen(stdin: impl BufRead, tell: &SyncSender<Heard>) {
     }
 }
 
-/// What the runner says.
+/// A message of the runner.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Heard {
@@ -87,7 +89,7 @@ struct Block {
 }
 
 impl Turn {
-    /// The last input, or the task block where there is none.
+    /// Returns the last input, or the task block if there is no input.
     fn task(&self) -> &str {
         let block = || self.blocks.iter().rfind(|block| block.kind == "task");
         match self.inputs.last() {
@@ -113,7 +115,7 @@ impl Turn {
     }
 }
 
-/// A line of the task that asks for something.
+/// An instruction in a line of the task.
 #[derive(Clone, Debug, PartialEq)]
 enum Directive {
     Call { name: String, args: Value },
@@ -151,13 +153,13 @@ impl Directive {
     }
 }
 
-/// Why a turn ends before its task is done.
+/// The reason why a turn ends before its task is done.
 enum Cut {
-    /// The turn is interrupted; the agent stays.
+    /// The turn is interrupted. The agent continues to run.
     Interrupted,
-    /// The agent is to end.
+    /// The agent must exit.
     Leave,
-    /// Nobody reads what it says.
+    /// The output is closed.
     Broken(io::Error),
 }
 
@@ -195,14 +197,14 @@ impl<W: Write> SampleAgent<W> {
                     }
                 }
                 Heard::Shutdown => return Ok(()),
-                // Too late for the turn that they were meant for.
+                // Too late for its turn.
                 Heard::Input { .. } | Heard::ToolResult { .. } | Heard::Interrupt => {}
             }
         }
         Ok(())
     }
 
-    /// Does what the task asks for; `done` gets a line for each thing done.
+    /// Executes the task. `done` receives a line for each executed instruction.
     fn turn(&mut self, turn: &Turn, done: &mut Vec<String>) -> Result<(), Cut> {
         self.say(&json!({"type": "status", "activity": "reading the task"}))?;
         self.say(&json!({"type": "tool", "name": "read_task", "detail": turn.size()}))?;
@@ -221,7 +223,7 @@ impl<W: Write> SampleAgent<W> {
                 Directive::Say(text) => done.push(text),
                 Directive::Sleep(duration) => {
                     self.say(&json!({"type": "status", "activity": "sleeping"}))?;
-                    // A time that the clock cannot reach is for ever.
+                    // A time beyond the range of the clock means no limit.
                     let until = Instant::now().checked_add(duration);
                     while self.hear(until, done)?.is_some() {}
                     done.push(format!("slept {duration:?}"));
@@ -257,7 +259,7 @@ impl<W: Write> SampleAgent<W> {
         }
     }
 
-    /// What a call came to, in one line.
+    /// Returns the result of a call, in one line.
     fn sum_up(&mut self, name: &str, args: &Value, ok: bool, result: &Value) -> String {
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         if !ok {
@@ -283,14 +285,14 @@ impl<W: Write> SampleAgent<W> {
         }
     }
 
-    /// Keeps the id of an agent that was spawned, and answers its beginning.
+    /// Stores the id of a spawned agent, and returns the beginning of the id.
     fn remember(&mut self, agent_id: String) -> String {
         let start = agent_id.chars().take(8).collect();
         self.spawned.push(agent_id);
         start
     }
 
-    /// In an array `ids`, `$spawned` stands for every agent that was spawned so far; as one end, for the last one.
+    /// Replaces `$spawned`: in an array `ids` by every agent that was spawned so far, as one end by the last one.
     fn fill_in_spawned(&self, args: &mut Value) {
         for end in ["id", "from", "to"] {
             if let Some(named) = args.get_mut(end)
@@ -311,7 +313,7 @@ impl<W: Write> SampleAgent<W> {
         }
     }
 
-    /// The next thing that the runner says to a running turn; `None` when the time has come.
+    /// Returns the runner's next message to a running turn. `None`: the time is over.
     fn hear(&mut self, until: Option<Instant>, done: &mut Vec<String>) -> Result<Option<Heard>, Cut> {
         let heard = match until {
             None => self.heard.recv().map_err(|_| Cut::Leave)?,

@@ -1,5 +1,6 @@
-//! Who is held, what is owed to the supervisor and what it wants: the runner's state, owned by the one loop. Nothing
-//! here waits.
+//! The runner's state: its threads, pending messages to the supervisor, and the handling of the supervisor's commands.
+//! The
+//! main loop owns it. Nothing here blocks.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -32,17 +33,17 @@ use crate::{
     tools::Toolbox,
 };
 
-/// How much telemetry and output waits for the connection; the oldest goes first.
+/// Maximum number of telemetry and output messages that wait for the connection. The oldest is dropped first.
 const FLEETING: usize = 256;
-/// The longest grace: what the wire can carry, clocks cannot.
+/// Maximum grace period: the wire format permits values that are outside of the clock's range.
 const LONGEST_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What a message of the supervisor means for the stream.
+/// The effect of a supervisor's message on the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// It goes on.
+    /// The stream continues.
     Stay,
-    /// The supervisor asks to attach again, and says why.
+    /// The supervisor requests a reattach, with a reason.
     GoAway(String),
 }
 
@@ -52,15 +53,14 @@ pub(crate) struct Stage {
     kinds: Kinds,
     tools: Channel,
     news: mpsc::Sender<(Attempt, News)>,
-    /// Once the runner drains and takes no more threads: what fires when it has none left.
+    /// Set while the runner drains and accepts no more threads. Fires when no thread is left.
     drained: Option<CancellationToken>,
     threads: BTreeMap<String, Held>,
-    /// Attempts that nobody wants any more and whose programs are being stopped, with what fires when they are gone.
+    /// Abandoned attempts whose programs are being stopped, with a token that fires when they are gone.
     leaving: BTreeMap<Attempt, CancellationToken>,
     outbox: Outbox<Kind>,
     questions: Questions,
-    /// Acknowledgements and refusals, as many as there were commands, and that the runner drains: of this stream, void
-    /// with it.
+    /// Acknowledgements and refusals, at most one per command, and the drain notice. Valid for this stream only.
     control: VecDeque<Message>,
     /// Telemetry and output.
     fleeting: VecDeque<Message>,
@@ -70,15 +70,15 @@ pub(crate) struct Stage {
 
 struct Held {
     generation: u32,
-    /// The last turn that it was given.
+    /// The last dispatched turn.
     turn: u32,
     state: State,
 }
 
 enum State {
-    /// It has a task.
+    /// The thread has a task.
     Live(ThreadHandle),
-    /// Its program is gone and its last reports are not durable yet.
+    /// The thread's program is gone, and its last reports are not durable yet.
     Ended,
 }
 
@@ -106,7 +106,7 @@ impl Stage {
         }
     }
 
-    /// Finds out what the programs can be held to, before anybody is told.
+    /// Determines the restrictions that the programs can enforce. Must complete before the first hello.
     pub(crate) async fn prepare(&self) {
         self.kinds.prepare(!self.config.hidden.is_empty()).await;
         prune(&self.config.state).await;
@@ -114,7 +114,7 @@ impl Stage {
 
     // === the stream ===
 
-    /// Who the runner is and whom it holds.
+    /// Returns the hello: the runner's identity and its threads.
     pub(crate) fn hello(&self) -> RunnerHello {
         let held = self
             .threads
@@ -136,8 +136,9 @@ impl Stage {
         }
     }
 
-    /// A new stream: threads go on or stop as the supervisor says, and what it does not have yet is sent again. A
-    /// thread that it says nothing about goes on.
+    /// Begins a new stream. Threads continue or stop as the supervisor orders, and reports that it does not have are
+    /// sent
+    /// again. A thread that the welcome does not mention continues.
     pub(crate) fn welcome(&mut self, welcome: &RunnerWelcome) {
         self.control.clear();
         self.fleeting.clear();
@@ -165,12 +166,13 @@ impl Stage {
         !self.control.is_empty() || !self.fleeting.is_empty() || self.outbox.has_unsent() || self.questions.has_unsent()
     }
 
-    /// The next message for the supervisor.
+    /// Returns the next message for the supervisor.
     pub(crate) fn next_outgoing(&mut self) -> Option<AttachRequest> {
         let message = self
             .control
             .pop_front()
-            // Before reports, so that whoever hears of the end of a turn has what was shown last; they are few, and bounded.
+            // Sent before reports, so that the last telemetry arrives before the end of its turn. The queue is short
+            // and bounded.
             .or_else(|| self.fleeting.pop_front())
             .or_else(|| self.outbox.next_unsent().map(report))
             .or_else(|| self.questions.next_unsent().map(Message::ToolRequest))?;
@@ -193,7 +195,7 @@ impl Stage {
             Some(Said::Shutdown(shutdown)) => self.shut_down(shutdown),
             Some(Said::GoAway(go_away)) => return Flow::GoAway(go_away.reason),
             Some(Said::ToolDecision(decision)) => self.questions.decide(decision),
-            // A message of a newer release is passed over.
+            // A message of a newer release is ignored.
             Some(Said::Welcome(_)) | None => debug!("a message without a meaning here"),
         }
         self.look_whether_drained();
@@ -243,7 +245,7 @@ impl Stage {
                 instructions: prompt::instructions(start.turn.as_ref(), &resolved),
                 resolved,
                 token: (!start.thread_token.is_empty()).then(|| Secret::new(start.thread_token.clone())),
-                // The address that the supervisor has of itself may lead nowhere from here; this one does not.
+                // The supervisor's own address may not be reachable from here. This one is.
                 supervisor_url: self.config.supervisor_url.clone(),
                 supervisor_authorities: self.config.tls.authorities.clone(),
                 offered: Vec::new(),
@@ -259,7 +261,7 @@ impl Stage {
             first_turn: start.turn,
             role,
             worktree: self.config.worktrees.filter(|_| sandbox != Sandbox::ReadOnly),
-            // Tools go where the runner itself goes.
+            // Tool calls use the runner's own connection settings.
             toolbox: Toolbox::new(self.tools.clone(), bearer, attempt.thread_id.clone()),
             timing: self.config.timing,
             news: self.news.clone(),
@@ -273,8 +275,9 @@ impl Stage {
         self.threads.insert(attempt.thread_id, held);
     }
 
-    /// What the programs of one thread are not to see: the operator's directories, what other threads keep, and, without
-    /// full access, the credentials of the runner's user.
+    /// Returns the paths that are hidden from the programs of one thread: the operator's directories, the state of
+    /// other
+    /// threads, and, without full access, the credentials of the runner's user.
     fn hidden(&self, sandbox: Sandbox) -> Vec<PathBuf> {
         let own = [&self.config.state, &self.config.scratch];
         let mut hidden: Vec<PathBuf> = self.config.hidden.iter().chain(own).cloned().collect();
@@ -285,7 +288,8 @@ impl Stage {
         hidden
     }
 
-    /// The latest attempt of a thread that is still being stopped; it has waited for those before it itself.
+    /// Returns the latest attempt of a thread that is still being stopped. That attempt itself waits for its
+    /// predecessors.
     fn predecessor(&self, thread_id: &str) -> Option<CancellationToken> {
         let (_, gone) = self
             .leaving
@@ -340,8 +344,9 @@ impl Stage {
         self.hand_over(&attempt, &shutdown.command_id, command);
     }
 
-    /// Gives a command to the thread that it is meant for. What is meant for an earlier attempt is dropped; an attempt
-    /// that is not here, whatever is wanted of it, has stopped.
+    /// Sends a command to its thread. Commands for an earlier attempt are dropped. Commands for an unknown attempt are
+    /// answered
+    /// with a report that it has stopped.
     fn hand_over(&mut self, attempt: &Attempt, command_id: &str, command: Command) {
         match self.threads.get_mut(&attempt.thread_id) {
             Some(held) if held.generation == attempt.generation => {
@@ -352,7 +357,7 @@ impl Stage {
                 if let State::Live(thread) = &held.state
                     && !thread.command(command)
                 {
-                    // Not acknowledged: the supervisor still owes it.
+                    // Not acknowledged, so the supervisor sends it again.
                     warn!(?attempt, "a thread does not take its commands");
                     return;
                 }
@@ -381,7 +386,7 @@ impl Stage {
         }));
     }
 
-    /// Reports an attempt as stopped that is not here. An earlier one of the same thread is superseded.
+    /// Reports an unknown attempt as stopped. An earlier attempt of the same thread is superseded.
     fn disown(&mut self, attempt: &Attempt) {
         if let Some(held) = self.threads.get(&attempt.thread_id) {
             let earlier = held.attempt(&attempt.thread_id);
@@ -416,7 +421,7 @@ impl Stage {
             .get_mut(&attempt.thread_id)
             .filter(|held| held.generation == attempt.generation)
         else {
-            // Nobody wants to hear of that attempt.
+            // That attempt was abandoned.
             return;
         };
         match news {
@@ -429,7 +434,8 @@ impl Stage {
                 self.refuse(attempt, failure);
             }
             News::Report(kind) => {
-                // A thread's last word: its place is free when the supervisor hears it, before the task has ended.
+                // The last report of a thread. Its slot is free when the supervisor receives the report, before the
+                // task has ended.
                 if matches!(kind, Kind::Stopped(_)) {
                     held.state = State::Ended;
                 }
@@ -455,7 +461,7 @@ impl Stage {
         self.fleeting.push_back(message);
     }
 
-    /// Forgets an attempt that has ended and whose every report is durable.
+    /// Removes an attempt that has ended and whose reports are all durable.
     fn let_go(&mut self, attempt: &Attempt) {
         let ended = self
             .threads
@@ -467,7 +473,7 @@ impl Stage {
         }
     }
 
-    /// Stops an attempt and forgets what it reported.
+    /// Stops an attempt and drops its reports.
     fn release(&mut self, attempt: &Attempt) {
         self.outbox.forget(attempt);
         if let Some(held) = self.threads.remove(&attempt.thread_id) {
@@ -483,8 +489,9 @@ impl Stage {
 
     // === the end ===
 
-    /// Takes no more threads, and tells the supervisor on this stream and every later one. Answers what fires when no
-    /// thread is left and everything that was reported of them is durable.
+    /// Stops accepting threads, and reports this to the supervisor on this stream and every later one. Returns a token
+    /// that
+    /// fires when no thread is left and all their reports are durable.
     pub(crate) fn drain(&mut self) -> CancellationToken {
         let drained = self.drained.get_or_insert_default().clone();
         self.say_draining();
@@ -492,7 +499,7 @@ impl Stage {
         drained
     }
 
-    /// Whether it takes no more threads.
+    /// Returns whether the runner accepts no more threads.
     pub(crate) const fn is_draining(&self) -> bool {
         self.drained.is_some()
     }
@@ -510,8 +517,9 @@ impl Stage {
         }
     }
 
-    /// Interrupts the turns that are still running, and stops every program when its turn has ended or after `grace`. The
-    /// threads stay open, and report how their turns ended.
+    /// Interrupts the running turns, and stops every program when its turn has ended or after `grace`. The threads stay
+    /// open
+    /// and report how their turns ended.
     pub(crate) fn interrupt_all(&self, grace: Duration) {
         for (thread_id, held) in &self.threads {
             let State::Live(thread) = &held.state else { continue };
@@ -527,19 +535,19 @@ impl Stage {
         }
     }
 
-    /// The threads whose turn was interrupted because the runner stops.
+    /// Returns the threads whose turn was interrupted because the runner stops.
     pub(crate) fn interrupted(&self) -> Vec<String> {
         self.interrupted.iter().cloned().collect()
     }
 
-    /// Stops the threads that there are. What they reported is still sent.
+    /// Stops all threads. Their earlier reports are still sent.
     pub(crate) fn stop_all(&mut self) {
         for (thread_id, held) in std::mem::take(&mut self.threads) {
             self.see_off(Attempt::new(thread_id, held.generation), held);
         }
     }
 
-    /// Whether a program may still be running.
+    /// Returns whether a program may still be running.
     pub(crate) fn has_programs(&self) -> bool {
         self.live() > 0 || !self.leaving.is_empty()
     }

@@ -1,6 +1,6 @@
-//! Cutting what programs wrote down to what the supervisor takes.
+//! Truncates and cleans texts of programs to the supervisor's limits.
 
-/// The text without escape sequences and control characters, but for line ends and tabs.
+/// Returns the text without escape sequences and control characters, except for line ends and tabs.
 pub(crate) fn clean(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -8,9 +8,9 @@ pub(crate) fn clean(text: &str) -> String {
         match next {
             '\n' | '\t' => clean.push(next),
             '\u{1b}' => match rest.next() {
-                // A control sequence ends with a letter or one of a few signs.
+                // A control sequence ends with a letter or one of a few symbols.
                 Some('[') => while rest.next().is_some_and(|c| !('@'..='~').contains(&c)) {},
-                // A command for the terminal ends with BEL, or with another escape.
+                // An operating system command ends with BEL or with another escape.
                 Some(']') => {
                     while rest.next_if(|c| !matches!(c, '\u{7}' | '\u{1b}')).is_some() {}
                     if rest.next() == Some('\u{1b}') {
@@ -26,10 +26,10 @@ pub(crate) fn clean(text: &str) -> String {
     clean
 }
 
-/// The text on one line of at most `max` characters: control characters are gone, white space is single.
+/// Returns the text in one line of at most `max` characters, without control characters and with single spaces.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut line = String::new();
-    // No character has more than 4 bytes; the rest allows for escape sequences.
+    // A character has at most 4 bytes. The rest allows for escape sequences.
     let text = clean(start(text, 64 * max));
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()) {
         if word.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
             line.push(' ');
         }
         line.push_str(word);
-        // No character has more than 4 bytes: what is cut off below need not be copied.
+        // A character has at most 4 bytes, so the part that is truncated below need not be copied.
         if line.len() > 4 * max {
             break;
         }
@@ -53,12 +53,12 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     start
 }
 
-/// The beginning of the text, at most `max` bytes of whole characters.
+/// Returns the beginning of the text, at most `max` bytes of whole characters.
 fn start(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max.min(text.len()))]
 }
 
-/// The beginning of the text, at most `max` bytes of whole characters.
+/// Returns the beginning of the text, at most `max` bytes of whole characters.
 pub(crate) fn cut(mut text: String, max: usize) -> String {
     if text.len() > max {
         text.truncate(text.floor_char_boundary(max));

@@ -1,10 +1,10 @@
-//! Waiting for a time that may not be set.
+//! Timers with an optional time.
 
 use std::future::pending;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Waits until then; for ever where there is no such time.
+/// Waits until that time. `None`: waits without a limit.
 pub(crate) async fn at(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,

@@ -27,14 +27,14 @@ enum Effect {
     Destroys,
 }
 
-/// Every tool of the supervisor. A tool that is not here has no hints, and clients assume the worst of it.
+/// Every tool of the supervisor. A tool that is not listed has no hints, and clients assume the worst.
 const TOOLS: &[Hints] = &[
     Hints::of("list_agents", "List roles", Effect::Reads, true),
     Hints::of("list_active_agents", "List agents", Effect::Reads, true),
     Hints::of("wait", "Wait for agents", Effect::Reads, true),
     Hints::of("spawn_agent", "Spawn an agent", Effect::Adds, false),
     Hints::of("spawn_node", "Spawn a graph node", Effect::Adds, false),
-    // With `interrupt` it stops a turn, which the same input continues.
+    // With `interrupt` it stops a turn, but the same input continues the thread.
     Hints::of("send_input", "Send input to an agent", Effect::Adds, false),
     Hints::of("close_agent", "Close an agent and its subtree", Effect::Destroys, true),
     Hints::of("resume_agent", "Reopen an agent", Effect::Adds, true),
@@ -54,7 +54,7 @@ impl Hints {
     }
 }
 
-/// The annotations of the tool of that name; `None`: it is not in the table.
+/// Returns the annotations of the tool of that name. `None`: it is not in the table.
 pub(crate) fn annotations(tool: &str) -> Option<ToolAnnotations> {
     let hints = TOOLS.iter().find(|hints| hints.name == tool)?;
     Some(ToolAnnotations::from_raw(

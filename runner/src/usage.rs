@@ -1,10 +1,10 @@
-//! What a thread spent in its attempt. Programs count from their own start; the supervisor counts by attempt.
+//! The usage of a thread in its attempt. Programs count from their own start, and the supervisor counts per attempt.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use troupe_proto::supervisor::v1::Usage;
 
-/// Tokens as a program counts them, from its start.
+/// A program's token counts since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tokens {
     pub(crate) input: u64,
@@ -19,7 +19,7 @@ impl Tokens {
         output: 0,
     };
 
-    /// What is more than `base`.
+    /// Returns the difference to `base`.
     pub(crate) const fn minus(self, base: Self) -> Self {
         Self {
             input: self.input.saturating_sub(base.input),
@@ -38,7 +38,7 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// The larger of both, field by field.
+    /// Returns the maximum of each field.
     pub(crate) const fn max(self, other: Self) -> Self {
         self.plus(other.minus(self))
     }
@@ -48,20 +48,21 @@ impl Tokens {
 const MAX_CALLS: usize = 4096;
 const MAX_CALL_ID_BYTES: usize = 256;
 
-/// The tokens of a program's calls of its model, from its start. Programs report one call several times, and at the end of a
-/// turn all of its calls, or only the last one: the larger number counts.
+/// The tokens of a program's model calls since its start. Programs report one call several times, and at the end of a
+/// turn
+/// either all of its calls or only the last one. The larger number counts.
 #[derive(Debug, Default)]
 pub(crate) struct CallTokens {
-    /// Of turns that have ended.
+    /// Tokens of completed turns.
     ended: Tokens,
-    /// Of the present turn.
+    /// Tokens of the current turn.
     present: Tokens,
-    /// The same by call.
+    /// Tokens of the current turn by call.
     calls: BTreeMap<String, Tokens>,
 }
 
 impl CallTokens {
-    /// Counts a call, which may be known already.
+    /// Records a call, which may already be known.
     pub(crate) fn call(&mut self, id: &str, tokens: Tokens) {
         if id.len() > MAX_CALL_ID_BYTES {
             return;
@@ -75,55 +76,55 @@ impl CallTokens {
         self.present = self.present.plus(more);
     }
 
-    /// Whether a call of this turn was reported.
+    /// Returns whether a call of this turn was reported.
     pub(crate) fn has_calls(&self) -> bool {
         !self.calls.is_empty()
     }
 
-    /// The turn has ended, for which the program reports this total.
+    /// Ends the turn, for which the program reports this total.
     pub(crate) fn turn_ended(&mut self, tokens: Tokens) {
         self.ended = self.total().max(self.ended.plus(tokens));
         self.present = Tokens::default();
         self.calls.clear();
     }
 
-    /// All of them. It never decreases.
+    /// Returns the total. It never decreases.
     pub(crate) const fn total(&self) -> Tokens {
         self.ended.plus(self.present)
     }
 }
 
-/// Numbers of a program's added up, whatever it says.
+/// Returns the saturating sum of a program's numbers.
 pub(crate) fn sum<const N: usize>(numbers: [u64; N]) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
 }
 
-/// How much of a window is left, as a percentage; `None`: it has no size.
+/// Returns the unused part of a window, as a percentage. `None`: its size is 0.
 pub(crate) fn percentage_left(used: u64, window: u64) -> Option<u32> {
     let left = u128::from(window.saturating_sub(used)) * 100;
     u32::try_from(left.checked_div(u128::from(window))?).ok()
 }
 
-/// Adds up what the programs of one attempt spent, one after the other.
+/// Sums the usage of the consecutive programs of one attempt.
 #[derive(Debug, Default)]
 pub(crate) struct UsageMeter {
-    /// Of programs that have ended.
+    /// Usage of ended programs.
     ended: Tokens,
-    /// Of the present one.
+    /// Usage of the current program.
     present: Tokens,
-    /// Of all before the present turn.
+    /// Usage before the current turn.
     before_turn: Tokens,
     turns: u32,
     wall_time: Duration,
 }
 
 impl UsageMeter {
-    /// The present program's own counters.
+    /// Records the current program's counters.
     pub(crate) const fn read(&mut self, tokens: Tokens) {
         self.present = tokens;
     }
 
-    /// The program has ended; the next one counts from 0.
+    /// Records the end of the program. The next one counts from 0.
     pub(crate) fn program_ended(&mut self) {
         self.ended = self.ended.plus(std::mem::take(&mut self.present));
     }
@@ -132,7 +133,7 @@ impl UsageMeter {
         self.before_turn = self.ended.plus(self.present);
     }
 
-    /// What was spent since the present turn began.
+    /// Returns the usage of the current turn.
     pub(crate) fn of_turn(&self) -> Tokens {
         self.ended.plus(self.present).minus(self.before_turn)
     }
@@ -142,7 +143,7 @@ impl UsageMeter {
         self.wall_time = self.wall_time.saturating_add(took);
     }
 
-    /// What was spent in the attempt, with a running turn's time.
+    /// Returns the usage of the attempt, including the time of a running turn.
     pub(crate) fn usage(&self, running_turn: Duration) -> Usage {
         let tokens = self.ended.plus(self.present);
         Usage {

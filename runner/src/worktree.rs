@@ -1,5 +1,6 @@
-//! A git worktree of a thread's own: agents that work on one repository at once do not get into each other's way. It is
-//! made of the commit that the repository is at, and removed with the thread as the operator says.
+//! A thread's own git worktree, so that agents that work on one repository at the same time do not interfere. It is
+//! created
+//! from the repository's current commit, and removed with the thread as configured by the operator.
 
 use std::{
     ffi::OsStr,
@@ -17,18 +18,18 @@ use crate::{
     home,
 };
 
-/// How the index tells a submodule.
+/// The prefix of a submodule in the index.
 const SUBMODULE: &str = "160000 ";
 
-/// When the worktree of a thread is removed with it.
+/// When a thread's worktree is removed with the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorktreeCleanup {
-    /// If nothing in it is new.
+    /// If it contains no changes.
     #[default]
     Unchanged,
-    /// Whatever is in it.
+    /// Regardless of its content.
     Always,
-    /// Not by the runner.
+    /// Never by the runner.
     Never,
 }
 
@@ -55,48 +56,51 @@ impl fmt::Display for WorktreeCleanup {
     }
 }
 
-/// A worktree, and where it comes from.
+/// A worktree and its repository.
 ///
-/// Its agent may write to all of it, to the file by which git would find its repository as well. So git is told where the
-/// repository is, as that was before there was an agent, and never looks for it in the worktree.
+/// Its agent may write to all of it, including the file by which git would find its repository. Therefore git receives
+/// the
+/// repository's path from before the agent's start, and never searches for it in the worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Worktree {
-    /// Its own top.
+    /// The root of the worktree.
     top: PathBuf,
-    /// The top of what it is a worktree of.
+    /// The root of the repository's own working tree.
     repository: PathBuf,
-    /// The way from the top to where the agent works.
+    /// The relative path from the root to the agent's directory.
     inside: PathBuf,
     origin: Origin,
     git: Git,
 }
 
-/// What was so before an agent worked in a worktree.
+/// The state of a worktree before an agent worked in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Origin {
-    /// Where git keeps what it knows of the worktree.
+    /// The directory with git's data about the worktree.
     git_dir: PathBuf,
-    /// The commit that it was made of.
+    /// The commit from which it was created.
     base: String,
 }
 
-/// What became of a worktree whose thread has ended.
+/// The state of a worktree after its thread has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Nothing of it is left.
+    /// It was removed.
     Removed,
-    /// It is where it was.
+    /// It was kept.
     Kept,
 }
 
 impl Worktree {
-    /// The worktree at `top` for work in a directory, made if it is not there; `None`: the directory lies in no
-    /// repository. Beside `top` is written what a later attempt has to know. What is `hidden` is kept from programs
-    /// that the repository has git run.
+    /// Opens the worktree at `top` for work in a directory, and creates it if it does not exist. `None`: the directory
+    /// is not
+    /// in a repository. A file next to `top` contains the data for later attempts. The paths in `hidden` are hidden
+    /// from
+    /// programs that the repository makes git run.
     ///
     /// # Errors
     ///
-    /// Git's words, or why nothing can be read or written.
+    /// Git's error text, or a failure to read or write.
     pub(crate) async fn open(directory: &Path, top: PathBuf, hidden: &[PathBuf]) -> Result<Option<Self>, String> {
         let directory = fs::canonicalize(directory).map_err(|error| error.to_string())?;
         if !is_in_repository(&directory)? {
@@ -104,7 +108,7 @@ impl Worktree {
         }
         let repository = PathBuf::from(look(&directory, ["rev-parse", "--show-toplevel"]).await?);
         let inside = look(&directory, ["rev-parse", "--show-prefix"]).await?;
-        // It may be that of another worktree.
+        // The repository's data may be that of another worktree.
         let common = directory.join(look(&directory, ["rev-parse", "--git-common-dir"]).await?);
         let common = fs::canonicalize(&common).map_err(|error| format!("{}: {error}", common.display()))?;
         let git = Git::new(vec![top.clone(), common], hidden.to_owned());
@@ -113,7 +117,7 @@ impl Worktree {
         let known = read(&record).map_err(|why| format!("cannot read {}: {why}", record.display()))?;
         let origin = match (known, top.is_dir() && !making.exists()) {
             (Some(origin), true) => origin,
-            // Who has worked there, and where it belongs, nobody can say.
+            // The origin of such a directory and its owner are unknown.
             (None, true) => return Err(format!("{} is there, and {} is not", top.display(), record.display())),
             (_, false) => {
                 let made = fs::write(&making, "");
@@ -133,15 +137,18 @@ impl Worktree {
         }))
     }
 
-    /// Makes one, and writes down what it is. One that was not finished was nobody's, and is made anew.
+    /// Creates a worktree and its record. An unfinished worktree was never used, and is created again.
     async fn make(git: &Git, repository: &Path, top: &Path, record: &Path) -> Result<Origin, String> {
         if top.exists() {
             remove(top).await?;
         }
-        // Before git does: only what is there can be shown to it.
+        // Created before git runs: only an existing directory can be mounted for it.
         fs::create_dir(top).map_err(|error| format!("cannot create {}: {error}", top.display()))?;
-        // Forced once, for git may still know one that somebody took away; and twice, for one whose making broke off is
-        // locked. To prune would be to forget those of other threads, which it cannot see.
+        // One `--force` is for a worktree that was deleted but is still registered. The second one is for a worktree
+        // that is still
+        // locked because its creation was interrupted. `prune` would also remove the worktrees of other threads, which
+        // are hidden
+        // here.
         let add = ["worktree", "add", "--force", "--force", "--quiet", "--detach"].map(OsStr::new);
         git.run(repository, add.into_iter().chain([top.as_os_str()])).await?;
         let origin = Origin {
@@ -152,12 +159,12 @@ impl Worktree {
         Ok(origin)
     }
 
-    /// Where the agent works.
+    /// Returns the agent's directory.
     pub(crate) fn directory(&self) -> PathBuf {
         self.top.join(&self.inside)
     }
 
-    /// A path in it as it is in the repository, by which it is judged.
+    /// Returns a worktree path as a path in the repository, to which policies refer.
     pub(crate) fn in_repository(&self, path: &str) -> String {
         match Path::new(path).strip_prefix(&self.top) {
             Ok(below) => self.repository.join(below).to_string_lossy().into_owned(),
@@ -165,11 +172,11 @@ impl Worktree {
         }
     }
 
-    /// Removes it, if it is to be.
+    /// Removes the worktree as configured.
     ///
     /// # Errors
     ///
-    /// Git's words; it is kept then.
+    /// Git's error text. The worktree is kept.
     pub(crate) async fn close(&self, cleanup: WorktreeCleanup) -> Result<Left, String> {
         let goes = match cleanup {
             WorktreeCleanup::Unchanged => self.is_unchanged().await?,
@@ -179,7 +186,7 @@ impl Worktree {
         if !goes {
             return Ok(Left::Kept);
         }
-        // Not by git, which would look for itself and run what it finds in submodules.
+        // Without git, which would search for repositories and run programs that submodules configure.
         remove(&self.top).await?;
         let forget = ["worktree", "remove", "--force", "--force"].map(OsStr::new);
         let forget = forget.into_iter().chain([self.top.as_os_str()]);
@@ -201,13 +208,16 @@ impl Worktree {
         Ok(is_as_checked_out && has_no_commits && self.is_linked() && !self.has_submodules().await?)
     }
 
-    /// Whether it still says where it belongs; else it may be a repository of its own, with commits.
+    /// Returns whether its `.git` still refers to the repository. Otherwise, it may be a separate repository with
+    /// commits.
     fn is_linked(&self) -> bool {
         let link = fs::read_to_string(self.top.join(".git")).unwrap_or_default();
         link.strip_prefix("gitdir: ").map(str::trim) == self.origin.git_dir.to_str()
     }
 
-    /// Whether a submodule was checked out: git cannot say what is new in it without running what it says.
+    /// Returns whether a submodule was checked out. Git cannot determine a submodule's changes without running programs
+    /// that it
+    /// configures.
     async fn has_submodules(&self) -> Result<bool, String> {
         let tracked = self.ask(["ls-files", "--stage", "-z"]).await?;
         let mut submodules = tracked
@@ -220,7 +230,7 @@ impl Worktree {
         }))
     }
 
-    /// Its top.
+    /// Returns the root of the worktree.
     pub(crate) fn top(&self) -> &Path {
         &self.top
     }
@@ -238,7 +248,7 @@ impl Worktree {
     }
 }
 
-/// `None`: nothing is written there.
+/// Reads the record. `None`: it does not exist.
 fn read(record: &Path) -> Result<Option<Origin>, String> {
     match home::read(record) {
         Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| error.to_string()),
@@ -256,8 +266,9 @@ fn write(record: &Path, origin: &Origin) -> io::Result<()> {
     home::replace(record, &serde_json::to_string(origin)?)
 }
 
-/// Whether there is something that git takes for a repository. What it says against one is an error then: nobody is to
-/// work in the repository itself because git cannot make a worktree.
+/// Returns whether git finds a repository. Git's rejection of a repository is an error: no agent may work in the
+/// repository
+/// itself because git cannot create a worktree.
 fn is_in_repository(directory: &Path) -> Result<bool, String> {
     for place in directory.ancestors() {
         let mark = place.join(".git");
@@ -328,7 +339,7 @@ mod tests {
                 commit(&top).await;
             }
             if is_committed {
-                // Git's own note of where it was is nothing to go by.
+                // Git's own note of the earlier commit is not evidence of work.
                 look(&top, ["update-ref", "ORIG_HEAD", "HEAD"]).await.unwrap();
             }
             assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
@@ -366,7 +377,7 @@ mod tests {
         assert!(top.join("a/file").exists() && !top.with_extension("making").exists());
         assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
 
-        // Of one without a record nobody knows what is in it.
+        // Without a record, the content of a worktree is unknown.
         Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         for broken in ["half a rec", ""] {
             fs::write(top.with_extension("json"), broken).unwrap();
@@ -382,7 +393,7 @@ mod tests {
         let (guard, repository) = repository().await;
         let (top, ran) = (guard.path().join("tree"), guard.path().join("ran"));
         let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
-        // A repository of its own, whose settings have git run something.
+        // A separate repository whose settings make git run a program.
         fs::remove_file(top.join(".git")).unwrap();
         look(&top, ["init", "--quiet"]).await.unwrap();
         let filter = format!("touch {}; cat", ran.display());
@@ -409,7 +420,7 @@ mod tests {
         Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         let environment = fs::read_to_string(top.join("a/file")).unwrap();
         assert!(environment.contains("PATH="), "the filter ran: {environment}");
-        // Tests have them from cargo.
+        // Cargo sets them in tests.
         assert!(!environment.contains("CARGO_"), "{environment}");
         assert!(
             !ran.exists() || !confinement::is_possible().await,

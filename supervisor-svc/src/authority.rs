@@ -1,5 +1,5 @@
-//! Who may call what: the one table of the supervisor. A method without a row is refused; what a thread may do to whom is
-//! decided after this, by [`domain::authority`](crate::domain::authority).
+//! The supervisor's authorization table: which principals may call which methods. A method without a row is rejected.
+//! After this check, [`domain::authority`](crate::domain::authority) decides which threads a thread may act on.
 
 use svc_kit::auth::{
     Caller::{self, Admin, Runner, Thread, Viewer},
@@ -45,7 +45,7 @@ rows! {
         "UpdateThreadBudget" => Changes VERBS,
         "GetThread" => Reads READS,
         "ListActiveAgents" => Reads READS,
-        // What it allows has an audit line of its own, and what it refuses is in the session's log.
+        // An allowed call has its own audit line. A denied call is recorded in the session's log.
         "AuthorizeTool" => Waits VERBS,
         "DescribeTools" => Reads READS,
         "ListSpawnableAgents" => Reads READS,

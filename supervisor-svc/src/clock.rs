@@ -1,5 +1,5 @@
-//! The one place where the time of day and new ids come from. A supervisor is given its clock, so that a test can bring one
-//! that gives the same history twice.
+//! The source of wall-clock time and new ids. The supervisor's clock is injected, so that a test can use one that
+//! produces the same history on every run.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ pub trait TimeSource: Send + Sync + 'static {
     /// The time of day.
     fn now(&self) -> UnixMillis;
 
-    /// A UUID that was never answered before: UUIDv7, so that ids sort by creation.
+    /// Returns a new UUID. It is a UUIDv7, so that ids sort by creation time.
     fn new_uuid(&self) -> Uuid;
 }
 
@@ -100,8 +100,8 @@ impl Clock {
         time + self.part_of(time / 5)
     }
 
-    /// A part of the time, from none to nearly all of it, as it happens. In whole milliseconds, which timers count in: a
-    /// seeded history would depend on how they round.
+    /// A part of the time, from none to nearly all of it, as it happens. In whole milliseconds, which timers count in:
+    /// a seeded history would depend on how they round.
     #[must_use]
     pub fn part_of(&self, time: Duration) -> Duration {
         // The lowest bits of a UUIDv7 are random.
@@ -110,8 +110,8 @@ impl Clock {
     }
 }
 
-/// The time of day in a session: never before what its log has, and as fast as time passes. A log that was written by a
-/// clock that was ahead goes on from there.
+/// A session's wall clock. It never runs behind the session's log and advances at the rate of real time. If the log
+/// was written by a clock that ran ahead, time continues from the log's last timestamp.
 #[derive(Clone, Debug)]
 pub struct SessionClock {
     clock: Clock,
@@ -119,7 +119,7 @@ pub struct SessionClock {
 }
 
 impl SessionClock {
-    /// That of a session whose newest event is of that time.
+    /// Returns the clock of a session whose newest event has the given time.
     #[must_use]
     pub fn of(clock: &Clock, updated: UnixMillis) -> Self {
         Self {
@@ -135,8 +135,8 @@ impl SessionClock {
     }
 }
 
-/// The operating system's clock as it was when it was asked first, and what has passed since: deadlines stay where they
-/// are when somebody sets the clock.
+/// The operating system's clock at its first reading, plus the time elapsed since. Deadlines do not move when the
+/// system clock is changed.
 struct System {
     begun: UnixMillis,
     since: Instant,

@@ -1,9 +1,9 @@
-//! supervisor-svc: owns the tree of threads. Limits, mailboxes, notifications and cascade shutdown; asks the registry on every
-//! spawn; streams every change to clients.
+//! supervisor-svc: owns the tree of threads. It implements limits, mailboxes, notifications and cascade shutdown, asks
+//! the registry on every spawn, and streams every change to clients.
 //!
-//! Dependencies point one way: `grpc -> session, watch, notify, runner_hub -> domain`, with `store` behind a trait and `wire`
-//! as the only place where the domain meets protobuf. `domain` knows none of the others. `maintenance` works on a data
-//! directory without a service.
+//! Dependencies point one way: `grpc -> session, watch, notify, runner_hub -> domain`, with `store` behind a trait.
+//! `wire` is the only module that converts between the domain and protobuf. `domain` depends on none of the others.
+//! `maintenance` works on a data directory without a service.
 #![forbid(unsafe_code)]
 
 pub mod authority;

@@ -30,7 +30,7 @@ const PROMPTING: &str = "Tasks of graph agents";
 const ASKING: &str = "The registry behind the supervisor";
 const KEEPING: &str = "Events and content";
 
-/// The table, in the order in which it is shown: numbers of one area may come from several places.
+/// Returns the limits in display order. The limits of one area may come from several modules.
 #[must_use]
 pub fn limits() -> Vec<Limit> {
     [

@@ -1,5 +1,5 @@
-//! What is measured of sessions, for those who look after the service: `docs/operating.md` has the list. Measuring changes
-//! nothing, and what is measured can all be had from the log but for the times of writes.
+//! Session metrics for operators; `docs/operating.md` lists them. Recording a metric does not change state. Except for
+//! write durations, all values can also be derived from the log.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -46,7 +46,7 @@ pub struct Measures {
     lags: Counter<u64>,
     passed_over: Counter<u64>,
     delay: Histogram<f64>,
-    /// When the cascades began that are under way. After a restart those of before are not timed.
+    /// Start times of running cascades. Cascades that started before a restart are not timed.
     cascades: Mutex<HashMap<ThreadId, UnixMillis>>,
 }
 
@@ -101,7 +101,7 @@ impl Measures {
         }
     }
 
-    /// An append took that long, whatever came of it.
+    /// Records the duration of an append, whether it succeeded or failed.
     pub fn appended(&self, elapsed: Duration) {
         self.append.record(elapsed.as_secs_f64(), &[]);
     }
@@ -136,12 +136,12 @@ impl Measures {
         self.lags.add(1, &[]);
     }
 
-    /// A runner said something that this release does not know.
+    /// Records a runner message that this release does not know.
     pub fn passed_over(&self) {
         self.passed_over.add(1, &[]);
     }
 
-    /// A watcher takes what was published that long ago.
+    /// Records the delay between the publication of an event and its delivery to a watcher.
     pub fn followed(&self, delay: Duration) {
         self.delay.record(delay.as_secs_f64(), &[]);
     }
@@ -164,7 +164,7 @@ impl Measures {
                 }
             }
             ThreadEvent::TurnStarted { .. } => {
-                // A turn that was handed out and never began has a number too.
+                // A turn that was dispatched but never started has a number too.
                 let is_first = before.thread(id).is_none_or(|thread| thread.total_usage().turns == 0);
                 if let Some(thread) = after.thread(id).filter(|_| is_first) {
                     self.start.record(since(thread.created), &[]);
@@ -223,8 +223,8 @@ impl Drop for Watching {
     }
 }
 
-/// Has what is there at the moment looked at whenever the metrics are read: sessions in memory, their threads and slots, and
-/// the runners. It costs a look at each of those sessions.
+/// Registers gauges that are computed whenever the metrics are read: sessions in memory, their threads and slots, and
+/// the runners. Each reading inspects every session in memory.
 pub fn observe(directory: &Directory) {
     let meter = meter();
     let loaded = directory.clone();
@@ -258,7 +258,7 @@ pub fn observe(directory: &Directory) {
             for session in counted.states() {
                 let active = limits::active(&session);
                 taken += u64::from(active);
-                // A limit that was lowered takes no slot away from who has it.
+                // Lowering a limit does not revoke slots that are in use.
                 all += u64::from(session.settings.limits.max_threads.max(active));
             }
             for (state, count) in [("taken", taken), ("free", all - taken)] {

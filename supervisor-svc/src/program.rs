@@ -148,8 +148,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whom the service trusts without a token. Where a provider knows the operators, `--insecure` opens nothing; calls
-/// from this machine are trusted as ever, unless a token is asked for.
+/// Returns the callers that the service trusts without a token. If an identity provider knows the operators,
+/// `--insecure` has no effect. Calls from this machine are trusted unless a token is required.
 const fn trust(asks: bool, has_provider: bool, insecure: bool) -> Trust {
     Trust::of(asks, insecure && !has_provider)
 }

@@ -1,5 +1,5 @@
-//! The supervisor as one thing that starts and stops: opens its store, finds its keys, brings back the sessions that have
-//! work to do, and offers its services.
+//! The supervisor's lifecycle: opens its store, loads its keys, activates the sessions that have pending work, and
+//! serves its RPC services.
 
 use std::{
     io,
@@ -52,43 +52,43 @@ use crate::{
     watch::{OutputBoard, TelemetryBoard, WatchLimits, WatchMethod},
 };
 
-/// How often remembered requests that have expired are forgotten.
+/// Interval at which expired stored requests are deleted.
 const FORGET_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// The full names of what it serves, as health has them.
+/// Fully qualified names of the served gRPC services, as reported by the health service.
 pub const SERVICES: &[&str] = &[AGENTS, RUNNERS];
 
-/// What the supervisor is told at its start.
+/// Startup configuration of the supervisor.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where its log and its keys lie; the caller holds the directory's lock.
+    /// Directory of the log and the keys. The caller holds the directory's lock.
     pub data_dir: PathBuf,
-    /// Where the registry is.
+    /// The registry's URL.
     pub registry_url: String,
-    /// What the registry knows it by.
+    /// The token that authenticates the supervisor to the registry.
     pub registry_token: Option<ShownToken>,
-    /// Whom to believe is the registry, where its URL is one over TLS, and what to show it.
+    /// Trusted authorities for the registry's certificate and the client certificate, if the URL uses TLS.
     pub registry_tls: ClientFiles,
     /// Defaults and maxima of sessions' limits.
     pub limits: Limits,
-    /// How long a runner is trusted without a word from it.
+    /// How long a runner may be silent before its lease expires.
     pub lease: Duration,
-    /// When threads of sessions that are opened from now on count as stalled.
+    /// The stall rule for threads of new sessions.
     pub stall: StallRule,
     /// Times of watches.
     pub watch: WatchLimits,
-    /// How notifications are sent to webhooks.
+    /// Webhook delivery settings.
     pub webhooks: WebhookLimits,
-    /// When sessions leave memory, and what is kept of them beside their log.
+    /// When sessions are passivated, and which derived data is stored in addition to their log.
     pub upkeep: UpkeepLimits,
-    /// How many bytes of content a session may hold.
+    /// Maximum content of a session, in bytes.
     pub session_content_bytes: u64,
-    /// How many events a thread may cause.
+    /// Maximum event rate of a thread.
     pub event_rate: EventRate,
 }
 
 impl Config {
-    /// How many bytes of content a session may hold, unless it is configured otherwise: 1 GiB.
+    /// Default maximum content of a session, in bytes: 1 GiB.
     pub const SESSION_CONTENT_BYTES: u64 = 1024 * 1024 * 1024;
 
     /// The defaults over a data directory and a registry.
@@ -111,7 +111,7 @@ impl Config {
     }
 }
 
-/// Why the supervisor does not start.
+/// The error of starting the supervisor.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The log cannot be opened.
@@ -119,10 +119,10 @@ pub enum OpenError {
     Store {
         /// Its file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: StoreError,
     },
-    /// The keys cannot be read or made.
+    /// The keys cannot be read or created.
     #[error(transparent)]
     Keys(#[from] SecretError),
     /// TLS cannot be set up for webhooks.
@@ -131,17 +131,17 @@ pub enum OpenError {
     /// The registry's address is no URL.
     #[error("the registry's address \"{url}\" is no URL: {source}")]
     RegistryUrl {
-        /// What was given.
+        /// The configured URL.
         url: String,
-        /// Why.
+        /// The cause.
         source: tonic::transport::Error,
     },
 }
 
-/// Why the supervisor stopped by itself.
+/// The error that stopped the supervisor.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// It could not serve.
+    /// Serving failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// The outcome of a write is unknown; a new start replays the log and knows.
@@ -155,7 +155,7 @@ pub struct Surroundings {
     pub store: Arc<dyn EventStore>,
     /// Its way to the registry.
     pub registry: RegistryClient,
-    /// Where the time of day and new ids come from.
+    /// Source of wall-clock time and new ids.
     pub clock: Clock,
 }
 
@@ -168,13 +168,13 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Opens the log and the keys. Sessions come back when they are asked for, or have work to do.
+    /// Opens the log and the keys. A passive session is activated on demand, or when it has work to do.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub async fn open(config: Config) -> Result<Self, OpenError> {
         let path = config.data_dir.join(DATABASE);
-        // The keys are made after the log: where they are, there was a log.
+        // The keys are created after the log, so existing keys imply that a log existed.
         let has_keys = config.data_dir.join(KEYS_FILE).exists();
         let store = SqliteStore::open_used(path.clone(), has_keys.then_some(KEYS_FILE))
             .await
@@ -198,8 +198,8 @@ impl Supervisor {
         Self::over(surroundings, config)
     }
 
-    /// As [`Self::open`], but with surroundings of the caller's: of the data directory only the keys are used, and the
-    /// registry's address and token in `config` are not.
+    /// Like [`Self::open`], with dependencies from the caller. Only the keys of the data directory are used. The
+    /// registry's address and token in `config` are ignored.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -235,13 +235,13 @@ impl Supervisor {
         })
     }
 
-    /// Who may call what, the threads of this supervisor included.
+    /// Builds the layer that authenticates and authorizes calls, including those of this supervisor's threads.
     fn auth(&self, authenticator: Authenticator) -> AuthLayer {
         let keys = Arc::clone(&self.directory.context().keys);
         AuthLayer::new(authenticator.threads(keys), AUTHORITY)
     }
 
-    /// How many sessions are in memory.
+    /// Returns the number of sessions in memory.
     #[must_use]
     pub fn loaded_sessions(&self) -> usize {
         self.directory.loaded()
@@ -269,8 +269,8 @@ impl Supervisor {
         }
     }
 
-    /// Serves until `shutdown` or until the outcome of a write is unknown, then ends the store. Sessions that have work to
-    /// do are brought back meanwhile.
+    /// Serves until `shutdown` completes or until the outcome of a write is unknown, then closes the store. Sessions
+    /// with pending work are activated in the background.
     ///
     /// # Errors
     /// See [`RunError`].
@@ -292,8 +292,8 @@ impl Supervisor {
         self.until_ended(served, draining).await
     }
 
-    /// As [`Self::serve`], over connections that the caller accepts and bounds, and without reflection. Agents are not told
-    /// where the service is.
+    /// Like [`Self::serve`], over connections that the caller accepts and limits, and without reflection. Agents do
+    /// not receive the service's address.
     ///
     /// # Errors
     /// See [`RunError`].

@@ -1,5 +1,5 @@
-//! The workspace bundle of a session: kept as content beside its log from the start, so that a registry that does not
-//! hold it any more can be given it again.
+//! The workspace bundle of a session. It is stored as content with the session's log from the start, so that it can be
+//! uploaded again to a registry that no longer holds it.
 
 use std::{fmt, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     store::EventStore,
 };
 
-/// Where the bundle of a session is kept, and what registries name it.
+/// The stored bundle of a session, and the digest that identifies it in registries.
 #[derive(Clone)]
 pub struct KeptWorkspace {
     store: Arc<dyn EventStore>,
@@ -25,7 +25,7 @@ pub struct KeptWorkspace {
 }
 
 impl KeptWorkspace {
-    /// That of a session; `None` if it has none.
+    /// Returns the bundle of a session, if it has one.
     #[must_use]
     pub fn of(session: &Session, store: &Arc<dyn EventStore>) -> Option<Self> {
         let kept = session.settings.workspace.as_ref()?;
@@ -37,7 +37,7 @@ impl KeptWorkspace {
         })
     }
 
-    /// What registries name it.
+    /// The digest that identifies the bundle in registries.
     #[must_use]
     pub fn workspace_digest(&self) -> &str {
         &self.workspace_digest

@@ -1,4 +1,4 @@
-//! What is written to the log is read back equal, and what cannot be read is refused: nothing is guessed, nothing panics.
+//! The event codec: encoded events decode to equal values, and invalid bytes are rejected without guesses or panics.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{

@@ -1,5 +1,6 @@
-//! The rules of the supervisor, without a store, a clock, runners or the network: tables of what each verb does in each
-//! state, and a model that plays random histories and checks the laws of CONTRACT.md §3 and STATE.md §2-5 after every append.
+//! The rules of the supervisor, without a store, a clock, runners or the network: tables of each command's effect in
+//! each state, and a model that plays random histories and checks the laws of CONTRACT.md §3 and STATE.md §2-5 after
+//! every append.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "domain/approvals.rs"]

@@ -1,9 +1,9 @@
-//! Disks that are full, read-only or broken: the answer is clear, nothing that was acknowledged is lost, nothing that
-//! was refused appears, and the store goes on as soon as it can.
+//! Disks that are full, read-only or broken: errors are clear, no acknowledged write is lost, no rejected write
+//! appears, and the store recovers as soon as it can.
 //!
-//! The faults are real. A test that needs a disk of its own runs again in a process with a mount namespace, where a
-//! small tmpfs is that disk; where the system allows none (neither root nor user namespaces), the test says so, and
-//! fails if `TROUPE_CI_STRICT=1`. A write that breaks off comes from a limit on the size of files, which needs no rights.
+//! The faults are real. A test that needs a disk runs again in a process with a mount namespace, where a small tmpfs is
+//! that disk. Where the system allows none (neither root nor user namespaces), the test prints a message, and fails if
+//! `TROUPE_CI_STRICT=1`. Partial writes come from a limit on the size of files, which needs no privileges.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::unwrap_used,
@@ -79,7 +79,7 @@ async fn closed(store: SqliteStore) {
     drop(store);
 }
 
-/// Appends until it fails; the head of what was acknowledged, and why it failed.
+/// Appends until an append fails. Returns the acknowledged head and the error.
 async fn fill(store: &SqliteStore, mut head: u64, content_bytes: usize) -> (u64, AppendError) {
     while head < MANY {
         match store.append(batch(session(1), head, content_bytes)).await {
@@ -248,7 +248,7 @@ fn a_full_disk_refuses_loses_nothing_and_leaves_room_for_closing() {
         assert!(status.message().contains("the disk is full"), "{status}");
         assert!(!reserve.exists(), "the reserve is given up");
 
-        // The room is for what ends something, not for what begins it.
+        // The reserve is for events that end something, not for events that begin something.
         assert_eq!(store.append(spawning(head)).await, Err(FULL));
         assert_eq!(store.create(None, batch(session(2), 0, 8)).await, Err(FULL));
         assert_eq!(store.head(session(2)).await, Ok(None));
@@ -258,7 +258,7 @@ fn a_full_disk_refuses_loses_nothing_and_leaves_room_for_closing() {
         let head = head + 50;
         assert_has_exactly(&store, head, CONTENT).await;
 
-        // Without anybody's help it goes on when there is room, and keeps a reserve again.
+        // The store recovers by itself when there is room, and keeps a reserve again.
         fs::remove_file(&ballast).unwrap();
         assert_eq!(store.create(None, batch(session(2), 0, 8)).await, Ok(Created::New));
         assert!(reserve.exists());
@@ -300,7 +300,7 @@ fn a_reserve_of_another_size_gives_its_room_up_where_there_is_none_for_a_new_one
         fs::write(&reserve, vec![1; 8 * 1024 * 1024]).unwrap();
         let store = open(&disk).await;
         assert!(!reserve.exists());
-        // As on a disk that is nearly full: what begins something has to wait.
+        // As on a disk that is nearly full: events that begin something have to wait.
         assert_eq!(store.create(None, batch(session(1), 0, 8)).await, Err(FULL));
     });
 }
@@ -372,7 +372,7 @@ fn a_write_that_breaks_off_stops_the_store_and_a_replay_has_what_was_acknowledge
     block_on(async {
         let store = open(directory.path()).await;
         let found = store.head(session(1)).await.unwrap().unwrap().sequence.get();
-        // The last one may be there or not: that is what was said of it.
+        // The last append may be present or absent, as its error said.
         assert!(
             (acknowledged..=acknowledged + 1).contains(&found),
             "{found} of {acknowledged}"

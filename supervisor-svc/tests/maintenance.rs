@@ -1,4 +1,4 @@
-//! Work on a data directory without a service: what is damaged is found and named, and a backup is a log of its own.
+//! Offline work on a data directory: damage is found and named, and a backup is a complete, separate log.
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path};
@@ -127,7 +127,7 @@ fn encoded(sequence: u64, event: Event) -> NewRecord {
     recorded_in(sequence, event, false)
 }
 
-/// A record of a session that had no room for what its event names.
+/// Returns a record of a session that had no room for the contents that its event names.
 fn encoded_when_full(sequence: u64, event: Event) -> NewRecord {
     recorded_in(sequence, event, true)
 }
@@ -600,7 +600,7 @@ async fn a_backup_is_whole_private_and_a_log_of_its_own() {
     assert_eq!(fs::metadata(destination.join(DATABASE)).unwrap().len(), made.bytes);
     assert_eq!(verified(&destination), verified(directory.path()));
 
-    // The writer goes on, and the backup stays what it was.
+    // The writer continues, and the backup stays unchanged.
     let mut later = batch(vec![encoded(4, noted())], Vec::new());
     later.expected = Sequence::new(3);
     store.append(later).await.unwrap();

@@ -1,4 +1,4 @@
-//! Snapshots: what is written is read back equal, whatever a session holds; what cannot be read is refused, never guessed.
+//! Snapshots: a written snapshot is read back equal, for any session. Invalid snapshots are rejected without guesses.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -371,8 +371,8 @@ fn change(thread: &mut Bytes, change: impl FnOnce(&mut store::ThreadState)) {
     *thread = state.encode_to_vec().into();
 }
 
-/// The snapshot as version 4 wrote it: times are timestamps, spawns name parents, and what is nothing, or the same as something
-/// else, is there.
+/// The snapshot as version 4 wrote it: times are timestamps, spawns name parents, and empty or redundant fields are
+/// present.
 fn fourth(session: &Session) -> store::Snapshot {
     let mut snapshot = raw(session);
     snapshot.version = 4;
@@ -579,7 +579,7 @@ fn the_first_version_has_roles_with_their_threads() {
     assert_eq!(read(&session, snapshot.encode_to_vec()), Ok(session));
 }
 
-/// A session with a webhook of its opening and one that was given later.
+/// Returns a session with a webhook from its opening and one that was added later.
 fn with_another_webhook() -> Session {
     let mut session = full();
     let mut webhooks = session.settings.webhooks.clone();
@@ -621,7 +621,7 @@ fn the_second_version_has_one_event_for_all_webhooks() {
     snapshot.webhook_starts.clear();
     snapshot.webhooks_since = 30;
     let restored = read(&session, snapshot.encode_to_vec()).unwrap();
-    // Which of them that event gave is not known: one that has come somewhere goes on there.
+    // The snapshot does not say which webhooks that event added. A webhook that has a position continues there.
     assert_eq!(starts(&restored).len(), 2);
     for start in starts(&restored) {
         assert_eq!(start.position(None), Sequence::new(30));

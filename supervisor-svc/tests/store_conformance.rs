@@ -796,7 +796,7 @@ async fn many_writers_keep_every_sessions_order(store: Store) {
     for number in 0..SESSIONS {
         created(&store, session(number), 1).await;
     }
-    // Four writers a session: a writer that lost the race takes the head that it is told and tries again.
+    // Four writers per session. A writer that loses the race takes the head from the error and retries.
     let writers = (0..4 * SESSIONS).map(|writer| {
         let store = Arc::clone(&store);
         tokio::spawn(async move {

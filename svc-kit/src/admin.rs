@@ -1,6 +1,6 @@
-//! The admin port: plaintext, for those who look after the process. Health over gRPC, for probes that speak no TLS, and
-//! `/metrics` over HTTP. Nothing here says or changes anything about sessions, and nobody has to prove who they are; so it
-//! is not for the outside.
+//! The admin port, in plaintext: health over gRPC, for probes that do not support TLS, and `/metrics` over HTTP.
+//!
+//! The port neither shows nor changes sessions, and it has no authentication. Do not expose it to untrusted networks.
 
 use std::{future::ready, io, net::SocketAddr, time::Duration};
 
@@ -35,24 +35,23 @@ use crate::{
     usage::Bounds,
 };
 
-/// How many connections there are at once, and calls on each: of probes and of a few who read metrics.
+/// Maximum number of connections, and of calls on each connection. The port serves probes and a few metrics readers.
 const MAX_CONNECTIONS: usize = 64;
 const MAX_STREAMS: u32 = 16;
-/// How long the first request of a connection may take to come: as few connections are soon all taken by peers that do not
-/// go on.
+/// Time limit for the first request of a connection. Without it, idle peers could occupy all of the few connections.
 pub(crate) const HEAD_WITHIN: Duration = Duration::from_secs(3);
 /// How often a silent connection is pinged.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long what is being answered may take at the end. A connection whose first request never came takes all of it.
+/// Time limit for responses in progress at shutdown. A connection that never sent a request takes all of it.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// A name in health that says only that the process lives.
+/// Health name that is serving as long as the process is alive.
 pub const LIVENESS: &str = "liveness";
 
-/// A name in health for what is no server: whether the process can do at present what it is there for.
+/// Health name for programs that are not servers: whether the process is currently ready for its work.
 pub const READINESS: &str = "readiness";
 
-/// Where the admin port is, if there is one.
+/// Address of the admin port, if enabled.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct AdminOptions {
     /// Serve health over gRPC and metrics over HTTP here, in plaintext and to everybody, e.g. 127.0.0.1:9090
@@ -60,13 +59,13 @@ pub struct AdminOptions {
     pub admin_listen: Option<String>,
 }
 
-/// Why there is no admin port, or no longer.
+/// Why the admin port did not start or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// Its address cannot be had.
+    /// The address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The listener is of no use.
+    /// The listener is unusable.
     #[error("the admin port has no address: {0}")]
     Listener(io::Error),
     /// The descriptors are malformed: a defect of the build.
@@ -75,33 +74,35 @@ pub enum AdminError {
     /// The transport failed.
     #[error("the admin port has failed: {0}")]
     Transport(#[from] transport::Error),
-    /// Nothing is served any more, and nobody asked for that.
+    /// The server ended without a shutdown request.
     #[error("the admin port is not served any more")]
     Ended,
-    /// What serves it broke off: a defect.
+    /// The server task panicked or was aborted: a defect.
     #[error("the admin port broke off: {0}")]
     Defect(#[from] JoinError),
 }
 
-/// The admin port of a process. Each of its services tells it how it is, by [`crate::serve::Listener::tells`].
+/// The admin port of a process. Each service reports its health to it; see [`crate::serve::Listener::tells`].
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
     reporter: HealthReporter,
-    /// All that it says something of, beside [`LIVENESS`].
+    /// Every health name that the port announces, except [`LIVENESS`].
     names: Vec<String>,
     ended: CancellationToken,
-    /// The one task that serves.
+    /// The single server task.
     serving: JoinSet<Result<(), AdminError>>,
 }
 
 impl Admin {
-    /// Binds the port and serves from now on, so before anything that takes long: the process lives, and of `services` and
-    /// the whole is said that they do not serve yet. `None`: no such port is wanted.
+    /// Binds the port and starts to serve. Returns `None` if the port is not enabled.
+    ///
+    /// Call this before slow startup work. [`LIVENESS`] is serving at once; `services` and the overall health are
+    /// NOT_SERVING.
     ///
     /// # Errors
     ///
-    /// If the address cannot be had.
+    /// If the address cannot be bound.
     pub async fn start(
         options: &AdminOptions,
         telemetry: &Telemetry,
@@ -133,7 +134,7 @@ impl Admin {
         Ok(Some(admin))
     }
 
-    /// Where it listens.
+    /// The address that the port listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -143,7 +144,7 @@ impl Admin {
         self.reporter.clone()
     }
 
-    /// Says of these services, and of the whole, whether they serve: for what is no server and is asked for all the same.
+    /// Sets the health of these services and the overall health, for programs that are not servers.
     pub async fn announce(&self, services: &[&str], is_serving: bool) {
         let status = if is_serving {
             ServingStatus::Serving
@@ -155,7 +156,7 @@ impl Admin {
         }
     }
 
-    /// Waits until it is not served any more, which should not happen by itself, and answers why.
+    /// Waits until the server ends unexpectedly, and returns the reason.
     pub async fn broken_off(&mut self) -> AdminError {
         match self.serving.join_next().await {
             Some(Ok(Err(error))) => error,
@@ -164,10 +165,11 @@ impl Admin {
         }
     }
 
-    /// Ends it, and not much later: who still listens then is cut off. It comes last, so that services are seen to drain.
+    /// Stops the port after a short grace period, then closes the remaining connections. Call it last, so that probes
+    /// see the services drain.
     pub async fn end(mut self) {
         self.ended.cancel();
-        // Who watches health has been told; forgetting the names ends the streams, which end in no other way.
+        // Health watchers have received the change. Removing the names ends their streams, which do not end otherwise.
         for name in self.names.iter().map(String::as_str).chain([LIVENESS]) {
             self.reporter.clear_service_status(name).await;
         }
@@ -177,7 +179,7 @@ impl Admin {
     }
 }
 
-/// What serves.
+/// State of the server task.
 struct Port {
     listener: TcpListener,
     address: SocketAddr,
@@ -204,7 +206,7 @@ impl Port {
             address: _,
         } = self;
         let health = HealthServer::new(HealthService::from_health_reporter(reporter));
-        // So that grpcurl can ask as probes do.
+        // Lets grpcurl use the health service as probes do.
         let described = reflection(&[], tonic_health::pb::FILE_DESCRIPTOR_SET);
         let router = Routes::new(health)
             .add_service(described.build_v1()?)
@@ -232,7 +234,7 @@ impl Port {
             served = &mut server => served,
             () = ended.cancelled() => timeout(FAREWELL, &mut server).await.unwrap_or(Ok(())),
         };
-        // Connections have tasks of their own, and some peers never leave by themselves.
+        // Connections run in tasks of their own, and some peers never disconnect.
         cut.cancel();
         Ok(served?)
     }

@@ -1,6 +1,8 @@
-//! The audit log: one line for each call that changed something or may have, and for each that would have and was refused
-//! because of who made it. What failed is bounded, since whoever fails may call as often as they like; and strangers apart,
-//! so that no refusal of somebody who is known is lost among theirs.
+//! The audit log: one line for each call that changed something or may have changed something, and for each such call
+//! that was rejected because of its caller.
+//!
+//! The number of lines about failures is bounded, because callers can fail as often as they like. Unauthenticated
+//! callers have a separate bound, so that they cannot suppress lines about authenticated callers.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -12,11 +14,11 @@ use crate::{
     bounded::Bounded, identity::Principal, logging::AUDIT, peer::Peer, rpc::code_name, trace_context::TraceParent,
 };
 
-/// How many failures are written in 10 seconds, of strangers and of all others; the next one that is written says how many
-/// were not.
+/// Maximum number of logged failures in 10 seconds, separately for unauthenticated and for all other callers. The next
+/// line reports the number of omitted lines.
 const MAX_FAILURES: u32 = 100;
 
-/// What is known of a call before it is carried out.
+/// The data of an audit line that is known before the call runs.
 #[derive(Debug)]
 pub(crate) struct Entry {
     method: &'static str,
@@ -26,7 +28,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The entry of a call of that method, once it is known who calls; `None`: nobody reads the audit log.
+    /// Returns the entry of a call to `method`, after authentication. Returns `None` if the audit log is disabled.
     pub(crate) fn of<B>(method: &'static str, request: &Request<B>) -> Option<Self> {
         tracing::enabled!(target: AUDIT, Level::INFO).then(|| {
             let extensions = request.extensions();
@@ -53,7 +55,7 @@ impl Entry {
     }
 }
 
-/// Where entries are written.
+/// Writer of audit entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Audit(Arc<Bounds>);
 
@@ -73,7 +75,7 @@ impl Default for Audit {
 }
 
 impl Audit {
-    /// The entry of a call that is carried out now.
+    /// Starts tracking a call that is about to run.
     pub(crate) fn begin(&self, entry: Entry) -> Begun {
         Begun {
             audit: self.clone(),
@@ -81,7 +83,8 @@ impl Audit {
         }
     }
 
-    /// Writes how the call was answered. What is wrong with the call itself, or in the way of it, changed nothing.
+    /// Writes the outcome of a call. Codes that mean that the call did not run, such as invalid requests, are not
+    /// failures of a change.
     pub(crate) fn write(&self, entry: &Entry, code: Code) {
         let failures = if entry.principal.is_some() {
             &self.0.others
@@ -110,7 +113,7 @@ impl Audit {
     }
 }
 
-/// A call that is carried out. One that nobody waits for any more is dropped: what it asked for may happen all the same.
+/// A call in progress. If it is dropped because its client disconnected, the requested change may happen anyway.
 #[derive(Debug)]
 pub(crate) struct Begun {
     audit: Audit,
@@ -118,7 +121,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// It was answered.
+    /// Records that the call was answered with `code`.
     pub(crate) fn end(mut self, code: Code) {
         if let Some(entry) = self.entry.take() {
             self.audit.write(&entry, code);

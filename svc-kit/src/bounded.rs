@@ -1,5 +1,5 @@
-//! Lines of the log that strangers cause, who may cause as many as they like: so many are written in a while, and the next
-//! one says how many were not.
+//! Rate-limited log lines, for events that unauthenticated peers can cause as often as they like. At most a fixed
+//! number is written per window; the next line reports how many were omitted.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -8,10 +8,10 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The while in which so many are written.
+/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// What bounds the lines of one kind.
+/// Rate limit of one kind of log line.
 #[derive(Debug)]
 pub(crate) struct Bounded {
     at_most: u32,
@@ -19,13 +19,13 @@ pub(crate) struct Bounded {
 }
 
 impl Default for Bounded {
-    /// As many as somebody reads.
+    /// A limit that still leaves the log readable.
     fn default() -> Self {
         Self::new(10)
     }
 }
 
-/// The lines of the present window.
+/// Lines of the current window.
 #[derive(Debug, Default)]
 struct Window {
     since: Option<Instant>,
@@ -34,7 +34,7 @@ struct Window {
 }
 
 impl Bounded {
-    /// At most so many in 10 s.
+    /// Allows at most `at_most` lines in 10 s.
     pub(crate) fn new(at_most: u32) -> Self {
         Self {
             at_most,
@@ -42,14 +42,14 @@ impl Bounded {
         }
     }
 
-    /// Writes a line, which says how many were passed over before it, or passes it over.
+    /// Writes or omits a line. A written line receives the number of lines that were omitted before it.
     pub(crate) fn write(&self, line: impl FnOnce(Option<u64>)) {
         if let Some(passed_over) = self.admit() {
             line((passed_over > 0).then_some(passed_over));
         }
     }
 
-    /// How many lines were passed over before this one; `None`: so is this one.
+    /// Returns how many lines were omitted before this one; `None` if this one is omitted too.
     fn admit(&self) -> Option<u64> {
         let now = Instant::now();
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,7 @@
-//! What every call gets before anything else looks at it: a trace, a deadline and a line in the log; and its time is
-//! measured. The module `share` bounds the calls of each caller once it is known who calls. Health and reflection, which are
-//! open to all, have a deadline of their own until their response begins.
+//! The first layer of every call: it gives the call a trace, a deadline and a log line, and measures its duration.
+//!
+//! The module `share` limits the calls of each caller after authentication. Health and reflection, which are open to
+//! all callers, have a deadline of their own until their response begins.
 
 use std::{
     collections::BTreeSet,
@@ -27,14 +28,14 @@ use crate::{
     traces::{CallSpan, CallTracer},
 };
 
-/// When a call that was shed may be tried again.
+/// Retry delay of a call that was shed.
 const SHED_RETRY: Duration = Duration::from_secs(1);
 
-/// How long a method that is open to all may take to begin its response; they answer at once, or stream. Who does not
-/// send the request keeps it from that.
+/// Time limit until a method that is open to all callers begins its response. These methods answer at once or stream;
+/// only a client that does not finish its request reaches the limit.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a method is called in metrics that is none of ours: whoever calls may invent any number of names.
+/// Method label in metrics of unknown methods: callers could invent any number of names.
 const OTHER: &str = "_OTHER";
 
 /// Puts [`Call`] in front of a server.
@@ -44,7 +45,7 @@ pub struct CallLayer {
     measure: Arc<Measure>,
 }
 
-/// How long calls take until their answer begins, and their spans.
+/// Metrics of the time until a response begins, and the spans of calls.
 #[derive(Debug)]
 struct Measure {
     methods: BTreeSet<&'static str>,
@@ -53,7 +54,7 @@ struct Measure {
 }
 
 impl Measure {
-    /// The name of a method that is one of ours.
+    /// Returns the method's name if it is known, otherwise [`OTHER`].
     fn known(&self, method: &str) -> &'static str {
         self.methods
             .get(method)
@@ -68,7 +69,7 @@ impl Measure {
 }
 
 impl CallLayer {
-    /// A layer for these methods, by their full paths.
+    /// Creates a layer for these methods, given by their full paths.
     #[must_use]
     pub fn new(methods: impl IntoIterator<Item = &'static str>) -> Self {
         let duration = meter()
@@ -99,7 +100,7 @@ impl<S> Layer<S> for CallLayer {
     }
 }
 
-/// The service that [`CallLayer`] makes.
+/// The service that [`CallLayer`] creates.
 #[derive(Clone, Debug)]
 pub struct Call<S> {
     inner: S,
@@ -138,7 +139,7 @@ where
             request.extensions_mut().insert(deadline);
         }
 
-        // Only until the answer begins: what streams may go on.
+        // Only until the response begins: streams may last longer.
         let own = open.then(|| started + self.open_within);
         let ends = deadline.map(|deadline| deadline.at).into_iter().chain(own).min();
 
@@ -146,7 +147,7 @@ where
         let work = span.in_scope(|| self.inner.call(request));
         let run = async move {
             let answer = match ends {
-                // tonic would answer CANCELLED; this is inside of it and comes first.
+                // tonic would return CANCELLED. This timeout is inside tonic's and fires first.
                 Some(ends) => match timeout_at(ends, work).await {
                     Ok(answer) => answer,
                     Err(_) => Ok(deadline_exceeded().into_http()),
@@ -165,14 +166,14 @@ where
     }
 }
 
-/// The code of an answer as far as its headers tell: a refusal's code, OK for an answer that begins.
+/// Returns the code in a response's headers: the code of a rejection, or OK for a response that has begun.
 pub(crate) fn code(headers: &HeaderMap) -> Code {
     headers
         .get("grpc-status")
         .map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))
 }
 
-/// The refusal of a call that is one too many by a bound of [`crate::serve::ServeLimits`].
+/// Creates the fault of a call that exceeds a bound of [`crate::serve::ServeLimits`].
 pub(crate) fn overloaded(why: &str, limit: &'static str, max: usize) -> Status {
     let text = format!("{why}; at most {max} are allowed ({limit}); nothing was done, try again in a second");
     Fault::new(Code::ResourceExhausted, Reason::Overloaded, text)

@@ -1,4 +1,4 @@
-//! The way to an OTLP collector, as OpenTelemetry's own variables say it: one connection for each kind of what is told.
+//! The connection to an OTLP collector, configured by OpenTelemetry's own variables: one connection per signal.
 
 use std::{env, path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::tls::{self, ClientFiles};
 
-/// What a collector is told.
+/// A telemetry signal that is sent to a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// Spans.
@@ -15,10 +15,10 @@ pub(crate) enum Signal {
     Metrics,
 }
 
-/// Why a collector cannot be told anything.
+/// Why a collector cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// Its address is none.
+    /// Its address is invalid.
     #[error("{variable}={value:?} names no collector: expected a URL such as http://127.0.0.1:4317 (gRPC)")]
     Endpoint {
         /// The variable.
@@ -26,7 +26,7 @@ pub enum CollectorError {
         /// Its value.
         value: String,
     },
-    /// Other protocols are not spoken.
+    /// The protocol is not supported.
     #[error("{variable}={value:?} is not supported: collectors are told over grpc")]
     Protocol {
         /// The variable.
@@ -34,7 +34,7 @@ pub enum CollectorError {
         /// Its value.
         value: String,
     },
-    /// What shall be shown to it is not complete.
+    /// The client certificate for the collector lacks its key, or the key lacks its certificate.
     #[error(
         "a client's certificate for the collector needs its key: set both {0}_CLIENT_CERTIFICATE and {0}_CLIENT_KEY"
     )]
@@ -49,11 +49,11 @@ impl Signal {
         }
     }
 
-    /// The connection for it; `None`: nobody is to be told.
+    /// Returns the connection for this signal; `None` if no collector is configured.
     ///
     /// # Errors
     ///
-    /// If what the variables say is of no use.
+    /// If the variables are invalid.
     pub(crate) fn channel(self) -> Result<Option<Channel>, CollectorError> {
         let is_off = given("OTEL_SDK_DISABLED").is_some_and(|(_, value)| value.eq_ignore_ascii_case("true"))
             || given(&format!("OTEL_{}_EXPORTER", self.name())).is_some_and(|(_, value)| value == "none");
@@ -74,8 +74,8 @@ impl Signal {
         let endpoint = Endpoint::from_shared(value.clone()).ok().filter(is_absolute);
         let endpoint = endpoint.ok_or(CollectorError::Endpoint { variable, value })?;
         let within = self.timeout();
-        // The exporters leave the time limit to the channel, and one call after the other would go to a peer that has
-        // vanished. It is found out while a call waits for it: collectors do not like to be pinged in between.
+        // The exporters leave the time limit to the channel. Without it, every call would use the connection of a peer
+        // that has vanished. Pings are sent only while a call is pending: collectors dislike pings on idle connections.
         let endpoint = endpoint
             .timeout(within)
             .http2_keep_alive_interval(within / 2)
@@ -83,8 +83,7 @@ impl Signal {
         Ok(Some(tls::channel(&endpoint, &files)))
     }
 
-    /// How long a call may take, in milliseconds by the variable. One that says nothing of use counts as not set, as in
-    /// every SDK.
+    /// The time limit of a call. The variable is in milliseconds. An invalid value counts as unset, as in every SDK.
     fn timeout(self) -> Duration {
         let said: Option<u64> = self.setting("TIMEOUT").and_then(|(_, value)| value.parse().ok());
         let within = said.filter(|within| *within > 0);
@@ -95,19 +94,19 @@ impl Signal {
         self.setting(name).map(|(_, path)| PathBuf::from(path))
     }
 
-    /// What is said for this signal, else what is said for all of them.
+    /// Returns the variable of this signal, otherwise the variable of all signals.
     fn setting(self, name: &str) -> Option<(String, String)> {
         given(&format!("{PREFIX}_{}_{name}", self.name())).or_else(|| given(&format!("{PREFIX}_{name}")))
     }
 }
 
-/// How long a call may take where nothing else is said.
+/// Default time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How the variables of OTLP begin.
+/// Prefix of the OTLP variables.
 const PREFIX: &str = "OTEL_EXPORTER_OTLP";
 
-/// A variable and its value; an empty one counts as not set.
+/// Returns a variable and its value; an empty one counts as unset.
 pub(crate) fn given(variable: &str) -> Option<(String, String)> {
     let value = env::var(variable).ok().filter(|value| !value.is_empty())?;
     Some((variable.to_owned(), value))

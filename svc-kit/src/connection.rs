@@ -1,8 +1,9 @@
-//! The connections of a server: bounded in number, over TLS where the listener has it, ended when no known caller uses them,
-//! and cut off when the drain's deadline has passed.
+//! The connections of a server. Their number is bounded, and they use TLS if the listener has it. They end when no
+//! authenticated caller uses them, and are cut off when the drain deadline has passed.
 //!
-//! tonic gives each connection a task of its own and forgets it; a peer that never finishes the HTTP/2 preface would
-//! keep that task for ever. Here the transport itself ends, or fails once the server is cut, which ends the task.
+//! tonic gives each connection a task of its own and does not track it; a peer that never finishes the HTTP/2 preface
+//! would keep that task forever. Here the transport itself ends, or fails once the server is cut off, which ends the
+//! task.
 
 use std::{
     io::{self, IoSlice},
@@ -37,41 +38,43 @@ use crate::{
     usage::{Bounds, Connections, Membership},
 };
 
-/// After this much silence the kernel asks a peer whether it is still there.
+/// Idle time after which the kernel probes the peer.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
-/// How long the first bytes of a connection may take.
+/// Time limit for the first bytes of a connection.
 pub(crate) const PREFACE_WITHIN: Duration = Duration::from_secs(10);
-/// How many these are: the preface of HTTP/2. No request of HTTP/1.1 that is answered here is shorter.
+/// Length of the HTTP/2 preface. No HTTP/1.1 request that this server answers is shorter.
 const PREFACE_BYTES: usize = 24;
-/// What accepting waits after an error, so that running out of file descriptors does not become a busy loop.
+/// Pause after a failed accept. It prevents a busy loop when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// What the operating system says when the process, or the machine, has no file descriptor left.
+/// Errors of the operating system when the process or the machine has no file descriptors left.
 const NO_DESCRIPTORS: &[Errno] = &[Errno::MFILE, Errno::NFILE];
-/// A frame of HTTP/2 that tells a client to use another connection: 8 bytes of the kind 7, on the connection's own stream 0, after
-/// which no stream was refused, without an error.
+/// An HTTP/2 frame that tells a client to use another connection: GOAWAY (type 7, 8 bytes of payload) on stream 0, with
+/// the highest possible last stream id, so no stream is refused, and NO_ERROR.
 const GO_AWAY: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
-/// The bounds and time limits of connections.
+/// Bounds and time limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// How many there may be.
+    /// Maximum number of connections.
     pub bounds: Bounds,
-    /// Until when the first bytes have to arrive.
+    /// Time limit for the first bytes.
     pub greeted_within: Duration,
-    /// Until when an authenticated caller has to call; `None`: the port has no authentication, and also speaks HTTP/1.1.
+    /// Time limits until an authenticated caller has called. `None`: the port has no authentication and also accepts
+    /// HTTP/1.1.
     pub known_within: Option<KnownWithin>,
 }
 
-/// How long a connection lasts on which no authenticated caller has called.
+/// How long a connection lasts before an authenticated caller has called on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownWithin {
-    /// Without a call.
+    /// Without any call.
     pub idle: Duration,
     /// While health is watched or reflection is used.
     pub open: Duration,
 }
 
-/// Where a server listens, whether over TLS, who else is told of its health, and whether it says what methods it has.
+/// The listening socket of a server, with its TLS, an additional health reporter, and whether the server offers
+/// reflection.
 #[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
@@ -81,7 +84,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener over TLS; `None`: over plain TCP.
+    /// Creates a listener over TLS, or over plain TCP if `tls` is `None`.
     #[must_use]
     pub const fn new(tcp: TcpListener, tls: Option<ServerTls>) -> Self {
         Self {
@@ -92,7 +95,7 @@ impl Listener {
         }
     }
 
-    /// The same, whose server tells the admin port how it is, if there is one.
+    /// Makes the server report its health to the admin port, if enabled.
     #[must_use]
     pub fn tells(self, admin: Option<&Admin>) -> Self {
         Self {
@@ -101,32 +104,33 @@ impl Listener {
         }
     }
 
-    /// The same, whose server says what methods it has, or does not.
+    /// Sets whether the server offers reflection.
     #[must_use]
     pub fn reflects(self, reflects: bool) -> Self {
         Self { reflects, ..self }
     }
 
-    /// Whether its server says what methods it has.
+    /// Returns whether the server offers reflection.
     pub(crate) const fn is_reflecting(&self) -> bool {
         self.reflects
     }
 
-    /// Who is told of the server's health beside its own clients.
+    /// Returns the health reporter of the admin port. It receives the server's health in addition to the server's
+    /// clients.
     pub(crate) fn told(&self) -> Option<HealthReporter> {
         self.told.clone()
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     ///
     /// # Errors
     ///
-    /// What the operating system says.
+    /// If the operating system reports an error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }
 
-    /// The URL at which it is reached from this machine.
+    /// Returns the URL that reaches the listener from this machine.
     ///
     /// # Errors
     ///
@@ -143,8 +147,8 @@ impl From<TcpListener> for Listener {
     }
 }
 
-/// The connections that a listener accepts. Handshakes count as connections, and none waits for another's. When there are
-/// too many, an idle one ends, and a new one is closed at once only if all are busy.
+/// Accepts the connections of a listener. Handshakes count as connections and run concurrently. At the maximum, an idle
+/// connection ends; a new connection is closed at once only if all are busy.
 pub(crate) fn accept(
     listener: Listener,
     rules: Rules,
@@ -159,7 +163,7 @@ pub(crate) fn accept(
     let incoming = TcpIncoming::from(tcp)
         .with_nodelay(Some(true))
         .with_keepalive(Some(TCP_KEEPALIVE));
-    // With room for the new connection that ends the oldest handshake.
+    // One more than the maximum: the new connection that ends the oldest handshake needs room.
     let handshakes = rules.bounds.total.saturating_add(1);
     let door = Arc::new(Door {
         rules,
@@ -189,19 +193,19 @@ pub(crate) fn accept(
         .filter_map(future::ready)
 }
 
-/// Where connections come in.
+/// State of the accept loop.
 struct Door {
     rules: Rules,
     tls: Option<ServerTls>,
     cut: CancellationToken,
     connections: Arc<Connections>,
-    /// Lines about handshakes that failed, and about connections for which there was no room.
+    /// Rate limit of log lines about failed handshakes and about connections beyond the maximum.
     failures: Bounded,
     refusals: Bounded,
 }
 
 impl Door {
-    /// `None`: there is no connection after all, and nothing is wrong with the server.
+    /// Returns `None` if there is no usable connection. That is not an error of the server.
     async fn open(self: Arc<Self>, accepted: io::Result<TcpStream>) -> Option<io::Result<Connection>> {
         let tcp = match accepted {
             Ok(tcp) => tcp,
@@ -222,7 +226,7 @@ impl Door {
         };
         let io = match &self.tls {
             None => Transport::Plain(tcp),
-            // A task of its own: its cryptography is not to wait for that of others.
+            // A separate task, so that the cryptography of one handshake does not delay others.
             Some(tls) => {
                 let handshake = AbortOnDropHandle::new(tokio::spawn(tls.clone().accept(tcp)));
                 match end.run_until_cancelled(handshake).await? {
@@ -268,49 +272,49 @@ impl Door {
     }
 }
 
-/// A connection that ends when its place is needed or no authenticated caller uses it, and fails once the server is cut off
-/// and if its peer does not begin to speak.
+/// A connection that ends when its place is needed or when no authenticated caller uses it. It fails once the server is
+/// cut off, or if its peer sends nothing.
 pub(crate) struct Connection {
     io: Transport,
     peer: Peer,
     greeting: Option<Greeting>,
-    /// Until an authenticated caller has called.
+    /// Set until an authenticated caller has called.
     unknown: Option<Unknown>,
-    /// The bytes to send at the end.
+    /// The bytes to send when the connection ends.
     farewell: &'static [u8],
     cut: CancellationToken,
-    /// The server is cut, or the place is needed.
+    /// Fires when the server is cut off or when the place is needed.
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     has_ended: bool,
     membership: Membership,
 }
 
-/// The time that a connection has without an authenticated caller.
+/// Time limits of a connection without an authenticated caller.
 struct Unknown {
     late: Pin<Box<Sleep>>,
-    /// The end, even if health is watched.
+    /// The final limit, which applies even while health is watched.
     last: Instant,
 }
 
-/// The first bytes of a connection, which HTTP/2 has no time limit of its own for: pings come only after them; nor has
-/// HTTP/1.1 one that could be set here. Both begin with lines up to an empty one: a part of the preface, or the head of a
-/// request.
+/// The first bytes of a connection. HTTP/2 has no time limit for them, because pings start only after them, and the
+/// limit of HTTP/1.1 cannot be set here. Both begin with lines up to an empty line: a part of the preface, or the head
+/// of a request.
 struct Greeting {
     missing: usize,
     head: Head,
     late: Pin<Box<Sleep>>,
 }
 
-/// How far those lines have come.
+/// Progress within these lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
-    /// Nothing but line breaks, which do not count.
+    /// Only line breaks so far, which are ignored.
     Before,
     /// Within a line.
     InLine,
     /// At the beginning of a line.
     AtLine,
-    /// The empty line is there.
+    /// The empty line has arrived.
     Whole,
 }
 
@@ -347,7 +351,7 @@ impl Transport {
 }
 
 impl Connection {
-    /// Whether it ends now; fails once the server is cut.
+    /// Returns whether the connection ends now; fails once the server is cut off.
     fn has_ended(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
         if self.has_ended {
             return Ok(true);
@@ -377,7 +381,7 @@ impl Connection {
         Ok(self.has_ended)
     }
 
-    /// The same result of writing, unless the connection ends and its peer reads no more: its place is needed.
+    /// Returns `written`, unless the connection ends because its place is needed and its peer no longer reads.
     fn unless_ended<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_pending() && self.has_ended(context)? {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -385,7 +389,8 @@ impl Connection {
         written
     }
 
-    /// Tells the client to use another connection. HTTP/2 ends only between frames, and after its own first ones.
+    /// Tells the client to use another connection. An HTTP/2 connection can end only between frames and after the
+    /// server's own first frames.
     fn say_farewell(&mut self, context: &mut Context<'_>) {
         while self.has_ended && self.greeting.is_none() && !self.farewell.is_empty() {
             match self.io.poll_write(context, self.farewell) {
@@ -399,7 +404,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// These bytes have come; fails if the first ones are late.
+    /// Records received bytes; fails if the first ones are late.
     fn greeted(&mut self, bytes: &[u8], context: &mut Context<'_>) -> io::Result<()> {
         let Some(greeting) = &mut self.greeting else {
             return Ok(());
@@ -438,7 +443,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A connection always has a read or a write pending, so an end wakes it here or there.
+        // A connection always has a pending read or write, so its end wakes one of the two.
         if self.has_ended(context)? {
             return Poll::Ready(Ok(()));
         }

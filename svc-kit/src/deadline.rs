@@ -1,4 +1,5 @@
-//! How long a caller waits: read from `grpc-timeout`, kept with the request, passed on to the calls made for it.
+//! The deadline of a call: read from `grpc-timeout`, stored with the request, and passed on to outgoing calls made for
+//! it.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tonic::Request;
 
 const HEADER: &str = "grpc-timeout";
 
-/// The moment after which nobody waits for the answer any more.
+/// The moment at which the caller stops waiting for the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {
     /// The moment, on tokio's clock.
@@ -16,7 +17,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// The deadline that the headers of a call set, counted from `now`; `None` without one or with a malformed one.
+    /// Returns the deadline in the headers of a call, counted from `now`; `None` if it is missing or malformed.
     #[must_use]
     pub fn from_headers(headers: &HeaderMap, now: Instant) -> Option<Self> {
         let timeout = parse(headers.get(HEADER)?.to_str().ok()?)?;
@@ -25,31 +26,31 @@ impl Deadline {
         })
     }
 
-    /// The deadline of a request, if its caller set one.
+    /// Returns the deadline of a request, if its caller set one.
     #[must_use]
     pub fn of<T>(request: &Request<T>) -> Option<Self> {
         request.extensions().get::<Self>().copied()
     }
 
-    /// What is left; zero once it has passed.
+    /// Returns the remaining time; zero once the deadline has passed.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
 }
 
-/// How long an outgoing call made for a caller may take: what the caller has left, at most `cap`.
+/// Returns the time limit of an outgoing call made for a caller: the caller's remaining time, at most `cap`.
 #[must_use]
 pub fn within(deadline: Option<Deadline>, cap: Duration) -> Duration {
     deadline.map_or(cap, |deadline| deadline.remaining().min(cap))
 }
 
-/// Sets the timeout of an outgoing request to what the caller has left, at most `cap`.
+/// Sets the timeout of an outgoing request to the caller's remaining time, at most `cap`.
 pub fn limit<T>(request: &mut Request<T>, deadline: Option<Deadline>, cap: Duration) {
     request.set_timeout(within(deadline, cap));
 }
 
-/// The gRPC form: one to eight digits and a unit.
+/// Parses the gRPC form: one to eight digits and a unit.
 fn parse(text: &str) -> Option<Duration> {
     let (unit, digits) = text.as_bytes().split_last()?;
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {

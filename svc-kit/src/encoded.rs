@@ -1,5 +1,5 @@
-//! Methods that answer what is encoded already. A generated service encodes each answer by itself; a method that sends the
-//! same one to many callers is taken over, and everything else goes on to the generated service.
+//! Methods whose responses are already encoded. A generated service encodes every response itself. This module replaces
+//! one method that sends the same response to many callers; all other calls reach the generated service.
 
 use std::{
     convert::Infallible,
@@ -20,10 +20,10 @@ use tonic::{
 };
 use tonic_prost::{ProstCodec, ProstDecoder};
 
-/// What a call is answered with, however it went.
+/// The response to a call, successful or not.
 pub type Answer = BoxFuture<http::Response<Body>, Infallible>;
 
-/// A method that encodes its answers itself.
+/// A method that encodes its responses itself.
 pub trait EncodedMethod: Clone + Send + Sync + 'static {
     /// Its path: `/package.Service/Method`.
     const PATH: &'static str;
@@ -32,7 +32,7 @@ pub trait EncodedMethod: Clone + Send + Sync + 'static {
     fn answer(&self, request: http::Request<Body>) -> Answer;
 }
 
-/// A generated service with one of its methods taken over.
+/// A generated service with one method replaced.
 #[derive(Clone, Debug)]
 pub struct TakenOver<S, M> {
     service: S,
@@ -40,7 +40,7 @@ pub struct TakenOver<S, M> {
 }
 
 impl<S, M> TakenOver<S, M> {
-    /// Everything but the method goes to `service`.
+    /// Routes every method except `method` to `service`.
     pub const fn new(service: S, method: M) -> Self {
         Self { service, method }
     }
@@ -72,7 +72,7 @@ where
     }
 }
 
-/// Takes requests of one kind and sends what is encoded already.
+/// A codec that decodes requests of one type and sends responses that are already encoded.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodedCodec<T>(PhantomData<T>);
 
@@ -97,7 +97,7 @@ impl<T: Message + Default + 'static> Codec for EncodedCodec<T> {
     }
 }
 
-/// Encodes nothing more.
+/// An encoder that copies the bytes unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct AsItIs;
 

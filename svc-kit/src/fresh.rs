@@ -1,7 +1,8 @@
-//! A value that is made of files, and made anew when they have changed. Nobody watches them: whoever asks looks.
+//! A value that is built from files and rebuilt when they change. There is no watcher: every access checks the files.
 //!
-//! Files that look as before are not read again, unless they had been written so shortly before they were read that a later
-//! write may look the same. What cannot be used is read again when it looks different, and otherwise once a second.
+//! Files with an unchanged stamp are not read again, unless they were written so shortly before the read that a later
+//! write may leave the same stamp. Files that could not be used are read again when their stamp changes, and otherwise
+//! once a second.
 
 use std::{
     fmt::Display,
@@ -13,10 +14,10 @@ use std::{
 
 use crate::stamp::Stamp;
 
-/// How long files that could not be used are left alone while they look the same: what was wrong need not be the files.
+/// How long unusable files with an unchanged stamp are not read again. The cause may be something other than the files.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// A value and the files that it is made of.
+/// A value and the files that it is built from.
 #[derive(Debug)]
 pub(crate) struct Fresh<T> {
     files: Vec<PathBuf>,
@@ -26,13 +27,14 @@ pub(crate) struct Fresh<T> {
 #[derive(Debug)]
 struct Present<T> {
     value: Arc<T>,
-    /// At the files that it was made of.
+    /// State of the files that the value was built from.
     seen: Look,
-    /// At those of which none could be made since.
+    /// State of the files at the last failed rebuild since then.
     failed: Option<Look>,
 }
 
-/// How files looked, and when: before they were read, so that a write during that counts as later.
+/// The stamps of the files, and the time at which they were taken: before the read, so that a concurrent write counts
+/// as later.
 #[derive(Debug)]
 struct Look {
     stamps: Vec<Option<Stamp>>,
@@ -48,13 +50,13 @@ impl Look {
         }
     }
 
-    /// Whether the files hold what they held then if this is how they look now.
+    /// Returns whether the files are unchanged if their stamps are now `now`.
     fn tells_of(&self, now: &Self) -> bool {
         let mut present = self.stamps.iter().flatten();
         self.stamps == now.stamps && present.all(|stamp| stamp.is_settled(self.at))
     }
 
-    /// Whether it was a moment ago. Not so if the clock was set back since.
+    /// Returns whether the stamps were taken a moment ago. Returns `false` if the clock was set back since then.
     fn is_recent(&self, now: &Self) -> bool {
         let passed = now.at.duration_since(self.at);
         passed.is_ok_and(|passed| passed < TRY_AGAIN_AFTER)
@@ -62,11 +64,11 @@ impl Look {
 }
 
 impl<T> Fresh<T> {
-    /// Makes the value for the first time.
+    /// Builds the value for the first time.
     ///
     /// # Errors
     ///
-    /// Those of making it.
+    /// The error of `make`.
     pub(crate) fn new<E>(files: Vec<PathBuf>, make: impl FnOnce() -> Result<T, E>) -> Result<Self, E> {
         let seen = Look::at(&files, SystemTime::now());
         let present = Present {
@@ -80,7 +82,8 @@ impl<T> Fresh<T> {
         })
     }
 
-    /// The value of the files as they are now; the one before if theirs cannot be made. Waits for a disk if they changed.
+    /// Returns the value of the current files, or the previous value if they cannot be used. Blocks on disk access if
+    /// they changed.
     pub(crate) fn get<E: Display>(&self, make: impl FnOnce() -> Result<T, E>) -> Arc<T> {
         self.get_at(SystemTime::now(), make)
     }
@@ -104,7 +107,8 @@ impl<T> Fresh<T> {
                 };
             }
             Err(error) => {
-                // Two files that belong together are replaced one after the other. Said once, not to each who asks.
+                // Files that belong together are replaced one after the other, so a mismatch may be temporary. Log it
+                // once, not on every access.
                 let is_news = present
                     .failed
                     .as_ref()
@@ -127,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// A file, what it is made into, and how often it was read.
+    /// A file, the value built from it, and the number of reads.
     struct Stage {
         directory: TempDir,
         fresh: Fresh<u32>,
@@ -149,14 +153,14 @@ mod tests {
             }
         }
 
-        /// Puts another file in its place.
+        /// Replaces the file with another one.
         fn replace(&self) {
             let aside = self.directory.path().join("aside");
             fs::write(&aside, "another").unwrap();
             fs::rename(aside, self.directory.path().join("file")).unwrap();
         }
 
-        /// What is answered so long after the beginning, where the file says this.
+        /// Returns the value after `after`, with a file that holds `says`.
         fn get(&self, after: Duration, says: Result<u32, &str>) -> u32 {
             let read = || {
                 self.reads.set(self.reads.get() + 1);
@@ -166,7 +170,7 @@ mod tests {
         }
     }
 
-    /// By then whatever a test writes is settled.
+    /// Late enough that the stamps of all writes in a test are settled.
     const LATER: Duration = Duration::from_secs(60);
 
     #[test]

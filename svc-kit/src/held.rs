@@ -1,5 +1,5 @@
-//! Answers that keep something until they are sent: the head of an answer is ready long before its client has read the
-//! rest of it, and all the while it takes memory.
+//! Responses that hold a resource until they are sent. The head of a response is ready long before the client has read
+//! the body, which occupies memory until then.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
 
-/// The same answer, which keeps `kept` until its body was sent or is given up, but not longer than that: a client that does
-/// not read on must not keep from others what it keeps.
+/// Returns the response with `kept` attached until the body is sent or dropped, at most for the given time: a client
+/// that does not read must not occupy the resource forever.
 #[must_use]
 pub fn hold<T: Send + 'static>(answer: http::Response<Body>, kept: T, at_most: Duration) -> http::Response<Body> {
     let keeper = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -19,11 +19,11 @@ pub fn hold<T: Send + 'static>(answer: http::Response<Body>, kept: T, at_most: D
     keep(answer, keeper)
 }
 
-/// The same answer, which keeps `kept` until its body was sent or is given up.
+/// Returns the response with `kept` attached until its body is sent or dropped.
 pub(crate) fn keep<T: Send + 'static>(answer: http::Response<Body>, kept: T) -> http::Response<Body> {
     answer.map(|body| {
         Body::new(body.map_frame(move |frame| {
-            // That the closure names it is what keeps it.
+            // The closure owns `kept` because it names it.
             let _ = &kept;
             frame
         }))
@@ -62,7 +62,7 @@ mod tests {
         is_free(&kept).await;
         drop(answer("x"));
         is_free(&kept).await;
-        // There is nothing to be read of a refusal.
+        // A rejection has no body to read.
         drop(hold(Status::aborted("x").into_http(), Arc::clone(&kept), AT_MOST));
         is_free(&kept).await;
 

@@ -1,7 +1,7 @@
-//! Who calls: the principal that authentication finds and that handlers ask for.
+//! The caller of a request: the principal that authentication determines and handlers use.
 //!
-//! Only names and ids live here. What a principal may do is decided by the table in [`crate::auth`] and, for threads,
-//! by the supervisor's own rules (liveness, subtree, tool policy).
+//! This module contains only names and ids. The table in [`crate::auth`] decides what a principal may do and, for
+//! threads, the supervisor's own rules (liveness, subtree, tool policy).
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 use uuid::Uuid;
 
-/// The longest name that a token or a certificate may have for somebody, in bytes.
+/// Maximum length of a principal's name in a token or a certificate, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 128;
 
-/// What a name may have besides letters and digits of ASCII.
+/// Characters allowed in a name in addition to ASCII letters and digits.
 pub(crate) const NAME_MARKS: &str = "._-:@/|+=,~";
 
-/// Whether identity providers, certificates and grants may use this name: up to [`MAX_NAME_BYTES`] letters,
-/// digits and [`NAME_MARKS`], so that no two names look alike in a log. The names of service accounts, e-mail addresses,
-/// UUIDs and what providers put before them (`auth0|...`) all fit.
+/// Returns whether identity providers, certificates and grants may use this name: up to [`MAX_NAME_BYTES`] letters,
+/// digits and [`NAME_MARKS`], so that no two names look alike in a log. Service account names, e-mail addresses, UUIDs
+/// and provider prefixes (`auth0|...`) are all valid.
 pub(crate) fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || NAME_MARKS.contains(c);
     (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(fits)
@@ -28,12 +28,12 @@ pub(crate) fn is_name(name: &str) -> bool {
 pub enum Principal {
     /// A person or their tool.
     Operator {
-        /// The name that logs and events show.
+        /// The name in logs and events.
         name: String,
         /// What the operator may do.
         role: OperatorRole,
     },
-    /// An agent's thread, known by the token it got at its start.
+    /// An agent's thread, identified by the token that it received at its start.
     Thread(ThreadPrincipal),
     /// A process that executes threads.
     Runner {
@@ -50,25 +50,25 @@ pub enum Principal {
 /// What an operator may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperatorRole {
-    /// Everything.
+    /// Full access.
     Admin,
-    /// Reads; digests instead of prompts.
+    /// Read access; sees digests instead of prompts.
     Viewer,
 }
 
-/// A thread as its token names it. Whether that generation is still the present one, only its session knows.
+/// A thread as named by its token. Only the thread's session knows whether the generation is current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThreadPrincipal {
     /// The session that the thread belongs to.
     pub session: Uuid,
     /// The thread itself.
     pub thread: Uuid,
-    /// The generation that the token was minted for; an older one is stale.
+    /// The generation that the token was created for; tokens of older generations are stale.
     pub generation: u32,
 }
 
 impl Principal {
-    /// The kind of principal in one or two words, for messages and logs.
+    /// Returns the kind of principal in one or two words, for messages and logs.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -86,10 +86,10 @@ impl Principal {
         }
     }
 
-    /// Stable text that scopes a caller's request ids: `operator:local`, `thread:<id>`.
+    /// Returns a stable text that scopes a caller's request ids: `operator:local`, `thread:<id>`.
     ///
-    /// A thread's generation and an operator's role are left out on purpose: a retry after a restart or after a change
-    /// of role is still the same caller's retry.
+    /// It omits a thread's generation and an operator's role: a retry after a restart or a change of role still comes
+    /// from the same caller.
     #[must_use]
     pub fn scope_key(&self) -> String {
         match self {
@@ -100,7 +100,7 @@ impl Principal {
         }
     }
 
-    /// The thread, if a thread calls.
+    /// Returns the thread if the caller is a thread.
     #[must_use]
     pub const fn thread(&self) -> Option<&ThreadPrincipal> {
         match self {
@@ -109,7 +109,7 @@ impl Principal {
         }
     }
 
-    /// Whether an operator with every right calls.
+    /// Returns whether the caller is an operator with full access.
     #[must_use]
     pub const fn is_admin(&self) -> bool {
         matches!(
@@ -128,11 +128,11 @@ impl fmt::Display for Principal {
     }
 }
 
-/// The caller of a request, as the authentication layer left it.
+/// Returns the caller of a request, as stored by the authentication layer.
 ///
 /// # Errors
 ///
-/// INTERNAL if the request never passed [`crate::auth::AuthLayer`]: a defect in the wiring, answered by a refusal.
+/// INTERNAL if the request never passed [`crate::auth::AuthLayer`], which is a wiring defect.
 pub fn principal_of<T>(request: &Request<T>) -> Result<&Principal, Status> {
     request.extensions().get::<Principal>().ok_or_else(|| {
         tracing::error!("a request reached a handler without a principal");

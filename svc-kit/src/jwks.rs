@@ -1,5 +1,5 @@
-//! The public keys of an identity provider: in a file that somebody replaces, or at a URL that is asked again and again,
-//! with a token where it answers to nobody without.
+//! The public keys of an identity provider: from a file that may be replaced, or from a URL that is polled, with a
+//! token if the URL requires authentication.
 
 use std::{
     fs, io,
@@ -35,19 +35,19 @@ use crate::{
 
 /// The largest set of keys, in bytes.
 const MAX_BYTES: usize = 1024 * 1024;
-/// How long a provider may take to answer.
+/// Time limit of a provider's response.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// How often it is asked.
+/// Interval between requests for the keys.
 const REFRESH: Duration = Duration::from_secs(300);
-/// How soon it is asked again where a token names a key that is not known, or where it did not answer.
+/// Minimum interval between requests, used after a token named an unknown key or a request failed.
 const EARLY_REFRESH: Duration = Duration::from_secs(10);
 
-/// Where the keys of an issuer are.
+/// Location of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeysAt {
-    /// In a file, a JWKS.
+    /// A JWKS file.
     File(PathBuf),
-    /// At a URL, likewise.
+    /// The URL of a JWKS.
     Url(Uri),
 }
 
@@ -68,23 +68,23 @@ impl FromStr for KeysAt {
         }
         match uri.scheme_str() {
             Some("https") => Ok(Self::Url(uri)),
-            // Whoever is on the way could put keys of his own in it.
+            // Over plain HTTP, an attacker on the network could replace the keys.
             Some("http") if is_this_machine(host) => Ok(Self::Url(uri)),
             _ => Err("keys come over https, or over http from this machine".to_owned()),
         }
     }
 }
 
-/// How keys at a URL are asked for.
+/// Configuration of requests for keys at a URL.
 #[derive(Debug, Default)]
 pub(crate) struct Asking {
-    /// Whom to believe there.
+    /// The trusted authorities of that server.
     pub(crate) files: ClientFiles,
-    /// The file of the token to show there.
+    /// The file with the bearer token for that server.
     pub(crate) token: Option<PathBuf>,
 }
 
-/// Why there are no keys, or nobody can be asked for them.
+/// Why keys are unavailable or cannot be requested.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// They cannot be read.
@@ -95,26 +95,26 @@ pub enum KeysError {
         /// What the operating system said.
         cause: io::Error,
     },
-    /// The token cannot be had that is shown for them.
+    /// The token for the requests is unavailable.
     #[error("--jwt-keys-token: {0}")]
     Token(#[from] SecretError),
-    /// There is nobody to show it to.
+    /// A token is configured, but the keys are in a file.
     #[error("--jwt-keys-token is shown at a URL, and the keys are in the file {path}: leave it out, or give their URL")]
     NobodyAsked {
         /// The file.
         path: PathBuf,
     },
-    /// They are no JWKS.
+    /// The file is not a JWKS.
     #[error("{path} is no JWKS: {cause}")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The parse error.
         cause: serde_json::Error,
     },
 }
 
-/// Why a provider's keys could not be had.
+/// Why a request for a provider's keys failed.
 #[derive(Debug, thiserror::Error)]
 enum Unanswered {
     #[error("no connection: {0}")]
@@ -133,7 +133,7 @@ enum Unanswered {
     TimedOut,
 }
 
-/// The keys of an issuer as they are now.
+/// The current keys of an issuer.
 #[derive(Debug)]
 pub(crate) enum Keys {
     File { path: PathBuf, keys: Fresh<JwkSet> },
@@ -141,8 +141,8 @@ pub(crate) enum Keys {
 }
 
 impl Keys {
-    /// Those that are there. A file has to be right; a URL need not answer yet: nobody comes in by it until it does. Needs a
-    /// Tokio runtime.
+    /// Opens the keys. A file must be valid. A URL may be unreachable; its tokens are rejected until the keys are
+    /// available. Needs a Tokio runtime.
     pub(crate) fn open(place: KeysAt, asking: Asking) -> Result<Self, KeysError> {
         let Asking { files, token } = asking;
         match (place, token) {
@@ -165,10 +165,10 @@ impl Keys {
         }
     }
 
-    /// A token named a key that is not there: the issuer may have a new one.
+    /// Requests an early refresh, because a token named an unknown key: the issuer may have a new one.
     pub(crate) fn lacked(&self) {
         match self {
-            // It was looked at for this very token.
+            // The file was already checked for this token.
             Self::File { .. } => {}
             Self::Url(remote) => remote.shared.lacked.notify_one(),
         }
@@ -186,7 +186,7 @@ fn read(path: &Path) -> Result<JwkSet, KeysError> {
     })
 }
 
-/// Keys at a URL, and the task that asks for them.
+/// Keys at a URL, and the task that requests them.
 #[derive(Debug)]
 pub(crate) struct Remote {
     shared: Arc<Shared>,
@@ -224,7 +224,7 @@ impl Shared {
         Arc::clone(&self.keys.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks for ever, and never more often than [`EARLY_REFRESH`], whatever tokens come.
+    /// Polls the URL forever. Unknown keys in tokens cannot make it poll more often than every [`EARLY_REFRESH`].
     async fn ask(self: Arc<Self>) {
         loop {
             let asked = Instant::now();
@@ -270,7 +270,7 @@ impl Shared {
     }
 }
 
-/// The token as it is now, as a header that no log shows.
+/// Returns the current token as a header value that logs do not show.
 fn bearer(token: &ShownToken) -> Result<HeaderValue, http::Error> {
     let mut value = HeaderValue::try_from(format!("Bearer {}", token.present().expose()))?;
     value.set_sensitive(true);

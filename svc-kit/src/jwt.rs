@@ -1,6 +1,8 @@
-//! Callers who come with a JWT: operators with one of an identity provider, runners and services with the token that a
-//! cluster projects for their account. Its signature, issuer, audience and times are checked, and its claims say who its
-//! subject is here ([`crate::jwt_roles`]). Threads never come with one.
+//! Callers with a JWT: operators with a token of an identity provider, runners and services with the projected token of
+//! their Kubernetes service account.
+//!
+//! Signature, issuer, audience and times are checked, and the claims determine the principal ([`crate::jwt_roles`]).
+//! Threads never use a JWT.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -18,7 +20,7 @@ use crate::{
     tls::ClientFiles,
 };
 
-/// The algorithms that are taken: those whose key here can check a signature and cannot make one.
+/// Accepted algorithms: those with a public key, which can verify a signature but not create one.
 const ALGORITHMS: &[Algorithm] = &[
     Algorithm::RS256,
     Algorithm::RS384,
@@ -31,7 +33,7 @@ const ALGORITHMS: &[Algorithm] = &[
     Algorithm::EdDSA,
 ];
 
-/// By how much the clocks of the provider and of this machine may differ, in seconds.
+/// Allowed clock difference between the provider and this machine, in seconds.
 const LEEWAY_SECONDS: u64 = 30;
 
 /// Whose tokens are taken, and for whose.
@@ -70,34 +72,35 @@ pub struct JwtOptions {
     pub jwt_roles: Vec<Grant>,
 }
 
-/// Why no tokens can be checked.
+/// Why tokens cannot be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum JwtError {
-    /// The keys cannot be had.
+    /// The keys are unavailable.
     #[error(transparent)]
     Keys(#[from] KeysError),
-    /// The grants cannot be as they are.
+    /// The grants are invalid.
     #[error(transparent)]
     Roles(#[from] RolesError),
 }
 
-/// Checks tokens of one issuer.
+/// Verifier of one issuer's tokens.
 #[derive(Debug)]
 pub struct Jwt {
     issuer: String,
     audience: String,
     keys: Keys,
     roles: Roles,
-    /// Lines about subjects that cannot be names.
+    /// Rate limit of log lines about subjects that are not valid names.
     other_names: Bounded,
 }
 
 impl Jwt {
-    /// What the options say, at a service that `known` calls besides operators; `None`: no token is taken.
+    /// Loads the verifier for a service that `known` calls in addition to operators. Returns `None` if the options
+    /// accept no tokens.
     ///
     /// # Errors
     ///
-    /// If the keys cannot be read, or the grants mean nothing there.
+    /// If the keys cannot be read, or a grant has no meaning at this service.
     pub fn load(options: JwtOptions, known: Machine) -> Result<Option<Arc<Self>>, JwtError> {
         let JwtOptions {
             jwt_issuer: Some(issuer),
@@ -125,7 +128,7 @@ impl Jwt {
         })))
     }
 
-    /// Whose token it is; `None`: it is nobody's.
+    /// Returns the principal of a token; `None` if the token is invalid or has no principal.
     #[must_use]
     pub(crate) fn verify(&self, token: &str) -> Option<Principal> {
         let header = decode_header(token).ok()?;
@@ -170,7 +173,7 @@ impl Jwt {
     }
 }
 
-/// A key that says what it is for is used for nothing else.
+/// Returns the key for an algorithm. A key that declares its purpose is used for nothing else.
 fn key_of(key: &Jwk, algorithm: Algorithm) -> Option<DecodingKey> {
     let fits = key
         .common
@@ -193,7 +196,7 @@ mod tests {
     use super::*;
     use crate::secret::MAX_SHOWN_BYTES;
 
-    /// A provider's key on P-256.
+    /// An identity provider with a P-256 key.
     struct Provider {
         id: &'static str,
         key: KeyPair,
@@ -297,7 +300,7 @@ mod tests {
             let token = provider.token(&with(name, value.clone()));
             assert_eq!(who(&jwt, &token), None, "{name} {value}");
         }
-        // An extension that has to be understood.
+        // A critical extension.
         for critical in [vec![], vec!["b64".to_owned()], vec!["exp".to_owned()]] {
             let header = Header {
                 kid: Some(provider.id.to_owned()),
@@ -307,7 +310,7 @@ mod tests {
             let key = EncodingKey::from_ec_der(&provider.key.serialize_der());
             assert_eq!(who(&jwt, &encode(&header, &claims(), &key).unwrap()), None);
         }
-        // Another key of that id, no signature, and one that anybody could make of what is public.
+        // Another key with that id, no signature, and a signature made from public data.
         assert_eq!(who(&jwt, &Provider::new("one").token(&claims())), None);
         assert_eq!(who(&jwt, &Provider::new("two").token(&claims())), None);
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -337,7 +340,7 @@ mod tests {
             };
             Jwt::load(options, known).map(Option::unwrap)
         };
-        // As a cluster makes them: a list of audiences, no role, and what it says of the pod.
+        // As a cluster issues them: a list of audiences, no role, and claims about the pod.
         let claims = |subject: &str, audience: &str| {
             json!({
                 "iss": "https://id.example.org", "aud": [audience], "sub": subject, "exp": now() + 3600, "nbf": now(),
@@ -386,7 +389,7 @@ mod tests {
         assert!(load(options.clone()).unwrap_err().to_string().contains("missing"));
         assert!(load(JwtOptions::default()).unwrap().is_none());
 
-        // What nobody would be asked with is a mistake.
+        // Options for requests that are never made are an error.
         let path = directory.path().join("keys.json");
         let with_token = JwtOptions {
             jwt_keys: Some(KeysAt::File(path.clone())),

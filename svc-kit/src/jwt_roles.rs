@@ -1,5 +1,6 @@
-//! What the subject of a JWT is here: an operator, by a claim of the provider's or by its name; or a part of Troupe, by
-//! its name alone. Groups are for people: whoever keeps them does not say who executes threads.
+//! Maps the subject of a JWT to a role: an operator, by a claim of the provider or by subject name; or a part of
+//! Troupe, by subject name alone. Groups grant only operator roles, because the administrators of groups must not be
+//! able to appoint runners.
 
 use std::{fmt, str::FromStr};
 
@@ -7,17 +8,17 @@ use serde_json::{Map, Value};
 
 use crate::identity::{OperatorRole, Principal, is_name};
 
-/// The claim that is read where the options name none.
+/// Name of the role claim if the options set none.
 const CLAIM: &str = "troupe_role";
-/// What is before a subject that stands in the place of a claim's value.
+/// Prefix of a subject in place of a claim value.
 const SUBJECT: &str = "sub:";
 
-/// A part of Troupe that shows a JWT to another: in a cluster, the token of its service account.
+/// A part of Troupe that calls another part with a JWT. In a cluster it is the token of its service account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// A runner, to the supervisor.
+    /// A runner that calls the supervisor.
     Runner,
-    /// Another service: the supervisor, to the registry.
+    /// A service that calls another one: the supervisor calls the registry.
     Service,
 }
 
@@ -39,7 +40,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// What a subject is.
+/// The role of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A person or their tool.
@@ -49,7 +50,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Whoever has that name and is this.
+    /// Returns the principal with this role and that name.
     pub(crate) fn principal(self, name: String) -> Principal {
         match self {
             Self::Operator(role) => Principal::Operator { name, role },
@@ -68,15 +69,15 @@ impl fmt::Display for Role {
     }
 }
 
-/// A role and to whom it is granted: `VALUE=ROLE`, or `sub:SUBJECT=ROLE`. The value may have `=` in it.
+/// A grant of a role: `VALUE=ROLE`, or `sub:SUBJECT=ROLE`. The value may contain `=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant(Kind);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// To everybody whose claim is this text, or a list that has it.
+    /// Grants a role to all subjects whose claim is this text, or a list that contains it.
     Value { value: String, role: OperatorRole },
-    /// To whoever is this subject.
+    /// Grants a role to this subject.
     Subject { subject: String, role: Role },
 }
 
@@ -109,7 +110,7 @@ impl FromStr for Grant {
     }
 }
 
-/// The role of that name.
+/// Parses the name of a role.
 fn named(name: &str) -> Option<Role> {
     match name {
         "runner" => Some(Role::Machine(Machine::Runner)),
@@ -118,7 +119,7 @@ fn named(name: &str) -> Option<Role> {
     }
 }
 
-/// The role of that name, of those that people have.
+/// Parses the name of an operator role.
 fn operator(name: &str) -> Option<OperatorRole> {
     match name {
         "admin" => Some(OperatorRole::Admin),
@@ -127,50 +128,50 @@ fn operator(name: &str) -> Option<OperatorRole> {
     }
 }
 
-/// Why grants cannot be as they are.
+/// Why grants are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RolesError {
-    /// Nobody of that kind calls this service.
+    /// No caller of that kind uses this service.
     #[error(
         "--jwt-role sub:{subject}={granted} grants nothing: of the parts of Troupe only a {known} calls this service; leave \
          it out, or write sub:{subject}={known}"
     )]
     NotHere {
-        /// To whom it is granted.
+        /// The subject of the grant.
         subject: String,
-        /// What it is granted.
+        /// The granted role.
         granted: Machine,
-        /// Who does call it.
+        /// The kind of machine that calls this service.
         known: Machine,
     },
-    /// A subject would be two at once.
+    /// A subject would have two roles, at least one of them a machine role.
     #[error(
         "--jwt-role says that sub:{subject} is {one} and {other}: a part of Troupe is nothing else; leave one of them out"
     )]
     TwoAtOnce {
-        /// Who would be two.
+        /// The subject.
         subject: String,
-        /// What it is.
+        /// The first role.
         one: String,
-        /// And what besides.
+        /// The second role.
         other: String,
     },
 }
 
-/// Which claim is read, and what its values and subjects are granted.
+/// The role claim, and the roles granted to its values and to subjects.
 #[derive(Debug)]
 pub(crate) struct Roles {
     claim: String,
-    /// Empty: the values are names of roles themselves.
+    /// If empty, claim values are role names.
     grants: Vec<Grant>,
 }
 
 impl Roles {
-    /// The roles at a service that is called by `known`, and by operators.
+    /// Creates the roles of a service whose callers are `known` and operators.
     ///
     /// # Errors
     ///
-    /// If a grant means nothing there, or one subject would be a part of Troupe and something else.
+    /// If a grant has no meaning at this service, or if one subject would be a part of Troupe and something else.
     pub(crate) fn new(claim: Option<String>, grants: Vec<Grant>, known: Machine) -> Result<Self, RolesError> {
         let roles = Self {
             claim: claim.unwrap_or_else(|| CLAIM.to_owned()),
@@ -199,7 +200,7 @@ impl Roles {
         Ok(roles)
     }
 
-    /// What is granted to subjects by their names.
+    /// Returns the grants to subjects.
     fn subjects(&self) -> impl Iterator<Item = (&str, Role)> {
         self.grants.iter().filter_map(|Grant(kind)| match kind {
             Kind::Subject { subject, role } => Some((subject.as_str(), *role)),
@@ -207,15 +208,16 @@ impl Roles {
         })
     }
 
-    /// What is granted to this subject by its name.
+    /// Returns the roles granted to this subject.
     fn named(&self, subject: &str) -> impl Iterator<Item = Role> {
         let own = self.subjects().filter(move |(name, _)| *name == subject);
         own.map(|(_, role)| role)
     }
 
-    /// What a subject with these claims is; `None`: nobody. A part of Troupe is that and nothing else, whatever groups it
-    /// is in. Of operators' roles the strongest counts, since each group that a provider lists adds to what its members
-    /// may.
+    /// Returns the role of a subject with these claims; `None` if it has no role.
+    ///
+    /// A machine role excludes all other roles, regardless of the subject's groups. Of several operator roles the
+    /// strongest applies, because each group that a provider lists adds permissions.
     pub(crate) fn of(&self, subject: &str, claims: &Map<String, Value>) -> Option<Role> {
         if let Some(machine) = self.named(subject).find(|role| matches!(role, Role::Machine(_))) {
             return Some(machine);
@@ -242,7 +244,7 @@ impl Roles {
     }
 }
 
-/// The claim at a dotted path. Names may have dots themselves, as URLs do: the whole rest of the path is looked for
+/// Finds the claim at a dotted path. Claim names may contain dots, as URLs do: the whole rest of the path is tried
 /// before a part of it.
 fn find<'a>(claims: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     claims.get(path).or_else(|| {
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
     use crate::identity::{MAX_NAME_BYTES, NAME_MARKS};
 
-    /// What `ann` may do with these claims, by these grants.
+    /// Returns the role of `ann` with these claims and grants.
     fn role(claim: Option<&str>, grants: &str, claims: &Value) -> Option<Role> {
         let roles = Roles::new(claim.map(str::to_owned), parsed(grants), Machine::Runner).unwrap();
         roles.of("ann", claims.as_object().unwrap())
@@ -313,7 +315,7 @@ mod tests {
         ] {
             assert_eq!(role(Some("groups"), grants, &groups), expected, "{grants}");
         }
-        // The names of roles count where they are granted alone, and a value is no subject.
+        // Role names are accepted only if there are no grants, and a claim value is never a subject.
         assert_eq!(role(None, "staff=viewer", &json!({"troupe_role": "admin"})), None);
         assert_eq!(role(None, "sub:bob=admin", &json!({"troupe_role": "sub:bob"})), None);
         assert_eq!(role(None, "sub:ann=viewer", &json!({})), VIEWER);

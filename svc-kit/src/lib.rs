@@ -1,11 +1,11 @@
-//! What both services share and neither owns: serving, drain, health, reflection, telemetry and the caller's identity.
+//! Infrastructure that both services share: serving, drain, health, reflection, telemetry and the caller's identity.
 //!
-//! **May live here**: what every gRPC service of Troupe needs and what would otherwise be written twice. **May not**:
-//! anything that knows a session, a template, a store or a runner. Whether a thread is still alive, what lies in its
-//! subtree and which tools it has are the supervisor's to decide; this crate only says *who* calls.
+//! **Belongs here**: code that every gRPC service of Troupe needs and that would otherwise be duplicated. **Does not
+//! belong here**: code that depends on sessions, templates, stores or runners. The supervisor decides whether a thread
+//! is alive, which threads are in its subtree and which tools it has; this crate only identifies the caller.
 //!
 //! The path of a call: [`serve`] accepts it, [`call`] bounds and times it and gives it a trace, [`auth`] finds the
-//! [`identity::Principal`] and asks the table of who may call what, then the service's own code runs.
+//! [`identity::Principal`] and checks the permission table, then the service's own code runs.
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -52,6 +52,6 @@ pub mod trace_context;
 pub mod traces;
 mod usage;
 
-/// Of every program that links this crate: the services, the runner, the command line, and those that measure them.
+/// The allocator of every program that links this crate: the services, the runner, the command line and the benchmarks.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

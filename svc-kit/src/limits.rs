@@ -1,5 +1,5 @@
-//! The numbers that a client can meet, as rows of one table. Each crate makes its rows of the constants that its code
-//! checks against, and a test compares the rows with the documentation: neither can change without the other.
+//! Limits that clients can encounter, as rows of one table. Each crate builds its rows from the constants that its code
+//! uses, and a test compares the rows with the documentation, so the two cannot diverge.
 
 use std::{fmt, time::Duration};
 
@@ -13,31 +13,31 @@ use crate::{
     token_file::MAX_TOKENS,
 };
 
-/// One number.
+/// One limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What it belongs to: a heading of the table.
+    /// The heading of the table that it is listed under.
     pub area: &'static str,
-    /// What it bounds.
+    /// Description of the bounded quantity.
     pub what: &'static str,
-    /// The bound; of a setting the default.
+    /// The bound, or the default if it is configurable.
     pub amount: Amount,
-    /// How it is changed; `None`: not at all.
+    /// The setting that changes it; `None` if it is fixed.
     pub setting: Option<Setting>,
 }
 
-/// How much.
+/// The value of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So many of something.
+    /// A number of items.
     Count(u64),
-    /// So long.
+    /// A duration.
     Time(Duration),
 }
 
-/// What an operator changes a number with.
+/// The setting that changes a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The flag.
@@ -47,25 +47,25 @@ pub struct Setting {
 }
 
 impl Limit {
-    /// A number of bytes.
+    /// Creates a limit in bytes.
     #[must_use]
     pub fn bytes(area: &'static str, what: &'static str, bytes: impl TryInto<u64>) -> Self {
         Self::of(area, what, Amount::Bytes(number(bytes)))
     }
 
-    /// A number of things.
+    /// Creates a limit on a number of items.
     #[must_use]
     pub fn count(area: &'static str, what: &'static str, count: impl TryInto<u64>) -> Self {
         Self::of(area, what, Amount::Count(number(count)))
     }
 
-    /// A span of time.
+    /// Creates a limit on a duration.
     #[must_use]
     pub const fn time(area: &'static str, what: &'static str, span: Duration) -> Self {
         Self::of(area, what, Amount::Time(span))
     }
 
-    /// The same, set by an operator.
+    /// Returns the limit as configurable by this flag and variable.
     #[must_use]
     pub const fn set_by(self, flag: &'static str, variable: &'static str) -> Self {
         Self {
@@ -88,13 +88,13 @@ fn number(value: impl TryInto<u64>) -> u64 {
     value.try_into().unwrap_or(u64::MAX)
 }
 
-/// Units of bytes above the byte, the largest first.
+/// Units larger than a byte, the largest first.
 const BYTE_UNITS: &[(u128, &str)] = &[(1_024 * 1_024, "MiB"), (1_024, "KiB")];
-/// Units of milliseconds above the millisecond, the largest first.
+/// Units larger than a millisecond, the largest first.
 const TIME_UNITS: &[(u128, &str)] = &[(3_600_000, "h"), (60_000, "min"), (1_000, "s")];
 
 impl fmt::Display for Amount {
-    /// In the largest unit that it is a whole number of.
+    /// Uses the largest unit that divides the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (number, units, smallest) = match self {
             Self::Count(count) => return f.write_str(&grouped(*count)),
@@ -109,7 +109,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with thousands separators.
 fn grouped(number: impl fmt::Display) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -122,7 +122,7 @@ fn grouped(number: impl fmt::Display) -> String {
     text
 }
 
-/// What every service that this crate serves is bounded by.
+/// Returns the limits of every service that this crate serves.
 #[must_use]
 pub fn limits() -> Vec<Limit> {
     const AREA: &str = "Connections and messages, both services";

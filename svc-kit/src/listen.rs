@@ -1,4 +1,4 @@
-//! Binding an address, and refusing to be open to the network by accident.
+//! Binds listening addresses and rejects unauthenticated addresses outside loopback.
 
 use std::{
     io,
@@ -7,10 +7,10 @@ use std::{
 
 use tokio::net::TcpListener;
 
-/// Why a service does not listen. Each says what to do.
+/// Why a service cannot listen. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process has the address.
+    /// Another process uses the address.
     #[error(
         "cannot listen on {addr}: the address is in use; stop what uses it or choose another port (0 picks a free one)"
     )]
@@ -18,7 +18,7 @@ pub enum BindError {
         /// The address as given.
         addr: String,
     },
-    /// The address is not `host:port`, is not this machine's, or needs rights.
+    /// The address is not `host:port`, does not belong to this machine, or needs privileges.
     #[error("cannot listen on {addr}: {cause}; expected host:port of this machine, like 127.0.0.1:50052")]
     Failed {
         /// The address as given.
@@ -26,7 +26,7 @@ pub enum BindError {
         /// What the operating system said.
         cause: io::Error,
     },
-    /// Off loopback without authentication.
+    /// The address is outside loopback, and authentication is not configured.
     #[error(
         "refusing to listen on {addr} without authentication: configure a token, listen on 127.0.0.1, or spell out --insecure"
     )]
@@ -36,11 +36,11 @@ pub enum BindError {
     },
 }
 
-/// Binds `host:port`. Port 0 picks a free one; ask the listener which.
+/// Binds `host:port`. Port 0 selects a free port; the listener's address contains it.
 ///
 /// # Errors
 ///
-/// One sentence that names the address and what to do.
+/// If the address cannot be bound. The message is one sentence that names the address and says what to do.
 pub async fn bind(addr: &str) -> Result<TcpListener, BindError> {
     TcpListener::bind(addr).await.map_err(|cause| {
         let addr = addr.to_owned();
@@ -51,13 +51,13 @@ pub async fn bind(addr: &str) -> Result<TcpListener, BindError> {
     })
 }
 
-/// Off loopback, without authentication, nothing starts unless `--insecure` is spelled out.
+/// Rejects an address outside loopback without authentication unless `--insecure` is set.
 ///
-/// Ask it with the bound listener's address before serving, so that a name was already resolved.
+/// Call it with the bound listener's address before serving, because names are resolved by then.
 ///
 /// # Errors
 ///
-/// [`BindError::Open`] in that case.
+/// [`BindError::Open`] if the address is rejected.
 pub fn refuse_open_bind(addr: SocketAddr, authenticated: bool, insecure: bool) -> Result<(), BindError> {
     if authenticated || insecure || is_loopback(addr.ip()) {
         Ok(())
@@ -66,13 +66,13 @@ pub fn refuse_open_bind(addr: SocketAddr, authenticated: bool, insecure: bool) -
     }
 }
 
-/// The URL at which a listener of this address is reached from this machine, if it is none over TLS.
+/// Returns the URL that reaches a plaintext listener of this address from this machine.
 #[must_use]
 pub fn url_of(listening: SocketAddr) -> String {
     format!("http://{}", reachable(listening))
 }
 
-/// The address at which a listener of this one is reached from this machine: "any" is reached by loopback.
+/// Returns the address that reaches a listener from this machine: loopback for an unspecified address.
 pub(crate) fn reachable(listening: SocketAddr) -> SocketAddr {
     let ip = match listening.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
@@ -82,20 +82,20 @@ pub(crate) fn reachable(listening: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listening.port())
 }
 
-/// The host of a URL as a name or an address: an IPv6 address stands in brackets there.
+/// Returns the host of a URL as a name or an address, without the brackets of an IPv6 address.
 #[must_use]
 pub fn bare_host(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Whether the host of a URL is this machine, as far as its name tells.
+/// Returns whether the host of a URL is this machine, judged by its text alone.
 #[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let host = bare_host(host);
     host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
 }
 
-/// Whether an address is this machine's own; an IPv4 address in IPv6 form counts as IPv4.
+/// Returns whether an address is a loopback address; an IPv4 address in IPv6 form counts as IPv4.
 #[must_use]
 pub fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()

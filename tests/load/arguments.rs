@@ -1,4 +1,4 @@
-//! What the program is told.
+//! Command-line arguments.
 
 use crate::{measures::Measure, plan::Plan};
 
@@ -11,11 +11,11 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the arguments. `cargo bench` adds `--bench` to those that it is given.
+    /// Reads the arguments. `cargo bench` adds `--bench` to the given arguments.
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
+    /// Returns a description of the invalid argument.
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, String> {
         let (mut is_full, mut write, mut only) = (false, false, Vec::new());
         let mut arguments = arguments.iter().map(String::as_str).peekable();

@@ -1,4 +1,4 @@
-//! How calls come: closed loops, whose callers wait for their answers, and open ones, which wait for nobody.
+//! Arrival patterns: closed loops, whose callers wait for responses, and open loops, whose callers do not.
 
 use std::{
     sync::Arc,
@@ -14,10 +14,10 @@ use crate::{
     samples::{Samples, median},
 };
 
-/// Makes the call of that number, and answers when what it asked for was there.
+/// Makes the call with that number and returns the time at which its result was available.
 pub(crate) type Call = Arc<dyn Fn(usize) -> BoxFuture<'static, Instant> + Send + Sync>;
 
-/// What is called. A run begins with connections of its own.
+/// A service to call. Each run opens new connections.
 pub(crate) trait Target {
     async fn begin(&self) -> Call;
 
@@ -61,7 +61,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Runs both in turns, so that whatever slows the machine down slows both.
+    /// Runs both alternately, so that load on the machine slows both equally.
     pub(crate) async fn of(plan: Plan, arrivals: Arrivals, floor: &impl Target, service: &impl Target) -> Self {
         let calls = arrivals.calls(plan);
         let mut found = Self::default();

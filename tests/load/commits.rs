@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 
 use crate::samples::Samples;
 
-/// A database of its own beside the log, as durable as the log.
+/// A separate database next to the log, as durable as the log.
 #[derive(Debug)]
 pub(crate) struct Commits(Connection);
 
@@ -28,9 +28,9 @@ impl Commits {
         Self(connection)
     }
 
-    /// Commits a row of each of these sizes, one after the other, and answers how long each took.
+    /// Commits a row of each of these sizes, one after the other, and returns the duration of each commit.
     ///
-    /// It blocks; nothing else is going on meanwhile.
+    /// Blocks. Nothing else runs in the meantime.
     pub(crate) fn make(&self, sizes: impl IntoIterator<Item = usize>) -> Samples {
         let mut insert = self.0.prepare_cached("INSERT INTO rows (bytes) VALUES (?1)").unwrap();
         let times = sizes.into_iter().map(|size| {

@@ -1,6 +1,6 @@
-//! What was found, as data. Tables and plots are made of nothing else.
+//! Results as data. Tables and plots are made only from these types.
 
-/// What belongs together: a table of its own.
+/// A group of results with its own table.
 #[derive(Clone, Debug)]
 pub(crate) struct Chapter {
     pub(crate) title: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct Against {
     pub(crate) value: f64,
 }
 
-/// What a figure has to be: the ratio to what it is compared with, or where that is nothing, the figure itself.
+/// The target of a figure: its ratio to the baseline or, without a baseline, the figure itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bar {
     pub(crate) side: Side,

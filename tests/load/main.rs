@@ -1,4 +1,4 @@
-//! What Troupe costs, beside the least that it could cost, measured in the same run.
+//! The costs of Troupe, next to a lower bound measured in the same run.
 //!
 //! ```text
 //! cargo bench -p troupe-tests --bench load                        # everything, as Markdown
@@ -6,9 +6,9 @@
 //! cargo bench -p troupe-tests --bench load -- --write             # everything, into docs/performance.md
 //! ```
 //!
-//! A plain program: a fixed amount of work on loopback, in temporary directories. What is measured are processes of
-//! their own: this program again, told to serve. Without `--bench`, as in `cargo test --benches`, it does a hundredth
-//! of the work, which only shows that it still runs.
+//! A plain program: a fixed amount of work on loopback, in temporary directories. The measured services are separate
+//! processes: this program again, with arguments to serve. Without `--bench`, as in `cargo test --benches`, it does a
+//! hundredth of the work, which only shows that it still runs.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod arguments;

@@ -1,4 +1,4 @@
-//! Calls whose messages are bytes to who makes them: a client that costs the same whatever it calls.
+//! Calls with opaque messages: a client with the same cost for every method.
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 

@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) settled: usize,
     /// Templates in each of a project's directories; the registry reads no directory with over 2,000 files.
     pub(crate) templates: usize,
-    /// How long agents that do nothing are left alone, before and, four times as long, while it is measured.
+    /// Duration of the rest before the measurement of idle agents. The measurement takes four times as long.
     pub(crate) rest: Duration,
 }
 

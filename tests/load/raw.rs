@@ -1,5 +1,5 @@
-//! The least that a service can be: tonic without generated code. It answers the same bytes to everybody, after it
-//! asked another one of its kind if it is told to, and it repeats a message as often as it is told to.
+//! The lower bound for a service: tonic without generated code. It sends the same bytes to every caller. On request it
+//! first calls another service of its kind, and it repeats a message as often as requested.
 
 use std::{convert::Infallible, iter::repeat_n, net::SocketAddr, pin::Pin};
 
@@ -27,7 +27,7 @@ use crate::opaque;
 pub(crate) const CALL: &str = "/troupe.load.Raw/Call";
 /// A stream of the request, once streams begin.
 const REPEAT: &str = "/troupe.load.Raw/Repeat";
-/// From now on streams begin, those that were asked for before too.
+/// Starts streams from now on, including those that were requested before.
 const BEGIN: &str = "/troupe.load.Raw/Begin";
 
 /// Streams on one connection, of raw ones and of watches that are compared with them.

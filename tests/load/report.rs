@@ -1,4 +1,4 @@
-//! What was found, for people: tables in Markdown, and the page of the documentation.
+//! Results for readers: tables in Markdown, and the page of the documentation.
 
 use std::{env, fmt::Write as _, fs, path::Path, thread};
 

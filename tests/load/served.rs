@@ -1,5 +1,4 @@
-//! The services that are measured, as processes: so that their memory is theirs alone, and they share no threads with
-//! those who call them.
+//! The measured services, as processes. Their memory is separate, and they share no threads with their callers.
 
 use std::{
     env, fs, io,
@@ -152,7 +151,7 @@ impl Served {
             .expect("it goes on");
     }
 
-    /// What it has spent on the processor; `None` where the system has no `/proc`.
+    /// Returns the processor time of the process; `None` where the system has no `/proc`.
     pub(crate) fn processor_time(&self) -> Option<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()?)).ok()?;
         // The fields after the name, which is in parentheses and may hold anything; ticks are hundredths of a second.
@@ -224,7 +223,7 @@ pub(crate) async fn run(role: &[String]) {
     }
 }
 
-/// Answers each line on standard input once this process is at rest, and ends it with the one that started it.
+/// Answers each line on standard input once this process is idle. Ends the process when its parent ends.
 fn obey(is_at_rest: impl Fn() -> bool + Send + 'static) {
     thread::spawn(move || {
         for _ in io::stdin().lines().map_while(Result::ok) {

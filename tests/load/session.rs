@@ -1,4 +1,4 @@
-//! A session with one thread, whose notes are what watchers are told.
+//! A session with one thread, whose notes are the events for the watchers.
 
 use std::net::SocketAddr;
 
@@ -46,7 +46,7 @@ impl Session {
         client::narrow_supervisor(self.supervisor, None)
     }
 
-    /// A watch of what comes from now on.
+    /// Returns the request for a watch of future events.
     pub(crate) async fn watch_from_now(&self) -> WatchThreadsRequest {
         WatchThreadsRequest {
             after_sequence: Some(self.tree.head().await),

@@ -26,7 +26,7 @@ use crate::session::WRITERS;
 
 /// Messages on their way to the supervisor.
 const OUTGOING: usize = 64;
-/// A third of what the supervisor trusts a silent runner for.
+/// A third of the time for which the supervisor trusts a silent runner.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// A runner that ends each turn as soon as it is given it, until it is dropped or its supervisor goes.
@@ -86,7 +86,7 @@ impl Work {
                         .await;
                     }
                 }
-                // Acknowledgements: what is lost with a stream is lost with this runner.
+                // Acknowledgements. This runner ends with its stream and resends nothing.
                 _ => {}
             }
         }
@@ -120,7 +120,7 @@ impl Work {
 
 async fn say(outgoing: &mpsc::Sender<AttachRequest>, message: ToSupervisor) {
     let request = AttachRequest { message: Some(message) };
-    // Nobody listens any more when the supervisor has gone, and then the stream ends too.
+    // The channel closes when the supervisor has gone. The stream ends then as well.
     let _ = outgoing.send(request).await;
 }
 

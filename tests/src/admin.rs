@@ -13,7 +13,7 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 
 use crate::{client::endpoint, within};
 
-/// What the process logs when the port is there.
+/// The log line that the process writes when the port is open.
 const THERE: &str = "health and metrics are served";
 
 /// The admin port of a process.
@@ -47,7 +47,7 @@ impl Admin {
         }
     }
 
-    /// Whether that serves, of which it must have heard.
+    /// Returns whether that service is serving. The process must know the service.
     pub async fn is_serving(&self, name: &str) -> bool {
         let request = HealthCheckRequest {
             service: name.to_owned(),

@@ -39,7 +39,7 @@ pub const GEMINI: &str = "gemini";
 /// The credentials that the programs are given. Only the stand-in is to see them.
 pub const KEY: &str = "sk-of-the-stand-in";
 
-/// How often it is looked whether something has come that nobody announces: a file, the end of a process.
+/// Interval of checks for changes that cause no notification: a file, the end of a process.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Whether the tests with real programs are to run. Says loudly if they are not.
@@ -56,11 +56,11 @@ pub fn are_wanted(test: &str) -> bool {
     false
 }
 
-/// Where a program is.
+/// Returns the path of a program.
 ///
 /// # Panics
 ///
-/// If it is not there: whoever wants these tests has installed it.
+/// If the program is not installed. Running these tests requires its installation.
 fn program(name: &str) -> PathBuf {
     let tools = env::var_os("TROUPE_TOOLS").map_or_else(
         || {
@@ -122,7 +122,7 @@ pub struct Asked {
     pub program: &'static str,
     /// The names of all tools that the model was offered.
     pub tools: Vec<String>,
-    /// What came of the tool calls of the conversation so far.
+    /// The results of the tool calls of the conversation so far.
     pub results: Vec<String>,
     /// How many messages the conversation had.
     pub messages: u64,
@@ -160,7 +160,7 @@ impl StandIn {
         }
     }
 
-    /// What was asked so far, in order.
+    /// Returns the requests so far, in order.
     #[must_use]
     pub fn log(&self) -> Vec<Asked> {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
@@ -348,11 +348,11 @@ impl Lab {
         fs::write(path, text).unwrap();
     }
 
-    /// A person's own agent in the project, at work on a prompt; its only addition is `troupe mcp`.
+    /// Returns a user's own agent in the project, at work on a prompt. Its only addition is `troupe mcp`.
     ///
     /// # Panics
     ///
-    /// If the program is none that this is tried with.
+    /// If these tests do not support the program.
     #[must_use]
     pub fn own_agent(&self, name: &str, prompt: &str) -> Command {
         let url = self.stand_in.url.trim_end_matches('/');
@@ -473,7 +473,7 @@ impl Lab {
     }
 }
 
-/// What a `troupe` of the lab has in its environment, beside nothing.
+/// Returns a `troupe` command whose environment is empty except for the lab's variables.
 fn command(directory: &Path) -> Command {
     let mut command = Command::new(troupe());
     command

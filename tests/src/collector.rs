@@ -1,4 +1,4 @@
-//! A collector of spans and metrics over OTLP, which hands on what it is told.
+//! A collector of spans and metrics over OTLP that forwards what it receives.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -25,7 +25,7 @@ use tonic::{
 
 use crate::within;
 
-/// What a collector is told at a time.
+/// One message to a collector.
 #[derive(Clone, Debug)]
 pub enum Told {
     /// Spans.
@@ -40,7 +40,7 @@ pub struct Collector {
     /// Where it listens.
     pub address: SocketAddr,
     told: mpsc::Receiver<Told>,
-    /// All that was told so far.
+    /// All messages so far.
     pub seen: Vec<Told>,
 }
 
@@ -74,11 +74,11 @@ impl Collector {
             .env("OTEL_METRIC_EXPORT_INTERVAL", "100")
     }
 
-    /// Listens until something is to be found in what was told.
+    /// Receives messages until `find` returns a value.
     ///
     /// # Panics
     ///
-    /// If it never is; `what` says what.
+    /// If `find` returns none in time; `what` names the expectation.
     pub async fn until<T>(&mut self, what: &str, find: impl Fn(&Self) -> Option<T>) -> T {
         let heard = async {
             loop {
@@ -154,7 +154,7 @@ fn attributes(resource: Option<&Resource>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Hands on what it is told.
+/// Forwards the received messages.
 #[derive(Debug)]
 struct Ear(mpsc::Sender<Told>);
 

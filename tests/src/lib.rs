@@ -1,9 +1,8 @@
-//! The harness of the whole-system tests: a pair of real services over real gRPC, in this process ([`pair`]) or as one of
-//! its own ([`process`]), the supervisor alone as a process that dies ([`service`]), and a runner that does what its test
-//! says ([`runner`]).
+//! The harness of the whole-system tests: a pair of real services over real gRPC, in this process ([`pair`]) or in a
+//! separate one ([`process`]), the supervisor alone as a process that can be killed ([`service`]), and a runner that a
+//! test controls ([`runner`]).
 //!
-//! Tests wait for what they expect, with [`within`]; they never sleep, and what they expect is an answer, an event or a
-//! message, never a time.
+//! Tests wait for a response, an event or a message with [`within`]. They never sleep and never wait for a time.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

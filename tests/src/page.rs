@@ -1,12 +1,12 @@
-//! Pages of the documentation that are made of code: a test compares what is written with what is made, and writes it
-//! when it is told to.
+//! Generated pages of the documentation: a test compares the written page with the generated one, and writes it on
+//! request.
 
 use std::{
     env, fs,
     path::{Path, PathBuf},
 };
 
-/// Set to write pages anew instead of only comparing them.
+/// Environment variable that makes the tests write pages instead of only comparing them.
 pub const WRITE: &str = "TROUPE_WRITE_DOCS";
 
 /// The top of the repository.

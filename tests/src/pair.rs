@@ -95,7 +95,7 @@ impl Pair {
         self.restart_after(|_| {}).await;
     }
 
-    /// The same, with something done to the data directory meanwhile.
+    /// Restarts the supervisor and changes the data directory while it is stopped.
     pub async fn restart_after(&mut self, change: impl FnOnce(&Path)) {
         self.stop_supervisor().await;
         self.stop_registry().await;
@@ -115,7 +115,7 @@ impl Pair {
         self.service.loaded_sessions()
     }
 
-    /// Waits until the supervisor has put away all sessions but so many.
+    /// Waits until the supervisor has passivated all sessions except that number.
     pub async fn at_rest_but(&self, loaded: usize) {
         within("rest", async {
             while self.loaded_sessions() != loaded {
@@ -189,7 +189,7 @@ impl Pair {
         client::supervisor(self.supervisor_at, Some(token))
     }
 
-    /// The supervisor for somebody without a token.
+    /// Returns a client of the supervisor without a token.
     #[must_use]
     pub fn stranger(&self) -> client::Supervisor {
         client::supervisor(self.supervisor_at, None)

@@ -25,9 +25,9 @@ pub fn troupe() -> &'static Path {
     BINARY.get_or_init(|| find("TROUPE_BIN", "troupe-cli", "troupe"))
 }
 
-/// Where a binary of the workspace is: what the variable says, else beside the test executables, where
-/// `cargo test --workspace` puts it. It is built only if it is not there; whoever runs this package alone after a
-/// change builds it anew with `cargo build -p PACKAGE`.
+/// Returns the path of a binary of the workspace: the value of the variable, otherwise the file next to the test
+/// executables, where `cargo test --workspace` puts it. A missing binary is built; an existing one is not rebuilt. To
+/// run this package alone after a change, first run `cargo build -p PACKAGE`.
 pub fn find(variable: &str, package: &str, name: &str) -> PathBuf {
     if let Some(path) = env::var_os(variable) {
         return path.into();
@@ -89,7 +89,7 @@ impl Home {
         command
     }
 
-    /// The token that `up` makes for its operator where it runs agents.
+    /// Returns the token that `up` creates for its operator in a process that runs agents.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ impl Ready {
         self.said(&self.name).await
     }
 
-    /// Where its admin port is, once it says so.
+    /// Waits for the log line with the admin port and returns the address.
     ///
     /// # Panics
     ///
@@ -203,20 +203,20 @@ impl Up {
         "127.0.0.1:0",
     ];
 
-    /// Starts it without a runner, and answers once it says that it is ready.
+    /// Starts the process without a runner and returns after it reports that it is ready.
     ///
     /// # Panics
     ///
-    /// If it never is, with what it logged.
+    /// If the process does not become ready. The message contains its log.
     pub async fn start(home: &Home) -> Self {
         Self::start_with(home, Self::ARGUMENTS).await
     }
 
-    /// Starts it with those arguments, as [`Self::start`].
+    /// Starts the process with those arguments, as [`Self::start`].
     ///
     /// # Panics
     ///
-    /// If it never is ready, with what it logged.
+    /// If the process does not become ready. The message contains its log.
     pub async fn start_with(home: &Home, arguments: &[&str]) -> Self {
         let (ready, log) = (home.path().join("ready.json"), home.path().join("log"));
         let mut process = home

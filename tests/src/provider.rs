@@ -1,4 +1,4 @@
-//! A provider of identities, by its key: what it publishes, and whom it vouches for.
+//! An identity provider with its key: it publishes the key and signs tokens.
 
 use std::time::SystemTime;
 

@@ -10,14 +10,14 @@ use tokio::{
 
 use crate::within;
 
-/// A receiver on a free port. Who calls while no test asks waits for an answer.
+/// A receiver on a free port. A caller waits for a response until a test asks for its request.
 #[derive(Debug)]
 pub struct Receiver {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-/// What was sent to a receiver.
+/// A request to a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The request line: `POST /hook HTTP/1.1`.
@@ -29,11 +29,11 @@ pub struct Received {
 }
 
 impl Received {
-    /// A header.
+    /// Returns the value of a header.
     ///
     /// # Panics
     ///
-    /// If there is none of that name.
+    /// If there is no header with that name.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
@@ -66,7 +66,7 @@ impl Receiver {
         within("a delivery", async {
             loop {
                 let (stream, _) = self.listener.accept().await.unwrap();
-                // Who hangs up before its request is whole did not send one.
+                // A caller that disconnects before its request is complete has sent none.
                 if let Ok(received) = exchange(stream, status).await {
                     return received;
                 }

@@ -1,4 +1,4 @@
-//! What lies between a client and a server, so that their connections can end as connections do.
+//! A relay between a client and a server that can close and break their connections.
 
 use std::{
     net::SocketAddr,
@@ -23,7 +23,7 @@ use tokio::{
 /// Connections that are carried while they are polled, and open until they are dropped.
 type Connections = FuturesUnordered<BoxFuture<'static, ()>>;
 
-/// Carries whatever connects to it to the server.
+/// Forwards every connection to the server.
 pub struct Relay {
     address: SocketAddr,
     way: Arc<Way>,
@@ -75,7 +75,7 @@ impl Relay {
         self.cut().await;
     }
 
-    /// Whether a call has met a server that leaves since it was told to.
+    /// Returns whether a call has met a departing server since the relay was told to leave.
     #[must_use]
     pub fn has_left(&self) -> bool {
         !self.way.leaves.load(Ordering::Relaxed)
@@ -165,6 +165,7 @@ async fn turn_away(mut near: TcpStream) {
         }
     }
     near.write_all(&GOAWAY).await.unwrap();
-    // Until the client has closed it: what it still sends must not meet a reset before it has read this.
+    // Reads until the client has closed the connection. Otherwise bytes that it still sends would cause a reset before
+    // it has read this.
     while near.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
 }

@@ -85,7 +85,7 @@ impl Runner {
         Self::greet_by(pair.runners(RUNNER), hello).await
     }
 
-    /// Attaches with this hello, by the runners' side of whatever supervisor.
+    /// Attaches with this hello through the runner API of the given supervisor.
     pub async fn greet_by(mut client: Runners, hello: RunnerHello) -> Self {
         let id = hello.runner_id.clone();
         let (outgoing, stream) = mpsc::channel(OUTGOING);
@@ -171,7 +171,7 @@ impl Runner {
         .await
     }
 
-    /// The next start, of whatever thread.
+    /// Returns the next start, of any thread.
     pub async fn start(&mut self) -> StartThread {
         self.next("a start", |message| match message {
             FromSupervisor::StartThread(start) => Some(start.clone()),
@@ -224,7 +224,7 @@ impl Runner {
         .await
     }
 
-    /// The next request to stop a program, of whatever thread.
+    /// Returns the next request to stop a program, of any thread.
     pub async fn shutdown(&mut self) -> ShutdownThread {
         self.next("a shutdown", |message| match message {
             FromSupervisor::Shutdown(shutdown) => Some(shutdown.clone()),
@@ -278,7 +278,7 @@ impl Runner {
         self.report(attempt, ended(attempt, outcome, message)).await;
     }
 
-    /// Reports that an attempt's program has ended, as it was asked to.
+    /// Reports that an attempt's program has ended as requested.
     pub async fn stop(&mut self, attempt: &Attempt) {
         let stopped = ThreadStoppedReport {
             detail: String::from("exit status 0"),

@@ -24,13 +24,14 @@ use tokio::{
 
 use crate::{client, process::find, within};
 
-/// Where the binary is: what `TROUPE_SUPERVISOR_BIN` says, else beside the test executables; see [`crate::process`].
+/// Returns the path of the binary: the value of `TROUPE_SUPERVISOR_BIN`, otherwise the file next to the test
+/// executables; see [`crate::process`].
 fn supervisor() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| find("TROUPE_SUPERVISOR_BIN", "supervisor-svc", "supervisor-svc"))
 }
 
-/// What outlives the service. The registry knows the embedded roles and no project.
+/// The environment that outlives the service. The registry knows the embedded roles and no project.
 #[derive(Debug)]
 pub struct Ground {
     files: TempDir,
@@ -59,11 +60,11 @@ impl Ground {
         }
     }
 
-    /// Starts the service with these arguments on a free port, and answers once it says that it serves.
+    /// Starts the service with these arguments on a free port and returns after it reports that it is serving.
     ///
     /// # Panics
     ///
-    /// If it ends before. What it logs is shown when the test fails.
+    /// If the process ends before. Its log is displayed when the test fails.
     pub async fn start(&self, arguments: &[&str]) -> Service {
         let mut process = Command::new(supervisor())
             .env_clear()

@@ -75,7 +75,7 @@ impl Tree {
         }
     }
 
-    /// A session that somebody else opened. Its root's token nobody but them has.
+    /// Returns a session that another client opened. Only that client has the root's token.
     #[must_use]
     pub fn of(client: Supervisor, session: &Session) -> Self {
         Self {
@@ -248,7 +248,7 @@ impl Tree {
         }
     }
 
-    /// The log from its beginning to what is its end when this is called.
+    /// Returns the log from its beginning to its head at the time of the call.
     pub async fn log(&self) -> Vec<Event> {
         let head = self.head().await;
         self.watch_after(0).await.up_to(head).await
@@ -259,7 +259,7 @@ impl Tree {
         Watch::open(&self.client, self.watch_request()).await
     }
 
-    /// A watch that goes on after a sequence.
+    /// Opens a watch that resumes after a sequence.
     pub async fn watch_after(&self, sequence: u64) -> Watch {
         let request = WatchThreadsRequest {
             after_sequence: Some(sequence),

@@ -29,7 +29,7 @@ impl Watch {
         }
     }
 
-    /// The position after what was read: give it as `after_sequence` to go on from here.
+    /// Returns the position after the received messages. Pass it as `after_sequence` to resume there.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
@@ -85,7 +85,7 @@ impl Watch {
         Ok(next)
     }
 
-    /// The next message of a stream that goes on.
+    /// Returns the next message. The stream must not end.
     pub async fn message(&mut self) -> Message {
         let next = self.next().await.unwrap().expect("the stream goes on");
         next.message.unwrap()
@@ -123,7 +123,7 @@ impl Watch {
         .await
     }
 
-    /// The next approval that an operator is asked for.
+    /// Returns the next approval that is requested from an operator.
     pub async fn approval(&mut self) -> ApprovalRequested {
         self.first(|message| match message {
             Message::Event(Event {

@@ -44,7 +44,7 @@ mod usage;
 const UNDER: &str = env!("CARGO_TARGET_TMPDIR");
 /// A command that lasts, with a child that has left its process group.
 const LASTING: &str = "setsid tail -f /dev/null & tail -f /dev/null";
-/// How long an agent may take to obey an interrupt before its runner is rude: it is asked, sent a signal, killed.
+/// Time for which an agent may take to obey an interrupt before its runner escalates: request, signal, kill.
 const POLITELY: Duration = Duration::from_secs(2);
 
 async fn lab() -> Lab {
@@ -152,7 +152,7 @@ async fn tree_of(parent_program: &str, child_program: &str) {
         "{waited}"
     );
 
-    // Nobody was ever offered what the role denies, and the child could not write.
+    // No model was ever offered a tool that the role denies, and the child could not write.
     let (of_parent, of_child) = (
         lab.stand_in.asked_by(parent_program),
         lab.stand_in.asked_by(child_program),
@@ -285,7 +285,7 @@ async fn a_persons_own_agent_leads_others() {
         );
         let results = results(&lab, own);
         assert!(results.last().unwrap().contains("completed"), "{own}: {results:?}");
-        // What it led ends with it.
+        // Its subprocesses end with it.
         until("the end of its session", async || {
             sessions(&lab).await.is_empty().then_some(())
         })
@@ -380,7 +380,7 @@ async fn a_read_only_agent_cannot_write() {
             assert!(!lab.project().join(file).exists(), "{program} wrote {file}");
         }
     }
-    // Codex keeps its commands: its sandbox holds them. Claude Code has none.
+    // Codex keeps its commands: its sandbox restricts them. Claude Code has none.
     let [command, _] = &results(&lab, CODEX)[..] else {
         panic!()
     };
@@ -510,7 +510,7 @@ async fn a_failing_provider_fails_the_turn_in_its_own_words_and_only_that() {
     let lab = lab().await;
     let tree = tree(&lab).await;
     for (program, words) in [
-        // It has words of its own for that.
+        // Codex has its own error code for that.
         (CODEX, "internalServerError"),
         (CLAUDE, "the kitchen is on fire"),
     ] {
@@ -623,7 +623,7 @@ async fn a_runner_that_is_killed_leaves_no_process_and_its_threads_go_on_with_th
     for program in [CODEX, CLAUDE] {
         let steps = json!([
             {"shell": format!("echo once >> {program}.txt; cat {program}.txt")},
-            // Claude Code takes its time to write down what was said.
+            // Claude Code writes its transcript with a delay.
             {"delay": 1, "shell": format!("test $(wc -l < {program}.txt) -gt 1 || ({LASTING})")},
             {"text": "done after all"},
         ]);
@@ -635,13 +635,13 @@ async fn a_runner_that_is_killed_leaves_no_process_and_its_threads_go_on_with_th
         lasting_command(thread).await;
     }
 
-    // SIGKILL: nobody is left to clean up, and yet nothing is left.
+    // SIGKILL: the runner cannot clean up, and still no process remains.
     runner.kill().await.unwrap();
     no_process_is_left(&all).await;
     tree.watch_after(0).await.until(is_out_of_reach).await;
     assert!(has(&tree.thread(&threads[0]).await, ConditionKind::Unreachable));
 
-    // The next runner of that name takes over what may go on; the rest is settled.
+    // The next runner with that name takes over the attempts that may continue. All others are settled.
     let _runner = lab.runner("r");
     for (thread, program) in threads.iter().zip([CODEX, CLAUDE]) {
         let done = settled(&tree, thread).await;
@@ -652,8 +652,8 @@ async fn a_runner_that_is_killed_leaves_no_process_and_its_threads_go_on_with_th
         );
         assert_eq!(done.generation, 2);
         assert!(!has(&done, ConditionKind::Unreachable));
-        // It is the same conversation: what was done before is in it. A new one would have two results. Whether the call
-        // that was cut off is there is the program's business.
+        // The conversation is the same: earlier calls are in it. A new one would have two results. It depends on the
+        // program whether the interrupted call is in it.
         let asked = lab.stand_in.asked_by(program).into_iter();
         let last = asked.max_by_key(|asked| asked.results.len()).expect("requests");
         assert!(last.results.len() >= 3 && last.results[0].contains("once"), "{last:?}");

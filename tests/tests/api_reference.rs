@@ -38,7 +38,7 @@ fn docs() -> PathBuf {
     root().join("docs")
 }
 
-/// The pages that are there, by the names of their files.
+/// Returns the existing pages by file name.
 fn written(directory: &Path) -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(directory) else {
         return BTreeMap::new();

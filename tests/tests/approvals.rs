@@ -1,4 +1,4 @@
-//! Graph templates: who may spawn by them, and what waits for an operator.
+//! Graph templates: which callers may spawn by them, and which spawns wait for an operator.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{fs, path::Path};
@@ -67,7 +67,7 @@ async fn listed(mut client: Supervisor, request: ListApprovalsRequest) -> Vec<Ap
     answer.unwrap().into_inner().approvals
 }
 
-/// What waits in a session.
+/// Returns the pending approvals of a session.
 async fn pending(tree: &Tree) -> Vec<Approval> {
     let request = ListApprovalsRequest {
         session_id: tree.session.clone(),
@@ -351,7 +351,7 @@ async fn a_session_narrows_the_edges_of_all_its_nodes() {
         let mut client = pair.with_token(&orchestrator.token);
         let answer = within("the answer to a spawn", client.spawn_agent(own_node("planner"))).await;
         if offered {
-            // Who may not manage every edge is no orchestrator.
+            // A caller that may not manage every edge is no orchestrator.
             let planner = Spawned::of(answer.unwrap().into_inner());
             assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
         } else {
@@ -420,7 +420,7 @@ async fn a_spawn_may_narrow_what_its_template_declares() {
         "capability \"fly\" is not declared by \"orchestrator\"; it declares: edge_management_all, spawn_nodes",
     );
 
-    // Who has less hands on less, and is no orchestrator any more.
+    // A thread with fewer permissions passes on fewer, and is no orchestrator any more.
     let lesser = spawn(&tree, narrowed(&[], EdgeManagement::Self_)).await;
     let child = spawn_by(&pair, &lesser, own_node("orchestrator")).await;
     assert_eq!(kind(&child.thread), StatusKind::AwaitingApproval);

@@ -205,7 +205,7 @@ fn yaml_is_read_behind_one_module_a_crate() {
 
 #[test]
 fn the_supervisor_reads_one_clock() {
-    // Histories that a seed repeats rest on it: what stands in a log comes from the clock that a supervisor is given.
+    // Reproducible histories depend on it: all times in a log come from the clock that a supervisor is given.
     let readers: Vec<String> = sources(&root().join("supervisor-svc/src"))
         .into_iter()
         .filter(|path| {

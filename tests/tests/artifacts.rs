@@ -232,7 +232,7 @@ async fn a_runner_that_attaches_anew_sends_every_piece_again() {
     runner.report_as(&attempt, 4, last("three")).await;
     assert_eq!(only_content(&tree, &worker).await, b"one, two, three");
 
-    // What was acknowledged and is sent again all the same is void.
+    // An acknowledged part that is sent again is void.
     runner.send_report(&attempt, 2, first("one, ")).await;
     runner.send_report(&attempt, 3, middle("two, ")).await;
     runner.report_as(&attempt, 4, last("three")).await;
@@ -302,7 +302,7 @@ async fn an_artifact_has_16_mib_or_is_none() {
             .send_report(&attempt, u64::from(number) + 9, middle(part(number)))
             .await;
     }
-    // Void, not refused: the runner lets go of it and goes on.
+    // The part is void, not rejected: the runner drops it and continues.
     runner.report_as(&attempt, 18, last("x")).await;
     runner
         .report_as(&attempt, 19, Report::Artifact(piece("the next")))

@@ -1,4 +1,4 @@
-//! The audit log: who changed something, and who was kept from it.
+//! The audit log: which caller changed something, and which caller was denied.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ async fn who_changed_something_or_was_kept_from_it_is_one_line() {
     let (mut command, ready) = service(&home, "supervisor");
     command
         .args(["--data-dir", "data", "--log", "off,audit=info"])
-        // Where nobody listens.
+        // An address without a listener.
         .args(["--registry-url", "http://127.0.0.1:1"])
         .env("TROUPE_LOG_FORMAT", "json")
         .stderr(File::create(&path).unwrap());
@@ -44,7 +44,7 @@ async fn who_changed_something_or_was_kept_from_it_is_one_line() {
     within("a refusal", tree.client().set_thread_note(nobody))
         .await
         .unwrap_err();
-    // What ends without a word of what became of it may have happened.
+    // A call that ends without a response may have had its effect.
     let away = tree.try_spawn(tree.request("worker")).await.unwrap_err();
     assert_eq!(away.code(), Code::Unavailable);
     let mut stranger = client::supervisor(at, Some("not-a-token-of-anybody"));

@@ -506,7 +506,7 @@ async fn reads() {
             => NotFound ThreadNotFound UNKNOWN;
     }
 
-    // The one read that has an answer for what does not exist, beside the one for what does, in whatever order.
+    // The only read that answers for missing and existing threads alike, in any order.
     for thread_ids in [
         vec![stage.closed(), UNKNOWN.to_owned()],
         vec![UNKNOWN.to_owned(), stage.closed()],

@@ -255,7 +255,7 @@ async fn a_session_gives_what_it_has() {
     let change = log.iter().find(|event| is_change(event)).unwrap();
     assert_eq!(change.actor, format!("thread:{}", worker.id));
 
-    // What was not spent is free again.
+    // The unspent part is free again.
     tree.close(&worker.id).await;
     tree.try_spawn(request(&tree, tokens(600))).await.unwrap();
 }

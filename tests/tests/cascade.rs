@@ -57,7 +57,7 @@ async fn ten_thousand_threads_close_children_first_and_the_newest_first() {
         }
     }
 
-    // Who has no children was ready from the first.
+    // A thread without children was ready from the beginning.
     let parents: BTreeSet<&str> = family.iter().map(|(_, parent)| *parent).collect();
     let ready: Vec<&str> = family
         .iter()

@@ -1,8 +1,8 @@
-//! Clocks that are set while agents work: what was to take a second takes a second, what has an hour keeps it, and the
+//! Clocks that are set while agents work: a timeout of a second lasts a second, a deadline in an hour stays, and the
 //! time in a log never goes back.
 //!
-//! The service and its runner are processes. The service's time of day is as far off as a test says, by
-//! `tests/faults/clock.c`; a budget of time stands for everything that ends by itself.
+//! The service and its runner are processes. `tests/faults/clock.c` offsets the service's time of day by the value that
+//! a test sets. A budget of time represents everything that ends by a timer.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -111,7 +111,7 @@ async fn a_clock_that_is_set_forward_ends_nothing_early() {
     let long = hold(&tree, HOUR).await;
 
     machine.put(OFFSET, TOMORROW);
-    // Whoever comes later ends first, and until then it was looked at what else is over.
+    // The later hold ends first. Until then the service has checked the other deadlines.
     let brief = hold(&tree, SECOND).await;
     until(&tree, &brief, "TurnEnded").await;
     let thread = tree.thread(&long).await;

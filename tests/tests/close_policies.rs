@@ -21,7 +21,7 @@ use troupe_tests::{
     within,
 };
 
-/// A thread's program may take that long if nothing else is said (see docs/limits.md).
+/// Default time for which a thread's program may take to end (see docs/limits.md).
 const GRACE: Duration = Duration::from_secs(5);
 
 fn stopped_by(request: SpawnAgentRequest, policy: ClosePolicy) -> SpawnAgentRequest {
@@ -65,7 +65,7 @@ fn grace(asked: &ShutdownThread) -> Duration {
     asked.grace.unwrap().try_into().unwrap()
 }
 
-/// How a thread ended: what its last turn came to, and whether it was forced.
+/// Returns how a thread ended: the outcome of its last turn, and whether it was forced.
 fn end(events: &[Event], thread: &str) -> (String, bool) {
     let mut message = String::new();
     for event in about(events, thread) {
@@ -190,7 +190,7 @@ async fn each_is_stopped_as_its_spawn_says_unless_the_close_says_otherwise() {
         within("the answer to a close", tree.client().close_session(request))
             .await
             .unwrap();
-        // In the order in which they are asked: the newest first.
+        // In the order of the requests: the newest first.
         for (own, worker) in workers.iter().rev() {
             let order = runner.shutdown().await;
             assert_eq!(order.thread_id, worker.thread);
@@ -222,7 +222,7 @@ async fn of_two_closes_the_stricter_counts_whichever_came_first() {
         close(&tree, &child.thread, below).await;
         assert_eq!(asked(&mut runner, &child).await.close_policy(), below);
         close(&tree, &parent.thread, above).await;
-        // It is told anew what it has to do now.
+        // The second request contains the new deadline.
         assert_eq!(
             asked(&mut runner, &child).await.close_policy(),
             counts,

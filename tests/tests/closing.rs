@@ -228,7 +228,7 @@ async fn a_silent_runner_is_not_waited_for_beyond_the_deadline() {
     let log = tree.log().await;
     assert_eq!(closed(&log), [&child, &parent]);
     assert!(forced(&log, &child) && forced(&log, &parent));
-    // The child took all of the time, and the parent's program is to end all the same.
+    // The child used all of the time. The parent's program still has to end.
     loop {
         let shutdown = runner.shutdown().await;
         if shutdown.thread_id == parent {
@@ -253,7 +253,7 @@ async fn who_is_given_no_time_is_told_to_stop_too() {
     assert_eq!(runner.shutdown().await.thread_id, worker);
 }
 
-/// An agent that says something all the time holds up nobody's end, its own included.
+/// An agent that reports all the time delays no close, not even its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steady_traffic_puts_no_deadline_off() {
     let pair = Pair::start().await;

@@ -1,5 +1,5 @@
-//! `kill -9` in the middle of spawning, queueing, interrupting and closing: what was answered is there after the next start,
-//! and the log explains where every thread stands.
+//! `kill -9` in the middle of spawning, queueing, interrupting and closing: acknowledged writes exist after the next
+//! start, and the log explains the state of every thread.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
@@ -39,7 +39,7 @@ struct Promises {
     interrupted: BTreeSet<String>,
 }
 
-/// One of those who hammer the service until it dies.
+/// One of the clients that load the service until it is killed.
 #[derive(Clone)]
 struct Writer {
     client: Supervisor,
@@ -61,7 +61,7 @@ fn spawn(session: &str, request_id: &str) -> SpawnAgentRequest {
 }
 
 impl Writer {
-    /// Spawns, and interrupts or closes some of what it spawned, until the connection dies.
+    /// Spawns threads, and interrupts or closes some of them, until the connection breaks.
     async fn write(mut self, name: String) {
         for number in 0.. {
             if self.step(&format!("{name}-{number}"), number).await.is_err() {
@@ -178,7 +178,8 @@ async fn what_was_answered_survives_kill_minus_nine() {
         check(round, &promises.lock().unwrap(), &log, &listed);
     }
 
-    // A retry of what was answered has no second effect, and what was said to be closing is down in the end.
+    // A retry of an acknowledged request has no second effect, and every thread that was reported as closing is closed
+    // in the end.
     let (spawned, closing) = {
         let promises = promises.lock().unwrap();
         (promises.spawned.clone(), promises.closing.clone())

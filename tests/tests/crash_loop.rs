@@ -1,8 +1,8 @@
-//! `kill -9` at any moment, again and again, under many who write: whatever was acknowledged is in the log exactly once
-//! and in its order, and watchers that resume see every event exactly once.
+//! `kill -9` at any moment, repeatedly, under many writers: every acknowledged write is in the log exactly once and in
+//! order, and watchers that resume see every event exactly once.
 //!
-//! `TROUPE_CRASH_ROUNDS` says how often the service dies (20 times), `TROUPE_CRASH_SEED` repeats the moments and the
-//! scripts of a run that failed.
+//! `TROUPE_CRASH_ROUNDS` sets the number of kills (20 by default). `TROUPE_CRASH_SEED` repeats the moments and the
+//! scripts of a failed run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::{
@@ -115,10 +115,10 @@ impl Deed {
     }
 }
 
-/// What happened to each thread, in order.
+/// The events of each thread, in order.
 type Journal = BTreeMap<String, Vec<Deed>>;
 
-/// One who writes, in whichever life of the service.
+/// A writer that continues across restarts of the service.
 struct Writer {
     lives: watch::Receiver<Supervisor>,
     session: String,
@@ -341,7 +341,7 @@ impl Writer {
         self.journal.entry(thread.to_owned()).or_default().push(deed);
     }
 
-    /// What a call is answered, made once or twice: whoever asks again is told the same.
+    /// Makes a call once or twice and returns its response. A repeated call gets the same response.
     async fn ask<Q, A, T, F>(&mut self, request: Q, call: impl Fn(Supervisor, Q) -> F, told: impl Fn(A) -> T) -> T
     where
         Q: Clone + Debug,
@@ -356,7 +356,7 @@ impl Writer {
         first
     }
 
-    /// What a call is answered: where the service dies over it, the same is asked in the next life.
+    /// Returns the response to a call. If the service dies during the call, the same request is sent after its restart.
     async fn answer<Q, A, F>(&mut self, request: &Q, call: &impl Fn(Supervisor, Q) -> F) -> A
     where
         Q: Clone + Debug,
@@ -376,8 +376,8 @@ impl Writer {
     }
 }
 
-/// Whether a call may have had its effect or not. What the connection failed with has a source; a refusal by the
-/// service has none.
+/// Returns whether it is unknown if a call had its effect. A connection error has a source; a rejection by the service
+/// has none.
 fn leaves_open(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown) || status.source().is_some()
 }
@@ -577,7 +577,7 @@ async fn whatever_was_acknowledged_survives_every_death_once_and_in_order() {
         "no death met a call that was under way"
     );
 
-    // What was finished long ago is still there.
+    // Threads that finished long ago still exist.
     for (tree, log) in finished {
         assert_same(&tree.by(service.client()).log().await, &log);
     }

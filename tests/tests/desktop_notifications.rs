@@ -120,7 +120,7 @@ async fn terminal_notifies_where_there_is_no_desktop() {
     );
     assert!(shown.contains("the terminal notifies instead"), "{shown:?}");
 
-    // Standard error that is no terminal gets no control sequences, unless they are asked for.
+    // Standard error that is no terminal gets no control sequences, unless they are requested.
     for (flag, expected) in [("--desktop", false), ("--bell", true)] {
         let mut command = notify(
             &home,

@@ -1,8 +1,8 @@
-//! A disk that is full or can only be read, under a service that runs: what cannot be written is refused or ends the
-//! service, what is there can be read, and nothing that was answered is lost.
+//! A full or read-only disk under a running service: a write that fails is rejected or ends the service, existing data
+//! can be read, and no acknowledged write is lost.
 //!
-//! The disk is a stand-in, `tests/faults/disk.c`, which says what such a disk says. What the store alone does on real
-//! ones is shown by `supervisor-svc/tests/faults.rs`.
+//! The disk is simulated by `tests/faults/disk.c`, which returns the errors of such a disk.
+//! `supervisor-svc/tests/faults.rs` tests the store alone on real disks.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -127,7 +127,7 @@ async fn on_a_full_disk_writes_are_refused_reads_are_answered_and_it_goes_on_by_
         }
     }))
     .await;
-    // A watch was there all the time, and what was refused is not in it.
+    // A watch was open all the time, and the rejected event is not in it.
     let next = watch.event().await;
     assert_eq!((name(&next).as_str(), &next.thread_id), ("ThreadSpawned", &spawned.id));
 
@@ -138,8 +138,8 @@ async fn on_a_full_disk_writes_are_refused_reads_are_answered_and_it_goes_on_by_
     life.kill().await;
 }
 
-/// A turn that cannot be recorded is nobody's: the only place of its runner is free again, and the turn is handed out as
-/// soon as that works.
+/// A turn that cannot be recorded has no runner: the only place of its runner is free again, and the turn is dispatched
+/// as soon as recording works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_that_cannot_be_recorded_gives_its_place_back() {
     let machine = machine().await;
@@ -180,7 +180,7 @@ async fn a_turn_that_cannot_be_recorded_gives_its_place_back() {
     life.kill().await;
 }
 
-/// Its client has left, and cannot know what came of it. It happens once, and who asks again is told of it.
+/// The client has disconnected and cannot know the result. The creation happens once, and a retry returns its result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_whose_creation_its_deadline_cut_off_is_there_once() {
     let machine = machine().await;
@@ -237,7 +237,7 @@ async fn a_disk_that_can_only_be_read_ends_the_service_and_takes_nothing() {
     machine.put(FAULT, "");
     let life = machine.start(&[]).await;
     let tree = tree.by(life.client());
-    // Nobody was told what came of the spawn, so it is asked for again. It happens once.
+    // No response to the spawn arrived, so it is retried. It happens once.
     let spawned = Spawned::of(tree.try_spawn(spawn(&tree)).await.unwrap());
     let later = tree.log().await;
     assert_whole(&later);

@@ -1,6 +1,6 @@
-//! SIGTERM in the middle of work: a thousand watches are open, callers go on spawning, some peers have stopped in the
-//! middle of getting acquainted or never read, and somebody follows its health at the admin port. A service ends in time
-//! all the same, every watch is told where to go on, and what was answered is there after the next start.
+//! SIGTERM under load: a thousand watches are open, callers keep spawning, some peers have stopped in the middle of the
+//! handshake or never read, and a client watches the health at the admin port. The service still ends in time, every
+//! watch receives the position to resume from, and acknowledged writes exist after the next start.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{collections::BTreeSet, fs, net::SocketAddr, time::Duration};
@@ -47,7 +47,7 @@ const WATCHES: usize = 1000;
 const AGENT_WATCHES: usize = 100;
 /// Those who spawn.
 const CALLERS: usize = 4;
-/// How many of their spawns are answered before the service is told to end.
+/// Number of acknowledged spawns before the service gets the signal.
 const ANSWERS: usize = 40;
 
 /// From SIGTERM to the end of the process. A peer that stays half open takes the whole drain, 7 s; the process has at most
@@ -97,7 +97,8 @@ impl Service {
     }
 }
 
-/// Who follows the health of a process at its admin port, beside a peer of that port that has said half of the preface.
+/// A client that watches the health of a process at its admin port, and a second peer of that port that has sent half
+/// of the preface.
 struct Watcher {
     health: Streaming<HealthCheckResponse>,
     /// Kept, so that nothing but the process ends the connection.
@@ -132,7 +133,7 @@ impl Watcher {
         said.unwrap().map(|said| said.status())
     }
 
-    /// It was told that the service does not serve any more, and then nothing more.
+    /// Asserts that the watcher received the status "not serving" and then no more messages.
     async fn saw_it_end(mut self) {
         assert_eq!(self.next().await, Some(ServingStatus::NotServing));
         assert_eq!(self.next().await, None);
@@ -219,11 +220,11 @@ async fn a_supervisor_that_is_stopped_under_load_loses_nothing_and_tells_every_w
     let lost: Vec<&String> = promised.difference(&threads).collect();
     assert!(lost.is_empty(), "answered and lost: {lost:?}");
 
-    // One event more, so that there is something to go on with for those who were told all.
+    // One more event, so that watchers that received everything have an event to resume with.
     tree.note(&tree.root, "back").await;
     let log = tree.log().await;
     assert_whole(&log);
-    // Those who were told the same go on alike. Who did not read is where it began.
+    // Watchers with the same position resume alike. A watcher that did not read is still at its beginning.
     let positions: BTreeSet<u64> = positions.into_iter().chain([begin]).collect();
     for position in positions {
         let rest = tree.watch_after(position).await.up_to(log.len() as u64).await;
@@ -271,7 +272,7 @@ async fn handshakes_of_tls_that_stop_half_way_hold_nobody_up() {
     let arguments = [&over_tls[..], &to_registry, &["--data-dir", "data"]].concat();
     let supervisor = Service::start(&home, "supervisor", &arguments).await;
 
-    // Connections are accepted in order: what comes after these and is answered shows that they were accepted.
+    // Connections are accepted in order: a response on a later connection shows that these were accepted.
     let mut half_open = Vec::new();
     for at in [registry.address, supervisor.address] {
         let mut connection = TcpStream::connect(at).await.unwrap();

@@ -1,5 +1,5 @@
-//! Edges and handoffs as clients and agents use them: what goes along an edge and what does not, and what is told of
-//! it.
+//! Edges and handoffs for clients and agents: which handoffs an edge permits and which not, and which of them are
+//! announced.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;

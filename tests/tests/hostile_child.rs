@@ -1,8 +1,9 @@
-//! A hostile child: a program that has a thread's token calls every method on everything that is not its own, asks for
-//! more than it was given, and shows tokens that are not good. It is refused with the right code each time, and what it
-//! is told of a thing that exists is what it is told of one that does not.
+//! A hostile child: a program that has a thread's token calls every method on every object that is not its own, asks
+//! for more than it was given, and presents invalid tokens. Each call is rejected with the right code, and the error
+//! for an existing object is identical to that for a missing one.
 //!
-//! [`table`] has what it calls and how that is refused. A method of the API that is not in it fails a test. Contents and the receivers of handoffs have such a test in `artifacts.rs` and `graph.rs`.
+//! [`table`] lists the calls and their expected errors. A method of the API that is missing in it fails a test.
+//! `artifacts.rs` and `graph.rs` have such a test for contents and the receivers of handoffs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "hostile_child/table.rs"]
@@ -73,9 +74,9 @@ async fn every_method_of_the_api_is_in_the_table() {
     assert_eq!(tried, there_are);
 }
 
-// ---- what is somebody else's ----
+// ---- objects of other threads ----
 
-/// The child and all who are around it. Each has every tool, so that nobody is refused for the lack of one.
+/// The child and all threads around it. Each has every tool, so that no call is rejected for the lack of one.
 struct Cast {
     pair: Pair,
     tree: Tree,
@@ -116,7 +117,7 @@ impl Cast {
         }
     }
 
-    /// What is not the child's own, and what does not exist.
+    /// Returns objects that are not the child's own, and objects that do not exist.
     fn others(&self) -> [(&'static str, Target<'_>); 10] {
         let there = |session, thread| Target { session, thread };
         let (own, other) = (self.tree.session.as_str(), self.elsewhere.session.as_str());
@@ -224,8 +225,8 @@ async fn edges_and_their_ends_look_like_nothing_either() {
     assert_eq!(cast.heads().await, heads);
 }
 
-/// Whatever else is wrong with a handoff, it is said in the same words whoever the handoff is for and whoever shall be
-/// answered, and whether there is such a thread.
+/// A handoff with another fault is rejected with the same text for every receiver and every handoff to answer, whether
+/// or not such a thread exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handoff_that_is_wrong_says_nothing_of_whom_it_names() {
     let cast = Box::pin(Cast::assemble()).await;
@@ -350,7 +351,7 @@ async fn nobody_is_handed_the_token_of_somebody_elses_child() {
         refused(answer, Code::PermissionDenied, Reason::OutsideSubtree, NO_ACTING);
     }
 
-    // Whoever is above the parent may spawn and resume there, and act as the child no more than before.
+    // An ancestor of the parent may spawn and resume there, and it too cannot act as the child.
     let by_root = cast.tree.by(cast.pair.with_token(&cast.tree.root_token));
     let request = cast.tree.request_under(&cast.parent.id, "worker");
     assert_eq!(by_root.try_spawn(request).await.unwrap().thread_token, "");
@@ -525,7 +526,7 @@ async fn a_spawn_gives_nothing_that_its_parent_has_not() {
         refused(answer, Code::PermissionDenied, Reason::NotPermitted, text);
     }
 
-    // What may be asked for gives no more than there is.
+    // A request for more permissions gives no more than the available ones.
     let greedy = SpawnAgentRequest {
         permissions: Some(ToolCeiling {
             allow_list: vec![String::from("*")],
@@ -631,7 +632,7 @@ async fn a_token_ends_with_its_attempt_for_every_method() {
         ..DeleteSessionRequest::default()
     };
     deleted.client().delete_session(delete).await.unwrap();
-    // After all that is closed: this brings runners, which nobody has answer.
+    // After everything is closed: this attaches runners, which no test step answers.
     let placed = placed_anew(&pair, &tree).await;
 
     let elsewhere = pair.tree().await;
@@ -673,7 +674,7 @@ async fn a_forged_token_is_as_good_as_none() {
     let [version, kid, payload, mac] = &parts(good)[..] else {
         panic!("a token has four parts: {good}")
     };
-    // The child's MAC over what somebody else's token says.
+    // The child's MAC over the claims of another thread's token.
     let spliced = |other: &str| format!("{version}.{kid}.{}.{mac}", parts(other)[2]);
 
     // The service's own key, which no thread has, over what the child's token says, for another purpose.

@@ -109,7 +109,7 @@ fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// The fields of a call that both services answer to anybody.
+/// Returns the fields of a call that both services answer for every caller.
 fn health() -> Vec<u8> {
     call_of("/grpc.health.v1.Health/Check")
 }
@@ -131,7 +131,7 @@ fn begin(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &health())
 }
 
-/// The message of a call that has begun, and the end of what is said on its stream.
+/// Returns the message of a call that has begun, and the end of its stream.
 fn finish(stream: u32) -> Vec<u8> {
     frame(DATA, END_STREAM, stream, EMPTY_MESSAGE)
 }
@@ -244,7 +244,7 @@ impl Peer {
     }
 }
 
-/// Both services as a process, and somebody who behaves.
+/// Both services as a process, and a well-behaved client.
 struct Stage {
     up: Up,
     tree: Tree,
@@ -263,7 +263,8 @@ impl Stage {
         [self.up.registry, self.up.supervisor]
     }
 
-    /// Does something while somebody else is served by both services without a break, and once more after it.
+    /// Runs a hostile client while both services serve another client continuously, and serves that client once more
+    /// afterwards.
     async fn beside<T>(&self, hostile: impl Future<Output = T>) -> T {
         let output = tokio::select! {
             output = hostile => output,
@@ -422,7 +423,7 @@ async fn who_speaks_another_protocol_is_not_answered() {
                 }
                 kinds
             };
-            // A server of HTTP/2 begins with its settings before it has heard anything.
+            // An HTTP/2 server sends its settings before it has received anything.
             assert_eq!(stage.beside(answered).await, [SETTINGS]);
         }
     }
@@ -520,7 +521,7 @@ async fn one_stream_too_many_is_refused_and_the_others_live() {
             let last = peer.answered(stream(bound)).await;
             peer.send(&finish(FIRST)).await;
             let first = peer.answered(FIRST).await;
-            // What has ended makes room.
+            // An ended stream makes room.
             let next = stream(bound + 1);
             peer.send(&[begin(next), finish(next)].concat()).await;
             [last, first, peer.answered(next).await]
@@ -557,7 +558,7 @@ async fn a_thread_has_so_many_open_streams_and_operators_others() {
     let mut watches = stage.beside(opening).await;
     Watch::open(&stage.up.client(), request.clone()).await;
 
-    // What has ended makes room.
+    // An ended watch makes room.
     watches.pop();
     within("room for a watch", async { while watch().await.is_err() {} }).await;
 }

@@ -104,7 +104,7 @@ async fn a_session_that_many_created_at_once_works_at_once() {
                     .into_inner()
                     .session
                     .unwrap();
-                // Each goes on with what it was answered, as a client does.
+                // Each writer continues with its response, as a client does.
                 let request = SetThreadNoteRequest {
                     thread_id: session.root_thread_id,
                     thread_note: String::from("mine"),

@@ -32,7 +32,7 @@ use troupe_tests::{
     within,
 };
 
-/// A supervisor that knows nobody but whom the keys there vouch for.
+/// Starts a supervisor that accepts only identities that these keys have signed.
 async fn supervisor(home: &Home, keys: &str, arguments: &[&str]) -> (Child, SocketAddr) {
     let (mut command, ready) = service(home, "supervisor");
     command
@@ -125,7 +125,7 @@ async fn a_provider_does_not_vouch_for_the_operator_of_the_static_token() {
 #[derive(Clone, Default)]
 struct Published {
     keys: Arc<Mutex<String>>,
-    /// Who shows another token is told nothing; empty: everybody is told.
+    /// Requests with another token are rejected. Empty: every request is accepted.
     token: Arc<Mutex<String>>,
 }
 
@@ -145,7 +145,7 @@ impl Published {
     }
 }
 
-/// Answers every request with what is published by then.
+/// Answers every request with the content that is published at that time.
 async fn publish(published: Published) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -188,7 +188,7 @@ async fn keys_are_asked_for_with_the_token_that_the_file_has_then() {
     let (old, new) = (Key::new("old"), Key::new("new"));
     let published = Published::default();
     let file = home.path().join("keys.token");
-    // As long as one that a cluster projects.
+    // As long as a projected Kubernetes service account token.
     let token = |name: &str| format!("{name}-{}", "x".repeat(1_500));
     published.change(old.published(), &token("first"));
     fs::write(&file, token("first")).unwrap();

@@ -130,7 +130,7 @@ async fn pieces_that_are_sent_come_with_the_next_turn_in_their_order() {
     assert!(task(&turn.blocks).contains(SHOWN), "{}", task(&turn.blocks));
     assert_eq!(kept_task(&tree, &worker, 2).await, task(&turn.blocks));
 
-    // While a turn runs: after it, beside what else was sent.
+    // While a turn runs: the item runs after it, together with other waiting input.
     let attempt = Attempt {
         turn: turn.turn,
         ..attempt

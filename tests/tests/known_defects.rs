@@ -1,7 +1,8 @@
-//! What goes wrong in codex's own sub-agents, reproduced there or reported by its users, and does not here. Each test
-//! is named after the defect: its number is that of the report, where there is one.
+//! Defects of codex's own sub-agents, reproduced there or reported by its users, that do not occur here. Each test is
+//! named after the defect. The number is that of the report, if any.
 //!
-//! What users of agent programs ask for most, and which tests show it, as `file::test`; the names are checked.
+//! The most frequent requests of users of agent programs, with the tests that show them, as `file::test`. The names are
+//! checked.
 //!
 //! |    | asked for | shown by |
 //! |----|-----------|----------|
@@ -262,8 +263,8 @@ async fn codex_22779_finished_agents_keep_their_slots() {
     }
 }
 
-/// There: eight spawns at once, and what is more than the limit fails at once. Here it waits if it is asked to, and all
-/// have their turn (CONTRACT.md §3.1).
+/// There: eight spawns at once, and spawns above the limit fail at once. Here they wait on request, and all get their
+/// turn (CONTRACT.md §3.1).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_16183_excess_spawns_are_refused() {
     let pair = Pair::start().await;
@@ -314,7 +315,7 @@ async fn codex_41316_more_agents_run_than_the_limit() {
     assert_eq!(quota(&tree).await.active_threads, 3);
 }
 
-/// There: nobody can ask what a spawn would find. Here GetQuota says what of each limit is used (API.md).
+/// There: no caller can query the capacity for a spawn. Here GetQuota returns the use of each limit (API.md).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_12960_capacity_cannot_be_asked_for() {
     let pair = Pair::start().await;
@@ -333,7 +334,7 @@ async fn codex_12960_capacity_cannot_be_asked_for() {
 }
 
 /// There: one pool of tokens for the whole tree, and a child cannot be bounded. Here each child's budget is its own
-/// hard stop, and its sibling goes on (CONTRACT.md §3.1).
+/// hard stop, and its sibling continues (CONTRACT.md §3.1).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_12487_a_child_has_no_budget() {
     let pair = Pair::start().await;
@@ -390,8 +391,8 @@ async fn codex_15732_an_interrupt_spares_the_children() {
     assert_eq!(tree.status(&beside).await, StatusKind::Running);
 }
 
-/// There: close takes a snapshot of the descendants, and what is spawned after it lives on. Here a fence comes first:
-/// what is not refused is closed with the rest, children before their parent (CONTRACT.md §3.3).
+/// There: close takes a snapshot of the descendants, and threads that are spawned after it live on. Here a fence comes
+/// first: a spawn is rejected or closed with the rest, children before their parent (CONTRACT.md §3.3).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_31036_children_spawned_during_a_close_leak() {
     let pair = Pair::start().await;
@@ -447,8 +448,8 @@ async fn codex_24389_a_close_waits_without_end() {
     assert!(log.iter().any(is_forced));
 }
 
-/// There: whoever knows an id closes it, and siblings stop each other. Here a thread acts on itself and below
-/// (CONTRACT.md §3.3).
+/// There: any caller that knows an id can close it, and siblings stop each other. Here a thread acts on itself and its
+/// descendants (CONTRACT.md §3.3).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_siblings_can_stop_each_other() {
     let pair = Pair::start().await;
@@ -532,8 +533,8 @@ async fn codex_13244_a_completion_is_lost_while_the_parent_is_away() {
     assert_eq!(settled.status.as_ref().unwrap().message, "the answer");
 }
 
-/// There: an interrupted child tells its parent nothing, and nothing ever begins a turn of the parent. Here every
-/// settling is told, and a parent that wants to be woken is (CONTRACT.md §3.6).
+/// There: an interrupted child does not notify its parent, and nothing ever begins a turn of the parent. Here every
+/// settling is notified, and wakes a parent that requests it (CONTRACT.md §3.6).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_46120_an_interrupted_child_tells_nobody() {
     let pair = Pair::start().await;
@@ -554,8 +555,8 @@ async fn codex_46120_an_interrupted_child_tells_nobody() {
     assert_eq!(runner.turn_of(&resting).await.turn, 2);
 }
 
-/// There: delivery is best effort and not deduplicated, and a submission's id is no evidence that anybody got it. Here
-/// a retry is the same input, and the log says which turn consumed it (STATE.md §3).
+/// There: delivery is best effort and not deduplicated, and a submission's id does not prove its delivery. Here a retry
+/// is the same input, and the log says which turn consumed it (STATE.md §3).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_an_input_is_delivered_twice_or_never() {
     let pair = Pair::start().await;
@@ -645,7 +646,8 @@ async fn codex_34220_a_resumed_agent_loses_its_result() {
     assert_eq!((status.kind(), &*status.message), (StatusKind::Completed, "the answer"));
 }
 
-/// There: model and effort are not restored. Here a resumed thread runs with what its spawn fixed (CONTRACT.md §3.3).
+/// There: model and effort are not restored. Here a resumed thread runs with the values that its spawn fixed
+/// (CONTRACT.md §3.3).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_26718_a_resumed_agent_forgets_its_model() {
     let pair = Pair::start().await;
@@ -713,7 +715,7 @@ async fn codex_33268_what_runs_is_not_what_was_asked_for() {
 }
 
 /// There: a session reads its roles once, and nothing pins them. Here an edited role counts for the next spawn, and a
-/// spawn may demand the one that it looked at (CONTRACT.md §2.1, §2.4).
+/// spawn may require the digest of the role that it has read (CONTRACT.md §2.1, §2.4).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_roles_are_neither_reloaded_nor_pinned() {
     let pair = Pair::start().await;
@@ -735,8 +737,8 @@ async fn codex_roles_are_neither_reloaded_nor_pinned() {
     assert_ne!(edited, seen);
 }
 
-/// There: a malformed role is skipped with a warning, and another one of its name takes its place. Here the spawn is
-/// refused and says what is wrong, and other roles go on (CONTRACT.md §2.1).
+/// There: a malformed role is skipped with a warning, and another one with its name takes its place. Here the spawn is
+/// rejected with the reason, and other roles continue to work (CONTRACT.md §2.1).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_a_malformed_role_is_passed_over() {
     let pair = Pair::start().await;
@@ -752,7 +754,7 @@ async fn codex_a_malformed_role_is_passed_over() {
 }
 
 /// There: a child has its parent's permissions or more, and a role cannot list its tools at all. Here a child's tools
-/// and sandbox are within its parent's, whatever its role says (CONTRACT.md §2.5).
+/// and sandbox are within its parent's for every role (CONTRACT.md §2.5).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_36381_child_rights_exceed_the_parents() {
     let pair = Pair::start().await;
@@ -775,8 +777,8 @@ async fn codex_36381_child_rights_exceed_the_parents() {
     }
 }
 
-/// There: a child's request for an approval is shown to nobody, and the child hangs. Here it is a condition that
-/// everybody sees and an approval that an operator lists and decides (CONTRACT.md §3.4).
+/// There: a child's approval request is not displayed anywhere, and the child hangs. Here it is a condition that every
+/// client sees and an approval that an operator lists and decides (CONTRACT.md §3.4).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_23324_approvals_reach_nobody() {
     let pair = Pair::start().await;
@@ -832,8 +834,8 @@ async fn codex_23324_approvals_reach_nobody() {
 
 // ---- from outside ----
 
-/// There: nobody outside can register a child that it executes itself. Here any client attaches as the runner of its
-/// own session's threads, and gets no other's (API.md).
+/// There: an outside client cannot register a child that it executes itself. Here any client attaches as the runner of
+/// its own session's threads, and gets no others (API.md).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codex_34519_nobody_outside_can_execute_a_child() {
     let pair = Pair::start().await;

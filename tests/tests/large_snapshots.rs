@@ -85,7 +85,7 @@ async fn a_thousand_threads_come_in_four_parts() {
     assert_eq!(all.len(), 1_000);
     let head = tree.head().await;
 
-    // Of the session, of the root's subtree, and for somebody who takes in little at once.
+    // Of the session, of the root's subtree, and for a client with a small receive window.
     let subtree = WatchThreadsRequest {
         thread_id: tree.root.clone(),
         ..WatchThreadsRequest::default()

@@ -1,5 +1,5 @@
-//! What runners owe and are owed over time: leases and what follows when they run out, restarts, places, draining, silence, and
-//! waits that must not deadlock the queue.
+//! Runner obligations over time: leases and the effects of their expiry, restarts, places, draining, silence, and waits
+//! that must not deadlock the queue.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{collections::BTreeMap, slice, time::Duration};
@@ -147,7 +147,7 @@ async fn a_lease_that_runs_out_settles_the_thread_and_ends_its_being_out_of_reac
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runner_that_stays_and_says_nothing_is_lost_after_one_lease() {
-    // So long that what else the machine does is little beside it.
+    // Long enough that other load on the machine does not matter.
     let pair = Pair::with(|config| config.lease = Duration::from_secs(8)).await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -261,7 +261,7 @@ async fn the_program_that_rested_longest_makes_place() {
     assert_eq!(anew.generation, rested[0].generation + 1);
     assert_eq!(anew.turn.as_ref().unwrap().extent(), PromptExtent::Full);
 
-    // With every program at work there is nobody to let go; the first that rests makes place.
+    // With every program at work none can be stopped. The first idle one makes room.
     let fourth = tree.spawn("worker").await.id;
     runner.begin(&Attempt::of(&anew)).await;
     assert!(has(&tree.thread(&fourth).await, ConditionKind::NoRunner));
@@ -287,13 +287,13 @@ async fn a_runner_that_drains_takes_no_more_and_lets_go_what_rests() {
     runner.stop(&rests).await;
     let third = tree.spawn("worker").await.id;
     assert!(has(&tree.thread(&third).await, ConditionKind::NoRunner));
-    // A turn under way goes on; with its end its program has to leave, even if there is more to do.
+    // A turn in progress continues. At its end the program has to stop, even if more input waits.
     tree.send(&running, "and this").await;
     runner.complete(&runs, "done").await;
     assert_eq!(runner.shutdown().await.thread_id, running);
     runner.stop(&runs).await;
 
-    // What is left of the work is another runner's.
+    // Another runner gets the remaining work.
     let mut other = Runner::attach(&pair, "other").await;
     assert_eq!(Attempt::of(&other.start_of(&third).await).generation, 1);
     let anew = other.start_of(&running).await;

@@ -31,7 +31,7 @@ async fn list(mut client: Supervisor, request: ListMailboxRequest) -> Result<Lis
     Ok(answer.into_inner())
 }
 
-/// What waits in a thread's mailbox.
+/// Returns the mail in a thread's mailbox.
 async fn mailbox(tree: &Tree, thread: &str) -> Vec<Mail> {
     let answer = list(tree.client(), of(thread)).await.unwrap();
     assert_eq!(answer.next_page_token, "");

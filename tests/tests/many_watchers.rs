@@ -1,5 +1,5 @@
-//! A thousand watchers of one session, one of which does not read: nobody waits for it, and nobody misses anything, not
-//! even the one.
+//! A thousand watchers of one session, one of which does not read: it delays no other watcher, and no watcher misses an
+//! event, not even the slow one.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use troupe_tests::{crowd, pair::Pair, tree::Tree, watch::Watch};
 const READERS: usize = 999;
 /// Those of them who stay to the end.
 const STAYING: usize = 9;
-/// Notes between which everybody who reads catches up, so that none of these is ever fed from the log.
+/// Number of notes after which all reading watchers catch up, so that none of them is ever served from the log.
 const NOTES: usize = 50;
 /// How often all readers catch up.
 const ROUNDS_OF_ALL: usize = 2;
-/// How often those who stay do after that: until there are more notes than the idle stream's window, its outbox and the
-/// feed hold together, so that what comes next can only come from the log.
+/// Number of rounds of the remaining watchers after that. The notes then exceed the idle stream's window, its outbox
+/// and the feed together, so that its next events can only come from the log.
 const ROUNDS_OF_FEW: usize = 8;
 
 /// Sets a thread's note so many times, a kibibyte each, and answers the events as the log has them.
@@ -36,7 +36,7 @@ async fn notes(tree: &Tree, thread: &str, after: u64) -> Arc<Vec<Event>> {
     Arc::new(events)
 }
 
-/// Has everybody read what is expected next.
+/// Waits until each watch has read the expected events.
 async fn all_read(watches: Vec<Watch>, expected: &Arc<Vec<Event>>) -> Vec<Watch> {
     let mut reading = JoinSet::new();
     for mut watch in watches {

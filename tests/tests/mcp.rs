@@ -1,4 +1,4 @@
-//! `troupe mcp` as a process: a client speaks to it by hand, line by line.
+//! `troupe mcp` as a process: a client exchanges lines with it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{fs::File, process::Stdio};
@@ -72,7 +72,7 @@ impl Client {
         self.input.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 
-    /// The result of a request. Everything that is said meanwhile is MCP.
+    /// Returns the result of a request. Every message in between must be MCP.
     async fn ask(&mut self, method: &str, params: Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;
@@ -103,7 +103,7 @@ impl Client {
         }
     }
 
-    /// The tools that it is offered, with what they say of themselves.
+    /// Returns the tools that it is offered, with their descriptions.
     async fn tools(&mut self) -> Vec<Value> {
         let listed = self.ask("tools/list", json!({})).await;
         listed["tools"].as_array().unwrap().clone()
@@ -273,7 +273,7 @@ async fn a_threads_token_gives_the_tools_of_that_thread_and_no_more() {
             max_depth: Some(1),
             ..Limits::default()
         }),
-        // What it asks for itself, to know whose token it has, is no call of an agent's.
+        // Its own calls, which determine the owner of its token, are no calls of an agent.
         approve_tools: vec!["list_active_agents".to_owned(), "set_thread_note".to_owned()],
         ..CreateSessionRequest::default()
     };

@@ -22,10 +22,10 @@ use troupe_tests::{
     within,
 };
 
-/// What only a service over TLS measures; `up` is none.
+/// The metric that only a service with TLS has; `up` has no TLS.
 const EXPIRY: &str = "troupe_tls_certificate_expiry_seconds";
 
-/// What is answered to a plain HTTP request.
+/// Returns the response to a plain HTTP request.
 async fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -46,13 +46,13 @@ fn documented() -> BTreeSet<String> {
         .collect()
 }
 
-/// The names of what is measured, whatever of it has a value.
+/// Returns the names of the metrics that have a value.
 fn measured(text: &str) -> BTreeSet<String> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
-/// The metrics that rules and panels speak of, without what a histogram adds.
+/// Returns the metrics that rules and panels mention, without the suffixes of histograms.
 fn named_in(text: &str) -> BTreeSet<String> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let words = text.split(|letter| !is_part(letter));
@@ -111,7 +111,7 @@ async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
         within("health on the admin port", async { while !is_serving(name).await {} }).await;
     }
 
-    // Something of everything: a turn, a thread that waits, one that is refused, a cascade.
+    // One of each kind: a turn, a thread that waits, a rejected thread, a cascade.
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
     let mut holding = tree.request("worker");
     holding.message = Some(String::from("hold"));
@@ -191,7 +191,7 @@ async fn a_service_tells_when_its_certificate_ends() {
     };
     assert_eq!(ends().await, Some(4_102_444_800));
 
-    // Nobody has to connect for the new one to be seen; and files that are of no use leave the one before.
+    // The new certificate is detected without a connection. Invalid files keep the previous one in use.
     write_certificate(home.path(), 2200);
     assert_eq!(ends().await, Some(7_258_118_400));
     fs::write(home.path().join("tls.crt"), "nothing").unwrap();
@@ -202,7 +202,7 @@ async fn a_service_tells_when_its_certificate_ends() {
 async fn requests_that_do_not_go_on_do_not_keep_the_admin_port_from_others() {
     /// As many connections as it has.
     const CONNECTIONS: usize = 64;
-    /// Less than what a server of HTTP/1.1 gives a request by itself.
+    /// Less than the default request timeout of an HTTP/1.1 server.
     const SOON: Duration = Duration::from_secs(20);
     let home = Home::default();
     let arguments = [Up::ARGUMENTS, &["--admin-listen", "127.0.0.1:0"]].concat();

@@ -125,14 +125,14 @@ fn into_version_1(data: &Path) {
         .unwrap();
     connection.close().unwrap();
     fs::set_permissions(&older, fs::metadata(&file).unwrap().permissions()).unwrap();
-    // The write-ahead log beside it goes with it: it is the present file's.
+    // The write-ahead log next to it belongs to the present file, so it is removed as well.
     for beside in ["-wal", "-shm"] {
         let _ = fs::remove_file(data.join(format!("{DATABASE}{beside}")));
     }
     fs::rename(&older, &file).unwrap();
 }
 
-/// Brings everything that was committed into the file itself, so that nothing lies beside it.
+/// Moves all committed data into the file itself, so that no write-ahead log remains.
 fn fold(file: &Path) {
     let connection = Connection::open(file).unwrap();
     let mode: String = connection
@@ -160,7 +160,7 @@ async fn artifacts(tree: &Tree, thread: &str) -> Vec<Artifact> {
     answer.unwrap().into_inner().artifacts
 }
 
-/// A session with a thread at work, one that made something and is at rest, and a closed one.
+/// A session with a running thread, an idle thread that produced an artifact, and a closed one.
 struct Stage {
     pair: Pair,
     tree: Tree,
@@ -243,7 +243,7 @@ async fn a_log_of_version_1_is_served() {
     let again = Spawned::of(tree.try_spawn(remembered).await.unwrap());
     assert_eq!(again.id, working.thread, "what was answered before counts");
 
-    // And it goes on.
+    // The session continues.
     let mut runner = runner.come_back(&pair, &[working.clone(), resting.clone()]).await;
     runner.complete(&working, "found it").await;
     assert_eq!(tree.status(&working.thread).await, StatusKind::Completed);

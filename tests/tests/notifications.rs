@@ -197,7 +197,7 @@ async fn what_a_client_missed_it_is_told_after_a_restart() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
-    // Before anybody watches: no client is told of it.
+    // Before any watch exists: no client is notified.
     completed(&tree, &mut runner).await;
     let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
     let told = completed(&tree, &mut runner).await;
@@ -225,7 +225,7 @@ async fn what_a_client_missed_it_is_told_after_a_restart() {
     assert_eq!(notes.about().await, (looked_at.thread, vec![SubAgentComplete]));
     assert_eq!(notes.about().await, (missed, vec![AgentTurnComplete, SubAgentComplete]));
 
-    // Somebody new begins with what comes next.
+    // A new client begins with the next event.
     let mut other = Notes::open(tree.client(), everything(&tree, "wall")).await.unwrap();
     let next = completed(&tree, &mut runner).await;
     assert_eq!(other.about().await.0, next);
@@ -450,7 +450,7 @@ async fn what_was_not_accepted_is_sent_after_a_restart() {
     let refused = receiver.next(500).await;
     assert_eq!(refused.json()["thread_id"], second.as_str());
 
-    // The session has no other work, and nobody asks for it.
+    // The session has no other work, and no client calls it.
     pair.restart().await;
     // Of two attempts one at most was made before the restart.
     for status in [500, 200] {

@@ -36,7 +36,7 @@ const REGISTRY: &str = "troupe.registry.v1.AgentRegistryService";
 const SUPERVISOR: &str = "troupe.supervisor.v1.AgentSupervisorService";
 const RUNNERS: &str = "troupe.supervisor.v1.ThreadRunnerService";
 
-/// How long a stop may take that nobody holds up.
+/// Maximum duration of a stop that no call delays.
 const PROMPTLY: Duration = Duration::from_secs(10);
 
 fn stderr(output: &Output) -> String {
@@ -155,7 +155,7 @@ async fn what_seeding_left_undone_is_logged() {
     assert_eq!(said.matches(TROUBLE).count(), 1, "{said}");
     assert!(!said.contains(OUTDATED), "{said}");
 
-    // As after an upgrade: an edited copy of what an older release wrote.
+    // As after an upgrade: an edited copy of a file from an older release.
     let worker = codex.join(".agents/worker.md");
     let embedded = Digest::of(&fs::read(&worker).unwrap()).to_string();
     fs::write(&worker, "---\ndescription: Mine.\n---\nMine.\n").unwrap();

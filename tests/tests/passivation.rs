@@ -1,4 +1,4 @@
-//! Sessions that nobody needs in memory leave it, and nobody notices: calls, watches and listings go on as before.
+//! Passivation: unused sessions leave memory without visible effects. Calls, watches and listings continue as before.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{collections::BTreeSet, time::Duration};
@@ -94,7 +94,7 @@ async fn a_session_at_work_stays() {
     let worker = busy.spawn("worker").await;
     idle.note(&idle.root, "nothing to do").await;
     pair.at_rest_but(1).await;
-    // Nobody asked for it: it waited for the runner by itself.
+    // No client called it: the thread waited for the runner by itself.
     let mut runner = Runner::attach(&pair, "r").await;
     let attempt = runner.run(&worker.id).await;
     runner.complete(&attempt, "done").await;
@@ -102,7 +102,7 @@ async fn a_session_at_work_stays() {
     assert_eq!(busy.status(&worker.id).await, StatusKind::Completed);
 }
 
-/// Until then it is awake, and what comes later is told too.
+/// Until then the session is active, and later events are delivered too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_rests_when_its_webhooks_were_told_everything() {
     let pair = Pair::with(|config| {
@@ -351,7 +351,7 @@ async fn sessions_are_listed_without_being_loaded() {
     assert_eq!(ids(&pages(pair.operator(), labelled).await), red);
     assert_eq!(pair.loaded_sessions(), 1, "a listing loads nothing");
 
-    // What closes meanwhile is passed over, and a page goes on where the one before ended.
+    // A session that closes in between is skipped, and a page continues after the end of the previous one.
     let mut client = pair.operator();
     let first = client.list_sessions(by_fifty.clone()).await.unwrap().into_inner();
     let closed = &made[60];

@@ -1,5 +1,5 @@
-//! What a spawn takes away: a child's tools are what its role, its parent and its spawn all allow, and what was taken
-//! nobody below it gets back.
+//! Restrictions by a spawn: a child has the tools that its role, its parent and its spawn all allow, and no descendant
+//! regains a denied tool.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use tonic::Code;
@@ -96,7 +96,7 @@ async fn a_child_may_use_what_its_role_its_parent_and_its_spawn_all_allow() {
     let denied = decision(&tree, &worker.id, "exec_command").await;
     assert!(denied.reason.starts_with("denied by spawn: "), "{denied:?}");
 
-    // Everybody who looks is told, and so is who executes it.
+    // Every reader receives the layers, and so does the runner.
     let layers = worker.thread.tool_policy.clone().unwrap().layers;
     let spawn: Vec<&ToolPolicyLayer> = layers.iter().filter(|layer| layer.origin == "spawn").collect();
     assert_eq!(spawn.len(), 1, "{layers:?}");
@@ -117,7 +117,7 @@ async fn permissions_that_ask_for_more_give_nothing() {
     let tree = pair.tree().await;
     let reader = tree.spawn("reader").await;
     let plain = tree.spawn_under(&reader.id, "worker").await;
-    // By its operator, who may spawn whatever there is, and by the parent itself.
+    // By its operator, who may spawn any role, and by the parent itself.
     for by in [&tree, &tree.by(pair.with_token(&reader.token))] {
         let request = narrowed(by.request_under(&reader.id, "worker"), &["*", "web_search"], &[]);
         let greedy = spawned(by, request).await;

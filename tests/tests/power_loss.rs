@@ -1,11 +1,11 @@
-//! Power cuts at any moment, under many who write: the disk has what was flushed, and of the rest any part. Whatever
-//! was answered is there afterwards, and nothing happens twice.
+//! Power failures at any moment, under many writers: the disk keeps all flushed data and any part of the rest. Every
+//! acknowledged write exists afterwards, and no effect happens twice.
 //!
-//! The disk is a stand-in, `tests/faults/disk.c`: the service works on real files, and what of them a power cut
-//! leaves is computed from a journal of its writes and flushes. That it can see a loss is shown by a database, and by
-//! the service itself, whose write-ahead log is flushed only as with `synchronous = NORMAL`.
+//! The disk is simulated by `tests/faults/disk.c`: the service works on real files, and their state after a power
+//! failure is computed from a journal of its writes and flushes. Two controls show that the simulation can detect a
+//! loss: a database, and the service itself with a write-ahead log that is flushed only as with `synchronous = NORMAL`.
 //!
-//! `TROUPE_POWER_SEED` repeats the lots that a run drew, not its moments.
+//! `TROUPE_POWER_SEED` repeats a run's random choices, not its moments.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -65,7 +65,7 @@ type Promises = BTreeMap<String, String>;
 /// A machine whose power fails.
 struct Stage {
     machine: Machine,
-    /// What was on the disk when the machine started.
+    /// The state of the disk when the machine started.
     before: Files,
 }
 
@@ -78,13 +78,13 @@ impl Stage {
         }
     }
 
-    /// What would be on the disk if the power failed now.
+    /// Returns the state of the disk after a power failure at this moment.
     fn after_power_cut(&self, synchronous: Synchronous, survives: impl FnMut() -> bool) -> Files {
         let journal = fs::read(self.machine.path(JOURNAL)).unwrap();
         after_power_cut(&self.before, &journal, synchronous, survives)
     }
 
-    /// The power fails, and the machine starts again with what is left. No process uses the disk.
+    /// Simulates a power failure and a restart of the machine with the remaining data. No process uses the disk.
     fn cut_power(&mut self, synchronous: Synchronous, survives: impl FnMut() -> bool) {
         self.before = self.after_power_cut(synchronous, survives);
         let data = self.machine.path(DATA);
@@ -154,7 +154,7 @@ async fn written(tree: &Tree, name: &str, enough: u64, end: impl Future<Output =
         promises.extend([answer.expect("the service answers")]);
     }
     end.await;
-    // What was answered meanwhile was promised as well.
+    // Responses from that time were acknowledged as well.
     while let Some(answer) = within("the writers' end", answers.recv()).await {
         promises.extend([answer]);
     }
@@ -195,7 +195,7 @@ async fn a_power_cut_takes_nothing_that_was_answered() {
     for cut in 0..CUTS {
         let enough = 1 + dice.below(MOST_ANSWERS);
         promises.extend(written(&tree, &cut.to_string(), enough, life.kill()).await);
-        // In turns nothing is left of what was not flushed, and about half of it.
+        // Alternately none and about half of the unflushed data survives.
         stage.cut_power(Synchronous::Full, || cut % 2 == 1 && dice.one_in(2));
 
         life = stage.machine.start(LIMITS).await;
@@ -206,7 +206,7 @@ async fn a_power_cut_takes_nothing_that_was_answered() {
         assert!(lost.is_empty(), "cut {cut}: lost {lost:?} of {}", promises.len());
     }
 
-    // Who asks again is told the same, and nothing happens twice.
+    // A retry gets the same response, and no effect happens twice.
     let head = tree.head().await;
     for (request_id, thread) in &promises {
         let answer = tree.try_spawn(spawn(&tree, request_id)).await.unwrap();
@@ -224,7 +224,8 @@ async fn a_flush_that_fails_ends_the_service_and_takes_nothing_that_was_answered
     ends_the_service_and_takes_nothing("flush").await;
 }
 
-/// Commits go on until the write-ahead log is moved. What was moved may be lost then, so the log must not begin anew.
+/// Commits continue until the checkpoint. The moved data may be lost at that point, so the write-ahead log must not
+/// restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checkpoint_that_fails_ends_the_service_and_takes_nothing_that_was_answered() {
     ends_the_service_and_takes_nothing("checkpoint").await;

@@ -1,4 +1,5 @@
-//! Prompts: every one that was sent is kept, as much of it as the session wants, and shown to whom it belongs.
+//! Prompts: every sent prompt is kept, up to the size that the session permits, and displayed only to authorized
+//! callers.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
@@ -82,7 +83,8 @@ fn sha256_of(blocks: &[PromptBlock]) -> String {
     Digest::of(texts.join("\n\n").as_bytes()).to_string()
 }
 
-/// A thread with a prompt that has every kind of block, and one of what changed; the runner that has it.
+/// Returns a thread whose first prompt has every kind of block and whose second one describes changes, its runner, and
+/// both prompts.
 async fn two_turns(pair: &Pair, tree: &Tree) -> (String, Runner, Vec<PromptBlock>, Vec<PromptBlock>) {
     let mut runner = Runner::attach(pair, "r").await;
     let request = SpawnAgentRequest {
@@ -107,7 +109,7 @@ async fn two_turns(pair: &Pair, tree: &Tree) -> (String, Runner, Vec<PromptBlock
     (worker, runner, start.turn.unwrap().blocks, second.blocks)
 }
 
-/// Spawns a thread; its id, and what it is told as its role.
+/// Spawns a thread. Returns its id and the text of its role.
 async fn told(tree: &Tree, runner: &mut Runner, request: SpawnAgentRequest) -> (String, Option<String>) {
     let id = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
     let blocks = runner.start_of(&id).await.turn.unwrap().blocks;

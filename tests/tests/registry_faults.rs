@@ -1,5 +1,5 @@
-//! A registry that does not answer, or answers nonsense: nobody but the spawn waits for it, nothing of what it says is
-//! taken for a verdict or widens a right, and the next good answer counts.
+//! A registry that does not respond or returns invalid data: only the spawn waits for it, an invalid response is
+//! neither a verdict nor an additional permission, and the next valid response counts.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
@@ -56,13 +56,13 @@ enum Answer {
 #[derive(Clone)]
 struct Fake {
     answer: Arc<Mutex<Answer>>,
-    /// How often it was asked.
+    /// Number of requests so far.
     asked: watch::Sender<u32>,
-    /// How often it answered with the name of what was known already.
+    /// Number of responses that only named a resolution that the supervisor already had.
     named: Arc<Mutex<u32>>,
     /// How long the last caller would wait.
     patience: Arc<Mutex<Option<Duration>>>,
-    /// Whether it makes room for the next of its kind when it is asked.
+    /// Whether the registry hands over to its successor at the next request.
     leaves: Arc<Mutex<bool>>,
     listener: Arc<TcpListener>,
     /// Ends the present server.
@@ -93,8 +93,8 @@ impl Fake {
         (fake, address)
     }
 
-    /// Begins to serve in the place of who does now, who leaves as a service does that is told to stop: with GOAWAY on each
-    /// connection, while calls are under way.
+    /// Takes over from the serving registry. That one stops like a real service: it sends GOAWAY on each connection
+    /// while calls are in flight.
     fn take_over(&self) {
         let ended = CancellationToken::new();
         let before = mem::replace(&mut *self.serving.lock().unwrap(), ended.clone());
@@ -266,7 +266,7 @@ async fn what_was_answered_before_is_known_by_its_name() {
         assert_eq!(tree.spawn("worker").await.thread.agent_type, "worker");
         assert_eq!(*fake.named.lock().unwrap(), named, "answers that were a name alone");
     }
-    // No name of what is known, and nothing else either.
+    // Neither the name of a known resolution nor any other content.
     fake.says(Answer::Unresolved);
     refused(
         tree.try_spawn(tree.request("worker")).await,
@@ -282,7 +282,7 @@ async fn what_no_registry_would_say_is_no_verdict() {
     let tree = tree(&pair).await;
     let head = tree.head().await;
     let too_large = Answer::Resolved(Box::new(described(MAX_MESSAGE_BYTES)));
-    // A refusal of the registry has a reason; these come from whatever else may answer there.
+    // An error of the registry has a reason. These errors come from other processes at its address.
     let failures = [
         Code::InvalidArgument,
         Code::NotFound,
@@ -306,7 +306,7 @@ async fn what_no_registry_would_say_is_no_verdict() {
     }
     assert_eq!(tree.head().await, head, "nothing is recorded");
 
-    // Who did not answer so often is left alone for a second.
+    // After that many failures the registry is not asked for a second.
     fake.says(Answer::Resolved(Box::new(worker())));
     spawns_again(&tree).await;
 }
@@ -316,7 +316,7 @@ async fn who_is_refused_together_is_not_told_to_come_back_together() {
     let (_fake, pair) = Fake::start(Answer::Failure(Code::Internal)).await;
     let tree = tree(&pair).await;
     let mut told = BTreeSet::new();
-    // Some of them after the registry has been asked, the others while it is left alone.
+    // Some of them after the request to the registry, the others during the pause.
     for _ in 0..16 {
         let status = tree.try_spawn(tree.request("worker")).await.unwrap_err();
         told.insert(retry_after(&status).unwrap());
@@ -443,7 +443,7 @@ async fn what_speaks_no_grpc_is_no_registry() {
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            // Whoever called may be gone.
+            // The caller may have disconnected.
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
         }
     });

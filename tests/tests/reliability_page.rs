@@ -7,10 +7,10 @@ use troupe_tests::page::{check, has_test, root};
 
 const PAGE: &str = "docs/reliability.md";
 const TABLE: &str = "tests/faults/table.tsv";
-/// What stands in the fourth column where all tests of a file belong to the row.
+/// The value of the fourth column if all tests of a file belong to the row.
 const ALL: &str = "*";
 
-/// What stands before and after the table on the page.
+/// The text before and after the table on the page.
 const BEGIN: &str = "<!-- begin of tests/faults/table.tsv -->\n\n";
 const END: &str = "\n<!-- end of tests/faults/table.tsv -->\n";
 

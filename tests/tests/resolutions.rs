@@ -1,5 +1,5 @@
-//! The registry is asked on every spawn, and what it answered before is sent only once: who has it is told its name. A
-//! template that changes is nevertheless that of the very next spawn.
+//! Cached resolutions: the registry is asked on every spawn and sends each resolution only once. If the supervisor
+//! already has it, the response contains only its name. A changed template still takes effect at the next spawn.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
@@ -54,7 +54,7 @@ async fn a_template_that_changes_is_that_of_the_next_spawn() {
     write(&pair, "second");
     let second = spawned(&tree).await;
     assert_ne!(second, first);
-    // What the supervisor had before is what it gets again; also from a registry that has answered nobody yet.
+    // The supervisor gets the same resolution again, also from a registry that has not sent it yet.
     write(&pair, "first");
     assert_eq!(spawned(&tree).await, first);
     pair.stop_registry().await;

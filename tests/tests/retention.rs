@@ -80,7 +80,7 @@ async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
     refused(answer, Code::NotFound, Reason::ThreadNotFound, &worker.id);
     assert!(is_there(&pair, &other.session).await, "others are left alone");
 
-    // A retry is told the same, also after a restart; another request finds nothing.
+    // A retry gets the same response, also after a restart. Another request finds no session.
     delete(&pair, deletion(&tree, "first")).await.unwrap();
     pair.restart().await;
     delete(&pair, deletion(&tree, "first")).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_session_is_kept_as_long_as_it_says() {
         pair.tree_with(retention(0)).await,
         pair.tree_with(retention(1_000_000)).await,
     );
-    // Nothing that its webhook wants happened, and nothing that it wants is owed.
+    // No event matches its webhook, so no notification is pending.
     let told = CreateSessionRequest {
         webhooks: vec![Webhook {
             url: String::from("https://example.org/hook"),
@@ -125,7 +125,7 @@ async fn a_session_is_kept_as_long_as_it_says() {
     assert!(is_there(&pair, &kept.session).await);
 }
 
-/// Where it was put away before, nothing would bring it back to be deleted.
+/// A session that was passivated earlier would not be activated for its deletion.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_with_webhooks_is_deleted_in_time_too() {
     let pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await;
@@ -142,7 +142,7 @@ async fn a_session_with_webhooks_is_deleted_in_time_too() {
         })
         .await;
     tree.end().await;
-    // Nobody asks for it meanwhile, which would wake it.
+    // No client calls it in the meantime, because a call would activate it.
     pair.at_rest_but(0).await;
     assert!(!is_there(&pair, &tree.session).await);
 }
@@ -193,7 +193,7 @@ async fn a_session_holds_so_much_content_and_says_when_it_is_full() {
         "raise --session-content-bytes",
     );
 
-    // What a runner reports is recorded all the same, and what needs no content is done.
+    // A runner's report is still recorded, and commands without content succeed.
     runner.complete(&attempt, &"y".repeat(PIECE)).await;
     let status = tree.thread(&worker.id).await.status.unwrap();
     assert_eq!(status.kind(), StatusKind::Completed);

@@ -1,4 +1,4 @@
-//! Following all sessions: what is there, what changes, what goes.
+//! Watching all sessions: existing sessions, changes, removals.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl Sessions {
         next.unwrap().expect("the stream goes on")
     }
 
-    /// What is there at the beginning, in the order of its ids.
+    /// Returns the initial sessions in the order of their ids.
     async fn first(&mut self) -> Vec<Session> {
         let mut sessions = Vec::new();
         loop {
@@ -156,7 +156,7 @@ async fn sessions_that_are_not_in_memory_are_followed_too() {
     let head = tree.head().await;
     sessions.until(|session, _| session.sequence == head).await;
 
-    // A service that stops says so, and the stream can be opened anew.
+    // A service that stops closes the stream with a status, and the stream can be reopened.
     pair.restart().await;
     let status = loop {
         match within("the end of the stream", sessions.0.message()).await {

@@ -1,9 +1,9 @@
-//! Certificates that are replaced while everybody calls: no call fails, and whoever connects afterwards is shown the
-//! new ones.
+//! Certificate rotation under load: no call fails, and later connections are presented the new certificates.
 //!
-//! Both services speak TLS alone, and know each other and their clients by certificates. A rotation has three steps: a
-//! new authority is believed beside the old one, then it issues every certificate, then the old one is no longer
-//! believed. So whoever believes the new authority alone, and is served, was shown a certificate that it has issued.
+//! Both services accept only TLS and authenticate each other and their clients by certificates. A rotation has three
+//! steps: the new authority is trusted together with the old one, then it issues every certificate, then the old one is
+//! no longer trusted. A successful call by a client that trusts only the new authority therefore proves that the server
+//! presented a certificate of that authority.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
@@ -38,8 +38,8 @@ const ROTATIONS: usize = 2;
 const SERVICE: &str = "spiffe://example.org/troupe/service/supervisor";
 const ADMIN: &str = "spiffe://example.org/troupe/admin/ann";
 
-/// The files of both services: who is believed, and each certificate before its key. The last pair is what the
-/// supervisor shows the registry.
+/// The files of both services: the trusted authorities, and each certificate before its key. The last pair is the one
+/// that the supervisor presents to the registry.
 const FILES: [&str; 7] = [
     "ca.crt",
     "registry.crt",
@@ -122,7 +122,7 @@ impl Mount {
         Version(directory)
     }
 
-    /// Has the services read that version, while the callers go on after each step of it.
+    /// Makes the services read that version, while the callers continue after each step.
     async fn show(&self, version: &Version, callers: &mut Callers) {
         match self.way {
             Way::Links => {
@@ -159,7 +159,7 @@ impl Mount {
 
 /// How a caller comes by its connections.
 enum Connection {
-    /// It keeps the one that it has.
+    /// Keeps its connection.
     Lasting(Channel),
     /// It makes one for each call, with the files that are the newest then.
     Anew(watch::Receiver<ClientFiles>),
@@ -174,7 +174,7 @@ enum Question {
     Thread(Box<Tree>),
 }
 
-/// Somebody who calls all the time. A call that fails is its end, and that of the test.
+/// A client that calls all the time. A failed call ends it and fails the test.
 struct Caller {
     url: String,
     connection: Connection,
@@ -214,7 +214,7 @@ impl Caller {
 
 /// All who call.
 struct Callers {
-    /// What those have who connect anew.
+    /// The files for new connections.
     files: watch::Sender<ClientFiles>,
     tasks: JoinSet<()>,
     /// How many calls of each were answered.
@@ -342,7 +342,8 @@ impl Stage {
         old
     }
 
-    /// Whoever connects now is shown what the new authority has issued, and has to show the same.
+    /// Asserts that new connections are presented certificates of the new authority, and have to present such
+    /// certificates.
     async fn is_rotated(&self, old: &Authority) {
         let new = self.present.client();
         let believes_old = ClientFiles {
@@ -432,7 +433,7 @@ async fn files_that_are_written_fail_no_call() {
     no_call_fails(Way::Write).await;
 }
 
-/// While certificate and key do not fit, the supervisor connects with those that it has read before.
+/// While certificate and key do not match, the supervisor keeps using the pair that it read before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_a_replacement_does_not_part_the_supervisor_from_its_registry() {
     let mut stage = Stage::set(Way::Rename).await;

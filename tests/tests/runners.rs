@@ -1,4 +1,4 @@
-//! Runners: what they are given, what becomes of what they report, and what happens to threads whose runner goes away.
+//! Runners: the work that they receive, the effects of their reports, and the fate of threads whose runner disappears.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{path::Path, slice, time::Duration};
@@ -28,7 +28,7 @@ use troupe_tests::{
     tree::{Tree, has, kind},
 };
 
-/// A thread that no runner is there for, and one that had a whole turn.
+/// A thread without a runner, and a thread that had a whole turn.
 const SPAWNED: &[&str] = &["ThreadSpawned"];
 const ONE_TURN: &[&str] = &[
     "ThreadSpawned",
@@ -122,7 +122,7 @@ async fn a_long_last_message_is_content() {
     assert_eq!(status.content.unwrap().size, message.len() as u64);
 }
 
-/// Whoever looks for the message hears whether there was no room for it, or whether it was there and is gone.
+/// A reader of the message can tell whether there was no room for it, or whether it existed and is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_last_message_that_is_lost_is_not_taken_for_one_that_was_left_out() {
     let mut pair = Pair::with(|config| config.session_content_bytes = 300_000).await;
@@ -339,7 +339,8 @@ async fn an_interrupted_turn_ends_and_its_thread_stays() {
     assert!(task(&runner.turn_of(&attempt).await).contains("no, that way"));
 }
 
-/// What a call stopped, not what else was stopped or ended before its answer; and a retry is told the same.
+/// The response names the threads that the call stopped, not threads that were stopped or ended otherwise before it. A
+/// retry gets the same response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupt_names_the_threads_that_it_stops() {
     let mut pair = Pair::start().await;
@@ -480,7 +481,7 @@ async fn what_was_lost_before_it_began_is_handed_out_again() {
         "with the same input"
     );
 
-    // What the old attempt still says is void, whatever it says, and acknowledged so that nobody says it again.
+    // All later reports of the old attempt are void. They are acknowledged so that the runner does not send them again.
     let turn = lost.turn;
     runner
         .report(&lost, Report::TurnStarted(TurnStartedReport { turn }))
@@ -560,7 +561,7 @@ async fn a_second_stream_of_a_runner_ends_the_first() {
     assert_eq!(second.start().await.thread_id, worker);
 }
 
-/// Whoever still speaks on the first stream is not heard: what it says of the runner is not the runner's word any more.
+/// Messages on the first stream are ignored: they no longer speak for the runner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_said_on_a_stream_that_another_took_the_place_of_means_nothing() {
     let pair = Pair::start().await;

@@ -1,5 +1,5 @@
-//! Secrets are planted wherever a pair is given any, everything is logged, traced and refused that can be, and nowhere in
-//! what comes of it are they found.
+//! Secrets are planted wherever a pair accepts any, and everything that can be is logged, traced and rejected. No
+//! secret appears in any output.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
@@ -70,7 +70,7 @@ async fn start(home: &Home, collector: &Collector, name: &str, arguments: &[&str
     (process, ready, address)
 }
 
-/// All that is said of an error to who made it.
+/// Returns all text of an error that its caller receives.
 fn said(status: &Status) -> String {
     format!("{status:?} {}", String::from_utf8_lossy(status.details()))
 }

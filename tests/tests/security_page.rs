@@ -1,4 +1,4 @@
-//! The page of the threat model names a test for each thing that it says is stopped. They are there.
+//! The threat model page names a test for each mitigated threat. Those tests exist.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;

@@ -72,7 +72,7 @@ fn configured() -> BTreeMap<String, Value> {
     methods
 }
 
-/// Whether the table of who may call what shows that the method reads: a viewer may do nothing else.
+/// Returns whether the permissions table lists the method as a read. A viewer may call no other methods.
 fn is_for_viewers(path: &str) -> bool {
     let mut rows = registry_svc::AUTHORITY.iter().chain(supervisor_svc::AUTHORITY);
     rows.any(|row| row.method == path && row.who.contains(&Caller::Viewer))
@@ -84,7 +84,7 @@ fn timeout(entry: &Value) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// How long the service may take over a call because it was asked to wait.
+/// Returns the time for which the service may delay a call because its request asks it to wait.
 fn longest_wait(method: &str) -> Duration {
     match method {
         "WaitAgents" => WaitLimits::default().max,

@@ -1,4 +1,4 @@
-//! What binds a session and can change: pause, limits, mode, automatic orchestration; and eviction.
+//! Session settings that can change: pause, limits, mode, automatic orchestration; and eviction.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use tonic::{Code, Status};
@@ -256,7 +256,7 @@ async fn the_loop_goes_on_until_the_budget_is_spent() {
     assert_eq!(lived(&tree, &lead).await.last().unwrap(), "TurnEnded");
     assert!(has(&tree.thread(&tree.root).await, ConditionKind::BudgetExhausted));
 
-    // More budget, and it goes on by itself.
+    // With more budget it continues by itself.
     let three = UpdateSessionRequest {
         budget: Some(Budget {
             turns: 3,

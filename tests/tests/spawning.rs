@@ -103,7 +103,7 @@ async fn nobody_is_deeper_than_the_limit() {
     let facts = metadata_of(&status);
     assert_eq!((facts["depth"].as_str(), facts["max_depth"].as_str()), ("3", "2"));
 
-    // For operators too, and before the registry is asked: it is away.
+    // The limit applies to operators too, and before the registry is asked: it is stopped.
     pair.stop_registry().await;
     let by_operator = tree.try_spawn(tree.request_under(&second.id, "worker")).await;
     refused(by_operator, Code::FailedPrecondition, Reason::DepthLimit, TOO_DEEP);

@@ -141,7 +141,7 @@ async fn serve(store: Arc<dyn EventStore>, keys: &Path, upkeep: UpkeepLimits) ->
 
 /// A session that one supervisor has, and another one is about to take over: it has read the log, and not claimed it yet.
 struct Takeover {
-    /// Through the one that has it.
+    /// Through the supervisor that owns it.
     tree: Tree,
     gated: Arc<Gated>,
     /// The root as the next one says that it is.

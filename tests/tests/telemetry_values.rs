@@ -140,8 +140,8 @@ async fn a_new_attempt_begins_without_values() {
     assert_eq!(thread.context_left_percent, None);
 }
 
-/// Fails as long as telemetry is put on the board whatever its generation is: late values of an earlier attempt then take
-/// the place of the present ones.
+/// Fails if telemetry is stored without a check of its generation: late values of an earlier attempt would then replace
+/// the current ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_earlier_attempt_says_late_is_not_shown() {
     let pair = Pair::start().await;

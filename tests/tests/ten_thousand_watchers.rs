@@ -1,5 +1,5 @@
 //! Ten thousand watchers of one session: each sees every event once and in order, and after a restart of the service
-//! all of them come back at once and go on where they were.
+//! all of them reconnect at once and resume at their positions.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ async fn events(tree: &Tree) -> Vec<Event> {
     tree.watch_after(head).await.up_to(head + NOTES).await
 }
 
-/// Has everybody read these events next.
+/// Waits until each watch has read these events.
 async fn all_read(watches: Vec<Watch>, expected: Vec<Event>) -> Vec<Watch> {
     let expected = Arc::new(expected);
     let mut reading = JoinSet::new();

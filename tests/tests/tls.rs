@@ -1,4 +1,5 @@
-//! Both services, a runner and the command line as processes, over TLS alone: nobody has a token, everybody a certificate.
+//! Both services, a runner and the command line as processes, over TLS alone: clients have no tokens and authenticate
+//! by certificates.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
@@ -17,7 +18,7 @@ use troupe_tests::{
     within,
 };
 
-/// What runs in the test's directory.
+/// The processes in the test's directory.
 struct Stage {
     home: Home,
     ca: PathBuf,
@@ -119,7 +120,7 @@ async fn certificates_alone_say_who_everybody_is() {
     let refused = stage.run("stranger", &spawn).await;
     assert!(stderr(&refused).contains("UNAUTHENTICATED"), "{}", stderr(&refused));
 
-    // Whoever believes somebody else hears why nothing is said to this service.
+    // A client that trusts another authority gets an error that explains why the connection failed.
     stage.authority.publish(stage.home.path(), "same.crt");
     Authority::default().publish(stage.home.path(), "other.crt");
     for (ca, succeeds) in [("same.crt", true), ("other.crt", false)] {

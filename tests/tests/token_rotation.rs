@@ -1,5 +1,5 @@
-//! Static tokens that are replaced while both services serve: the new one counts beside the old one, then instead of it,
-//! and nothing starts anew.
+//! Static tokens that are replaced while both services serve: the new one is valid together with the old one, then
+//! instead of it, without a restart.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{fs, net::SocketAddr, os::unix::fs::symlink, path::Path, process::Stdio};
@@ -56,7 +56,7 @@ async fn a_new_token_counts_beside_the_old_one_and_then_instead_of_it() {
     let own = ["--operator-token-file", FILE, "--require-token", "--data-dir", "data"];
     let (_supervisor, supervisor) = serve(&home, "supervisor", &[&to_registry[..], &own].concat()).await;
 
-    // Connections last, whatever becomes of tokens.
+    // Connections stay open when tokens change.
     let channel = client::endpoint(supervisor).connect().await.unwrap();
     let by = |token: &str| client::supervisor_over(channel.clone(), Some(token));
     let asks = async |token: &str| -> Answers {

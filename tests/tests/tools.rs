@@ -1,4 +1,4 @@
-//! Tool calls: what may run, what an operator must agree to, and what of it the log tells.
+//! Tool calls: which ones run, which ones need an operator's approval, and which data of them the log contains.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{fmt::Debug, future::Future, time::Duration};
@@ -82,7 +82,7 @@ impl Stage {
         approvals.into_iter().map(|approval| approval.approval_id).collect()
     }
 
-    /// What waits for an operator, as that client sees it.
+    /// Returns the pending approvals that the client sees.
     async fn approvals(&self, mut client: Supervisor) -> Vec<Approval> {
         let request = ListApprovalsRequest {
             session_id: self.tree.session.clone(),
@@ -352,7 +352,7 @@ async fn write_without_paths_needs_a_confining_runner() {
     }
 }
 
-/// Each would be a record more when the agent is closed, and nobody could decide them all.
+/// Each would be one more record when the agent is closed, and no operator could decide them all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn so_many_calls_of_an_agent_wait_for_an_operator() {
     let stage = Stage::set().await;
@@ -515,7 +515,7 @@ async fn what_an_agent_insists_on_is_one_event() {
     assert_eq!(stage.tree.head().await, event.sequence, "the others are counted");
 }
 
-/// The refusal of a call that nobody decides on, and that has half a second.
+/// Returns the error of a call that is not decided and that has half a second.
 async fn undecided<T: Debug, F: Future<Output = Result<T, Status>>>(call: impl Fn(Duration) -> F) -> Status {
     /// The answer has a tenth of a second to arrive. A machine that is busy misses that now and then, but not always.
     const ATTEMPTS: usize = 10;
@@ -543,7 +543,7 @@ async fn a_call_of_our_own_waits_for_an_operator_whichever_way_it_comes() {
         let (mut agent, request) = (stage.agent(), close(reason));
         tokio::spawn(async move { agent.close_agent(request).await })
     };
-    // What it may not do at all nobody is asked about.
+    // A call that it may not make at all causes no approval request.
     let root = CloseAgentRequest {
         thread_id: stage.tree.root.clone(),
         ..CloseAgentRequest::default()
@@ -578,7 +578,7 @@ async fn a_call_of_our_own_waits_for_an_operator_whichever_way_it_comes() {
     assert!(stage.waits_for_an_operator().await);
     assert_ne!(stage.tree.status(&child.id).await, StatusKind::Shutdown);
 
-    // The same call goes on waiting, and another one is another.
+    // A repeated call keeps waiting, and a different call needs a separate approval.
     let (same, other) = (calling("done"), calling("not needed"));
     let second = watch.approval().await;
     assert_eq!(
@@ -597,12 +597,13 @@ async fn a_call_of_our_own_waits_for_an_operator_whichever_way_it_comes() {
     let closed = stage.tree.thread(&child.id).await;
     assert!(has(&closed, ConditionKind::Closing) || kind(&closed) == StatusKind::Shutdown);
 
-    // Operators ask nobody.
+    // Operators need no approval.
     stage.tree.client().close_agent(close("mine")).await.unwrap();
     assert!(stage.waiting().await.is_empty());
 }
 
-/// The client that executes a root has no turns. What it asks again is another call, and needs an operator again.
+/// The client that executes a root has no turns. Its repeated request counts as another call and needs an operator
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_turns_a_decision_is_for_the_call_that_hears_it() {
     let stage = Stage::with("orchestrator", "list_active_agents").await;
@@ -619,7 +620,7 @@ async fn without_turns_a_decision_is_for_the_call_that_hears_it() {
     stage.resolve(&first.approval_id, true).await;
     within("an answer", first_call).await.unwrap().unwrap();
 
-    // Nobody waits when this one is decided: who calls again hears it.
+    // No call waits when this one is decided: the next call gets the decision.
     let status = undecided(list).await;
     let second = watch.approval().await;
     assert_ne!(second.approval_id, first.approval_id);
@@ -653,7 +654,7 @@ async fn without_turns_a_grant_is_for_one_of_those_who_wait_for_it() {
     let asked = watch.approval().await;
     stage.resolve(&asked.approval_id, true).await;
 
-    // Who waited beside the one is refused; who came later asks anew, and is refused by that.
+    // A call that waited at the same time is rejected. A later call requests a new approval, and that rejects it.
     let refusing = async {
         loop {
             let asked = watch.approval().await;
@@ -677,7 +678,7 @@ async fn without_turns_a_grant_is_for_one_of_those_who_wait_for_it() {
     assert_eq!(granted, 1);
 }
 
-/// Nobody is to agree to what is refused all the same.
+/// A call that fails in any case needs no approval.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_asked_about_a_call_that_is_not_in_order() {
     let stage = Stage::with("orchestrator", "send_input").await;

@@ -1,5 +1,5 @@
-//! What a collector is told: a spawn as one trace, from its client through supervisor, registry and runner and back, and
-//! metrics; over TLS if it wants that.
+//! The telemetry that a collector receives: a spawn as one trace, from its client through supervisor, registry and
+//! runner and back, and metrics; over TLS if the collector requires it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{convert::Infallible, process::Stdio};
@@ -127,7 +127,7 @@ async fn a_spawn_is_one_trace_through_all_processes() {
     let text = format!("{:?}", collector.seen);
     assert!(!text.contains("secret plan"), "nothing that was said is told");
 
-    // Whoever follows the session later finds the way back to the trace.
+    // A later watcher of the session can still find the trace.
     assert_eq!(kind(&settled(&tree, &worker).await), StatusKind::Completed);
     let of_turn = |kind: &Kind| matches!(kind, Kind::ThreadSpawned(_) | Kind::TurnStarted(_) | Kind::TurnEnded(_));
     let events = tree.log().await.into_iter().filter(|event| event.thread_id == worker);
@@ -244,7 +244,7 @@ async fn a_collector_whose_machine_vanished_is_told_by_another_connection() {
         .await;
 
     relay.silence().await;
-    // What is under way may be lost, so there is more of it.
+    // Telemetry in flight may be lost, so the test produces more.
     let notes = tokio::spawn(keep_noting(tree));
     collector
         .until("a later span", |collector| named(collector, "/SetThreadNote"))

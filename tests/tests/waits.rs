@@ -1,4 +1,5 @@
-//! WaitAgents: who is settled already, else who settles first; and how a wait ends before anybody does.
+//! WaitAgents: the settled threads, otherwise the first thread that settles; and the ways in which a wait ends before
+//! any thread settles.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::Duration;
@@ -48,7 +49,7 @@ async fn waited(client: &Supervisor, request: WaitAgentsRequest) -> WaitAgentsRe
     answered(begin(client.clone(), request)).await.unwrap()
 }
 
-/// Who is settled, how, and with which message.
+/// Returns the settled threads, with their status and message.
 fn told(answer: &WaitAgentsResponse) -> Vec<(&str, StatusKind, &str)> {
     let told = answer.statuses.iter().map(|told| {
         let status = told.status.as_ref().unwrap();
@@ -152,7 +153,7 @@ async fn all_who_are_settled_already_are_told_at_once() {
     within("the end of a thread", closing).await.unwrap();
 
     let ids: Vec<&str> = workers.iter().map(|worker| worker.thread.as_str()).collect();
-    // One that is named twice is told once.
+    // A thread that is named twice is returned once.
     let answer = waited(&tree.client(), wait_for(&[ids[0], ids[1], ids[2], ids[3], ids[0]])).await;
     let mut settled: Vec<(&str, StatusKind)> = told(&answer).iter().map(|(id, kind, _)| (*id, *kind)).collect();
     settled.sort_unstable();
@@ -170,7 +171,7 @@ async fn all_who_are_settled_already_are_told_at_once() {
 async fn those_who_settle_at_once_are_told_together() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
-    // Nobody executes them, so that their turns end where they wait: all of them in the append of the interrupt.
+    // They have no runner, so their turns end while they wait: all of them in the append of the interrupt.
     let top = tree.spawn("orchestrator").await.id;
     let child = tree.spawn_under(&top, "worker").await.id;
     let head = tree.head().await;
@@ -210,7 +211,7 @@ async fn time_that_passes_is_an_answer() {
     assert_eq!(tree.status(&worker).await, StatusKind::PendingInit, "it goes on");
 }
 
-/// Whoever calls with a deadline has an answer before it, not an error at it: that the time is over.
+/// A caller with a deadline gets a response before it, not an error at it. The response says that the time is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_ends_before_its_callers_deadline() {
     /// The answer has a tenth of a second to arrive. A machine that is busy misses that now and then, but not always.

@@ -1,4 +1,4 @@
-//! Watching: every event once and in order, from wherever one begins, for every watcher.
+//! Watching: every event once and in order, from any position, for every watcher.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::Duration;
@@ -111,7 +111,7 @@ async fn a_position_ahead_of_the_log_says_where_it_ends() {
     );
     assert_eq!(metadata_of(&status)["head"], head.to_string());
 
-    // The head itself is no error: what comes next is the next event.
+    // The head itself is a valid position: the next message is the next event.
     let mut watch = tree.watch_after(head).await;
     tree.spawn("worker").await;
     assert_eq!(watch.event().await.sequence, head + 1);
@@ -206,7 +206,7 @@ async fn a_slow_watcher_loses_nothing_and_slows_nobody() {
     };
     let mut slow = Watch::open(&pair.narrow_operator(), request.clone()).await;
     let mut quick = Watch::open(&tree.client(), request).await;
-    // Nobody reads the slow one while all of this is written.
+    // The slow watch is not read during these writes.
     for number in 0..MANY {
         note(&tree, &worker, format!("{number:0>1000}")).await;
     }
@@ -216,7 +216,8 @@ async fn a_slow_watcher_loses_nothing_and_slows_nobody() {
     assert_eq!(slow.up_to(last).await, told);
 }
 
-/// Reads a watch to its planned end: its events. What it is told of its position is that of the last one.
+/// Reads a watch to its planned end and returns its events. Asserts that the reported position is that of the last
+/// event.
 async fn to_its_end(watch: &mut Watch) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     while let Some(message) = watch.next().await.unwrap() {
@@ -246,7 +247,7 @@ async fn a_watch_ends_in_time_whether_it_is_read_or_not_and_loses_nothing() {
         ..tree.watch_request()
     };
     let mut unread = Watch::open(&pair.narrow_operator(), request).await;
-    // Two lives of others are longer than the one that nobody reads, for all that chance adds to it.
+    // Two lifetimes of other watches exceed the lifetime of the unread one, including its random part.
     for _ in 0..2 {
         to_its_end(&mut tree.watch_after(head).await).await;
     }
@@ -388,7 +389,7 @@ async fn telemetry_comes_beside_the_log() {
     );
     assert_eq!(tree.head().await, head, "it is in no log");
 
-    // Who comes later gets the latest values as well.
+    // A late watcher gets the latest values as well.
     let mut late = tree.watch().await;
     let (_, threads) = late.snapshot().await;
     assert_eq!(kind(&threads[1]), kind(&thread));

@@ -1,5 +1,5 @@
-//! Sessions whose templates were uploaded: the supervisor keeps them, and a registry that forgets them is given them
-//! again without anybody noticing.
+//! Sessions with uploaded templates: the supervisor keeps the bundles and uploads them again to a registry that has
+//! lost them, without visible effects.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use tonic::{Code, Status};
@@ -55,7 +55,7 @@ fn over(digest: &str) -> CreateSessionRequest {
     }
 }
 
-/// Puts a registry in the place of the present one that holds no bundle.
+/// Replaces the present registry with one that has no bundle.
 async fn forget(pair: &mut Pair, digest: &str) {
     pair.stop_registry().await;
     pair.start_registry().await;
@@ -113,7 +113,7 @@ async fn a_registry_that_forgot_a_bundle_is_given_it_again() {
     let text = described(&tree).await;
     assert!(text.contains("scribe"), "{text}");
 
-    // What is kept outlives the supervisor as well.
+    // Stored bundles outlive the supervisor as well.
     pair.restart().await;
     let tree = tree.by(pair.operator());
     tree.spawn("clerk").await;

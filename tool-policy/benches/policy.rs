@@ -1,4 +1,5 @@
-//! What policies cost: deciding a call, compiling the layers of a role, and what a child gets of its parent's rights.
+//! Cost of policies: deciding a call, compiling the layers of a role, and deriving a child's permissions from its
+//! parent's.
 //!
 //! ```text
 //! cargo bench -p tool-policy --bench policy
@@ -25,10 +26,10 @@ const ALLOW: &[&str] = &[
     "wait",
     "web_search",
 ];
-/// What it denies of that.
+/// The role's deny list.
 const DENY: &[&str] = &["mcp__*__delete_*", "mcp__shell__*"];
 
-/// A call of each kind, by what becomes of it.
+/// A call of each kind, with the expected decision.
 const CALLS: &[(&str, &str, bool)] = &[
     ("allowed", "mcp__search__query", true),
     ("denied", "mcp__files__delete_all", false),
@@ -72,7 +73,7 @@ fn child(criterion: &mut Criterion) {
     });
 }
 
-/// The layer of a role; two numbers make two layers.
+/// Returns the layer of a role; two numbers make two layers.
 fn role(number: usize) -> Layer {
     let owned = |patterns: &[&str]| patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
     Layer {

@@ -13,7 +13,7 @@ pub(crate) const MCP_PREFIX: &str = "mcp__";
 /// How our own tools start where a program reaches them as an MCP server; the rest is the canonical name.
 pub const OWN_SERVER_PREFIX: &str = "mcp__troupe__";
 
-/// The canonical tools: ours, and those that programs have in common.
+/// The canonical tools: Troupe's own, and the tools that agent programs have in common.
 pub const CANONICAL_TOOLS: &[&str] = &[
     // Ours.
     "spawn_agent",
@@ -112,7 +112,7 @@ impl NativeTools {
         ],
     );
 
-    /// OpenCode. Its own agents are threads that nobody knows, so `task` is a spawn.
+    /// OpenCode. Troupe does not manage OpenCode's own agents as threads, so `task` maps to a spawn.
     pub const OPENCODE: Self = Self::new(
         "opencode",
         &[
@@ -162,13 +162,13 @@ impl NativeTools {
     /// allowed by name.
     pub const UNKNOWN: Self = Self::new("", &[]);
 
-    /// A table of one's own: pairs of native and canonical name.
+    /// Creates a custom table from pairs of native and canonical names.
     #[must_use]
     pub const fn new(kind: &'static str, table: &'static [(&'static str, &'static str)]) -> Self {
         Self { kind, table }
     }
 
-    /// The table of that kind of runner, if it is one of ours.
+    /// Returns the built-in table for a kind of runner.
     #[must_use]
     pub fn of_kind(kind: &str) -> Option<Self> {
         [Self::CLAUDE, Self::CODEX, Self::OPENCODE, Self::GEMINI, Self::PROCESS]
@@ -176,20 +176,20 @@ impl NativeTools {
             .find(|tools| tools.kind == kind)
     }
 
-    /// The kind of runner.
+    /// Returns the kind of runner.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// The pairs of native and canonical name.
+    /// Returns the pairs of native and canonical name.
     #[must_use]
     pub const fn pairs(&self) -> &'static [(&'static str, &'static str)] {
         self.table
     }
 
-    /// The canonical name of a native tool, if it has one. A tool of an MCP server has, and so has a tool that is
-    /// called by a canonical name.
+    /// Returns the canonical name of a native tool, if it has one. A tool of an MCP server has, and so has a tool that
+    /// is called by a canonical name.
     #[must_use]
     pub fn canonical<'a>(&self, native: &'a str) -> Option<&'a str> {
         if let Some(&(_, canonical)) = self.table.iter().find(|(name, _)| *name == native) {
@@ -203,7 +203,7 @@ impl NativeTools {
 }
 
 impl Policy {
-    /// Whether a program's own tool may be used, by its native and its canonical name.
+    /// Returns whether a program's own tool may be used, by its native and its canonical name.
     #[must_use]
     pub fn decide_native(&self, tools: &NativeTools, native: &str) -> Decision {
         match tools.canonical(native) {

@@ -20,16 +20,16 @@ pub(crate) struct CompiledLayer {
 }
 
 impl CompiledLayer {
-    /// The layer, compiled unless an equal one is alive.
+    /// Returns the layer, compiled unless an equal one is in use.
     ///
     /// # Errors
     ///
-    /// If a list has a bad pattern or too many of them.
+    /// If a list has an invalid pattern or too many patterns.
     pub(crate) fn of(layer: &Layer) -> Result<Arc<Self>, PolicyError> {
         if let Some(alive) = ALIVE.lock().get(layer).and_then(Weak::upgrade) {
             return Ok(alive);
         }
-        // Beside the lock. Of two who compile the same at once, the later one's is kept.
+        // Compiled outside the lock. If two threads compile the same layer at once, the later result is kept.
         let compiled = Arc::new(Self::compile(layer.clone())?);
         ALIVE.lock().insert(layer.clone(), Arc::downgrade(&compiled));
         Ok(compiled)
@@ -44,20 +44,21 @@ impl CompiledLayer {
         })
     }
 
-    /// What was compiled.
+    /// Returns the layer that was compiled.
     pub(crate) const fn layer(&self) -> &Layer {
         &self.layer
     }
 
-    /// Whether nothing says no to the tool of that name: [`Self::refusal`] without the reason.
+    /// Returns whether the layer allows the tool: [`Self::refusal`] without the reason.
     pub(crate) fn allows(&self, tool: &str) -> bool {
         !self.denies_everything
             && self.deny.as_ref().is_none_or(|deny| !deny.is_match(tool))
             && self.allow.as_ref().is_none_or(|allow| allow.is_match(tool))
     }
 
-    /// What says no to a tool that goes by all of `names`: denied if one of them is denied, allowed if one of them is
-    /// allowed. With `only_explicit`, silence of a layer that restricts is a no.
+    /// Returns the reason why the layer refuses a tool that has all of `names`. The tool is denied if one of the names
+    /// is denied, and allowed if one of them is allowed. With `only_explicit`, a layer that restricts also refuses a
+    /// tool that it does not mention.
     pub(crate) fn refusal(&self, names: &[&str], only_explicit: bool) -> Option<DeniedBy> {
         if self.denies_everything {
             return Some(DeniedBy::DenyList("*".to_owned()));
@@ -101,19 +102,18 @@ fn compile_list(layer: &Layer, list: ListKind, patterns: &[String]) -> Result<Op
     }
 }
 
-/// The layers that are alive in this process. What a layer allows depends on nothing else, so whoever shares it cannot
-/// tell.
+/// The layers in use in this process. A layer's decisions depend on nothing else, so sharing has no visible effect.
 static ALIVE: LazyLock<Shared> = LazyLock::new(Shared::default);
 
 #[derive(Default)]
 struct Shared(Mutex<Alive>);
 
-/// Each layer that somebody holds: an entry leaves with its last holder.
+/// The layers in use. An entry is removed when its last holder is dropped.
 type Alive = HashMap<Layer, Weak<CompiledLayer>>;
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Alive> {
-        // Whole after any panic: every change is one call.
+        // Consistent after any panic, because every change is a single call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The answer to "may this tool be used?", and what a user can do about a no.
+//! The result of a policy decision, and how a user can resolve a denial.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use std::fmt;
 pub enum Decision {
     /// Every layer allows it.
     Allowed,
-    /// One layer does not; the first of them is named.
+    /// At least one layer denies it; the first one is named.
     Denied {
         /// Where the layer comes from.
         origin: String,
-        /// What in it says no.
+        /// The part of the layer that denies it.
         cause: DeniedBy,
     },
 }
 
-/// What in a layer says no.
+/// The part of a layer that denies a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeniedBy {
     /// This pattern of the deny list covers the tool.
     DenyList(String),
     /// There is an allow list, and no pattern of it covers the tool.
     NotInAllowList,
-    /// The tool is a program's own, has no canonical name, and no allow list names it, while other lists are set.
+    /// The native tool has no canonical name, and no allow list names it although a layer restricts tools.
     UnknownTool,
 }
 
 impl Decision {
-    /// Whether the answer is yes.
+    /// Returns whether the tool is allowed.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed)

@@ -1,8 +1,8 @@
-//! What a tool does to the world, as far as sandboxes and modes care.
+//! The side effects of tools, as relevant to sandboxes and modes.
 
 use crate::canonical::CANONICAL_TOOLS;
 
-/// What a call of a tool can change.
+/// The side effects of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
     /// Nothing outside the supervisor, which decides for itself.

@@ -36,7 +36,7 @@ pub enum Inheritance {
 }
 
 impl Rights {
-    /// The rights of a session's root.
+    /// Returns the permissions of a session's root.
     #[must_use]
     pub fn root(ceiling: Policy) -> Self {
         Self {
@@ -45,19 +45,19 @@ impl Rights {
         }
     }
 
-    /// The rights of a child.
+    /// Returns the permissions of a child.
     ///
-    /// `parent_grant` is the parent's [`Rights::grant`]. Under [`Inheritance::Ceiling`] that is the session's ceiling
-    /// for every thread, because the root has it and this function passes it on unchanged.
+    /// `parent_grant` is the parent's [`Rights::grant`]. Under [`Inheritance::Ceiling`], it is the session's ceiling
+    /// for every thread, because the root has the ceiling and this function passes it on unchanged.
     ///
-    /// What a spawn narrows stays taken: the role's `grant_list` cannot give it back.
+    /// The role's `grant_list` cannot restore tools that a spawn removed.
     ///
-    /// An empty `grant_list` is an absent one. Its patterns are globs, case-sensitive, whatever the role's dialect:
-    /// it is our own key and names canonical tools.
+    /// An empty `grant_list` is equivalent to an absent one. Its patterns are case-sensitive globs in every dialect,
+    /// because `grant_list` is a Troupe key and names canonical tools.
     ///
     /// # Errors
     ///
-    /// If a list has a bad pattern or too many of them.
+    /// If a list has an invalid pattern or too many patterns.
     pub fn child(
         parent_grant: &Policy,
         narrowing: Option<&Layer>,

@@ -21,16 +21,16 @@ pub struct Layer {
     pub origin: String,
     /// How its patterns match.
     pub mode: MatchMode,
-    /// What may be used; empty: everything.
+    /// Patterns of allowed tools. An empty list allows every tool.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// What may not.
+    /// Patterns of denied tools.
     #[serde(default)]
     pub deny: Vec<String>,
 }
 
 impl Layer {
-    /// The layer under which nothing is allowed.
+    /// Returns the layer under which nothing is allowed.
     #[must_use]
     pub fn nothing(origin: impl Into<String>) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Layer {
         }
     }
 
-    /// Whether any list is set.
+    /// Returns whether any list is set.
     #[must_use]
     pub fn restricts(&self) -> bool {
         !(self.allow.is_empty() && self.deny.is_empty())
@@ -66,7 +66,7 @@ impl fmt::Display for ListKind {
     }
 }
 
-/// Why layers are no policy.
+/// The reason why layers cannot form a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// A list has a bad pattern.
@@ -76,7 +76,7 @@ pub enum PolicyError {
         origin: String,
         /// Which of its lists.
         list: ListKind,
-        /// What is wrong with the pattern.
+        /// The defect of the pattern.
         error: PatternError,
     },
     /// A list is longer than [`MAX_PATTERNS`].

@@ -1,22 +1,22 @@
-//! Which tool a thread may use.
+//! Rules that decide which tools a thread may use.
 //!
-//! Here live the rules, one noun a file:
+//! One module for each concept:
 //!
-//! - `pattern`: how one pattern matches one tool name, and the bounds of a pattern;
-//! - `layer`: an allow list and a deny list of one origin, as they are written to the log and to the wire;
-//! - `compiled`: a layer ready to decide, shared by all who have the same;
-//! - `policy`: layers joined; a tool is allowed if every layer allows it;
-//! - `decision`: the answer, and what a user can do about a no;
-//! - `grant`: what a child may hold, given what its parent grants. Rights only shrink;
-//! - `canonical`: the tools of agent programs under the names that patterns use;
-//! - `effect`: what such a tool does to the world;
-//! - `rpc`: the tools that calls of the supervisor stand for.
+//! - `pattern`: matches a pattern against a tool name, and limits the size of a pattern;
+//! - `layer`: the allow list and the deny list of one origin, as written to the log and to the wire;
+//! - `compiled`: a layer in compiled form, shared by all holders of an equal layer;
+//! - `policy`: a combination of layers; a tool is allowed if every layer allows it;
+//! - `decision`: the result, and how a user can resolve a denial;
+//! - `grant`: the permissions of a child, derived from its parent's grant. Permissions only shrink;
+//! - `canonical`: maps the tools of agent programs to the names that patterns use;
+//! - `effect`: the side effects of a canonical tool;
+//! - `rpc`: the tools that correspond to supervisor RPCs.
 //!
-//! Policies are compared and joined by what they say about a concrete tool name, never by the texts of their patterns:
+//! Policies are compared and combined by their decisions on concrete tool names, never by the texts of their patterns:
 //! `mcp*` and `mcp__a` together allow exactly `mcp__a`.
 //!
-//! Here live no dialects (the registry turns templates into layers), no messages of the API, no I/O, no clock, and
-//! nothing that knows a session or a thread.
+//! This crate has no dialects (the registry turns templates into layers), no API messages, no I/O and no clock. It
+//! knows nothing about sessions or threads.
 #![forbid(unsafe_code)]
 
 mod canonical;

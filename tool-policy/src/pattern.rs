@@ -25,8 +25,8 @@ const SHOWN_CHARS: usize = 64;
 /// Precedes every character that globset must not see by itself. No pattern holds it: it is a control character.
 const MARK: char = '\u{1}';
 
-/// One character, as globset's syntax says it: an ASCII character other than the mark, or the mark and the bytes of
-/// what it marks. An alternative that takes fewer bytes than the character has can only be followed by a `*`.
+/// A globset pattern for one character: an ASCII character other than the mark, or the mark followed by the bytes of
+/// the marked character. An alternative that takes fewer bytes than the character has can only be followed by a `*`.
 const ANY_CHAR: &str = concat!(
     "{[\u{0}\u{2}-\u{7f}]",
     ",\u{1}[!\u{0}-\u{7f}][!\u{0}-\u{7f}]",
@@ -47,7 +47,7 @@ pub enum MatchMode {
     Literal,
 }
 
-/// Why a text is no pattern.
+/// The reason why a text is not a valid pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// The text is empty.
@@ -96,7 +96,7 @@ impl Pattern {
         Ok(Self { text, set })
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern as it was written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -108,7 +108,7 @@ impl Pattern {
         self.set.mode
     }
 
-    /// Whether the pattern covers the whole of `name`.
+    /// Returns whether the pattern covers the whole of `name`.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.set.is_match(name)
@@ -167,7 +167,7 @@ impl PatternSet {
         Ok(Self { mode, matcher })
     }
 
-    /// Whether any pattern covers the name.
+    /// Returns whether any pattern covers the name.
     pub(crate) fn is_match(&self, name: &str) -> bool {
         match &self.matcher {
             Matcher::Names(names) => names.contains_key(without_alias(name)),
@@ -178,7 +178,7 @@ impl PatternSet {
         }
     }
 
-    /// The position in the list of the first pattern that covers the name.
+    /// Returns the position in the list of the first pattern that covers the name.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         match &self.matcher {
             Matcher::Names(names) => names.get(without_alias(name)).copied(),
@@ -218,7 +218,7 @@ fn compile_globs(mode: MatchMode, patterns: &[String]) -> Result<GlobSet, globse
     builder.build()
 }
 
-/// The pattern in globset's syntax.
+/// Returns the pattern in globset's syntax.
 fn encoded_pattern(mode: MatchMode, pattern: &str) -> String {
     let mut glob = String::with_capacity(pattern.len() + 8);
     let mut after_star = false;
@@ -239,7 +239,7 @@ fn encoded_pattern(mode: MatchMode, pattern: &str) -> String {
     glob
 }
 
-/// The name as globs see it. Nearly always the name itself.
+/// Returns the name in the encoding that globs match. Nearly always the name itself.
 fn encoded_name(mode: MatchMode, name: &str) -> Cow<'_, str> {
     let keeps_case = mode != MatchMode::GlobIgnoreCase;
     if name
@@ -255,7 +255,8 @@ fn encoded_name(mode: MatchMode, name: &str) -> Cow<'_, str> {
     Cow::Owned(encoded)
 }
 
-/// Whether globset may see the character by itself. A backslash may not: on some systems it would be a separator.
+/// Returns whether globset may see the character by itself. A backslash may not: on some systems it would be a
+/// separator.
 fn is_plain(c: char) -> bool {
     c.is_ascii() && c != MARK && c != '\\'
 }
@@ -274,7 +275,7 @@ fn push_encoded(text: &mut String, c: char) {
     });
 }
 
-/// The character in lower case where case is ignored; always one character, so that `?` stays one.
+/// Returns the character in lower case where case is ignored; always one character, so that `?` stays one.
 fn folded(mode: MatchMode, c: char) -> char {
     if mode != MatchMode::GlobIgnoreCase {
         return c;
@@ -286,7 +287,7 @@ fn folded(mode: MatchMode, c: char) -> char {
     }
 }
 
-/// The name that an alias of the subagent dialect stands for.
+/// Returns the name that an alias of the subagent dialect stands for.
 fn without_alias(name: &str) -> &str {
     match name {
         "plan" => "update_plan",

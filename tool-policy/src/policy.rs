@@ -1,4 +1,4 @@
-//! Layers joined: a tool is allowed if every layer allows it.
+//! Combinations of layers: a tool is allowed if every layer allows it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,10 +12,10 @@ use crate::compiled::CompiledLayer;
 use crate::decision::Decision;
 use crate::layer::{Layer, PolicyError};
 
-/// Which tools may be used, ready to decide; cheap to clone.
+/// A compiled policy that decides which tools may be used. Cheap to clone.
 ///
-/// A policy is its layers: it is compared, logged and read as the list of them. A layer that restricts nothing and one
-/// that is there already add nothing and are left out, so a deep tree does not make policies grow for ever.
+/// A policy is equivalent to its list of layers: it is compared, logged and deserialised as that list. Layers that
+/// restrict nothing and duplicate layers are omitted, so policies do not grow without bound in a deep tree.
 #[derive(Clone, Default)]
 pub struct Policy {
     layers: Arc<Vec<Arc<CompiledLayer>>>,
@@ -26,17 +26,17 @@ fn adds(layers: &[Arc<CompiledLayer>], layer: &Layer) -> bool {
 }
 
 impl Policy {
-    /// The policy that allows every tool.
+    /// Returns the policy that allows every tool.
     #[must_use]
     pub fn unrestricted() -> Self {
         Self::default()
     }
 
-    /// The policy that allows what every layer allows.
+    /// Returns the policy that allows the tools that every layer allows.
     ///
     /// # Errors
     ///
-    /// If a list has a bad pattern or too many of them.
+    /// If a list has an invalid pattern or too many patterns.
     pub fn compile(layers: Vec<Layer>) -> Result<Self, PolicyError> {
         let mut joined = Vec::new();
         for layer in layers {
@@ -49,35 +49,35 @@ impl Policy {
         })
     }
 
-    /// The layers, in the order in which they are asked.
+    /// Returns the layers in the order of evaluation.
     #[must_use]
     pub fn layers(&self) -> impl ExactSizeIterator<Item = &Layer> {
         self.layers.iter().map(|layer| layer.layer())
     }
 
-    /// Whether every tool is allowed.
+    /// Returns whether every tool is allowed.
     #[must_use]
     pub fn is_unrestricted(&self) -> bool {
         self.layers.is_empty()
     }
 
-    /// Whether the tool of that canonical name may be used.
+    /// Returns whether the tool of that canonical name may be used.
     #[must_use]
     pub fn allows(&self, tool: &str) -> bool {
         self.layers.iter().all(|layer| layer.allows(tool))
     }
 
-    /// Whether the tool of that canonical name may be used and, if not, why.
+    /// Returns whether the tool of that canonical name may be used and, if not, why.
     #[must_use]
     pub fn decide(&self, tool: &str) -> Decision {
         self.decide_names(&[tool], false)
     }
 
-    /// This policy and one layer more.
+    /// Returns this policy with an additional layer.
     ///
     /// # Errors
     ///
-    /// If a list of the layer has a bad pattern or too many of them.
+    /// If a list of the layer has an invalid pattern or too many patterns.
     pub fn and(&self, layer: &Layer) -> Result<Self, PolicyError> {
         let mut joined = self.clone();
         if adds(&self.layers, layer) {
@@ -86,7 +86,7 @@ impl Policy {
         Ok(joined)
     }
 
-    /// What both policies allow.
+    /// Returns the policy that allows the tools that both policies allow.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
         let mut joined = self.clone();
@@ -98,14 +98,15 @@ impl Policy {
         joined
     }
 
-    /// Whether not one of the tools may be used.
+    /// Returns whether the policy denies every one of the tools.
     #[must_use]
     pub fn allows_none_of(&self, tools: &[&str]) -> bool {
         !tools.iter().any(|tool| self.allows(tool))
     }
 
-    /// Whether it allows a tool of a server, which one of its layers names: nobody else knows what servers have. A pattern
-    /// stands for the shortest name that it matches. Any other name that is unknown may be a misspelt one.
+    /// Returns whether the policy allows a tool of an MCP server that one of its layers names. The tools of a server
+    /// are not known here, so a pattern stands for the shortest name that it matches. Any other unknown name may be a
+    /// misspelling.
     fn allows_of_server(&self) -> bool {
         let named = self.layers().flat_map(|layer| &layer.allow);
         let mut of_servers = named.filter(|text| text.starts_with(MCP_PREFIX));

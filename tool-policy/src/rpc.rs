@@ -2,10 +2,10 @@
 
 use crate::policy::Policy;
 
-/// The tools that an RPC stands for, any of which suffices; `None` if a thread needs no tool for it.
+/// Returns the tools that correspond to an RPC, any of which suffices; `None` if a thread needs no tool for it.
 ///
-/// `method` is the method's name, with or without its service (`/troupe.supervisor.v1.AgentSupervisorService/X`). That
-/// a method needs no tool says nothing about who may call it.
+/// `method` is the method's name, with or without its service (`/troupe.supervisor.v1.AgentSupervisorService/X`).
+/// `None` says nothing about the callers that are authorized to call the method.
 #[must_use]
 pub fn tools_of_rpc(method: &str) -> Option<&'static [&'static str]> {
     let name = method.rsplit('/').next().unwrap_or(method);
@@ -34,7 +34,7 @@ pub struct ToolRefused {
 }
 
 impl ToolRefused {
-    /// The refusal as it is told to a thread of that type.
+    /// Returns the refusal in the form that is sent to a thread of that type.
     #[must_use]
     pub fn for_agent_type(self, agent_type: &str) -> ToolRefusal {
         ToolRefusal {
@@ -44,7 +44,7 @@ impl ToolRefused {
     }
 }
 
-/// What a thread is told whose policy lacks a tool.
+/// The error that a thread receives if its policy lacks a tool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("tool \"{tool}\" is not allowed for agent_type \"{agent_type}\"")]
 pub struct ToolRefusal {
@@ -55,11 +55,11 @@ pub struct ToolRefusal {
 }
 
 impl Policy {
-    /// Whether a thread with this effective policy has a tool for the RPC.
+    /// Checks that a thread with this effective policy has a tool for the RPC.
     ///
     /// # Errors
     ///
-    /// If it has none of the tools that the RPC stands for.
+    /// If the policy allows none of the tools that correspond to the RPC.
     pub fn allows_rpc(&self, method: &str) -> Result<(), ToolRefused> {
         let tools = tools_of_rpc(method).unwrap_or_default();
         match tools.first() {

@@ -1,4 +1,4 @@
-//! What must hold for all patterns, layers and paths of children.
+//! Properties of all patterns, layers and chains of children.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::collection::vec;

@@ -1,4 +1,4 @@
-//! `troupe approvals`: what waits for an operator, and deciding it.
+//! `troupe approvals`: lists pending approvals and decides them.
 
 use std::time::SystemTime;
 
@@ -87,7 +87,7 @@ struct Decision {
     reason: String,
 }
 
-/// Decides; without an action, lists.
+/// Runs the action. Lists the approvals by default.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     match args.action {
         Some(Action::Grant(decision)) => decide(decision, true, context).await,
@@ -105,7 +105,7 @@ async fn list(args: List, context: &Context) -> Result<()> {
     }
     let mut calls = Vec::new();
     for approval in &approvals {
-        // The calls of decided approvals are shown one at a time.
+        // Calls of decided approvals are shown by `show` only.
         calls.push(match is_waiting(approval) {
             true => Call::of(&mut supervisor, approval).await?,
             false => None,
@@ -141,7 +141,7 @@ async fn show(args: Named, context: &Context) -> Result<()> {
     )
 }
 
-/// The whole tool call that an approval covers.
+/// The complete tool call that an approval covers.
 #[derive(Debug, serde::Deserialize)]
 struct Call {
     tool: String,
@@ -150,14 +150,15 @@ struct Call {
 }
 
 impl Call {
-    /// Reads the call of an approval; `None`: it is about something else, or the caller may not read it.
+    /// Reads the tool call of an approval. Returns `None` if the approval has no tool call or the caller may not read
+    /// it.
     async fn of(supervisor: &mut Supervisor, approval: &Approval) -> Result<Option<Self>> {
         let Some(content) = &approval.content else {
             return Ok(None);
         };
         let text = match content::text(supervisor, &approval.session_id, &content.digest).await {
             Ok(text) => text,
-            // Viewers see the digest.
+            // Viewers may read the digest only.
             Err(error) if error.reason() == Some("NOT_PERMITTED") => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -169,7 +170,7 @@ impl Call {
         })
     }
 
-    /// The call line by line, nothing of it cut.
+    /// Formats the complete call as lines.
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("tool: {}", self.tool)];
         match &self.arguments {
@@ -207,7 +208,7 @@ fn to_json(approval: &Approval, call: Option<&Call>) -> Value {
     shown
 }
 
-/// The threads of an approval: its subject, then the ancestors.
+/// Formats the threads of an approval: its subject, then the ancestors.
 fn chain(approval: &Approval) -> String {
     let threads = approval.threads.iter().map(|thread| {
         let id = ids::short(&thread.thread_id);
@@ -223,7 +224,7 @@ fn is_waiting(approval: &Approval) -> bool {
     approval.decision() == ApprovalDecision::Unspecified
 }
 
-/// An approval: its end of an id, how it stands, and everything that it says would happen.
+/// Formats an approval: its short id, its state and its complete effect.
 fn section(approval: &Approval, call: Option<&Call>, now: SystemTime, columns: usize) -> String {
     let head = Line::default()
         .mark(style::HEADING, ids::short(&approval.approval_id))
@@ -253,7 +254,7 @@ fn section(approval: &Approval, call: Option<&Call>, now: SystemTime, columns: u
         ));
     }
     for line in call.map(Call::lines).unwrap_or_default() {
-        // A line of the call has no line break of its own, so it cannot pass for another field. It is never cut.
+        // A line of the call has no line break, so it cannot imitate another field. It is never truncated.
         lines.push(format!("  {}", sanitize::block(&line).replace('\n', " ")));
     }
     if !approval.call_sha256.is_empty() {

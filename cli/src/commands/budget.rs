@@ -1,4 +1,4 @@
-//! `troupe budget`: what an agent and those below it may spend from now on.
+//! `troupe budget`: sets the budget of a thread and its descendants.
 
 use serde_json::json;
 use tonic::Request;
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     budget: NewBudget,
 }
 
-/// Sets it.
+/// Sets the budget.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let request = UpdateThreadBudgetRequest {

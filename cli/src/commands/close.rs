@@ -1,4 +1,4 @@
-//! `troupe close`: a thread and everything below it, leaf first.
+//! `troupe close`: closes a thread and its descendants, leaf first.
 
 use clap::ValueEnum;
 use serde_json::json;
@@ -75,7 +75,7 @@ impl From<How> for ClosePolicy {
     }
 }
 
-/// Closes.
+/// Closes a thread.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     match (&args.session, &args.thread) {
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     }
 }
 
-/// Closes a session, and says how it stands then.
+/// Closes a session and reports its state afterwards.
 pub(super) async fn close_session(
     supervisor: &mut Supervisor,
     text: &str,

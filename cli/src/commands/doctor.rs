@@ -1,4 +1,4 @@
-//! `troupe doctor`: what is wrong, and what to do about it.
+//! `troupe doctor`: diagnoses problems and suggests remedies.
 
 use std::{borrow::Cow, path::Path, time::Duration};
 
@@ -26,9 +26,9 @@ Examples:
   troupe doctor --dry-turn claude
   troupe doctor --supervisor http://10.0.0.7:50052 --output json";
 
-/// How long a service may take to answer.
+/// Maximum time for a service to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Less free space than this in the data directory is worth a word.
+/// Free space in the data directory, in bytes, below which a warning is reported.
 const LITTLE_SPACE: u64 = 512 * 1024 * 1024;
 
 /// The arguments of `doctor`.
@@ -52,14 +52,14 @@ enum Verdict {
     Bad,
 }
 
-/// One check: what was looked at, what was seen, and what to do.
+/// The result of one check: its subject, the observation and the remedy.
 #[derive(Debug)]
 struct Finding {
     name: Cow<'static, str>,
     verdict: Verdict,
     seen: String,
     remedy: Option<String>,
-    /// The report of a program, for a check of one.
+    /// The report about an agent program, if the check examined one.
     program: Option<ProgramReport>,
 }
 
@@ -91,7 +91,7 @@ impl Finding {
     }
 }
 
-/// Looks around; it fails if something is bad.
+/// Runs all checks. Fails if a check found an error.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut findings = vec![data_dir(context), token(context), git().await];
     findings.extend(programs_of(args.programs.as_ref()).await);
@@ -202,7 +202,7 @@ async fn git() -> Finding {
     }
 }
 
-/// The programs that are to be checked.
+/// Checks the agent programs.
 async fn programs_of(choice: Option<&programs::Choice>) -> Vec<Finding> {
     const NAME: &str = "programs";
     let programs = match choice {
@@ -253,7 +253,7 @@ fn program(checked: std::result::Result<ProgramReport, MissingProgram>) -> Findi
     }
 }
 
-/// One turn of one program, and what it answered.
+/// Runs one turn on one program and reports its answer.
 async fn dry_turn_on(name: &str, choice: Option<programs::Choice>) -> Finding {
     const NAME: &str = "dry turn";
     let choice = match choice {
@@ -270,7 +270,7 @@ async fn dry_turn_on(name: &str, choice: Option<programs::Choice>) -> Finding {
     }
 }
 
-/// Bounds a check in time.
+/// Runs a check with a time limit.
 async fn reach(name: &'static str, url: &str, check: impl Future<Output = Result<String>>) -> Finding {
     match timeout(PATIENCE * 2, check).await {
         Ok(Ok(seen)) => Finding::good(name, seen),

@@ -1,4 +1,4 @@
-//! `troupe edges`: who may hand over to whom.
+//! `troupe edges`: manages the edges along which agents hand over work.
 
 use serde_json::json;
 use tonic::Request;
@@ -86,7 +86,7 @@ struct Delete {
     session: Option<String>,
 }
 
-/// Runs the action; without one, lists.
+/// Runs the action. Lists the edges by default.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     match args.action {

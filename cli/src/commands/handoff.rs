@@ -1,4 +1,4 @@
-//! `troupe handoff`: a message from one agent to another, along an edge.
+//! `troupe handoff`: sends a message from one agent to another along an edge.
 
 use clap::ValueEnum;
 use serde_json::json;
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     about: String,
 }
 
-/// Whether an answer is expected.
+/// Whether a response is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Answer {
     /// No
@@ -62,7 +62,7 @@ impl From<Answer> for ResponseExpectation {
     }
 }
 
-/// Sends it.
+/// Sends the handoff.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let message = message::read(&args.message)?;
     let mut supervisor = context.supervisor().await?;

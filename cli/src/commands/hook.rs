@@ -1,4 +1,4 @@
-//! `troupe hook`: what an agent program runs before each of its tool calls, to have the runner decide on it.
+//! `troupe hook`: the hook that an agent program runs before each tool call, so that the runner decides on the call.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -14,7 +14,7 @@ pub(crate) struct Args {
     socket: PathBuf,
 }
 
-/// Asks the runner.
+/// Asks the runner for its decision.
 pub(crate) fn run(args: &Args) -> ExitCode {
     troupe_runner::hook::ask(&args.socket)
 }

@@ -1,4 +1,4 @@
-//! `troupe mail`: what waits in a thread's mailbox.
+//! `troupe mail`: lists the mail in a thread's mailbox.
 
 use std::time::SystemTime;
 
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     acknowledge: bool,
 }
 
-/// Lists it.
+/// Lists the mail.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let thread_id = ids::thread(&mut supervisor, &args.thread, None).await?;
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             mail => table(mail, SystemTime::now()).render(ui::columns()),
         },
     )?;
-    // Not before it was shown.
+    // Acknowledged only after the mail is displayed.
     let newest = mail.iter().rfind(|mail| !mail.acknowledged).map(|mail| mail.sequence);
     if let Some(up_to_sequence) = newest.filter(|_| args.acknowledge) {
         let request = AcknowledgeMailboxRequest {
@@ -89,7 +89,7 @@ fn table(mail: &[Mail], now: SystemTime) -> Table<5> {
     table
 }
 
-/// The beginning of a handoff, and what its sender says of it.
+/// Returns the beginning of a handoff with its sender's annotations.
 fn handed_over(handoff: &Handoff) -> String {
     let ok = match handoff.ok {
         Some(true) => Some("ok".to_owned()),

@@ -1,5 +1,5 @@
-//! `troupe mcp`: the tools of a thread as an MCP server on standard input and output, for the agent program that started
-//! it. Nothing but MCP goes to standard output; what there is to say to people goes to standard error.
+//! `troupe mcp`: serves the tools of a thread as an MCP server on standard input and output, for the agent program that
+//! started it. Standard output carries MCP only; messages for people go to standard error.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ Examples:
 It opens a session for the current directory, whose root is your own agent, and closes it when that goes away. Within a
 thread of Troupe's, with TROUPE_THREAD_TOKEN in the environment, it has the tools of that thread instead.";
 
-/// How long the agents of the session have to end when the client goes away, before the rest is forced.
+/// Grace period for the agents of the session after the client disconnects. Afterwards they are closed by force.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The arguments of `mcp`.
@@ -57,14 +57,14 @@ pub(crate) struct Args {
     keep: bool,
 }
 
-/// Serves until the client goes away, or until SIGINT or SIGTERM: whoever ends its servers by a signal means no more by it
-/// than by the end of their input.
+/// Serves until the client closes its end, or until SIGINT or SIGTERM. A signal has the same effect as the end of the
+/// input.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    // What a client shows of standard error is to be worth a look.
+    // Clients display standard error, so only warnings are logged.
     pair::init_logging("warn")?;
     let stop = CancellationToken::new();
     let to_stop = stop.clone();
-    // Where no handler can be installed, signals end the process as they always do.
+    // If no handler can be installed, signals terminate the process by default.
     let signals = Signals::listen();
     let signalled = tokio::spawn(async move {
         if let Ok(mut signals) = signals {
@@ -129,8 +129,8 @@ async fn serve(target: &Target, caller: Caller, stop: CancellationToken) -> Resu
     server.serve(io::stdin(), io::stdout(), stop).await.map_err(Error::of)
 }
 
-/// The thread that the arguments name, or the root of the session that they name; nobody has its token any more, so it
-/// is acted for with the caller's.
+/// Returns a caller for the thread in the arguments, or for the root of the session in the arguments. The thread's
+/// own token is no longer available, so the caller's token is used on behalf of the thread.
 async fn joined(supervisor: &mut Supervisor, token: &Token, args: &Args) -> Result<Caller> {
     let session = match &args.session {
         Some(text) => Some(ids::session(supervisor, text).await?),
@@ -198,8 +198,8 @@ async fn open_session(supervisor: &mut Supervisor, project: &ProjectArgs, contex
     })
 }
 
-/// Closes what was opened for the client. Once the supervisor has the request, a client that is tired of waiting may kill
-/// us: the session closes all the same.
+/// Closes the session that was opened for the client. A client that does not want to wait may kill this process once
+/// the supervisor has the request; the session is closed anyway.
 async fn close_session(supervisor: &mut Supervisor, session_id: String) -> Result<()> {
     let request = CloseSessionRequest {
         request_id: client::request_id(),

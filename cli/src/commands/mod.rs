@@ -1,4 +1,4 @@
-//! The commands, one module each: its arguments with their help, and what it does.
+//! The commands, one module each, with their arguments, help texts and implementation.
 
 pub(crate) mod agents;
 pub(crate) mod approvals;
@@ -31,20 +31,21 @@ use svc_kit::settings::Settings;
 
 use crate::{args::Command, context::Context, error::Result};
 
-/// What became of a command.
+/// The outcome of a command that was tried without a runtime.
 pub(crate) enum Outcome {
-    /// It needed no runtime and is done.
+    /// The command needed no runtime and is done.
     Done(ExitCode),
-    /// It is still to be run.
+    /// The command needs a runtime and was not run.
     Async(Box<Command>),
 }
 
-/// Whether the command has a runner in its process, and so agent programs as its children.
+/// Returns whether the command runs a runner in its process, and thus has agent programs as children.
 pub(crate) const fn runs_programs(command: &Command) -> bool {
     matches!(command, Command::Run(_) | Command::Up(_) | Command::Demo(_))
 }
 
-/// Runs the command if it needs no runtime: an agent program is a process of its own, thousands of times.
+/// Runs the command if it needs no runtime. The sample agent is started as a separate process thousands of times, so
+/// its start has to be cheap.
 pub(crate) fn without_runtime(command: Command) -> Outcome {
     match command {
         Command::SampleAgent(args) => Outcome::Done(sample_agent::run(&args)),
@@ -55,7 +56,7 @@ pub(crate) fn without_runtime(command: Command) -> Outcome {
 
 /// Runs the command.
 pub(crate) async fn run(command: Command, context: &Context, settings: Settings) -> Result<()> {
-    // Boxed: each future is as large as everything that its command awaits.
+    // Boxed: each future is as large as all values that its command holds across an await.
     match command {
         Command::Up(args) => Box::pin(up::run(*args, context, settings)).await,
         Command::Demo(args) => Box::pin(demo::run(args, context)).await,

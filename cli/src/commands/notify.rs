@@ -1,4 +1,4 @@
-//! `troupe notify`: one line for each thing that a person should look at.
+//! `troupe notify`: prints one line per notification.
 
 use anstyle::Style;
 use clap::ValueEnum;
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     bell: bool,
 }
 
-/// What a notification is about.
+/// A notification category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
     /// A spawned agent completed a turn
@@ -86,7 +86,7 @@ impl From<Kind> for NotificationKind {
     }
 }
 
-/// Follows until it has told enough. Disconnects do not end it.
+/// Follows the notifications until the requested number is reached. Reconnects after a disconnect.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let mut telling = Telling {
@@ -105,7 +105,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     while telling.left != Some(0) {
         telling.patience.wait().await;
         match telling.tell(&mut supervisor, context).await? {
-            // A planned end: on with it.
+            // The stream ended as planned; reconnect.
             Ok(()) => telling.patience.grow(None),
             Err(status) if is_transient(&status) => {
                 telling.patience.grow(fault::retry_after(&status));
@@ -129,21 +129,21 @@ fn policy(kinds: &[Kind]) -> NotificationPolicy {
     }
 }
 
-/// What is still to be told.
+/// The state of a `notify` run.
 struct Telling {
     request: WatchNotificationsRequest,
-    /// How many more; `None`: all that come.
+    /// Remaining number of notifications. `None` without a limit.
     left: Option<u64>,
     patience: Patience,
-    /// Where each is raised besides, if it is.
+    /// Where each notification is additionally raised, if anywhere.
     alert: Option<Alert>,
-    /// Whether the terminal notifies as well.
+    /// Whether the terminal raises the notification as well.
     rings: bool,
 }
 
 impl Telling {
-    /// Tells what one stream says until it ends, or enough is told. The outer error is the terminal's, the inner one the
-    /// stream's.
+    /// Prints the notifications of one stream until it ends or the requested number is reached. The outer error is an
+    /// error of the terminal, the inner one an error of the stream.
     async fn tell(
         &mut self,
         supervisor: &mut Supervisor,
@@ -174,14 +174,14 @@ impl Telling {
         Ok(Ok(()))
     }
 
-    /// Raises the notification on the desktop or in the terminal, as the flags say.
+    /// Raises the notification on the desktop or in the terminal, as the flags request.
     async fn raise(&mut self, notification: &Notification, context: &Context) {
         let title = format!("troupe {}", kinds(notification));
         if self.rings {
             desktop::ring(&title, &notification.text);
         }
         match &mut self.alert {
-            // Once is enough.
+            // The terminal has been notified already.
             Some(Alert::Terminal) if self.rings => {}
             Some(alert) => {
                 let urgency = if asks(notification) {
@@ -196,14 +196,14 @@ impl Telling {
     }
 }
 
-/// The names of its kinds.
+/// Returns the names of the notification's kinds.
 fn kinds(notification: &Notification) -> String {
     let names = notification.kinds();
     let names = names.map(|kind| names::notification_kind(kind).to_ascii_lowercase().replace('_', "-"));
     names.collect::<Vec<_>>().join(" ")
 }
 
-/// A notification on one line.
+/// Formats a notification as one line.
 fn line(notification: &Notification) -> Line {
     Line::default()
         .mark(
@@ -219,12 +219,12 @@ fn line(notification: &Notification) -> Line {
         .word(style::PLAIN, &notification.text)
 }
 
-/// What asks for a person stands out.
+/// Returns the style of a notification. Those that need action are highlighted.
 fn look(notification: &Notification) -> Style {
     if asks(notification) { style::WARN } else { style::NAME }
 }
 
-/// Whether a person has to act.
+/// Returns whether a person has to act.
 fn asks(notification: &Notification) -> bool {
     notification.kinds().any(|kind| match kind {
         NotificationKind::ApprovalRequested

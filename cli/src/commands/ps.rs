@@ -1,4 +1,4 @@
-//! `troupe ps`: sessions and their threads, and what to do about those that do not get on.
+//! `troupe ps`: lists sessions and their threads, with hints for blocked threads.
 
 use std::{collections::BTreeSet, time::SystemTime};
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     tree: bool,
 }
 
-/// Lists what there is.
+/// Lists the sessions and threads.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let sessions = match &args.session {
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         None => listing::sessions(&mut supervisor, args.closed).await?,
     };
     let mut listed = Vec::with_capacity(sessions.len());
-    // A session that cannot be read does not hide the others.
+    // An unreadable session does not hide the other sessions.
     let mut unread = None;
     for session in sessions {
         match listing::threads(&mut supervisor, &session.session_id, args.closed).await {
@@ -107,14 +107,14 @@ fn section(session: &Session, threads: &[Thread], as_tree: bool, now: SystemTime
         (false, true) => ui::tree(threads, columns),
         (false, false) => table(threads, now).render(columns),
     };
-    // Never cut at the edge: they hold commands to copy.
+    // Never truncated: the hints contain commands to copy.
     let hints = hints_for(session, threads)
         .into_iter()
         .map(|(what, hint)| format!("{} {hint}", style::paint(style::WARN, format_args!("{what}:"))));
     [head, body].into_iter().chain(hints).collect::<Vec<_>>().join("\n")
 }
 
-/// What holds threads up here, each once, and what to do about it.
+/// Returns the reasons for which threads of the session are blocked, without duplicates, each with a hint.
 fn hints_for(session: &Session, threads: &[Thread]) -> BTreeSet<(&'static str, &'static str)> {
     let of_status = threads.iter().filter_map(|thread| {
         let kind = ui::status_of(thread);

@@ -1,4 +1,4 @@
-//! `troupe resolve`: what a spawn would get, and what decided each value.
+//! `troupe resolve`: shows the result of a spawn without spawning, and the origin of each value.
 
 use serde_json::json;
 use troupe_proto::{
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     prompt: bool,
 }
 
-/// The sandbox of a parent.
+/// The sandbox of the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ParentSandbox {
     /// No write and no network
@@ -94,7 +94,7 @@ impl From<ParentSandbox> for Sandbox {
     }
 }
 
-/// Resolves without spawning.
+/// Resolves a spawn without performing it.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let with_prompt = args.prompt;
     let request = request(args)?;
@@ -150,7 +150,7 @@ fn request(args: Args) -> Result<ResolveSpawnRequest> {
     })
 }
 
-/// What decided the values that the answer has no origin for: they come from the template or there are none.
+/// The origin of values without a recorded origin: they come from the template or are empty.
 const TEMPLATE: &str = "template";
 
 fn text(resolved: &ResolvedSpawn, with_prompt: bool) -> String {
@@ -165,7 +165,7 @@ fn text(resolved: &ResolvedSpawn, with_prompt: bool) -> String {
         Some(origin) => names::value_origin(origin).to_ascii_lowercase(),
         None => String::new(),
     };
-    // A value that nobody names is the runner's business; that is an answer too.
+    // A value that no layer sets is left to the runner, so it is listed with that origin.
     for (field, value) in [
         ("model", resolved.model.as_str()),
         ("reasoning_effort", resolved.reasoning_effort.as_str()),
@@ -218,7 +218,7 @@ fn text(resolved: &ResolvedSpawn, with_prompt: bool) -> String {
     text
 }
 
-/// The layers; a tool has to be allowed by each of them.
+/// Adds the tool policy layers. A tool has to be allowed by every layer.
 fn tools(table: &mut Table<3>, resolved: &ResolvedSpawn) {
     let layers = resolved
         .tool_policy
@@ -232,7 +232,7 @@ fn tools(table: &mut Table<3>, resolved: &ResolvedSpawn) {
     }
 }
 
-/// What a graph template may do to the graph.
+/// Adds the graph permissions of a graph template.
 fn graph(table: &mut Table<3>, resolved: &ResolvedSpawn) {
     row(table, "capabilities", &resolved.capabilities.join(" "), TEMPLATE);
     match resolved.edge_management() {

@@ -1,4 +1,4 @@
-//! `troupe run`: a runner, on this machine, for a supervisor anywhere.
+//! `troupe run`: starts a runner on this machine for a local or remote supervisor.
 
 use std::{
     collections::BTreeMap,
@@ -117,14 +117,14 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     ran
 }
 
-/// Reports on the agent programs, while the runner starts.
+/// Reports on the agent programs while the runner starts.
 fn report_programs(config: &RunnerConfig, ui: Ui) {
     let programs = config.programs.clone();
     tokio::spawn(async move {
         let Ok(reports) = programs::check(&programs).await else {
             return;
         };
-        // A process has neither version nor credentials, so only its warnings are of use.
+        // A process has neither a version nor credentials, so only its warnings are reported.
         let is_worth_it = |report: &ProgramReport| report.tested.is_some() || !report.warnings.is_empty();
         let reports: Vec<ProgramReport> = reports.into_iter().flatten().filter(is_worth_it).collect();
         if ui.is_json() && !reports.is_empty() {
@@ -139,15 +139,15 @@ fn report_programs(config: &RunnerConfig, ui: Ui) {
     });
 }
 
-/// Tells the admin port whether the runner is ready, and whoever reads standard error if the port breaks off, as long as it is
-/// polled. That nobody can look at the runner is no reason to stop its turns.
+/// Publishes the runner's readiness on the admin port. Reports a failure of the port on standard error. Has to be
+/// polled; never returns. The failure does not stop running turns, because the admin port is only for monitoring.
 async fn tell(admin: Option<&mut Admin>, mut ready: watch::Receiver<bool>, context: &Context) -> Infallible {
     if let Some(admin) = admin {
         loop {
             tokio::select! {
                 changed = ready.changed() => {
                     if changed.is_err() {
-                        // The runner is gone: there is nothing more to tell.
+                        // The runner has ended, so its readiness does not change any more.
                         break;
                     }
                     let is_ready = *ready.borrow_and_update();
@@ -213,15 +213,15 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     Ok(config)
 }
 
-/// What agents are not to see: what lets their runner's owner in as a runner or an operator. Of a file that is replaced while
-/// they run, only the directory can be hidden.
+/// Returns the paths to hide from agents: the files that would authenticate an agent as a runner or an operator. For
+/// files that are replaced at run time, only hiding the directory is effective.
 fn hidden(data_dir: PathBuf, secrets: Vec<PathBuf>) -> Vec<PathBuf> {
     let directories: Vec<PathBuf> = secrets.iter().filter_map(|path| kept_in(path)).collect();
     [data_dir].into_iter().chain(directories).chain(secrets).collect()
 }
 
-/// The directory of a secret, if it is there for secrets alone: what it has besides are other tokens, and the links by which a
-/// kubelet replaces files. Another one may have what agents need.
+/// Returns the directory of a secret if it contains only secrets: other tokens, and the links through which a kubelet
+/// replaces files. Agents may need the content of any other directory.
 fn kept_in(secret: &Path) -> Option<PathBuf> {
     let directory = secret.parent()?;
     let is_secret = |name: &OsStr| {
@@ -263,7 +263,7 @@ async fn run_until_told(config: RunnerConfig, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Stable for this machine: a runner that returns is to be recognised.
+/// Returns the host name: it is stable, so the supervisor recognizes a restarted runner.
 fn default_runner_id() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "runner".to_owned() } else { name }

@@ -1,4 +1,4 @@
-//! `troupe sample-agent`: the agent program that the runner starts where no other is named.
+//! `troupe sample-agent`: the agent program that a runner starts by default.
 
 use std::{
     io::{self, BufReader},
@@ -14,7 +14,7 @@ It is started by a runner and speaks the runner's line protocol on standard inpu
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {}
 
-/// Plays the agent.
+/// Runs the sample agent.
 pub(crate) fn run(_args: &Args) -> ExitCode {
     let code = troupe_runner::sample_agent::main_loop(BufReader::new(io::stdin()), io::stdout());
     u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)

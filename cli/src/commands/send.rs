@@ -1,4 +1,4 @@
-//! `troupe send`: more input for a thread.
+//! `troupe send`: sends input to a thread.
 
 use serde_json::json;
 use tonic::Request;

@@ -1,4 +1,4 @@
-//! `troupe session`: what binds a session as a whole, and its end.
+//! `troupe session`: changes the settings of a session, pauses, resumes and closes it.
 
 use clap::ValueEnum;
 use serde_json::json;
@@ -95,7 +95,7 @@ struct OrchestrationArgs {
     who: Who,
 }
 
-/// Who keeps orchestrators going.
+/// Whether the supervisor or the caller starts the turns of orchestrators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Who {
     /// Turns start when somebody asks for them
@@ -168,7 +168,7 @@ struct CloseArgs {
     manner: close::Manner,
 }
 
-/// Does it.
+/// Runs the action.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let change = UpdateSessionRequest::default;
     match args.action {
@@ -228,7 +228,7 @@ async fn update(one: &One, change: UpdateSessionRequest, context: &Context) -> R
         .answer(|| json!({ "session": json::session(&session) }), || text(&session))
 }
 
-/// What can be set, as it is now.
+/// Formats the current settings.
 fn text(session: &Session) -> String {
     let (look, state) = if session.paused {
         (style::WARN, "paused")

@@ -1,4 +1,4 @@
-//! `troupe spawn`: an agent in a session, or in a session of its own.
+//! `troupe spawn`: spawns an agent in an existing session or in a new one.
 
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ impl From<Wake> for WakePolicy {
     }
 }
 
-/// Spawns, and waits if asked to.
+/// Spawns an agent. Waits for it if requested.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let given = args.route.as_deref().or(args.message.as_deref());
     let message = message::read(given.unwrap_or_default())?;
@@ -204,7 +204,8 @@ async fn open_session(supervisor: &mut Supervisor, args: &Args, context: &Contex
     Ok(session.session_id)
 }
 
-/// A session that was opened for a spawn that was refused is nobody's. That it stays open is no second error.
+/// Closes a session that was opened for a rejected spawn and is not used otherwise. A failure to close it is not
+/// reported.
 async fn close_session(supervisor: &mut Supervisor, session: &str) {
     let request = CloseSessionRequest {
         request_id: client::request_id(),
@@ -216,7 +217,7 @@ async fn close_session(supervisor: &mut Supervisor, session: &str) {
 }
 
 fn request(args: Args, session_id: String, parent_thread_id: String, message: String) -> Result<SpawnAgentRequest> {
-    // In a session of one's own the directory is the session's already.
+    // A new session already has this directory.
     let working_directory = match &args.session {
         Some(_) if args.project.is_given() => args.project.cwd()?,
         Some(_) | None => String::new(),
@@ -341,7 +342,7 @@ async fn wait_for(
     }
 }
 
-/// Whether a settled thread did what it was asked to.
+/// Returns an error unless the settled thread is completed or shut down.
 pub(crate) fn verdict(id: &str, status: &Status) -> Result<()> {
     match status.kind() {
         StatusKind::Completed | StatusKind::Shutdown => Ok(()),

@@ -1,4 +1,4 @@
-//! `troupe store`: what is kept on disk, checked, read, packed and copied without asking a service, and its keys rotated.
+//! `troupe store`: checks, reads, compacts and copies a data directory without a service, and rotates its keys.
 
 use std::{
     path::{Path, PathBuf},
@@ -71,7 +71,7 @@ Examples:
 The directory must be empty or absent. It gets the log as of one moment and the keys of threads' tokens, both readable
 for you alone; keep it as safe as the data directory.";
 
-/// How often the progress is shown anew, at most.
+/// Minimum time between two updates of the progress display.
 const FRAME: Duration = Duration::from_millis(100);
 
 /// The arguments of `store`.
@@ -148,7 +148,7 @@ fn failure(error: MaintenanceError) -> Error {
     }
 }
 
-/// Checks, and fails if something is wrong.
+/// Verifies the data directory. Fails if there is an error.
 fn verify(context: &Context) -> Result<()> {
     let mut meter = Meter::new(context);
     let report = maintenance::verify(&context.data_dir()?, &mut |progress| meter.show(progress)).map_err(failure)?;
@@ -217,7 +217,7 @@ fn how_to_restore(destination: &str, made: Backup) -> String {
     )
 }
 
-/// How far a check is, on a terminal.
+/// The progress display of a check on a terminal.
 struct Meter {
     live: Option<Live>,
     drawn: Option<Instant>,
@@ -242,7 +242,7 @@ impl Meter {
             Progress::Sessions { checked, of } => format!("checking sessions: {checked} of {of}"),
         };
         self.drawn = Some(Instant::now());
-        // It is a courtesy; the answer reports what keeps the terminal from being written.
+        // The progress display is optional. If the terminal cannot be written to, writing the result reports the error.
         let _ = live.draw(&style::paint(style::DIM, frame).to_string());
     }
 

@@ -1,4 +1,4 @@
-//! `troupe wait`: until threads are settled.
+//! `troupe wait`: waits until threads are settled.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     any: bool,
 }
 
-/// Waits; it fails if the time was too short or a thread did not end well.
+/// Waits for the threads. Fails on a timeout or if a thread did not end successfully.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let mut threads = Vec::with_capacity(args.threads.len());

@@ -1,4 +1,4 @@
-//! `troupe watch`: one line an event, for as long as there is something to follow.
+//! `troupe watch`: prints one line per event until the session or thread is closed.
 
 use troupe_proto::supervisor::v1::{
     StatusKind, WatchThreadsRequest, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     with_output: bool,
 }
 
-/// Follows until what is followed is closed. Disconnects do not end it.
+/// Follows a session or thread until it is closed. Reconnects after a disconnect.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let target = match &args.target {
@@ -106,7 +106,7 @@ fn show(response: &WatchThreadsResponse, picture: &Picture, context: &Context) -
     }
 }
 
-/// Whether there is nothing left to follow.
+/// Returns whether the target is closed.
 fn is_over(response: &WatchThreadsResponse, picture: &Picture, target: &Target) -> bool {
     match (&response.message, target) {
         (Some(Message::Event(event)), Target::Session(_)) => matches!(event.kind, Some(Kind::SessionClosed(_))),

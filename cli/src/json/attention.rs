@@ -1,4 +1,4 @@
-//! What people are asked and told: approvals and notifications.
+//! Approvals and notifications.
 
 use serde_json::{Value, json};
 use troupe_proto::supervisor::v1::{Approval, Notification};
@@ -6,7 +6,7 @@ use troupe_proto::supervisor::v1::{Approval, Notification};
 use super::{name, name_list, time};
 use crate::names;
 
-/// An approval; `decision` is null while it waits.
+/// Converts an approval. `decision` is null while the approval is pending.
 pub(crate) fn approval(approval: &Approval) -> Value {
     json!({
         "approval_id": approval.approval_id,

@@ -1,4 +1,4 @@
-//! Types that both services share.
+//! Messages that both services share.
 
 use serde_json::{Value, json};
 use troupe_proto::common::v1::{PromptBlock, ResolvedSpawn, TemplateSource, ToolPolicy, ToolPolicyLayer, ValueOrigin};
@@ -32,7 +32,7 @@ pub(super) fn source(source: &TemplateSource) -> Value {
     })
 }
 
-/// What decided which value, by the name of the field.
+/// Converts the origins of values, keyed by field name.
 pub(super) fn origins<'a>(origins: impl IntoIterator<Item = (&'a String, &'a i32)>) -> Value {
     origins
         .into_iter()
@@ -51,7 +51,7 @@ fn block(block: &PromptBlock) -> Value {
     })
 }
 
-/// What a spawn would get.
+/// Converts a resolved spawn.
 pub(crate) fn resolved(resolved: &ResolvedSpawn) -> Value {
     json!({
         "agent_type": resolved.agent_type,

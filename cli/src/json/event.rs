@@ -1,4 +1,4 @@
-//! Events: the envelope, the kind's name, and the body under that name.
+//! Events: the envelope, the name of the kind, and the body under that name.
 
 use serde_json::{Map, Value, json};
 use troupe_proto::supervisor::v1::{Event, SessionUpdated, ThreadSpawned, TurnDispatched, TurnEnded, event::Kind};

@@ -1,4 +1,4 @@
-//! Edges, and what goes along them.
+//! Edges, handoffs and mail.
 
 use serde_json::{Value, json};
 use troupe_proto::supervisor::v1::{Edge, Handoff, Mail, mail::Body};
@@ -38,7 +38,7 @@ pub(crate) fn handoff(handoff: &Handoff) -> Value {
     })
 }
 
-/// A piece of mail: its body under `handoff` or `settled`, the other one null.
+/// Converts a piece of mail. The body is in `handoff` or `settled`; the other field is null.
 pub(crate) fn mail(mail: &Mail) -> Value {
     let (handed_over, settled) = match &mail.body {
         Some(Body::Handoff(sent)) => (handoff(sent), Value::Null),

@@ -1,8 +1,8 @@
-//! Messages of the API as JSON, for `--output json`.
+//! API messages as JSON, for `--output json`.
 //!
-//! The shape is a promise to scripts and is written out by hand: field names as in the protos, enum values by their
-//! short names (null where unspecified), times as RFC 3339, durations as `"1.5s"`. Text stays as it was written; the
-//! [`writer`] escapes what a terminal must not see.
+//! Scripts depend on the format, so it is written by hand: field names as in the protos, enum values by their short
+//! names (null if unspecified), times as RFC 3339, durations as `"1.5s"`. Text is unchanged; the [`writer`] escapes
+//! characters that are unsafe on a terminal.
 
 mod attention;
 mod common;
@@ -29,7 +29,7 @@ pub(crate) use self::{
 };
 use crate::names::UNSPECIFIED;
 
-/// A short name; null where the value is unspecified.
+/// Converts a short name. Unspecified values are null.
 fn name(short: &'static str) -> Value {
     if short == UNSPECIFIED {
         Value::Null
@@ -48,17 +48,17 @@ fn duration(value: Option<&Duration>) -> Value {
     value.map_or(Value::Null, |span| Value::from(span.to_string()))
 }
 
-/// A message that may be absent.
+/// Converts an optional message. An absent message is null.
 fn optional<T>(value: Option<&T>, convert: impl FnOnce(&T) -> Value) -> Value {
     value.map_or(Value::Null, convert)
 }
 
-/// Messages in their order.
+/// Converts messages in order.
 fn list<T>(values: &[T], convert: impl Fn(&T) -> Value) -> Value {
     values.iter().map(convert).collect()
 }
 
-/// Enum values in their order.
+/// Converts enum values in order.
 fn name_list<T>(values: impl Iterator<Item = T>, short: impl Fn(T) -> &'static str) -> Value {
     values.map(|value| name(short(value))).collect()
 }

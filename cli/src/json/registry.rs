@@ -6,7 +6,7 @@ use troupe_proto::registry::v1::{Agent, Diagnostic, Persona};
 use super::{common, list, name, optional};
 use crate::names;
 
-/// A role as a listing shows it.
+/// Converts a role.
 pub(crate) fn agent(agent: &Agent) -> Value {
     json!({
         "agent_type": agent.agent_type,

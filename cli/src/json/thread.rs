@@ -1,4 +1,4 @@
-//! Threads and what is shown beside them.
+//! Threads and their parts.
 
 use serde_json::{Value, json};
 use troupe_proto::supervisor::v1::{Budget, Condition, ContentRef, PlanStep, Status, Thread, ToolUse, Usage};
@@ -59,7 +59,7 @@ pub(crate) fn status(status: &Status) -> Value {
     })
 }
 
-/// Content that lies beside the events.
+/// Converts a reference to content that is stored outside of the events.
 pub(super) fn content(content: &ContentRef) -> Value {
     json!({
         "digest": content.digest,
@@ -68,7 +68,7 @@ pub(super) fn content(content: &ContentRef) -> Value {
     })
 }
 
-/// Usage of models and time.
+/// Converts the usage of models and time.
 pub(super) fn usage(usage: &Usage) -> Value {
     json!({
         "input_tokens": usage.input_tokens,
@@ -79,7 +79,7 @@ pub(super) fn usage(usage: &Usage) -> Value {
     })
 }
 
-/// What may be spent.
+/// Converts a budget.
 pub(super) fn budget(budget: &Budget) -> Value {
     json!({
         "tokens": budget.tokens,

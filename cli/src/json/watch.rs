@@ -1,11 +1,12 @@
-//! What a watch sends.
+//! Messages of a watch.
 
 use serde_json::{Value, json};
 use troupe_proto::supervisor::v1::{Snapshot, Telemetry, WatchThreadsResponse, watch_threads_response::Message};
 
 use super::{duration, event, list, optional, session, thread};
 
-/// A message of WatchThreads: `sequence`, and one of `snapshot`, `event`, `telemetry`, `bookmark`, `reset`, `output`.
+/// Converts a message of WatchThreads: `sequence`, and one of `snapshot`, `event`, `telemetry`, `bookmark`, `reset`,
+/// `output`.
 pub(crate) fn watch_message(response: &WatchThreadsResponse) -> Value {
     let (kind, value) = match &response.message {
         Some(Message::Snapshot(snapshot)) => ("snapshot", self::snapshot(snapshot)),

@@ -1,5 +1,5 @@
-//! JSON on one line that is safe to look at: what a terminal would obey, and what hides text, is written as `\uXXXX`.
-//! Nothing is lost: whoever parses the line gets the text as the model wrote it.
+//! JSON on one line that is safe to display: control characters and characters that hide text are written as `\uXXXX`.
+//! The escaping is lossless: a JSON parser restores the model's original text.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::{
     sanitize,
 };
 
-/// The value on one line.
+/// Serializes the value on one line.
 pub(crate) fn to_line(value: &Value) -> Result<String> {
     let mut bytes = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut bytes, Safe);
@@ -21,7 +21,8 @@ pub(crate) fn to_line(value: &Value) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| Error::failure(format!("cannot write JSON: {error}")))
 }
 
-/// Compact, with every unsafe character escaped. C0 controls, quotes and backslashes are serde_json's own business.
+/// A compact formatter that escapes all unsafe characters. serde_json itself escapes C0 controls, quotes and
+/// backslashes.
 struct Safe;
 
 impl Formatter for Safe {

@@ -1,4 +1,4 @@
-//! A line of styled pieces that knows how wide it is, so that it can be cut at the edge of the terminal.
+//! A line of styled pieces that knows its width, so that it can be truncated at the edge of the terminal.
 
 use anstyle::Style;
 
@@ -15,14 +15,14 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Appends a piece of ours: indentation and marks stay as they are.
+    /// Appends trusted text. Indentation and marks are unchanged.
     #[must_use]
     pub(crate) fn mark(mut self, style: Style, text: impl Into<String>) -> Self {
         self.pieces.push((style, text.into()));
         self
     }
 
-    /// Appends a word or a text after a gap. It is sanitized; a blank one leaves no gap.
+    /// Appends text after a gap. The text is sanitized. A blank text adds no gap.
     #[must_use]
     pub(crate) fn word(mut self, style: Style, text: impl AsRef<str>) -> Self {
         let text = sanitize::line(text.as_ref());
@@ -35,7 +35,7 @@ impl Line {
         self
     }
 
-    /// The line in at most that many columns.
+    /// Renders the line in at most `columns` columns.
     pub(crate) fn render(&self, columns: usize) -> String {
         let mut out = String::new();
         let mut room = columns;

@@ -1,11 +1,12 @@
-//! A frame that is drawn again in place, for a terminal.
+//! A terminal frame that is redrawn in place.
 
 use std::io::Write as _;
 
 use super::width;
 use crate::error::Result;
 
-/// Moves the cursor up that many lines and to the first column, then erases from there to the end of the screen.
+/// Returns the control sequence that moves the cursor up by `lines` lines to the first column and erases the rest of
+/// the screen.
 fn erase(lines: usize) -> String {
     match lines {
         0 => String::new(),
@@ -20,23 +21,23 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Puts a frame in the place of the one before. Its lines must not be wider than the terminal.
+    /// Replaces the previous frame. Its lines must not be wider than the terminal.
     pub(crate) fn draw(&mut self, frame: &str) -> Result<()> {
-        // A frame taller than the terminal would leave its head behind at every turn.
+        // Redrawing a frame taller than the terminal would leave its first lines in the scrollback.
         let lines: Vec<&str> = frame.lines().collect();
         let most = width::rows().saturating_sub(1);
         let shown = lines.get(..most.min(lines.len())).unwrap_or_default();
         self.replace(shown)
     }
 
-    /// Writes a line above the frame; the frame is drawn again by the next [`Self::draw`].
+    /// Writes a line above the frame. The next [`Self::draw`] restores the frame.
     pub(crate) fn above(&mut self, text: &str) -> Result<()> {
         self.replace(&[text])?;
         self.drawn = 0;
         Ok(())
     }
 
-    /// Leaves the frame as it is: what is written next comes below it.
+    /// Keeps the frame. Later output appears below it.
     pub(crate) fn finish(&mut self) {
         self.drawn = 0;
     }

@@ -1,8 +1,8 @@
-//! The only place that writes to the terminal.
+//! The only module that writes to the terminal.
 //!
-//! Commands build text (with styles) or JSON values and hand them over. Colour is stripped where it is not wanted: on a
-//! pipe, with `NO_COLOR`, on a dumb terminal. Answers go to standard output; everything about the way there goes to
-//! standard error, so that `--output json` can be piped.
+//! Commands create text (with styles) or JSON values and pass them to this module. Colors are removed on a pipe, with
+//! `NO_COLOR` and on a dumb terminal. Results go to standard output; all other messages go to standard error, so that
+//! the result of `--output json` can be piped.
 
 mod line;
 mod live;
@@ -32,24 +32,24 @@ use crate::{
     json::writer,
 };
 
-/// Where a command says what it has to say.
+/// The output of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ui {
     output: Output,
 }
 
 impl Ui {
-    /// A terminal that speaks this format.
+    /// Creates an output with this format.
     pub(crate) const fn new(output: Output) -> Self {
         Self { output }
     }
 
-    /// Whether answers are JSON.
+    /// Returns whether the format is JSON.
     pub(crate) const fn is_json(self) -> bool {
         matches!(self.output, Output::Json)
     }
 
-    /// An answer: the value as one line of JSON, or what `text` makes of it.
+    /// Writes a result: the value as one line of JSON, or the text.
     pub(crate) fn answer(self, value: impl FnOnce() -> Value, text: impl FnOnce() -> String) -> Result<()> {
         if self.is_json() {
             self.json(&value())
@@ -58,32 +58,32 @@ impl Ui {
         }
     }
 
-    /// One JSON value on a line of its own.
+    /// Writes a JSON value on one line.
     pub(crate) fn json(self, value: &Value) -> Result<()> {
         self.line(writer::to_line(value)?)
     }
 
-    /// A line, or several, of the answer.
+    /// Writes one or more lines of the result.
     pub(crate) fn line(self, text: impl Display) -> Result<()> {
         let mut out = anstream::stdout().lock();
         writeln!(out, "{text}")?;
         Ok(out.flush()?)
     }
 
-    /// A line about the way to the answer. It is a courtesy, so nothing fails if it cannot be written.
+    /// Writes a progress or warning message. Write errors are ignored.
     pub(crate) fn note(self, text: impl Display) {
         if matches!(self.output, Output::Text) {
             let _ = writeln!(anstream::stderr().lock(), "{text}");
         }
     }
 
-    /// An error with its reason and what to do.
+    /// Writes an error with its reason and its hint.
     pub(crate) fn error(self, error: &Error) {
         if matches!(error.kind(), Kind::ClosedPipe | Kind::Answered) {
             return;
         }
         let mut err = anstream::stderr().lock();
-        // There is nowhere left to report a failure to.
+        // There is no other output on which to report a failure.
         let _ = if self.is_json() {
             writer::to_line(&error.to_json()).and_then(|line| Ok(writeln!(err, "{line}")?))
         } else {
@@ -92,7 +92,7 @@ impl Ui {
     }
 }
 
-/// Whether standard output is a terminal that takes colour and cursor movement.
+/// Returns whether standard output is a terminal that supports color and cursor movement.
 pub(crate) fn is_interactive() -> bool {
     let out = io::stdout();
     out.is_terminal() && AutoStream::choice(&out) != ColorChoice::Never
@@ -109,7 +109,7 @@ fn error_text(error: &Error) -> String {
     text
 }
 
-/// The text without its styles, for tests that compare what a person reads.
+/// Returns the text without its styles, for tests.
 #[cfg(test)]
 pub(crate) fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()

@@ -1,4 +1,4 @@
-//! The palette: which colour means what, in one place. Streams that want no colour strip it.
+//! The palette, which assigns a meaning to each color. Streams without color support remove the colors.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use troupe_proto::supervisor::v1::StatusKind;
 
 /// Plain text.
 pub(crate) const PLAIN: Style = Style::new();
-/// What a table's column is called, what a section is about.
+/// Column headings and section titles.
 pub(crate) const HEADING: Style = Style::new().bold();
-/// What is there but seldom looked at.
+/// Secondary information.
 pub(crate) const DIM: Style = Style::new().dimmed();
 /// Names: roles, commands.
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default();
-/// Something works.
+/// Success.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-/// Something is under way.
+/// Work in progress.
 pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
-/// Something does not work.
+/// Failure.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 /// The first word of an error.
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
 
-/// The colour of a status.
+/// Returns the color of a status.
 pub(crate) const fn of_status(kind: StatusKind) -> Style {
     match kind {
         StatusKind::Unspecified => PLAIN,
@@ -34,7 +34,7 @@ pub(crate) const fn of_status(kind: StatusKind) -> Style {
     }
 }
 
-/// The mark of a status, one column wide.
+/// Returns the mark of a status, one column wide.
 pub(crate) const fn mark_of_status(kind: StatusKind) -> &'static str {
     match kind {
         StatusKind::Unspecified => "?",
@@ -49,7 +49,7 @@ pub(crate) const fn mark_of_status(kind: StatusKind) -> &'static str {
     }
 }
 
-/// A text in a style, for format strings. The text is sanitized by whoever got it from a model.
+/// Applies a style to a text, for format strings. The caller has to sanitize model-written text.
 pub(crate) fn paint<T: fmt::Display>(style: Style, text: T) -> Painted<T> {
     Painted { style, text }
 }

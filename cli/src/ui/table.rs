@@ -1,4 +1,4 @@
-//! Tables: columns as wide as their widest cell, the last one cut at the edge of the terminal.
+//! Tables: columns are as wide as their widest cell, and the last column is truncated at the edge of the terminal.
 
 use anstyle::Style;
 
@@ -8,10 +8,10 @@ use super::{
 };
 use crate::sanitize;
 
-/// What stands between two columns.
+/// The separator of two columns.
 const GAP: &str = "  ";
 
-/// A cell: a text on one line, and how it looks.
+/// A cell: a text on one line, and its style.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -19,7 +19,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell in a style. The text is sanitized here, so nothing that a model wrote gets past.
+    /// Creates a styled cell. The text is sanitized here, so that all model-written text is safe.
     pub(crate) fn new(style: Style, text: impl AsRef<str>) -> Self {
         Self {
             text: sanitize::line(text.as_ref()),
@@ -27,7 +27,7 @@ impl Cell {
         }
     }
 
-    /// A cell without a style.
+    /// Creates a cell without a style.
     pub(crate) fn plain(text: impl AsRef<str>) -> Self {
         Self::new(style::PLAIN, text)
     }
@@ -41,7 +41,7 @@ pub(crate) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    /// A table with these headings.
+    /// Creates a table with these headings.
     pub(crate) const fn new(headings: [&'static str; N]) -> Self {
         Self {
             headings,
@@ -54,7 +54,7 @@ impl<const N: usize> Table<N> {
         self.rows.push(cells);
     }
 
-    /// The table in at most that many columns, without a final line break.
+    /// Renders the table in at most `columns` columns, without a final line break.
     pub(crate) fn render(&self, columns: usize) -> String {
         let headings = self.headings.map(|heading| Cell::new(style::HEADING, heading));
         let widths: [usize; N] = std::array::from_fn(|column| {
@@ -76,7 +76,7 @@ fn render_row<const N: usize>(row: &[Cell; N], widths: &[usize; N], columns: usi
         let is_last = index + 1 == N;
         let room = if is_last { columns.saturating_sub(used) } else { *column };
         let text = clip(&cell.text, room);
-        // Trailing blanks would wrap on a narrow terminal.
+        // Trailing spaces would wrap on a narrow terminal.
         let padding = if is_last {
             0
         } else {

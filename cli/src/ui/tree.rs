@@ -1,4 +1,4 @@
-//! The tree of a session's threads, as lines.
+//! The tree of a session's threads as lines.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,8 +7,8 @@ use troupe_proto::supervisor::v1::{ConditionKind, StatusKind, Thread};
 use super::{line::Line, style};
 use crate::{ids, names};
 
-/// The threads as a tree, one line each, parents before children, in the order given. A thread whose parent is not among
-/// them stands at the top.
+/// Renders the threads as a tree, one line each, parents before children, in the given order. A thread whose parent is
+/// not in the list is at the top level.
 pub(crate) fn tree(threads: &[Thread], columns: usize) -> String {
     let known: HashSet<&str> = threads.iter().map(|thread| thread.thread_id.as_str()).collect();
     let mut children: HashMap<&str, Vec<&Thread>> = HashMap::new();
@@ -22,7 +22,7 @@ pub(crate) fn tree(threads: &[Thread], columns: usize) -> String {
         }
     }
     let mut lines = Vec::with_capacity(threads.len());
-    // An explicit stack: a tree of 10,000 generations must not exhaust ours.
+    // An explicit stack: a tree with a depth of 10,000 must not overflow the call stack.
     let mut stack: Vec<(&Thread, String, &str)> = tops.iter().rev().map(|top| (*top, String::new(), "")).collect();
     while let Some((thread, indent, branch)) = stack.pop() {
         let head = Line::default().mark(style::DIM, format!("{indent}{branch}"));
@@ -61,7 +61,7 @@ fn describe(head: Line, thread: &Thread) -> Line {
     line.word(style::DIM, doing(thread))
 }
 
-/// The role and the persona: `explorer`, `reviewer: strict`.
+/// Returns the role and the persona: `explorer`, `reviewer: strict`.
 pub(crate) fn role(thread: &Thread) -> String {
     let role = if thread.depth == 0 && thread.agent_type == "default" {
         "root"
@@ -74,7 +74,7 @@ pub(crate) fn role(thread: &Thread) -> String {
     }
 }
 
-/// The status of a thread.
+/// Returns the status of a thread.
 pub(crate) fn status_of(thread: &Thread) -> StatusKind {
     thread
         .status
@@ -82,7 +82,7 @@ pub(crate) fn status_of(thread: &Thread) -> StatusKind {
         .map_or(StatusKind::Unspecified, |status| status.kind())
 }
 
-/// What there is to say about a thread: what it does, or what it said last.
+/// Describes a thread: its current activity or its last message.
 pub(crate) fn doing(thread: &Thread) -> String {
     let message = thread
         .status

@@ -1,27 +1,27 @@
-//! How wide a text is on a terminal, and how to make it fit.
+//! The width of a text on a terminal, and truncation to a width.
 
 use terminal_size::{Height, Width};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// The width of a pipe, where there is no edge to run into but lines should stay readable.
+/// The width of lines on a pipe, which has no edge but should stay readable.
 const WIDTH_OF_A_PIPE: usize = 120;
 
-/// The columns of the terminal.
+/// Returns the number of columns of the terminal.
 pub(crate) fn columns() -> usize {
     terminal_size::terminal_size().map_or(WIDTH_OF_A_PIPE, |(Width(columns), _)| usize::from(columns).max(20))
 }
 
-/// The rows of the terminal.
+/// Returns the number of rows of the terminal.
 pub(crate) fn rows() -> usize {
     terminal_size::terminal_size().map_or(usize::MAX, |(_, Height(rows))| usize::from(rows).max(4))
 }
 
-/// How many columns a text without styles takes.
+/// Returns the number of columns of a text without styles.
 pub(crate) fn of(text: &str) -> usize {
     text.width()
 }
 
-/// The text in at most that many columns, with an ellipsis where something was cut off. The text has no styles.
+/// Truncates a text without styles to at most `columns` columns, with an ellipsis if it is too long.
 pub(crate) fn clip(text: &str, columns: usize) -> String {
     if of(text) <= columns {
         return text.to_owned();
@@ -30,7 +30,7 @@ pub(crate) fn clip(text: &str, columns: usize) -> String {
     let mut used = 0;
     for character in text.chars() {
         let width = character.width().unwrap_or(0);
-        // One column is kept for the ellipsis.
+        // One column is reserved for the ellipsis.
         if used + width + 1 > columns {
             break;
         }

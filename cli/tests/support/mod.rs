@@ -1,4 +1,4 @@
-//! A pair as a process, without a runner: threads stay where the service puts them, and loopback is trusted.
+//! A pair as a process without a runner: threads stay in the state that the service assigns, and loopback is trusted.
 #![allow(dead_code)]
 
 pub mod up;
@@ -15,18 +15,18 @@ use troupe_proto::supervisor::v1::{
     watch_threads_response::Message,
 };
 
-/// How long anything may take on a busy machine.
+/// Time limit for all operations on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub type Client = AgentSupervisorServiceClient<Channel>;
 
-/// Starts `up` over a home, and connects once it is ready.
+/// Starts `up` with a home directory and connects once it is ready.
 pub async fn start(home: &Path) -> (Child, Client) {
     let (process, client, _) = start_with_channel(home).await;
     (process, client)
 }
 
-/// As [`start`], with the connection, for other services of the supervisor.
+/// Like [`start`], but also returns the connection, for other services of the supervisor.
 pub async fn start_with_channel(home: &Path) -> (Child, Client, Channel) {
     let ready = home.join("ready.json");
     let _ = fs::remove_file(&ready);
@@ -71,14 +71,14 @@ pub async fn start_with_channel(home: &Path) -> (Child, Client, Channel) {
     (process, Client::new(channel.clone()), channel)
 }
 
-/// Where the pair that [`start`] started has its supervisor.
+/// Returns the supervisor address of the pair that [`start`] started.
 pub fn ready_address(home: &Path) -> String {
     let ready = fs::read_to_string(home.join("ready.json")).unwrap();
     let addresses: serde_json::Value = serde_json::from_str(&ready).unwrap();
     format!("http://{}", addresses["supervisor"].as_str().unwrap())
 }
 
-/// The log of a session from its beginning.
+/// Returns the log of a session from its beginning.
 pub async fn log(client: &mut Client, session: &str) -> Vec<Event> {
     let head = client
         .get_session(GetSessionRequest {

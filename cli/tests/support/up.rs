@@ -1,4 +1,4 @@
-//! The `troupe` binary as its users meet it: processes, standard output, exit codes.
+//! Runs the `troupe` binary as a process.
 
 use std::{
     fs,
@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long a pair may take to be ready on a busy machine.
+/// Time limit for a pair to become ready on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The binary with nothing of ours in its environment.
+/// Returns a command for the binary without Troupe's environment variables.
 pub fn troupe(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_troupe"));
     command
@@ -39,7 +39,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A pair of its own, stopped when it goes out of scope.
+/// A separate pair, stopped when it is dropped.
 pub struct Up {
     pub home: TempDir,
     process: Child,
@@ -52,7 +52,7 @@ impl Up {
         Self::start_with(&[])
     }
 
-    /// With more flags.
+    /// Starts a pair with additional flags.
     pub fn start_with(flags: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join(".git")).unwrap();
@@ -81,7 +81,7 @@ impl Up {
         }
     }
 
-    /// Runs a command against this pair, which prints JSON.
+    /// Runs a command against this pair and returns its JSON output.
     pub fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
         let output = self.run(&[arguments, &["--output", "json"]].concat());
         let text = if output.stdout.is_empty() {
@@ -105,7 +105,7 @@ impl Up {
         self.home.path().join(".local/share/troupe")
     }
 
-    /// Asks it to stop, as Ctrl-C does, and waits.
+    /// Stops the pair like Ctrl-C and waits for its exit.
     pub fn stop(mut self) -> Option<i32> {
         interrupt(self.process.id());
         self.process.wait().unwrap().code()
@@ -119,13 +119,13 @@ impl Drop for Up {
     }
 }
 
-/// What Ctrl-C sends.
+/// Sends SIGINT, like Ctrl-C.
 pub fn interrupt(process: u32) {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw).unwrap();
     kill_process(process, Signal::INT).unwrap();
 }
 
-/// The ready file appears whole, so its existence is enough.
+/// The ready file is created atomically, so its existence is sufficient.
 pub fn wait_for_ready(path: &Path, process: &mut Child) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! The directory `.codex/agents`, where two dialects live side by side: which of them a file is in, and its name.
+//! The directory `.codex/agents`, which holds files of two dialects. This module detects a file's dialect and name.
 
 use serde::de::IgnoredAny;
 
@@ -14,18 +14,18 @@ use crate::domain::{
 /// The subagent's key that no profile has.
 const MODEL_CONFIG: &str = "model_config";
 
-/// A file of the directory, read.
+/// A parsed file of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// Its own name; of a malformed file the one that it seems to want, since it keeps others from having it.
+    /// The agent's name. A malformed file reserves the name that it appears to declare, so that no other file takes it.
     pub name: AgentType,
     /// Profile or subagent.
     pub dialect: Dialect,
-    /// What it says.
+    /// The parsed content.
     pub parsed: Parsed,
 }
 
-/// Reads a file. The stem is its name only if nothing better is found in it.
+/// Reads a file. The stem is the name only if the text declares none.
 #[must_use]
 pub fn read(stem: &str, text: &str) -> Agent {
     let mut findings = Vec::new();
@@ -45,7 +45,8 @@ pub fn read(stem: &str, text: &str) -> Agent {
     }
 }
 
-/// What a file says that was not read at all. What it is nobody knows; as a profile it comes first.
+/// Returns the agent for a file that was not read. Its dialect is unknown, so it is treated as a profile, which takes
+/// precedence.
 #[must_use]
 pub fn refused(stem: &str, why: Malformed) -> Agent {
     Agent {
@@ -55,7 +56,7 @@ pub fn refused(stem: &str, why: Malformed) -> Agent {
     }
 }
 
-/// The dialect of a text: a profile if it has one of the profile's own keys, else a subagent.
+/// Returns the dialect of a text: a profile if it has a key that only profiles have, otherwise a subagent.
 fn detect(text: &str) -> Result<Dialect, Located> {
     let document = Document::split(text)?;
     let yaml = document.yaml.as_deref().ok_or(Malformed::NoFrontmatter)?;
@@ -74,7 +75,7 @@ fn profile_key(shape: &Shape) -> Option<&'static str> {
     profile::OWN_KEYS.iter().copied().find(|key| shape.has(key))
 }
 
-/// The dialect of a text that cannot be parsed, by its lines.
+/// Guesses the dialect of a text that cannot be parsed from its lines.
 fn guess(text: &str) -> Dialect {
     let is_profile = lines(text).any(|(key, _)| profile::OWN_KEYS.contains(&key));
     if is_profile {
@@ -88,19 +89,19 @@ fn salvage(stem: &str, text: &str) -> AgentType {
     written_name(&["agent_type", "name"], text).unwrap_or_else(|| AgentType::salvage(stem))
 }
 
-/// The name behind the first of these keys in what may be frontmatter.
+/// Returns the name under the first of these keys in a text that may be frontmatter.
 pub(super) fn written_name(keys: &[&str], text: &str) -> Option<AgentType> {
     let (_, value) = lines(text).find(|(key, _)| keys.contains(key))?;
     name_in(value)
 }
 
-/// The name that a scalar says, with or without quotes, and a comment behind it.
+/// Returns the name in a scalar, which may be quoted and followed by a comment.
 pub(super) fn name_in(value: &str) -> Option<AgentType> {
     let value = value.split(" #").next().unwrap_or(value);
     AgentType::parse(value.trim().trim_matches(['"', '\''])).ok()
 }
 
-/// The `key: value` lines of what may be frontmatter.
+/// Returns the `key: value` lines of a text that may be frontmatter.
 fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let lines = text.lines().skip(1).take_while(|line| line.trim() != "---");
     lines.filter_map(|line| {

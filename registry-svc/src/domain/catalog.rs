@@ -1,4 +1,4 @@
-//! Which file has which name. Immutable: a change on disk makes a new catalogue.
+//! The mapping from names to files. A catalogue is immutable: a change on disk creates a new one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::domain::{
     template::{Template, TemplateFile},
 };
 
-/// What one directory, or the binary, contributes.
+/// The templates of one directory, or of the binary.
 #[derive(Clone, Debug, Default)]
 pub struct Level {
     /// The files, sorted by path.
@@ -20,7 +20,7 @@ pub struct Level {
     pub notes: Vec<Diagnostic>,
 }
 
-/// The file that has a name, and those that it hides.
+/// The file that holds a name, and the files that it shadows.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The file.
@@ -30,11 +30,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The template.
+    /// Returns the template.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::TemplateInvalid`] if the file is malformed. What it hides is not looked at: it may be looser.
+    /// [`RegistryError::TemplateInvalid`] if the file is malformed. Shadowed files are not used as a fallback, because
+    /// they may be less restrictive.
     pub fn template(&self) -> Result<&Arc<Template>, RegistryError> {
         self.file
             .parsed
@@ -61,7 +62,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The catalogue of these levels. The first level that has a name wins, whole.
+    /// Builds the catalogue of these levels. The first level that has a name takes precedence with its whole file.
     #[must_use]
     pub fn build(levels: &[Level]) -> Self {
         let mut agent_types = BTreeMap::new();
@@ -93,35 +94,36 @@ impl Catalog {
         }
     }
 
-    /// The agent types, in order of name.
+    /// Returns the agent types, in order of name.
     pub fn agent_types(&self) -> impl Iterator<Item = &Entry> {
         self.agent_types.values()
     }
 
-    /// The graph templates, in order of name.
+    /// Returns the graph templates, in order of name.
     pub fn role_templates(&self) -> impl Iterator<Item = &Entry> {
         self.role_templates.values()
     }
 
-    /// How many templates there are of both.
+    /// Returns the number of agent types and graph templates together.
     #[must_use]
     pub fn count(&self) -> usize {
         self.agent_types.len() + self.role_templates.len()
     }
 
-    /// What was found in all files that apply, hidden ones included, sorted by path.
+    /// Returns the findings of all files that apply, including shadowed files, sorted by path.
     #[must_use]
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }
 
-    /// Names the content: equal if nothing changed.
+    /// Returns the revision, which identifies the content: it is equal if nothing changed.
     #[must_use]
     pub const fn revision(&self) -> &Digest {
         &self.revision
     }
 
-    /// Finds an agent type. The exact name wins; otherwise kebab and snake spellings are the same.
+    /// Finds an agent type. An exact match takes precedence; otherwise kebab-case and snake_case spellings are
+    /// equivalent.
     ///
     /// # Errors
     ///
@@ -174,7 +176,7 @@ fn add<N: Ord + Clone>(entries: &mut BTreeMap<N, Entry>, name: &N, file: &Arc<Te
     }
 }
 
-/// Hiding a file of another level is what levels are for; within one directory it is an accident.
+/// Shadowing a file of another level is intended; within one directory it is a mistake.
 fn same_name(file: &TemplateFile, first: &str) -> Diagnostic {
     let finding = Finding::warning(None, format!("not used: {first} has the same name \"{}\"", file.name));
     Diagnostic {
@@ -211,7 +213,7 @@ pub(crate) mod tests {
         template::{Dialect, Scope},
     };
 
-    /// A catalogue of a project's files, each read as its directory says, one level each.
+    /// Returns a catalogue of a project's files, one level for each file. The directory determines the dialect.
     pub(crate) fn agent_files(files: &[(&str, &str)]) -> Catalog {
         let level = |&(path, text): &(&str, &str)| {
             let (family, below) = Family::of_path(path).unwrap();
@@ -229,7 +231,7 @@ pub(crate) mod tests {
         Catalog::build(&files.iter().map(level).collect::<Vec<_>>())
     }
 
-    /// A role's file, as a source would hand it in.
+    /// Returns a role's file as a source would provide it.
     pub(crate) fn role_file(scope: Scope, directory: &str, name: &str, text: &str) -> Arc<TemplateFile> {
         let name = AgentType::parse(name).unwrap();
         Arc::new(TemplateFile {
@@ -242,7 +244,7 @@ pub(crate) mod tests {
         })
     }
 
-    /// A catalogue of one project directory with these roles.
+    /// Returns a catalogue of one project directory with these roles.
     pub(crate) fn catalog(roles: &[(&str, &str)]) -> Catalog {
         let files = roles
             .iter()
@@ -273,7 +275,7 @@ pub(crate) mod tests {
         let entry = catalog.agent_types().next().unwrap();
         assert_eq!(entry.file.path, "/a/worker.md");
         assert_eq!(entry.shadowed, ["/b/worker.md", "/c/worker.md"]);
-        // Malformed, and still nothing else has the name.
+        // The template is malformed and still holds its name.
         assert!(matches!(entry.template(), Err(RegistryError::TemplateInvalid { .. })));
     }
 

@@ -1,4 +1,4 @@
-//! What differs between two states of a catalogue, as a watcher is told it.
+//! The difference between two states of a catalogue, as sent to watchers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,20 +12,20 @@ use crate::domain::{
 /// The difference between two states, in order of name.
 #[derive(Debug, Default)]
 pub struct Changes<'after> {
-    /// What is new, or comes from another file or another text.
+    /// Templates that are new, or whose file or text changed.
     pub changed: Vec<Listed<'after>>,
-    /// What is no longer served, be it gone or broken.
+    /// Names that are no longer served because the file was removed or became invalid.
     pub removed: Vec<TemplateName>,
 }
 
-/// Whether two states look the same to a watcher: content and findings.
+/// Returns whether two states look the same to a watcher: content and findings.
 #[must_use]
 pub fn same(one: &Arc<Catalog>, other: &Arc<Catalog>) -> bool {
     Arc::ptr_eq(one, other) || (one.revision() == other.revision() && one.diagnostics() == other.diagnostics())
 }
 
-/// What of the agent types differs between `before` and `after`; all of them where nothing was before. Broken templates
-/// are not served.
+/// Returns the agent types that differ between `before` and `after`, or all of them if `before` is `None`. Malformed
+/// templates are not served.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ fn served(catalog: &Catalog) -> Result<BTreeMap<&TemplateName, Listed<'_>>, Regi
     Ok(listed.into_iter().map(|item| (&item.entry.file.name, item)).collect())
 }
 
-/// The same file is the same value as long as its content is; the address settles most cases.
+/// Returns whether two entries differ. An unchanged file is the same value, so comparing addresses settles most cases.
 fn differs(then: &Listed<'_>, now: &Listed<'_>) -> bool {
     let (then, now) = (&then.entry.file, &now.entry.file);
     !Arc::ptr_eq(then, now) && then != now
@@ -88,7 +88,7 @@ mod tests {
             (Some(&[("a", ONE)]), &[("a", ONE)], &[], &[]),
             (Some(&[("a", ONE)]), &[("a", TWO)], &["a"], &[]),
             (Some(&[("a", ONE)]), &[("b", ONE)], &["b"], &["a"]),
-            // Broken is not served, and served again when it is repaired.
+            // A malformed template is removed, and served again when it is repaired.
             (Some(&[("a", ONE)]), &[("a", "broken")], &[], &["a"]),
             (Some(&[("a", "broken")]), &[("a", ONE)], &["a"], &[]),
         ];

@@ -1,8 +1,8 @@
-//! The tools of the supervisor as a model is offered them: names, descriptions, JSON schemas, and the catalogue's roles
-//! in a sentence.
+//! The supervisor's tools as offered to a model: names, descriptions, JSON schemas, and a one-sentence summary of the
+//! catalogue's roles.
 //!
-//! The arguments are those that the runner reads and `docs/process-protocol.md` names. The text is the same for the
-//! same catalogue: a description that changed with every call would spoil a model's cache of its prompt.
+//! The arguments are the ones that the runner reads and that `docs/process-protocol.md` documents. The text depends
+//! only on the catalogue, because a description that changes between calls would invalidate a model's prompt cache.
 
 use std::fmt::Write as _;
 
@@ -10,27 +10,27 @@ use serde_json::{Value, json};
 
 use crate::domain::list::Listed;
 
-/// How many roles a hint names.
+/// Maximum number of roles in a hint.
 const MAX_ROLES: usize = 12;
-/// How many characters of a role's description it has, the ellipsis included.
+/// Maximum length of a role's description in a hint, in characters, including the ellipsis.
 const MAX_DESCRIPTION: usize = 120;
 /// Where roles come from, in the order in which they win.
 const SOURCES: &str = "Roles are looked up in the project (nearest directory first), then in the user's home, then \
                        among those that come with the service; the first that has the name wins.";
 
-/// A tool as a model is offered it.
+/// A tool as offered to a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// The description of the tool's behaviour.
     pub description: String,
     /// The JSON Schema of its arguments, as JSON.
     pub input_schema: String,
 }
 
-/// The roles and personas in a sentence: `Available template roles: a: desc [agent_names: x, y]; b.` Empty where there
-/// are none.
+/// Returns the roles and personas in one sentence: `Available template roles: a: desc [agent_names: x, y]; b.` The text
+/// is empty if the catalogue has no roles.
 #[must_use]
 pub fn hint(roles: &[Listed<'_>]) -> String {
     let shown: Vec<String> = roles.iter().take(MAX_ROLES).map(role).collect();
@@ -55,7 +55,7 @@ fn role(role: &Listed<'_>) -> String {
     text
 }
 
-/// A description may run over lines; the hint is one.
+/// Joins the lines of a description, because a hint is a single line.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -69,7 +69,7 @@ fn cut(text: &str) -> String {
     cut
 }
 
-/// The tools, spawn_agent first, for a catalogue with these roles.
+/// Returns the tools for a catalogue with these roles, `spawn_agent` first.
 #[must_use]
 pub fn tools(roles: &[Listed<'_>]) -> Vec<Tool> {
     vec![
@@ -156,7 +156,7 @@ fn spawn_node() -> Tool {
     )
 }
 
-/// An object, all keys of which may be left out.
+/// Returns the schema of an object whose keys are all optional.
 fn narrowing(description: &str, properties: Value) -> Value {
     let mut schema = object(&[], properties);
     schema["description"] = description.into();
@@ -346,7 +346,7 @@ fn boolean(description: &str) -> Value {
     json!({"type": "boolean", "description": description})
 }
 
-/// The pieces of an input.
+/// Returns the pieces of an input.
 fn items() -> Value {
     json!({
         "type": "array",

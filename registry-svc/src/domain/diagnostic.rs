@@ -1,43 +1,43 @@
-//! What is wrong or odd with template files, in words for their authors.
+//! Errors and warnings about template files, worded for the authors of the files.
 
 use crate::domain::template::Dialect;
 
-/// How serious a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The file cannot be used, or not for everything.
+    /// The file cannot be used, or only in part.
     Error,
-    /// It works, but probably not as its author meant it.
+    /// The file can be used, but probably not as its author intended.
     Warning,
 }
 
-/// One finding in a file's text. Which file it is, whoever has the text knows.
+/// A finding about a file's text. The caller knows which file it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The line, from 1. `None`: the file as a whole.
+    /// The line, starting at 1. `None` if the finding is about the whole file.
     pub line: Option<usize>,
     /// How serious it is.
     pub severity: Severity,
-    /// What is wrong, with the value.
+    /// The problem, with the offending value.
     pub message: String,
-    /// What to do about it.
+    /// The suggested fix.
     pub suggestion: Option<String>,
 }
 
 impl Finding {
-    /// A finding of severity error.
+    /// Returns a finding of severity error.
     #[must_use]
     pub fn error(line: Option<usize>, message: impl Into<String>) -> Self {
         Self::new(Severity::Error, line, message)
     }
 
-    /// A finding of severity warning.
+    /// Returns a finding of severity warning.
     #[must_use]
     pub fn warning(line: Option<usize>, message: impl Into<String>) -> Self {
         Self::new(Severity::Warning, line, message)
     }
 
-    /// Adds what to do about it.
+    /// Adds a suggested fix.
     #[must_use]
     pub fn suggest(mut self, suggestion: impl Into<String>) -> Self {
         self.suggestion = Some(suggestion.into());
@@ -57,16 +57,16 @@ impl Finding {
 /// A finding with the file or directory it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The path; `embedded:...` for the embedded templates.
+    /// The path, or `embedded:...` for an embedded template.
     pub path: String,
     /// The format in which a file was read; `None` for a directory.
     pub dialect: Option<Dialect>,
-    /// What was found.
+    /// The finding.
     pub finding: Finding,
 }
 
 impl Diagnostic {
-    /// The order in which findings are shown: by path, line, then text.
+    /// Returns the key that sorts findings for display: path, line, then text.
     #[must_use]
     pub fn sort_key(&self) -> (&str, Option<usize>, &str) {
         (&self.path, self.finding.line, &self.finding.message)

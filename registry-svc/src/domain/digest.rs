@@ -10,20 +10,20 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest(Arc<str>);
 
 impl Digest {
-    /// The digest of these bytes.
+    /// Returns the digest of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self::from_sha(&Sha256::digest(bytes))
     }
 
-    /// The digest that is written so; `None` if it is not one. Upper-case digits are accepted.
+    /// Parses a digest. Returns `None` if the text is not a digest. Upper-case digits are accepted.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_digest = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_digest.then(|| Self(text.to_ascii_lowercase().into()))
     }
 
-    /// The 64 digits.
+    /// Returns the 64 digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -40,13 +40,13 @@ impl fmt::Display for Digest {
     }
 }
 
-/// Digests a structured value, field by field. Every text goes in with its length, so that no two values share an
-/// encoding: moving a letter from one field to the next changes the digest.
+/// Digests a structured value field by field. Every text is preceded by its length, so no two values share an encoding:
+/// moving a letter from one field to the next changes the digest.
 #[derive(Clone, Debug, Default)]
 pub struct DigestBuilder(Sha256);
 
 impl DigestBuilder {
-    /// Nothing yet.
+    /// Creates an empty digest.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -70,7 +70,7 @@ impl DigestBuilder {
         self
     }
 
-    /// The digest of all that was added.
+    /// Returns the digest of everything added so far.
     #[must_use]
     pub fn finish(&self) -> Digest {
         Digest::from_sha(&self.0.clone().finalize())

@@ -4,26 +4,26 @@ use std::fmt;
 
 use serde::Deserialize;
 
-/// How much a model thinks, from nothing to most.
+/// A reasoning effort, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effort {
-    /// Not at all.
+    /// No reasoning.
     None,
-    /// Hardly.
+    /// Minimal reasoning.
     Minimal,
-    /// A little.
+    /// Low effort.
     Low,
-    /// The usual.
+    /// Medium effort.
     Medium,
-    /// A lot.
+    /// High effort.
     High,
-    /// As much as the model can.
+    /// The highest effort that the model supports.
     Xhigh,
 }
 
 impl Effort {
-    /// Every effort, least first.
+    /// Every effort, in ascending order.
     pub const ALL: &[Self] = &[
         Self::None,
         Self::Minimal,
@@ -33,7 +33,7 @@ impl Effort {
         Self::Xhigh,
     ];
 
-    /// The name, as templates and the wire spell it.
+    /// Returns the name, as templates and the wire spell it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Effort {
         }
     }
 
-    /// The effort of that name; surrounding space and case do not matter.
+    /// Parses an effort. Surrounding whitespace and case are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.trim().to_ascii_lowercase();

@@ -1,27 +1,27 @@
-//! What bytes have to be to be read as a template or a footer.
+//! Encoding requirements for templates and footers.
 
 /// The largest template or footer, in bytes.
 pub const MAX_BYTES: usize = 1024 * 1024;
 
-/// Why bytes are not read, in words for their owner.
+/// The reason why a file's bytes are rejected, worded for the file's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotText {
-    /// They are too many.
+    /// The text is too large.
     #[error("the file is larger than {MAX_BYTES} bytes")]
     TooLarge,
-    /// They are not text.
+    /// The bytes are not UTF-8.
     #[error("not valid UTF-8 (byte {0})")]
     NotUtf8(usize),
-    /// One of them is NUL.
+    /// The text contains a NUL.
     #[error("has a NUL byte (byte {0})")]
     Nul(usize),
 }
 
-/// The text that these bytes are.
+/// Decodes bytes as text.
 ///
 /// # Errors
 ///
-/// If they are none, or too many.
+/// If the bytes are not valid text, or exceed [`MAX_BYTES`].
 pub fn decode(bytes: &[u8]) -> Result<&str, NotText> {
     if bytes.len() > MAX_BYTES {
         return Err(NotText::TooLarge);

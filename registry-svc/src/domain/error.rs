@@ -1,4 +1,4 @@
-//! Every way in which the registry refuses a call, with the exact text and the facts that a client needs.
+//! The registry's errors, with their exact texts and the details that a client needs.
 
 use crate::domain::{
     digest::Digest,
@@ -6,7 +6,7 @@ use crate::domain::{
     name::{PersonaName, TemplateName},
 };
 
-/// Why a call is refused.
+/// The reason why a call is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     /// A field of the request is out of its bounds or contradicts another.
@@ -14,7 +14,7 @@ pub enum RegistryError {
     Argument {
         /// The field's path in the request.
         field: &'static str,
-        /// What is wrong with it, with the limit.
+        /// The problem, with the limit.
         message: String,
     },
     /// Not a legal agent type. Holds the normalised name.
@@ -26,15 +26,15 @@ pub enum RegistryError {
         /// The name, trimmed and lower-cased.
         given: String,
     },
-    /// Kebab and snake spellings of the name exist and none is the name itself.
+    /// Kebab-case and snake_case spellings of the name exist, and none matches it exactly.
     #[error(
         "ambiguous agent_type {given:?}; matched multiple templates: {}. Use exact agent_type.",
         .candidates.join(", ")
     )]
     AmbiguousAgentType {
-        /// The name as asked for.
+        /// The requested name.
         given: String,
-        /// The names that it could be, sorted.
+        /// The candidate names, sorted.
         candidates: Vec<String>,
     },
     /// No scope has a template of that name.
@@ -48,25 +48,25 @@ pub enum RegistryError {
     TemplateInvalid {
         /// The name.
         name: TemplateName,
-        /// What is wrong with it.
+        /// The defect.
         defect: Defect,
     },
-    /// The role has no such persona.
+    /// The role does not have the persona.
     #[error("unknown agent_name {:?} for agent_type \"{agent_type}\"", .agent_name.as_str())]
     UnknownPersona {
         /// The role.
         agent_type: TemplateName,
-        /// The persona asked for.
+        /// The requested persona.
         agent_name: PersonaName,
-        /// The personas that it has, sorted.
+        /// The role's personas, sorted.
         available: Vec<String>,
     },
-    /// The role has no default prompt and not exactly one persona.
+    /// The role has no default prompt and zero or several personas.
     #[error("agent_type \"{agent_type}\" requires agent_name selection")]
     PersonaRequired {
         /// The role.
         agent_type: TemplateName,
-        /// The personas that it has, sorted.
+        /// The role's personas, sorted.
         available: Vec<String>,
     },
     /// A persona without a role.
@@ -75,12 +75,12 @@ pub enum RegistryError {
     /// The catalogue does not have the model.
     #[error("unknown model {model:?} for spawn_agent. Available models: {}", or_none(.available))]
     UnknownModel {
-        /// The model, after aliases.
+        /// The model after alias resolution.
         model: String,
         /// The models of the catalogue.
         available: Vec<String>,
     },
-    /// The model does not think that hard, or nothing does.
+    /// The model does not support the effort, or the effort does not exist.
     #[error(
         "reasoning_effort {effort:?} is not supported for model {model:?}. Supported efforts: {}",
         .supported.join(", ")
@@ -88,20 +88,20 @@ pub enum RegistryError {
     UnsupportedEffort {
         /// The effort, trimmed and lower-cased.
         effort: String,
-        /// The resolved model; `<default>` where none is.
+        /// The resolved model, or `<default>` if there is none.
         model: String,
-        /// The efforts that would do.
+        /// The supported efforts.
         supported: Vec<String>,
     },
-    /// The catalogue's models have other providers.
+    /// The provider is not one of the catalogue's providers.
     #[error("unknown provider {provider:?}. Available providers: {}", or_none(.available))]
     UnknownProvider {
-        /// The provider asked for.
+        /// The requested provider.
         provider: String,
         /// The providers of the catalogue.
         available: Vec<String>,
     },
-    /// The template is not the one that the request demands.
+    /// The template's digest differs from the digest that the request expects.
     #[error(
         "template \"{name}\" has digest {}, not the expected {expected}; resolve again without expected_digest to see \
          what changed",
@@ -110,9 +110,9 @@ pub enum RegistryError {
     DigestMismatch {
         /// The template, or `default`.
         name: String,
-        /// What the request demands.
+        /// The digest that the request expects.
         expected: Digest,
-        /// What it is; `None` where no template applies.
+        /// The template's digest; `None` if no template applies.
         actual: Option<Digest>,
     },
     /// The working directory is not an absolute path.
@@ -121,7 +121,7 @@ pub enum RegistryError {
         /// As given.
         cwd: String,
     },
-    /// The working directory is named by a way that goes up.
+    /// The path of the working directory contains `..`.
     #[error("cwd {cwd:?} goes up by \"..\"; give the path that it leads to")]
     CwdGoesUp {
         /// As given.
@@ -139,31 +139,31 @@ pub enum RegistryError {
         /// As given.
         cwd: String,
     },
-    /// No bundle of that digest is held.
+    /// The registry does not hold a bundle with that digest.
     #[error("workspace {digest:?} is not known here; upload it with PutWorkspace")]
     WorkspaceUnknown {
         /// As given.
         digest: String,
     },
-    /// The id of a call was used for another one.
+    /// The request id was already used for another call.
     #[error("request_id {request_id:?} was already used with another request; use a new one")]
     RequestIdReused {
         /// As given.
         request_id: String,
     },
-    /// As many watch as may.
+    /// The maximum number of WatchAgents streams is reached.
     #[error("{max} streams of WatchAgents are open, which is the limit; close one, or try again later")]
     TooManyWatchers {
         /// The limit.
         max: usize,
     },
-    /// The caller left before the registry could answer.
+    /// The caller disconnected before the registry could answer.
     #[error("the call ended before the registry had read all templates")]
     Abandoned,
-    /// The service ends.
+    /// The service is shutting down.
     #[error("the registry is shutting down; watch again")]
     Draining,
-    /// A defect of the service; the log has the details.
+    /// An internal error. The log has the details.
     #[error("internal error; the registry's log has the details")]
     Internal,
 }

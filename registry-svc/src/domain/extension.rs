@@ -1,4 +1,4 @@
-//! Our own keys, which every YAML dialect has: `spawn_list`, `grant_list`, `keywords`.
+//! Troupe's own keys, which every YAML dialect accepts: `spawn_list`, `grant_list`, `keywords`.
 
 use tool_policy::{MatchMode, Policy};
 
@@ -12,7 +12,7 @@ use crate::domain::{
     yaml::Shape,
 };
 
-/// The keys as the text has them.
+/// The keys as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Raw {
     /// `spawn_list`.
@@ -23,22 +23,22 @@ pub struct Raw {
     pub keywords: Option<Vec<String>>,
 }
 
-/// The keys, cleaned.
+/// The normalised keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
-    /// Agent types that may be spawned; empty: any.
+    /// Agent types that may be spawned. Empty: any.
     pub spawn_list: Vec<String>,
-    /// Tool patterns that children may hold; empty: the thread's own policy.
+    /// Tool patterns that children may hold. Empty: the thread's own policy.
     pub grant_list: Vec<String>,
     /// Words by which routing finds the template.
     pub keywords: Vec<String>,
 }
 
-/// Cleans the keys.
+/// Normalises the keys.
 ///
 /// # Errors
 ///
-/// A list of blanks, or an entry of spawn_list that is no agent type.
+/// If a list has only blank entries, or an entry of `spawn_list` is not an agent type.
 pub fn read(raw: Raw, from: (&Document, &Shape), findings: &mut Vec<Finding>) -> Result<Extensions, Located> {
     let mut list = |key, raw, when_empty| lists::clean(key, raw, when_empty, from, findings);
     let spawn_list = list("spawn_list", raw.spawn_list, WhenEmpty::Unrestricted)?;
@@ -51,15 +51,15 @@ pub fn read(raw: Raw, from: (&Document, &Shape), findings: &mut Vec<Finding>) ->
     })
 }
 
-/// Compiles the patterns once, so that a bad one shows at its author's and not at the first spawn. `name` is used in
-/// messages only.
+/// Compiles the patterns once, so that an invalid pattern is reported to its author and not at the first spawn. `name`
+/// is used in messages only.
 ///
 /// # Errors
 ///
 /// [`Malformed::BadPattern`].
 pub fn check_patterns(name: &str, tools: &ToolLists, grant_list: &[String]) -> Result<(), Malformed> {
     let mut grant = tools.layer(name);
-    // A grant_list is ours and names canonical tools, whatever the dialect.
+    // `grant_list` is a Troupe key and names canonical tools in every dialect.
     grant.mode = MatchMode::Glob;
     grant.allow = grant_list.to_vec();
     grant.deny.clear();

@@ -1,4 +1,4 @@
-//! The directories that hold templates: where they lie, which of their files are templates, and how those are read.
+//! The directories that hold templates: their locations, the names of their template files, and their dialects.
 
 use std::borrow::Cow;
 
@@ -17,10 +17,10 @@ use crate::domain::{
     yaml,
 };
 
-/// Files for people, whatever directory they lie in.
+/// Documentation files, which are ignored in every directory.
 const NEVER_TEMPLATES: &[&str] = &["readme", "agents"];
 
-/// What a directory holds. In the order of precedence within one level.
+/// The kind of templates in a directory, in order of precedence within one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// Roles.
@@ -38,16 +38,16 @@ pub enum Family {
 pub struct FileText<'a> {
     /// Its path, for messages.
     pub path: &'a str,
-    /// Its name without what says that it is a template; see [`Family::stem`].
+    /// Its name without the template suffix; see [`Family::stem`].
     pub stem: &'a str,
-    /// Where it lies.
+    /// The scope that it belongs to.
     pub scope: Scope,
-    /// Its text, or why it was not read.
+    /// The text, or the reason why it was not read.
     pub text: Result<&'a str, &'a str>,
 }
 
 impl Family {
-    /// The directories, seen from a project's directory or a home.
+    /// Returns the directories, relative to a project's directory or a home.
     #[must_use]
     pub const fn places(self, scope: Scope) -> &'static [&'static str] {
         match (self, scope) {
@@ -59,7 +59,7 @@ impl Family {
         }
     }
 
-    /// Whether templates may lie in folders of these directories.
+    /// Returns whether templates may lie in subdirectories.
     #[must_use]
     pub const fn has_folders(self) -> bool {
         match self {
@@ -68,8 +68,8 @@ impl Family {
         }
     }
 
-    /// The stem of a file, by its path below the directory; `None` if such a file is no template. Folders are part of
-    /// it, with a `-` where names cannot have the `/`.
+    /// Returns the stem of a file from its path below the directory, or `None` if the file is not a template.
+    /// Subdirectories are part of the stem, with `-` in place of `/`, which names cannot contain.
     #[must_use]
     pub fn stem(self, path: &str) -> Option<Cow<'_, str>> {
         match path.rsplit_once('/') {
@@ -93,7 +93,7 @@ impl Family {
         (found.eq_ignore_ascii_case(ending) && !is_for_people).then_some(stem)
     }
 
-    /// The family of the directory in which a path lies, and the path below that directory.
+    /// Returns the family of the directory in which a path lies, and the path below that directory.
     #[must_use]
     pub fn of_path(path: &str) -> Option<(Self, &str)> {
         let mut families = [Self::Roles, Self::Agents]
@@ -108,8 +108,8 @@ impl Family {
         })
     }
 
-    /// Splits the path of a file that lies in one of the family's places: what comes before the place, empty or with a
-    /// `/` at its end, and the path below it. The last such place of the path counts.
+    /// Splits the path of a file that lies in one of the family's places. Returns the part before the place (empty, or
+    /// with a trailing `/`) and the path below the place. If the path contains several places, the last one is used.
     #[must_use]
     pub fn below<'a>(self, place: &str, path: &'a str) -> Option<(&'a str, &'a str)> {
         let mut splits = path.rmatch_indices('/').map(|(at, _)| (&path[..at], &path[at + 1..]));
@@ -124,7 +124,7 @@ impl Family {
         }
     }
 
-    /// The dialect of a file of which nothing is known yet.
+    /// Returns the dialect of a file that was not parsed.
     const fn dialect(self) -> Dialect {
         match self {
             Self::Roles => Dialect::Role,
@@ -142,7 +142,7 @@ impl Family {
         const FILE: usize = 256;
         let header = match self {
             Self::Graph | Self::Foreign(ForeignFormat::Codex) => text.len(),
-            // Which of two dialects a file has is found by parsing it once more.
+            // An additional parse is needed to detect which of the two dialects a file has.
             Self::Agents => 2 * yaml::work(Document::header(text)),
             Self::Roles | Self::Foreign(_) => yaml::work(Document::header(text)),
         };
@@ -153,7 +153,7 @@ impl Family {
     ///
     /// # Errors
     ///
-    /// A file that claims no name, with what its author should know.
+    /// A diagnostic for the author if the file claims no name.
     pub fn read(self, file: FileText<'_>, rules: &Rules) -> Result<TemplateFile, Diagnostic> {
         let claimed = match self {
             Self::Roles => role(file),
@@ -183,7 +183,7 @@ impl Family {
     }
 }
 
-/// A name, how the file was read, and what it says.
+/// The name, dialect and parsed content of a file.
 type Claimed = (TemplateName, Dialect, Parsed);
 
 fn refused(why: &str) -> Malformed {

@@ -1,15 +1,15 @@
-//! Splits a template file into YAML frontmatter and body, the same way for every YAML dialect.
+//! Splitting of a template file into YAML frontmatter and body, shared by all YAML dialects.
 
 use crate::domain::malformed::{Located, Malformed};
 
 /// The line that opens and closes frontmatter.
 const FENCE: &str = "---";
 
-/// A file, split. Line ends are `\n` in both parts, whatever the file has.
+/// A template file split into frontmatter and body. Both parts use `\n` line endings, independent of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// The YAML between the fences, with an empty line in the opener's place so that its line numbers are the file's.
-    /// `None`: the file has no frontmatter, which is legal.
+    /// The YAML between the fences. An empty line replaces the opening fence so that line numbers match the file.
+    /// `None`: the file has no frontmatter, which is valid.
     pub yaml: Option<String>,
     /// Everything after the closing fence.
     pub body: String,
@@ -22,7 +22,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// [`Malformed::UnterminatedFrontmatter`]: reading such a file as all prose would drop its restrictions.
+    /// [`Malformed::UnterminatedFrontmatter`]: reading such a file as body text would drop its restrictions.
     pub fn split(text: &str) -> Result<Self, Located> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines: Vec<&str> = text.lines().collect();
@@ -67,7 +67,7 @@ impl Document {
         ""
     }
 
-    /// The body as the file has it, byte for byte. `text` is the one that was split.
+    /// Returns the body byte for byte as it is in the file. `text` must be the text that was passed to [`Self::split`].
     #[must_use]
     pub fn verbatim_body<'text>(&self, text: &'text str) -> &'text str {
         let lines = text.split_inclusive('\n').take(self.body_line - 1);
@@ -75,7 +75,8 @@ impl Document {
         text.get(length..).unwrap_or_default()
     }
 
-    /// The line on which a key has that value, whatever its case, if both stand on one line.
+    /// Returns the line where a key has the given value, ignoring case. `None` if the key and the value are on
+    /// different lines.
     #[must_use]
     pub fn line_of_pair(&self, key: &str, value: &str) -> Option<usize> {
         let value = value.to_lowercase();
@@ -94,7 +95,7 @@ impl Document {
         yaml.lines().position(is_pair).map(|index| index + 1)
     }
 
-    /// The line on which a key of the frontmatter stands, if it stands at the start of one.
+    /// Returns the line of a frontmatter key, if the key is at the start of a line.
     #[must_use]
     pub fn line_of(&self, key: &str) -> Option<usize> {
         let is_key = |line: &str| {

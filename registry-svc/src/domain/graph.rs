@@ -12,14 +12,14 @@ use crate::domain::{
     toml,
 };
 
-/// The line that opens a preamble. Without it a file declares nothing.
+/// The line that opens a preamble. A file without it declares nothing.
 const OPENER: &str = "[template]";
-/// A preamble is a handful of lines; a larger one is none.
+/// Maximum size of a preamble, in bytes. A larger block is not read as a preamble.
 const MAX_PREAMBLE_BYTES: usize = 64 * 1024;
-/// A description is taken from the text; more than this of it would not fit a list.
+/// Maximum length of a description taken from the prompt, in characters, so that it fits a listing.
 const MAX_DESCRIPTION_CHARS: usize = 200;
 
-/// A graph template restricts by what it does not declare; it has no lists.
+/// A graph template restricts tools by omitting capabilities. It has no tool lists.
 const RESTRICTIONS: Restrictions = Restrictions {
     read_only: None,
     allow: None,
@@ -27,20 +27,20 @@ const RESTRICTIONS: Restrictions = Restrictions {
     lists: false,
 };
 
-/// What a preamble declares.
+/// The keys of a preamble.
 const KEYS: KeySet = KeySet {
     known: &["name", "version", "capabilities", "constraints"],
     place: "the [template] preamble",
     restrictions: RESTRICTIONS,
 };
 
-/// Reads a graph template whose name is not known.
+/// Reads a graph template without a known name.
 #[must_use]
 pub fn parse(text: &str) -> Parsed {
     run(None, text)
 }
 
-/// Reads a graph template of that name.
+/// Reads a graph template with a known name.
 #[must_use]
 pub fn parse_named(name: &GraphName, text: &str) -> Parsed {
     run(Some(name), text)
@@ -71,7 +71,7 @@ fn read(name: Option<&GraphName>, text: &str, findings: &mut Vec<Finding>) -> Re
     let locked = locked_tools(&template.capabilities).flat_map(|group| group.tools);
     template.tools.deny = locked.map(|tool| (*tool).to_owned()).collect();
     template.tools.deny.sort();
-    // Capabilities bind one node. The nodes that it spawns have the tools of their own templates.
+    // Capabilities restrict only the node itself. The nodes that it spawns have the tools of their own templates.
     template.grant_list = vec!["*".to_owned()];
     let prompt = body.join("\n").trim().to_owned();
     template.description = Some(describe(&prompt));
@@ -79,7 +79,7 @@ fn read(name: Option<&GraphName>, text: &str, findings: &mut Vec<Finding>) -> Re
     Ok(template)
 }
 
-/// How many lines a preamble has: up to an empty line, but never within a list.
+/// Returns the number of lines in a preamble. It ends at an empty line, but never within a list.
 fn length(lines: &[&str]) -> usize {
     let mut open = 0_usize;
     for (index, line) in lines.iter().enumerate() {
@@ -88,7 +88,7 @@ fn length(lines: &[&str]) -> usize {
         }
         open = brackets(line, open);
     }
-    // A list that is never closed is the defect, not all of the text behind it.
+    // For an unclosed list, the error should point to the list, not to the text after it.
     if open == 0 {
         lines.len()
     } else {
@@ -99,7 +99,7 @@ fn length(lines: &[&str]) -> usize {
     }
 }
 
-/// How many brackets are open behind a line; those in texts and comments do not count.
+/// Returns the number of open brackets after a line. Brackets in strings and comments are ignored.
 fn brackets(line: &str, mut open: usize) -> usize {
     let mut quote: Option<char> = None;
     let mut escaped = false;
@@ -133,7 +133,7 @@ impl<'a> Preamble<'a> {
         Self { lines, first_line }
     }
 
-    /// The line of a key; the opener's, if it stands on none.
+    /// Returns the line of a key, or the opener's line if the key is not found.
     fn line_of(&self, key: &str) -> usize {
         let is_key = |line: &&str| {
             let rest = line.trim_start_matches([' ', '\t', '"', '\'']).strip_prefix(key);
@@ -200,7 +200,7 @@ impl<'a> Preamble<'a> {
     }
 }
 
-/// The file's stem is the name; the key is for readers, who should not be misled.
+/// Warns about a `name` key that differs from the file's stem. The stem is the name.
 fn other_name(name: Option<&GraphName>, written: &str, line: usize) -> Option<Finding> {
     let name = name.filter(|name| name.as_str() != written)?;
     let message = format!(
@@ -210,7 +210,7 @@ fn other_name(name: Option<&GraphName>, written: &str, line: usize) -> Option<Fi
     Some(Finding::warning(Some(line), message).suggest("rename the file, or correct name"))
 }
 
-/// The first line of prose.
+/// Returns the first line of prose.
 fn describe(prompt: &str) -> String {
     let line = prompt
         .lines()
@@ -326,7 +326,7 @@ You lead.
             let start = "invalid [template] preamble: line ";
             assert!(error.starts_with(start), "{line}: {error}");
             let found = parsed.findings[0].line.unwrap();
-            // Where a list that is never closed goes wrong, the library decides.
+            // The TOML library decides where it reports an unclosed list.
             assert!(found == number || line == "capabilities = ['a'", "{line}: {error}");
             assert!(parsed.findings[0].suggestion.is_some());
         }
@@ -389,7 +389,7 @@ You lead.
             .iter()
             .map(|finding| (finding.line, finding.message.as_str(), finding.suggestion.as_deref()))
             .collect();
-        // The preamble is a table: its keys come sorted.
+        // The preamble is a table, so its keys are sorted.
         assert_eq!(
             found,
             [

@@ -1,4 +1,4 @@
-//! Unknown keys: ignored with a warning, unless they look as if they were meant to restrict.
+//! Handling of unknown keys: they are ignored with a warning, unless they appear to be misspelt restrictions.
 
 use crate::domain::{
     diagnostic::Finding,
@@ -7,7 +7,8 @@ use crate::domain::{
     yaml::Shape,
 };
 
-/// How many unknown keys of one file are named. What is said about more would be many times as large as the file.
+/// Maximum number of unknown keys that are reported for one file. Without the limit, the report could be many times
+/// larger than the file.
 pub const MAX_UNKNOWN: usize = 50;
 
 /// The keys of one mapping of a dialect.
@@ -15,26 +16,27 @@ pub const MAX_UNKNOWN: usize = 50;
 pub struct KeySet {
     /// Every key that the dialect reads there.
     pub known: &'static [&'static str],
-    /// How the mapping is called in a message: `frontmatter`, `an entry of agent_names`.
+    /// The mapping's name in messages: `frontmatter`, `an entry of agent_names`.
     pub place: &'static str,
-    /// What restricts in this dialect.
+    /// The keys of this dialect that restrict.
     pub restrictions: Restrictions,
 }
 
-/// The keys of a dialect that restrict; `None` where it has none.
+/// The keys of a dialect that restrict. A field is `None` if the dialect has no such key.
 #[derive(Clone, Copy, Debug)]
 pub struct Restrictions {
-    /// What forces the sandbox read-only.
+    /// The key that forces a read-only sandbox.
     pub read_only: Option<&'static str>,
-    /// What allows tools, and so no others.
+    /// The key of the tool allow list.
     pub allow: Option<&'static str>,
-    /// What denies tools.
+    /// The key of the tool deny list.
     pub deny: Option<&'static str>,
-    /// Whether it has `spawn_list` and `grant_list`, which are called so wherever there are any.
+    /// Whether the dialect has `spawn_list` and `grant_list`. These keys have the same names in every dialect that has
+    /// them.
     pub lists: bool,
 }
 
-/// What a key restricts.
+/// The subject of a restriction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Restricts {
     ReadOnly,
@@ -45,7 +47,7 @@ enum Restricts {
 }
 
 impl Restrictions {
-    /// The key of this dialect that restricts so.
+    /// Returns this dialect's key for a restriction.
     const fn key(&self, restricts: Restricts) -> Option<&'static str> {
         match restricts {
             Restricts::ReadOnly => self.read_only,
@@ -58,7 +60,7 @@ impl Restrictions {
     }
 }
 
-/// The keys that restrict, in any dialect that we read or that authors may have in mind.
+/// Keys that restrict, in the supported dialects or in other formats that authors may have in mind.
 const RESTRICTING: &[(&str, Restricts)] = &[
     ("read_only", Restricts::ReadOnly),
     ("allow_list", Restricts::Allow),
@@ -75,12 +77,13 @@ const RESTRICTING: &[(&str, Restricts)] = &[
     ("sandbox_mode", Restricts::ReadOnly),
 ];
 
-/// Warns of keys that are ignored. `findings` has nothing but what this function put there about other mappings of the
-/// file.
+/// Adds a warning for each ignored key. `findings` may contain only the findings that this function added for other
+/// mappings of the same file.
 ///
 /// # Errors
 ///
-/// A key that restricts elsewhere, or nearly has the name of one that restricts: a typo must not open a template.
+/// If a key restricts in another dialect, or its name resembles a key that restricts. A typo must not make a template
+/// less restricted.
 pub fn check(shape: &Shape, keys: KeySet, document: &Document, findings: &mut Vec<Finding>) -> Result<(), Located> {
     let all = shape.entries().iter().map(|(key, _)| key.as_str());
     for key in all.filter(|key| !keys.known.contains(key)) {
@@ -92,8 +95,8 @@ pub fn check(shape: &Shape, keys: KeySet, document: &Document, findings: &mut Ve
     Ok(())
 }
 
-/// Says that a key is ignored, unless too many are: then only that. `line` is where it stands, which takes a reading of the
-/// file to find.
+/// Adds a warning that a key is ignored. Above the limit, adds a single warning about the number of keys. `line` finds
+/// the key's line and is costly because it scans the file.
 pub fn warn(key: &str, keys: KeySet, line: impl FnOnce() -> Option<usize>, findings: &mut Vec<Finding>) {
     match findings.len() {
         ..MAX_UNKNOWN => {
@@ -114,7 +117,7 @@ pub fn warn(key: &str, keys: KeySet, line: impl FnOnce() -> Option<usize>, findi
     }
 }
 
-/// What an unknown key would have restricted, if its author meant that.
+/// Returns the restriction that the author of an unknown key may have intended.
 #[must_use]
 pub fn restriction(key: &str, restrictions: Restrictions) -> Option<Malformed> {
     let squashed = squash(key);
@@ -144,14 +147,15 @@ pub fn restriction(key: &str, restrictions: Restrictions) -> Option<Malformed> {
     })
 }
 
-/// How many edits make a typo of a name; two letters that changed places are one. Two edits away from a word as short
-/// as `tools` lie words of their own, like `goals`; what begins as it does is taken for a typo all the same.
+/// Returns the maximum edit distance at which a key counts as a typo of a name. A transposition is one edit. For names
+/// as short as `tools`, distance 2 would match unrelated words such as `goals`; a key with the same prefix still counts
+/// as a typo.
 fn reach(name: &str, squashed: &str) -> usize {
     let begins_alike = name.chars().next().is_some_and(|first| squashed.starts_with(first));
     if name.len() < 8 && !begins_alike { 1 } else { 2 }
 }
 
-/// `readOnly`, `read-only` and `READ_ONLY` are one key to whoever types them.
+/// Normalises a key: `readOnly`, `read-only` and `READ_ONLY` are the same key to an author.
 fn squash(key: &str) -> String {
     key.chars()
         .filter(|letter| !matches!(letter, '_' | '-' | ' '))
@@ -159,7 +163,7 @@ fn squash(key: &str) -> String {
         .collect()
 }
 
-/// The known key that an unknown one may be a typo of.
+/// Returns the known key that an unknown key may be a typo of.
 #[must_use]
 fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
     let candidates = known.iter().map(|name| (strsim::osa_distance(name, key), *name));

@@ -1,4 +1,4 @@
-//! Checks one text as the registry would, without a registry.
+//! Checks of a single text with the registry's rules, without a registry.
 
 use std::{borrow::Cow, path::Path};
 
@@ -12,21 +12,21 @@ use crate::domain::{
     template::Scope,
 };
 
-/// What a text is to be read as.
+/// The kind of template to read a text as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LintKind {
     /// `.codex/.agents/*.md`.
     Role,
-    /// `.codex/agents/*.md`: the keys tell profile and subagent apart.
+    /// `.codex/agents/*.md`: the keys determine whether it is a profile or a subagent.
     CodexAgent,
     /// `docs/templates/*.md`.
     Graph,
-    /// Another program's agent; its path tells which program's, and where it does not, it is read as Claude Code's.
+    /// Another program's agent. The path determines the program; otherwise the text is read as Claude Code's.
     Foreign,
 }
 
 impl LintKind {
-    /// What a file is, by the directory in which it lies; `None` for a directory that is no place of templates.
+    /// Returns the kind of a file from its directory. `None` if the directory does not hold templates.
     #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
         Family::of_path(path).map(|(family, _)| match family {
@@ -52,9 +52,9 @@ impl LintKind {
     }
 }
 
-/// What the registry would say about a file of that path and text, in order of line. The path names the file in the
-/// diagnostics and, where its stem is the name, names the template; nothing is read from it. The rules of an operator
-/// (`allowed_endpoints`) are not applied.
+/// Returns the registry's findings about a file with this path and text, in order of line. The path identifies the file
+/// in the diagnostics and, in dialects where the stem is the name, names the template. No file is read. The rules of an
+/// operator (`allowed_endpoints`) are not applied.
 #[must_use]
 pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> Vec<Diagnostic> {
     let family = kind.family(path);
@@ -63,7 +63,7 @@ pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> Vec<Diagnostic> {
         Some((found, below)) if found == family => below,
         Some(_) | None => file_name().unwrap_or(path),
     };
-    // A file that lies elsewhere may be called anything.
+    // A file outside the known directories may have any name.
     let stem = family
         .stem(below)
         .or_else(|| Some(Cow::Borrowed(Path::new(below).file_stem()?.to_str()?)))
@@ -72,7 +72,7 @@ pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> Vec<Diagnostic> {
     let file = FileText {
         path,
         stem: &stem,
-        // The one scope whose templates may say everything.
+        // The user scope, whose templates may set every key.
         scope: Scope::User,
         text: text.as_deref().map_err(String::as_str),
     };
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(found[0].finding.line, Some(3));
         assert_eq!(found[0].finding.severity, Severity::Error);
         assert_eq!(found[0].finding.suggestion.as_deref(), Some("did you mean allow_list?"));
-        // A listing's needs are found here too.
+        // Requirements for listing are checked too.
         assert_eq!(
             run("worker.md", LintKind::Role, "x")[0].1,
             "missing required frontmatter description"

@@ -1,4 +1,4 @@
-//! What ListAgents shows.
+//! The contents of a ListAgents response.
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ pub enum Selection {
     RoleTemplate(GraphName),
 }
 
-/// What to do about templates that violate what a listing needs.
+/// The handling of templates that do not meet the requirements for listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violations {
     /// Fail with the first one.
     Refuse,
-    /// Leave them out.
+    /// Omit them.
     LeaveOut,
 }
 
-/// A template that is fit to be listed.
+/// A template that meets the requirements for listing.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'catalog> {
     /// Its entry.
     pub entry: &'catalog Entry,
-    /// What it says.
+    /// The parsed template.
     pub template: &'catalog Arc<Template>,
 }
 
@@ -45,9 +45,9 @@ pub struct Listed<'catalog> {
 ///
 /// # Errors
 ///
-/// If a selected name does not exist; with [`Violations::Refuse`] also if a considered template violates what a listing
-/// needs, the first in order of name. A foreign agent fails only a listing of itself: its author wrote it for another
-/// program.
+/// If a selected name does not exist. With [`Violations::Refuse`], also if a selected template does not meet the
+/// requirements for listing; the first in order of name is reported. A foreign agent fails only a listing of itself,
+/// because its author wrote it for another program.
 pub fn list<'catalog>(
     catalog: &'catalog Catalog,
     selection: &Selection,
@@ -65,7 +65,7 @@ pub fn list<'catalog>(
     Ok(listed)
 }
 
-/// The diagnostics that belong to such a listing: all, or those of the selected template's file.
+/// Returns the diagnostics that belong to such a listing: all, or those of the selected template's file.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The lists of the role dialect, trimmed, sorted, without duplicates; and lists that may also be written as one text.
+//! The lists of the role dialect, trimmed, sorted and without duplicates; and lists that may be written as one text.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::domain::{
     yaml::Shape,
 };
 
-/// A list of names, or the same as one text with commas between them. Entries are as written.
+/// A list of names, written as a sequence or as one comma-separated text. Entries are kept as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameList(pub Vec<String>);
 
@@ -46,20 +46,20 @@ impl<'de> Visitor<'de> for NameListVisitor {
     }
 }
 
-/// What an empty list in the text means.
+/// The meaning of an empty list in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenEmpty {
-    /// It restricts nothing; the author may have meant "nothing is allowed", so it is worth a warning.
+    /// The list restricts nothing. The author may have meant "nothing is allowed", so a warning is added.
     Unrestricted,
-    /// It says what it looks like: nothing.
+    /// The list allows nothing.
     Nothing,
 }
 
-/// Cleans a list as the text has it. `raw` is `None` where the key is absent or null.
+/// Normalises a list. `raw` is `None` if the key is absent or null.
 ///
 /// # Errors
 ///
-/// A list whose entries are all blank: dropping them would turn a restriction into none.
+/// If all entries are blank. Dropping them would remove a restriction.
 pub fn clean(
     key: &'static str,
     raw: Option<Vec<String>>,

@@ -7,7 +7,8 @@ use crate::domain::{
     name::{MAX_BYTES, PersonaName},
 };
 
-/// Why a file is no template. It is neither listed nor resolved: falling back to something looser would open it.
+/// The reason why a file is not a valid template. The template is neither listed nor resolved, because a fallback could
+/// be less restrictive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The file was not read: too large, not text, not a file, behind a link that leaves its scope.
@@ -22,27 +23,27 @@ pub enum Malformed {
     /// The preamble of a graph template cannot be read.
     #[error("invalid [template] preamble: {0}")]
     InvalidPreamble(String),
-    /// A key that restricts in another dialect, or at another place, stands where it has no effect.
+    /// A key that restricts only in another dialect, or in another mapping.
     #[error("key \"{key}\" would restrict nothing here; use \"{meant}\" at the top level of the frontmatter")]
     MisplacedRestriction {
         /// The key as written.
         key: String,
-        /// The key that restricts here.
+        /// The key that restricts in this mapping.
         meant: String,
     },
-    /// A key that restricts elsewhere, in a dialect that has nothing for it.
+    /// A key that restricts in another dialect and has no equivalent in this one.
     #[error("key \"{key}\" would restrict nothing here, and this dialect has no key that does")]
     UselessRestriction {
         /// The key as written.
         key: String,
     },
-    /// It has more keys than are looked at.
+    /// The file has more keys than the limit.
     #[error("more than {max} keys")]
     TooManyKeys {
         /// The bound.
         max: usize,
     },
-    /// The file has to say who it is, and has no frontmatter.
+    /// The file has no frontmatter, which must declare its name.
     #[error("missing YAML frontmatter delimited by ---")]
     NoFrontmatter,
     /// A profile, or a foreign agent, lacks a key.
@@ -56,19 +57,19 @@ pub enum Malformed {
         /// The rule, with the value.
         why: String,
     },
-    /// A subagent lacks something.
+    /// A subagent lacks a required part.
     #[error("missing required field: {0}")]
     MissingRequired(&'static str),
-    /// A subagent's name is not legal.
+    /// A subagent's name is not valid.
     #[error(
         "invalid agent name `{0}`: name must start with a lowercase letter, include only lowercase letters, digits, \
          hyphen, or underscore, and be 3-64 characters long"
     )]
     BadSubagentName(String),
-    /// An entry that a subagent's list has twice.
+    /// A duplicate entry in a subagent's list.
     #[error("duplicate {list} entry `{entry}`")]
     DuplicateEntry {
-        /// What the list has: `tool`, `keyword`.
+        /// The kind of entry: `tool`, `keyword`.
         list: &'static str,
         /// The entry.
         entry: String,
@@ -87,7 +88,7 @@ pub enum Malformed {
         /// `model_config.model`.
         config: String,
     },
-    /// A key of the subagent dialect beside one of the profile dialect.
+    /// A subagent key and a profile key in the same file.
     #[error(
         "model_config belongs to a subagent and \"{0}\" to a profile; which of the two the file is cannot be guessed"
     )]
@@ -95,15 +96,15 @@ pub enum Malformed {
     /// A foreign agent is not TOML, or has values of the wrong types.
     #[error("invalid TOML: {0}")]
     InvalidToml(String),
-    /// A value of a foreign agent has another type than its format says.
+    /// A value of a foreign agent has the wrong type.
     #[error("{key} is not {expected}")]
     WrongType {
         /// The key.
         key: String,
-        /// What is expected.
+        /// The expected type.
         expected: &'static str,
     },
-    /// An unknown key that is nearly one that restricts.
+    /// An unknown key that resembles a key that restricts.
     #[error("unknown key \"{key}\"; did you mean \"{meant}\"? It restricts, so it is not ignored")]
     MisspeltRestriction {
         /// The key as written.
@@ -111,13 +112,13 @@ pub enum Malformed {
         /// The key it resembles.
         meant: String,
     },
-    /// A list that restricts has entries, all of them blank.
+    /// All entries of a list that restricts are blank.
     #[error("{key} has only blank entries; remove it or name at least one")]
     BlankList {
         /// The list's key.
         key: &'static str,
     },
-    /// An entry of spawn_list is no agent type.
+    /// An entry of spawn_list is not an agent type.
     #[error("spawn_list: \"{0}\" is not an agent_type")]
     BadSpawnEntry(String),
     /// A pattern of a tool list cannot be compiled.
@@ -126,7 +127,7 @@ pub enum Malformed {
     /// There are persona blocks and the frontmatter declares no persona.
     #[error("found agent_name blocks but frontmatter agent_names is missing")]
     BlocksWithoutPersonas,
-    /// A persona that no request could ask for.
+    /// A persona whose name is too long for a request.
     #[error(
         "agent_name \"{}...\" has {} bytes; at most {} are allowed",
         .0.beginning(),
@@ -143,7 +144,7 @@ pub enum Malformed {
     /// A persona that is declared twice.
     #[error("invalid agent_names: repeated agent_names entry for \"{0}\"")]
     RepeatedPersona(PersonaName),
-    /// A block with nothing in it.
+    /// An empty block.
     #[error("invalid agent_names: empty agent_name block for \"{0}\"")]
     EmptyBlock(PersonaName),
     /// A second block for one persona.
@@ -151,7 +152,7 @@ pub enum Malformed {
     RepeatedBlock(PersonaName),
 }
 
-/// What a listing needs and a usable template lacks. It can still be spawned.
+/// A requirement for listing that a usable template does not meet. The template can still be spawned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Incomplete {
     /// No description of the role.
@@ -165,7 +166,7 @@ pub enum Incomplete {
     PersonaDescription(PersonaName),
 }
 
-/// Either kind, as an error carries it.
+/// A defect of either kind, as part of an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
     /// Fails listing and resolving.
@@ -176,17 +177,17 @@ pub enum Defect {
     Incomplete(#[from] Incomplete),
 }
 
-/// What makes a file malformed, and where.
+/// A defect that makes a file malformed, and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// The line, from 1.
+    /// The line, starting at 1.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The defect.
     pub why: Malformed,
 }
 
 impl Malformed {
-    /// What its author can do about it, where the message does not say.
+    /// Returns a suggestion for the author, if the message itself does not contain one.
     #[must_use]
     pub fn suggestion(&self) -> Option<String> {
         let fixed = match self {
@@ -234,7 +235,7 @@ impl Malformed {
         Some(fixed.to_owned())
     }
 
-    /// At that line, if there is one to name.
+    /// Adds the line, if it is known.
     #[must_use]
     pub fn at(self, line: Option<usize>) -> Located {
         Located { line, why: self }
@@ -242,8 +243,8 @@ impl Malformed {
 }
 
 impl Located {
-    /// With the line of the persona's declaration, if it is about one and has no line yet. `key` is the key that names
-    /// a persona.
+    /// Adds the line of the persona's declaration, if the defect is about a persona and has no line yet. `key` is the
+    /// key that names a persona.
     #[must_use]
     pub fn or_persona_line(mut self, document: &Document, key: &str) -> Self {
         if self.line.is_none()

@@ -1,8 +1,9 @@
-//! What templates mean: parsing, precedence, selection, prompts. Pure: text in, values out; no files, no clock, no wire.
+//! The rules for templates: parsing, precedence, selection and prompts. The code is pure: text in, values out, with no
+//! files, no clock and no wire types.
 //!
-//! The way of a template: the [`family`] of its directory picks the dialect ([`role`], [`profile`], [`subagent`],
-//! [`graph`], [`foreign`]), which turns the file's text into a [`template::TemplateFile`]; the [`catalog`] decides which
-//! file has a name; [`list`] and [`resolve`] answer from the catalogue. [`lint`] checks one text by itself.
+//! The [`family`] of a template's directory determines the dialect ([`role`], [`profile`], [`subagent`], [`graph`],
+//! [`foreign`]), which parses the file's text into a [`template::TemplateFile`]. The [`catalog`] decides which file
+//! holds a name. [`list`] and [`resolve`] answer queries from the catalogue. [`lint`] checks a single text.
 
 pub mod agents;
 pub mod catalog;

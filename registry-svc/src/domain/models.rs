@@ -1,5 +1,5 @@
-//! The model catalogue: which models there are, what they are also called, and how hard they can think. Optional: an
-//! empty catalogue knows nothing and lets every model pass.
+//! The model catalogue: models, their aliases, and their supported efforts. The catalogue is optional: an empty
+//! catalogue accepts every model.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::domain::{effort::Effort, error::RegistryError, yaml};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// Its name, as providers know it.
+    /// The model's name at its provider.
     pub name: String,
-    /// Who serves it.
+    /// The provider of the model.
     #[serde(default)]
     pub provider: Option<String>,
-    /// The efforts that it supports; empty: all. `none` is always supported.
+    /// The supported efforts. Empty: all. `none` is always supported.
     #[serde(default)]
     pub efforts: Vec<Effort>,
 }
@@ -39,11 +39,11 @@ pub struct ModelCatalogue {
 }
 
 impl ModelCatalogue {
-    /// Reads a catalogue.
+    /// Parses a catalogue.
     ///
     /// # Errors
     ///
-    /// A sentence that says what is wrong with the text.
+    /// A sentence that describes the defect of the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (catalogue, _) = yaml::parse::<Self>(text).map_err(|error| error.message)?;
         let dangling = catalogue
@@ -58,13 +58,13 @@ impl ModelCatalogue {
         }
     }
 
-    /// What an alias stands for; `None` if the name is no alias.
+    /// Returns the model that an alias stands for, or `None` if the name is not an alias.
     #[must_use]
     pub fn alias(&self, name: &str) -> Option<&str> {
         self.aliases.get(name).map(String::as_str)
     }
 
-    /// The provider of a model, if the catalogue says.
+    /// Returns the provider of a model, if the catalogue declares it.
     #[must_use]
     pub fn provider(&self, model: &str) -> Option<&str> {
         self.model(model)?.provider.as_deref()
@@ -103,17 +103,17 @@ impl ModelCatalogue {
         })
     }
 
-    /// Whether providers are configured: whether any model names one.
+    /// Returns whether providers are configured: whether any model names one.
     #[must_use]
     pub fn has_providers(&self) -> bool {
         self.models.iter().any(|entry| entry.provider.is_some())
     }
 
-    /// Reads an effort and checks that the model supports it. `model` is `None` where the runner's default applies.
+    /// Parses an effort and checks that the model supports it. `model` is `None` if the runner's default applies.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::UnsupportedEffort`], also for what is no effort at all.
+    /// [`RegistryError::UnsupportedEffort`] if the effort is unknown or the model does not support it.
     pub fn check_effort(&self, effort: &str, model: Option<&str>) -> Result<Effort, RegistryError> {
         let supported = self.efforts(model);
         match Effort::parse(effort) {

@@ -1,4 +1,4 @@
-//! The names of templates and personas. A value of these types is normalised and legal.
+//! The names of templates and personas. A value of these types is normalised and valid.
 
 use std::{fmt, sync::Arc};
 
@@ -16,11 +16,11 @@ impl AgentType {
     /// The name that stands for "no template".
     pub const DEFAULT: &str = "default";
 
-    /// Trims and lower-cases a name and checks its letters and length.
+    /// Trims and lower-cases a name, and checks its characters and length.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::InvalidAgentType`] with the normalised name, or the beginning of one that is too long.
+    /// [`RegistryError::InvalidAgentType`] with the normalised name, truncated if it is too long.
     pub fn parse(text: &str) -> Result<Self, RegistryError> {
         let name = text.trim().to_ascii_lowercase();
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
@@ -36,8 +36,8 @@ impl AgentType {
         Ok(Self(name.into()))
     }
 
-    /// A legal name out of any text, for a file that cannot say its own: what is not legal becomes `-`, and what is too
-    /// much is left out.
+    /// Derives a valid name from any text, for a file whose own name cannot be read. Invalid characters become `-`, and
+    /// the result is truncated to the maximum length.
     #[must_use]
     pub fn salvage(text: &str) -> Self {
         let name: String = text
@@ -52,20 +52,20 @@ impl AgentType {
         Self(if name.is_empty() { "unnamed".into() } else { name.into() })
     }
 
-    /// Whether it is `default`.
+    /// Returns whether the name is `default`.
     #[must_use]
     pub fn is_default(&self) -> bool {
         &*self.0 == Self::DEFAULT
     }
 
-    /// Whether both are spellings of one name: kebab and snake case do not differ.
+    /// Returns whether both are spellings of the same name. Kebab case and snake case are equivalent.
     #[must_use]
     pub fn is_alias_of(&self, other: &Self) -> bool {
         let fold = |byte: u8| if byte == b'-' { b'_' } else { byte };
         self.0.bytes().map(fold).eq(other.0.bytes().map(fold))
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -83,21 +83,22 @@ impl fmt::Display for AgentType {
 pub struct GraphName(Arc<str>);
 
 impl GraphName {
-    /// The template of that stem; `None` for a blank one and one that is too long. Surrounding space does not count.
+    /// Parses the stem of a graph template's file. Returns `None` if the stem is blank or too long. Surrounding
+    /// whitespace is ignored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.trim();
         (1..=MAX_BYTES).contains(&name.len()).then(|| Self(name.into()))
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The name of a template with its name space: `reviewer` exists in both and means different templates.
+/// A template name with its name space: `reviewer` may exist in both and then means different templates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TemplateName {
     /// A role, profile, subagent or foreign agent.
@@ -107,7 +108,7 @@ pub enum TemplateName {
 }
 
 impl TemplateName {
-    /// The bare name.
+    /// Returns the bare name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -128,31 +129,31 @@ impl fmt::Display for TemplateName {
 pub struct PersonaName(Arc<str>);
 
 impl PersonaName {
-    /// Normalises a name. It may come out empty; no block has an empty name, so such a persona never pairs.
+    /// Normalises a name. The result may be empty. Blocks never have an empty name, so such a persona is never paired.
     #[must_use]
     pub fn normalise(text: &str) -> Self {
         Self(text.trim().to_lowercase().into())
     }
 
-    /// Whether nothing is left of it.
+    /// Returns whether the normalised name is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it is longer than a name may be.
+    /// Returns whether the name is longer than [`MAX_BYTES`].
     #[must_use]
     pub fn is_too_long(&self) -> bool {
         self.0.len() > MAX_BYTES
     }
 
-    /// As much of it as an error shows.
+    /// Returns the beginning of the name, for error messages.
     #[must_use]
     pub fn beginning(&self) -> String {
         self.0.chars().take(MAX_BYTES).collect()
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

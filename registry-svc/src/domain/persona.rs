@@ -1,4 +1,4 @@
-//! Persona blocks: the parts of a role's body, and their pairing with the declared personas.
+//! Persona blocks: splitting of a role's body, and pairing of the blocks with the declared personas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ const KEY: &str = "agent_name";
 const OPEN: &str = "<!--";
 const CLOSE: &str = "-->";
 
-/// Which lines are markers; the dialect decides. Other comments are prose.
+/// The lines that count as markers, depending on the dialect. Other comments are prose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Markers {
-    /// `<!-- agent_name: NAME -->`, with that spacing before the name. Without a name it is prose.
+    /// `<!-- agent_name: NAME -->`, with exactly this spacing before the name. A comment without a name is prose.
     Exact,
-    /// Any spacing. Without a name it is a marker that lacks one: a block with an empty name.
+    /// Any spacing. A marker without a name starts a block with an empty name.
     Tolerant,
 }
 
 /// The text between one persona marker and the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Whose it is.
+    /// The persona that the block belongs to.
     pub name: PersonaName,
     /// The marker's line in the file.
     pub line: usize,
@@ -41,7 +41,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Splits a body whose first line has that number in the file.
+    /// Splits a body. `first_line` is the number of its first line in the file.
     #[must_use]
     pub fn split(body: &str, first_line: usize, markers: Markers) -> Self {
         let mut default = String::new();
@@ -72,7 +72,7 @@ impl Blocks {
     }
 }
 
-/// The name in a marker line; `None` for any other line.
+/// Returns the name in a marker line, or `None` for any other line.
 fn marker(line: &str, markers: Markers) -> Option<PersonaName> {
     let inner = line.trim().strip_prefix(OPEN)?.strip_suffix(CLOSE)?;
     let inner = match markers {
@@ -92,15 +92,15 @@ fn marker(line: &str, markers: Markers) -> Option<PersonaName> {
 struct Fence {
     letter: char,
     length: usize,
-    /// The quotes that it stands in.
+    /// The depth of the block quotes around it.
     quotes: usize,
 }
 
 impl Fence {
-    /// The fence that is open after a line. One that is never closed reaches to the end of the file, as in Markdown.
+    /// Returns the fence that is open after a line. As in Markdown, an unclosed fence extends to the end of the file.
     fn after(open: Option<Self>, line: &str) -> Option<Self> {
         let (text, quotes) = match open {
-            // Marks of lists are text by now, and so are those of more quotes: nothing opens in code.
+            // Inside code, list markers and deeper block quotes are text.
             Some(fence) => (behind_quotes(line, fence.quotes), fence.quotes),
             None => outside_containers(line),
         };
@@ -112,22 +112,22 @@ impl Fence {
         match open {
             Some(fence) if fence.letter == letter && length >= fence.length && rest.is_empty() => None,
             Some(fence) => Some(fence),
-            // A back-tick in the rest makes it inline code.
+            // A back-tick in the info string makes it inline code.
             None if length >= 3 && !(letter == '`' && rest.contains('`')) => Some(Self { letter, length, quotes }),
             None => None,
         }
     }
 }
 
-/// A line without the marks of so many quotes.
+/// Removes the given number of block quote markers from a line.
 fn behind_quotes(line: &str, quotes: usize) -> &str {
     (0..quotes).fold(line.trim_start(), |text, _| {
         text.strip_prefix('>').map_or(text, str::trim_start)
     })
 }
 
-/// A line without the marks of the lists and quotes that it stands in, and the number of the quotes: a fence may open
-/// right behind them.
+/// Removes the list and block quote markers from the start of a line, and returns the quote depth. A fence may open
+/// directly after them.
 fn outside_containers(line: &str) -> (&str, usize) {
     let mut text = line.trim_start();
     let mut quotes = 0;
@@ -146,11 +146,11 @@ fn outside_containers(line: &str) -> (&str, usize) {
     }
 }
 
-/// Pairs declared personas with blocks, one to one, in the order of declaration. `name` tells a declaration's name.
+/// Pairs declared personas with blocks, one to one, in the order of declaration. `name` returns a declaration's name.
 ///
 /// # Errors
 ///
-/// Whatever is declared or written without the other, twice, or empty, or has a name that is too long.
+/// If a persona or a block has no counterpart, is repeated or empty, or has a name that is too long.
 pub fn pair<D>(
     declared: Vec<D>,
     blocks: &[Block],
@@ -175,12 +175,12 @@ pub fn pair<D>(
     Ok(pairs)
 }
 
-/// The blocks by name, each of them wanted.
+/// Returns the blocks by name. Every block must be declared.
 fn written<'a>(
     wanted: &BTreeSet<&PersonaName>,
     blocks: &'a [Block],
 ) -> Result<BTreeMap<&'a PersonaName, &'a Block>, Located> {
-    // Before any other error, which would repeat the name.
+    // Checked first, because other errors would repeat the name.
     if let Some(long) = wanted.iter().find(|name| name.is_too_long()) {
         return Err(Malformed::LongPersona(PersonaName::clone(long)).into());
     }

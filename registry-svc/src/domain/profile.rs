@@ -1,6 +1,6 @@
-//! The profile dialect: YAML frontmatter that says who the agent is, a default prompt, and a block for each person.
+//! The profile dialect: YAML frontmatter that describes the agent, a default prompt, and a block for each person.
 //!
-//! The keys come in two families, which do not mix: `agent_type` with `agent_persons`, and the older `name` with
+//! The keys have two spellings that must not be mixed: `agent_type` with `agent_persons`, and the older `name` with
 //! `agent_names`.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use crate::domain::{
     yaml::{self, Shape},
 };
 
-/// The keys that make a file a profile. `name` alone does not: subagents have it too.
+/// The keys that identify a profile. `name` alone does not, because subagents have it too.
 pub const OWN_KEYS: &[&str] = &[
     "agent_type",
     "agent_persons",
@@ -104,7 +104,7 @@ enum Spelling {
 impl Spelling {
     /// # Errors
     ///
-    /// If keys of both are there.
+    /// If the file has keys of both spellings.
     fn of(shape: &Shape) -> Result<Self, Malformed> {
         let has = |keys: [&str; 2]| keys.iter().any(|key| shape.has(key));
         match (has(["agent_type", "agent_persons"]), has(["name", "agent_names"])) {
@@ -157,11 +157,11 @@ impl Spelling {
     }
 }
 
-/// Reads a profile: its name, and what it says.
+/// Reads a profile and returns its name and content.
 ///
 /// # Errors
 ///
-/// Whatever makes it malformed, at its line.
+/// The first defect, with its line.
 pub fn read(text: &str, findings: &mut Vec<Finding>) -> Result<(AgentType, Template), Located> {
     let document = Document::split(text)?;
     let yaml = document.yaml.as_deref().ok_or(Malformed::NoFrontmatter)?;
@@ -279,7 +279,7 @@ fn check_name(name: &str) -> Result<AgentType, Malformed> {
     AgentType::parse(name).map_err(|error| invalid("name", error.to_string()))
 }
 
-/// `tools` has three values: absent or with a `*` everything, a list that list, an empty list nothing.
+/// Reads `tools`. Absent, or a list with `*`: every tool. A list: these tools. An empty list: no tools.
 fn tools(
     allowed: Option<NameList>,
     denied: Option<NameList>,
@@ -310,7 +310,7 @@ fn tools(
     })
 }
 
-/// Trimmed, without blanks, sorted; what differs only in case is the same.
+/// Returns the names trimmed and sorted, without blanks and duplicates. Names that differ only in case are duplicates.
 fn distinct(names: &[String]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut kept: Vec<String> = names
@@ -353,7 +353,7 @@ fn personas(persons: Vec<Person>, blocks: &[Block], spelling: Spelling) -> Resul
     Ok(personas)
 }
 
-/// A person's model and effort come together.
+/// Checks that a person sets both a model and an effort, or neither.
 fn check_pair(name: &PersonaName, person: &Person, spelling: Spelling) -> Result<(), Malformed> {
     let has_model = person.model.as_ref().is_some_and(|model| !model.trim().is_empty());
     let (missing, given) = match (has_model, person.reasoning_effort) {
@@ -365,7 +365,7 @@ fn check_pair(name: &PersonaName, person: &Person, spelling: Spelling) -> Result
     Err(invalid(spelling.persons_key(), why))
 }
 
-/// The texts of this dialect for what is wrong between persons and blocks.
+/// Translates an error about the pairing of persons and blocks into this dialect's terms.
 fn in_words_of(spelling: Spelling, error: Located, no_blocks: bool) -> Located {
     let key = spelling.persons_key();
     let (what, why) = match error.why {
@@ -390,7 +390,7 @@ fn in_words_of(spelling: Spelling, error: Located, no_blocks: bool) -> Located {
 mod tests {
     use super::*;
 
-    /// A legal head, without persons.
+    /// Valid frontmatter without persons.
     const HEAD: &str = "agent_type: reviewer\ndescription: Reviews.\nmodel: gpt-5.2\ncolor: blue\n";
 
     fn run(text: &str) -> (Result<(AgentType, Template), Located>, Vec<Finding>) {

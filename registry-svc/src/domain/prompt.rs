@@ -4,28 +4,28 @@ use std::sync::Arc;
 
 use crate::domain::digest::Digest;
 
-/// What the session is for.
+/// The purpose of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The repository is read-only except docs/.
     Planning,
-    /// Code may change.
+    /// Code may be changed.
     Implementation,
 }
 
-/// What a block is for.
+/// The kind of a prompt block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// The contract of the system with every agent.
+    /// The instructions shared by all agents.
     System,
-    /// Who the agent is.
+    /// The agent's role.
     Role,
-    /// What the mode allows.
+    /// The rules of the mode.
     Mode,
 }
 
 impl BlockKind {
-    /// The name, for digests.
+    /// Returns the name, for digests.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl BlockKind {
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What it is for.
+    /// The block's kind.
     pub kind: BlockKind,
     /// Its text, never blank.
     pub text: String,
@@ -48,7 +48,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block of that text; `None` if it is blank.
+    /// Creates a block. Returns `None` if the text is blank.
     fn of(kind: BlockKind, text: &str) -> Option<Self> {
         let text = text.trim();
         (!text.is_empty()).then(|| Self {
@@ -79,7 +79,7 @@ impl SharedTexts {
     }
 }
 
-/// Builds the blocks of a prompt. Blank ones are left out.
+/// Builds the blocks of a prompt. Blank blocks are omitted.
 #[must_use]
 pub fn blocks(texts: &SharedTexts, footer: &str, role: &str, mode: Mode) -> Vec<Block> {
     [
@@ -92,7 +92,7 @@ pub fn blocks(texts: &SharedTexts, footer: &str, role: &str, mode: Mode) -> Vec<
     .collect()
 }
 
-/// The block of each mode that has a text, so that a session can change its mode without another resolution.
+/// Returns the block of each mode that has a text, so that a session can change its mode without another resolution.
 #[must_use]
 pub fn mode_blocks(texts: &SharedTexts) -> Vec<(Mode, Block)> {
     [Mode::Planning, Mode::Implementation]
@@ -101,7 +101,7 @@ pub fn mode_blocks(texts: &SharedTexts) -> Vec<(Mode, Block)> {
         .collect()
 }
 
-/// The system text with the footer last in it, once. A blank footer means none.
+/// Appends the footer to the system text, once. A blank footer is ignored.
 fn with_footer(system: &str, footer: &str) -> String {
     let (system, footer) = (system.trim(), footer.trim());
     if footer.is_empty() || system.ends_with(footer) {

@@ -1,4 +1,4 @@
-//! From "spawn an X" to what X gets.
+//! Resolution of a spawn request to the spawned thread's configuration.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -18,18 +18,18 @@ use crate::domain::{
     template::{Dialect, EdgeManagement, Persona, Scope, Template},
 };
 
-/// Which template a spawn asks for.
+/// The template that a spawn requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// None: everything is inherited.
+    /// No template: everything is inherited.
     Default,
-    /// That role.
+    /// An agent type.
     AgentType(AgentType),
-    /// That graph template.
+    /// A graph template.
     RoleTemplate(GraphName),
 }
 
-/// What the parent hands down. Blank texts are `None`.
+/// The values passed on by the parent. Blank texts are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inherited {
     /// Its model.
@@ -44,7 +44,7 @@ pub struct Inherited {
     pub instructions: String,
 }
 
-/// What is to be spawned. Blank texts are `None`, but for the effort: given and blank is an error.
+/// A spawn request. Blank texts are `None`, except for the effort: a blank effort is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpawnRequest {
     /// The template.
@@ -53,19 +53,19 @@ pub struct SpawnRequest {
     pub agent_name: Option<PersonaName>,
     /// The explicit model.
     pub model: Option<String>,
-    /// The explicit effort, unchecked: its error names the resolved model.
+    /// The explicit effort, unchecked. Its error names the resolved model.
     pub effort: Option<String>,
     /// The explicit provider.
     pub provider: Option<String>,
-    /// What the parent hands down.
+    /// The values passed on by the parent.
     pub inherited: Inherited,
     /// The session's mode.
     pub mode: Mode,
-    /// The digest that the template must have.
+    /// The expected digest of the template.
     pub expected_digest: Option<Digest>,
 }
 
-/// What a spawn is resolved against.
+/// The inputs of a resolution other than the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
     /// The templates that apply.
@@ -74,11 +74,11 @@ pub struct Surroundings<'a> {
     pub models: &'a ModelCatalogue,
     /// The texts that every prompt shares.
     pub texts: &'a SharedTexts,
-    /// The footer that applies; blank: none.
+    /// The footer that applies. Blank: none.
     pub footer: &'a str,
 }
 
-/// A template and what was selected from it; nothing for `default`.
+/// A template and the selected text. Empty for `default`.
 #[derive(Clone, Copy)]
 struct Role<'a> {
     entry: &'a Entry,
@@ -90,7 +90,7 @@ struct Role<'a> {
 ///
 /// # Errors
 ///
-/// In this order: the template, its digest, the persona, model, provider, effort.
+/// Checked in this order: the template, its digest, the persona, model, provider, effort.
 pub fn resolve(request: &SpawnRequest, around: Surroundings<'_>) -> Result<Resolved, RegistryError> {
     let role = find(request, around.catalog)?;
     let persona = role.and_then(|role| role.selected.persona());
@@ -137,7 +137,7 @@ pub fn resolve(request: &SpawnRequest, around: Surroundings<'_>) -> Result<Resol
     })
 }
 
-/// The template and the text that the request selects; `None` for `default`.
+/// Finds the template and the text that the request selects. Returns `None` for `default`.
 fn find<'a>(request: &SpawnRequest, catalog: &'a Catalog) -> Result<Option<Role<'a>>, RegistryError> {
     let entry = match &request.wanted {
         Wanted::Default if request.agent_name.is_some() => return Err(RegistryError::PersonaWithoutRole),
@@ -168,7 +168,7 @@ fn check_digest(expected: Option<&Digest>, entry: Option<&Entry>) -> Result<(), 
     }
 }
 
-/// Explicit beats persona beats role beats inherited.
+/// Chooses a value in order of precedence: explicit, persona, role, inherited.
 fn precedence<T>(explicit: Option<T>, persona: Option<T>, role: Option<T>, inherited: Option<T>) -> Option<Chosen<T>> {
     [
         (explicit, Origin::Explicit),
@@ -182,7 +182,7 @@ fn precedence<T>(explicit: Option<T>, persona: Option<T>, role: Option<T>, inher
 
 type Text = Option<Chosen<String>>;
 
-/// Which model, where.
+/// The model and its provider.
 struct Binding {
     model: Text,
     provider: Text,
@@ -191,7 +191,8 @@ struct Binding {
 }
 
 impl Binding {
-    /// A model that a template or a request names brings its provider along; an inherited one keeps the parent's.
+    /// Binds a model to its provider. A model from a template or a request determines its provider; an inherited model
+    /// keeps the parent's.
     fn of(
         request: &SpawnRequest,
         persona: Option<&Persona>,
@@ -204,7 +205,7 @@ impl Binding {
             template.and_then(|template| template.model.clone()),
             request.inherited.model.clone(),
         );
-        // Whose model it is, before an alias takes the credit.
+        // The origin of the model before alias resolution replaces it.
         let chosen_by = model.as_ref().map(|model| model.origin);
         if let Some(chosen) = &mut model {
             if let Some(target) = models.alias(&chosen.value) {
@@ -228,7 +229,7 @@ impl Binding {
         let inherited = precedence(None, None, None, request.inherited.provider.clone());
         let (of_role, warnings) = of_role(template, models);
         let provider = match chosen_by {
-            // The role's provider is for the role's model.
+            // The role's provider applies only to the role's model.
             Some(Origin::Explicit) => explicit.or(of_model).or(of_role),
             Some(Origin::Persona | Origin::Role | Origin::Inherited | Origin::Alias | Origin::Default) | None => {
                 explicit.or(of_role).or(of_model)
@@ -248,7 +249,8 @@ impl Binding {
     }
 }
 
-/// The provider that a template names. Without configured ones nobody could say where it is, so it counts only there.
+/// Returns the provider that the template names, or a warning. The template's provider is ignored if no providers are
+/// configured and the embedded catalogue does not have it, because its location is unknown.
 fn of_role(template: Option<&Template>, models: &ModelCatalogue) -> (Text, Option<String>) {
     let Some(provider) = template.and_then(|template| template.provider.as_ref()) else {
         return (None, None);
@@ -263,8 +265,8 @@ fn of_role(template: Option<&Template>, models: &ModelCatalogue) -> (Text, Optio
     (None, Some(warning))
 }
 
-/// The template's endpoint. It is for the provider that the template means: what goes to another one, and the keys that
-/// go with it, are not sent there.
+/// Returns the template's endpoint if the chosen provider is the one that the template intends. Requests for another
+/// provider, and its API keys, must not be sent to this endpoint.
 fn endpoint(template: &Template, provider: Option<&Chosen<String>>) -> Option<String> {
     let is_meant = match (&template.provider, provider) {
         (Some(meant), Some(chosen)) => chosen.value == *meant,
@@ -307,7 +309,7 @@ fn sandbox(template: Option<&Template>, inherited: Option<Sandbox>) -> Chosen<Sa
     }
 }
 
-/// Where a role's text goes.
+/// The destination of a role's text.
 struct Texts<'a> {
     instructions: &'a str,
     mode: InstructionsMode,
@@ -341,7 +343,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// A text behind the inherited one, a blank line between them.
+/// Appends a text to the inherited one, separated by a blank line.
 fn appended<'a>(inherited: &str, text: &'a str) -> Cow<'a, str> {
     let inherited = inherited.trim();
     if inherited.is_empty() {
@@ -374,8 +376,8 @@ fn warnings(entry: &Entry) -> Vec<String> {
         .collect()
 }
 
-/// Warns the author of a graph template about tools that its threads do not have. The embedded templates declare what
-/// they need.
+/// Returns warnings about tools that threads of a graph template do not have. Embedded templates declare what they
+/// need, so they cause no warning.
 fn locked(entry: &Entry, template: &Template) -> Vec<String> {
     if entry.file.dialect != Dialect::Graph || entry.file.scope == Scope::System {
         return Vec::new();
@@ -519,7 +521,7 @@ Be strict.
             chosen(resolved.model.as_ref()),
             ("persona-model".to_owned(), Origin::Persona)
         );
-        // The persona has no effort of its own: the two are resolved independently.
+        // The persona sets no effort; model and effort are resolved independently.
         assert_eq!(chosen(resolved.effort.as_ref()), (Effort::Medium, Origin::Role));
         assert_eq!(
             chosen(resolved.provider.as_ref()),
@@ -665,7 +667,7 @@ aliases: {role-model: m1}
         );
     }
 
-    /// Resolves a subagent with that frontmatter.
+    /// Resolves a subagent with this frontmatter.
     fn run_subagent(yaml: &str, models: &str, change: impl Fn(&mut SpawnRequest)) -> Result<Resolved, RegistryError> {
         let text = format!("---\nname: abc\n{yaml}---\n\nMore words.\n");
         let mut parsed = agents::read("abc", &text);
@@ -727,7 +729,7 @@ aliases: {role-model: m1}
             ("parent-provider".to_owned(), Origin::Inherited)
         );
         assert_eq!(resolved.warnings.len(), 1);
-        // Configured providers are all that there are.
+        // If providers are configured, no others are accepted.
         let error = run_subagent(
             "model_config: {provider: openai}\n",
             "models: [{name: parent-model, provider: p1}]",

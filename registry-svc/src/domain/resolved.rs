@@ -1,4 +1,4 @@
-//! What a spawn gets, with the origin of every value, and the digest that names it.
+//! The result of a resolution, with the origin of every value and the digest that identifies it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::domain::{
     template::{Dialect, EdgeManagement, Scope},
 };
 
-/// What decided a value.
+/// The source that determined a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// The request.
@@ -30,7 +30,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The name, for digests.
+    /// Returns the name, for digests.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,28 +44,28 @@ impl Origin {
     }
 }
 
-/// A value and what decided it.
+/// A value and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen<T> {
     /// The value.
     pub value: T,
-    /// What decided it.
+    /// The source that determined the value.
     pub origin: Origin,
 }
 
 /// How a template's instructions relate to inherited ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstructionsMode {
-    /// They take their place.
+    /// They replace the inherited ones.
     Replace,
-    /// They follow them.
+    /// They are appended to the inherited ones.
     Append,
-    /// There are none of its own.
+    /// The template has no instructions of its own.
     Blocks,
 }
 
 impl InstructionsMode {
-    /// The name, for digests.
+    /// Returns the name, for digests.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ impl InstructionsMode {
         }
     }
 
-    /// What a dialect asks for.
+    /// Returns the mode of a dialect.
     #[must_use]
     pub const fn of(dialect: Dialect) -> Self {
         match dialect {
@@ -86,22 +86,22 @@ impl InstructionsMode {
     }
 }
 
-/// Which template was used.
+/// The template that was used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Where it was found.
+    /// The scope where it was found.
     pub scope: Scope,
-    /// How it is written.
+    /// The dialect that it is written in.
     pub dialect: Dialect,
     /// Its path.
     pub path: String,
     /// SHA-256 of its bytes.
     pub digest: Option<Digest>,
-    /// The paths of those that it hides.
+    /// The paths of the files that it shadows.
     pub shadowed: Vec<String>,
 }
 
-/// What a spawn gets.
+/// The result of a resolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// The exact name of the template; `default` without one.
@@ -110,13 +110,14 @@ pub struct Resolved {
     pub agent_name: Option<String>,
     /// The template's description.
     pub description: Option<String>,
-    /// The role's text; the parent's where no template applies; empty for graph templates.
+    /// The role's text. Without a template, the parent's instructions. Empty for graph templates.
     pub instructions: String,
-    /// How they relate to inherited ones.
+    /// The relation to inherited instructions.
     pub instructions_mode: InstructionsMode,
-    /// What is sent before the task.
+    /// The blocks that are sent before the task.
     pub blocks: Vec<Block>,
-    /// The block of each mode, whatever the mode of this resolution; shared texts, so no part of its digest.
+    /// The block of each mode, independent of the mode of this resolution. These texts are shared, so the digest does
+    /// not include them.
     pub mode_blocks: Vec<(Mode, Block)>,
     /// The model; `None`: the runner's default.
     pub model: Option<Chosen<String>>,
@@ -124,30 +125,30 @@ pub struct Resolved {
     pub effort: Option<Chosen<Effort>>,
     /// The provider; `None`: the runner's default.
     pub provider: Option<Chosen<String>>,
-    /// What replaces the provider's base URL.
+    /// The URL that replaces the provider's base URL.
     pub endpoint: Option<String>,
     /// Settings for the provider, as JSON texts.
     pub parameters: BTreeMap<String, String>,
     /// The sandbox.
     pub sandbox: Chosen<Sandbox>,
-    /// The layer that the template adds, if it restricts.
+    /// The policy layer that the template adds, if it restricts tools.
     pub tools: Option<Layer>,
     /// Tool patterns that children may hold.
     pub grant_list: Vec<String>,
     /// Agent types that may be spawned.
     pub spawn_list: Vec<String>,
-    /// What the template may do to the graph.
+    /// The operations on the graph that the template allows.
     pub edge_management: EdgeManagement,
-    /// What the template declares.
+    /// The declared capabilities.
     pub capabilities: Vec<String>,
-    /// Which template it is; `None` without one.
+    /// The template; `None` without one.
     pub source: Option<Source>,
-    /// What the caller should know but that stops nothing.
+    /// Warnings for the caller that do not prevent the spawn.
     pub warnings: Vec<String>,
 }
 
 impl Resolved {
-    /// The origins by field name, of the fields that have a value.
+    /// Returns the origin of each field that has a value, by field name.
     #[must_use]
     pub fn origins(&self) -> BTreeMap<&'static str, Origin> {
         let mut origins = BTreeMap::from([("sandbox", self.sandbox.origin)]);
@@ -157,7 +158,8 @@ impl Resolved {
         origins
     }
 
-    /// Names this resolution: a digest over everything but the warnings and the blocks of the modes.
+    /// Returns the digest that identifies this resolution. It covers everything except for the warnings and the mode
+    /// blocks.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let mut digest = DigestBuilder::new();

@@ -47,8 +47,8 @@ const RESTRICTIONS: Restrictions = Restrictions {
     lists: true,
 };
 
-/// The frontmatter as it is written. `read_only` is no Option: a null there is an error, since its author wanted a
-/// restriction and did not get around to it.
+/// The frontmatter as written. `read_only` is not an Option: null is an error, because the author intended a
+/// restriction and left out the value.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, expecting = "a mapping of keys")]
 struct Frontmatter {

@@ -1,22 +1,22 @@
-//! Which agent type fits a text: by names and keywords, nothing cleverer. A tie routes nowhere, it is never broken: a
-//! wrong agent costs more than a question.
+//! Routing of a text to an agent type by names and keywords. A tie is not broken and yields no route, because a wrong
+//! agent costs more than a question.
 //!
-//! An explicit choice (an argument, or a text that starts with `/use NAME`) is followed even where automatic routing is
-//! off. `/use` is a word of its own: `/useful` is not one.
+//! An explicit choice (an argument, or a text that starts with `/use NAME`) applies even if automatic routing is off.
+//! `/use` must be a separate word: `/useful` does not match.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-/// How many of a template's keywords count; the rest of a list that long is not looked at.
+/// Maximum number of keywords of a template that are considered. Further keywords are ignored.
 const MAX_KEYWORDS: usize = 100;
-/// How many characters of a text's own words a reason repeats.
+/// Maximum number of characters of the routed text that a reason repeats.
 const MAX_SHOWN: usize = 128;
-/// How many characters a reason has at most.
+/// Maximum length of a reason, in characters.
 const MAX_REASON: usize = 1_000;
-/// What all words of a name are worth.
+/// Points for a text that contains all words of a name.
 const NAME_WORDS: u32 = 3;
-/// What a name somewhere in the text is worth.
+/// Points for a name that is a substring of the text.
 const NAME_SUBSTRING: u32 = 2;
-/// What a keyword is worth.
+/// Points for a keyword.
 const KEYWORD: u32 = 1;
 
 /// An agent type that a text may be routed to.
@@ -24,46 +24,46 @@ const KEYWORD: u32 = 1;
 pub struct Candidate<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The words by which it is found.
+    /// The keywords for routing.
     pub keywords: &'a [String],
 }
 
-/// What is to be routed.
+/// A routing request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
     /// The text.
     pub text: &'a str,
-    /// The agent that is asked for beside the text.
+    /// The agent requested explicitly, outside the text.
     pub explicit: Option<&'a str>,
-    /// Whether a text that names nobody may be routed.
+    /// Whether a text that names no agent may be routed.
     pub auto_route: bool,
 }
 
-/// Where a text is routed.
+/// The result of routing a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The agent type; `None`: nowhere.
+    /// The agent type; `None` if the text is not routed.
     pub agent_type: Option<String>,
-    /// Why, for people.
+    /// The reason, for display.
     pub reason: String,
-    /// Who scored, best first, then by name; empty unless scores decided.
+    /// The candidates with points, best first, then by name. Empty unless points decided the route.
     pub scores: Vec<Score>,
 }
 
-/// How well one agent type fits.
+/// The score of one agent type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Score {
     /// The agent type.
     pub agent_type: String,
-    /// Its points, more than 0.
+    /// Its points, at least 1.
     pub points: u32,
-    /// Whether its name is part of them.
+    /// Whether the name contributed points.
     pub by_name: bool,
-    /// The keywords that matched, as the template spells them.
+    /// The matching keywords, as spelt in the template.
     pub keywords: Vec<String>,
 }
 
-/// Routes a text to one of these candidates, which are in order of name.
+/// Routes a text to one of the candidates, which must be in order of name.
 #[must_use]
 pub fn route(candidates: &[Candidate<'_>], question: Question<'_>) -> Route {
     if candidates.is_empty() {
@@ -95,8 +95,8 @@ fn nowhere(reason: &str) -> Route {
     }
 }
 
-/// What follows `/use`: what stands between double quotes, otherwise one word; empty if nothing does. `None`: the text
-/// does not start with it.
+/// Returns the argument of `/use`: the text between double quotes, or else one word. The argument may be empty. Returns
+/// `None` if the text does not start with `/use`.
 fn used(text: &str) -> Option<&str> {
     let rest = text.trim_start().strip_prefix("/use")?;
     if !(rest.is_empty() || rest.starts_with(|c: char| c.is_whitespace() || c == '"')) {
@@ -110,7 +110,7 @@ fn used(text: &str) -> Option<&str> {
     Some(name.unwrap_or_default().trim())
 }
 
-/// The agent of that name or, if there is none, of that keyword; punctuation and case do not count.
+/// Returns the agent with that name or, if no name matches, with that keyword. Punctuation and case are ignored.
 fn explicit(candidates: &[Candidate<'_>], wanted: &str, reason: &str) -> Route {
     let exact = candidates.iter().find(|candidate| candidate.name == wanted);
     if let Some(candidate) = exact {
@@ -164,7 +164,7 @@ fn by_score(candidates: &[Candidate<'_>], text: &str) -> Route {
         .map(|candidate| score(candidate, &text, &words))
         .filter(|score| score.points > 0)
         .collect();
-    // The sort is stable, so names stay in their order.
+    // The sort is stable, so candidates with equal points stay in order of name.
     scores.sort_by_key(|score| Reverse(score.points));
     let best = scores.first().map_or(0, |score| score.points);
     let leaders: Vec<&Score> = scores.iter().take_while(|score| score.points == best).collect();
@@ -215,7 +215,7 @@ fn matched(score: &Score) -> String {
     format!("matched {}", cut(&parts.join(", "), MAX_REASON))
 }
 
-/// The keywords that count, trimmed.
+/// Returns the keywords that are considered, trimmed.
 fn counted<'a>(candidate: &Candidate<'a>) -> impl Iterator<Item = &'a str> + use<'a> {
     let keywords = candidate.keywords.iter().take(MAX_KEYWORDS);
     keywords
@@ -223,7 +223,7 @@ fn counted<'a>(candidate: &Candidate<'a>) -> impl Iterator<Item = &'a str> + use
         .filter(|keyword| !keyword.is_empty())
 }
 
-/// The words of a text: runs of ASCII letters and digits, in lower case.
+/// Returns the words of a text: runs of ASCII letters and digits, in lower case.
 fn tokens(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !c.is_ascii_alphanumeric())
         .filter(|word| !word.is_empty())

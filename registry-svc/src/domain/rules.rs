@@ -1,4 +1,4 @@
-//! What an operator allows templates of a project to do. The user's own and the embedded ones are trusted.
+//! Rules that an operator sets for templates of a project. The user's own templates and the embedded ones are trusted.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use crate::domain::{
 /// Whether templates of a project are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProjectTemplates {
-    /// They are.
+    /// They are used.
     #[default]
     Trusted,
-    /// They are not; neither is the project's footer.
+    /// They are not used, and neither is the project's footer.
     Off,
 }
 
-/// What holds for the templates of a scope, beside what they say.
+/// Rules that an operator applies to the templates of a scope, in addition to the templates' own settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     allowed_endpoints: Vec<String>,
 }
 
 impl Rules {
-    /// Rules that let a project's template choose one of these endpoints.
+    /// Creates rules that allow a project's template to choose one of these endpoints.
     #[must_use]
     pub fn new(allowed_endpoints: &[String]) -> Self {
         let allowed_endpoints = allowed_endpoints.iter().map(|endpoint| plain(endpoint).to_owned());
@@ -33,7 +33,7 @@ impl Rules {
         }
     }
 
-    /// Takes from a template what its scope may not say, and tells its author.
+    /// Removes settings that the template's scope may not set, and adds findings for the author.
     pub fn confine(&self, scope: Scope, parsed: &mut Parsed) {
         match scope {
             Scope::User | Scope::System => return,
@@ -53,7 +53,7 @@ impl Rules {
     }
 }
 
-/// A trailing slash does not make another endpoint.
+/// Normalises an endpoint by removing a trailing slash.
 fn plain(endpoint: &str) -> &str {
     endpoint.trim().trim_end_matches('/')
 }

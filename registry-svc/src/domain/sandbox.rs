@@ -1,6 +1,6 @@
 //! The sandbox of a spawned thread.
 
-/// How much an agent may change outside its own conversation; ordered from strict to loose.
+/// The changes that an agent may make outside its own conversation, ordered from strict to loose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sandbox {
     /// No write outside a private scratch directory, no network for tools.
@@ -12,16 +12,16 @@ pub enum Sandbox {
 }
 
 impl Sandbox {
-    /// What applies where the parent hands nothing down.
+    /// The sandbox that applies if the parent passes none on.
     pub const DEFAULT: Self = Self::WorkspaceWrite;
 
-    /// The sandbox of a child whose parent has this one. A template can only tighten it; there is no way to loosen.
+    /// Returns the sandbox of a child whose parent has this sandbox. A template can only tighten it.
     #[must_use]
     pub const fn under_template(self, read_only: bool) -> Self {
         if read_only { Self::ReadOnly } else { self }
     }
 
-    /// The name, for digests and logs.
+    /// Returns the name, for digests and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

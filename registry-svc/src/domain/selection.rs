@@ -1,4 +1,4 @@
-//! Which of a role's texts a spawn gets.
+//! Selection of the role's text for a spawn.
 
 use crate::domain::{
     error::RegistryError,
@@ -16,7 +16,7 @@ pub enum Selected<'template> {
 }
 
 impl<'template> Selected<'template> {
-    /// Selects: the named persona, else the default prompt, else the only persona.
+    /// Selects the named persona, else the default prompt, else the only persona.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl<'template> Selected<'template> {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn prompt(self) -> &'template str {
         match self {
@@ -60,7 +60,7 @@ impl<'template> Selected<'template> {
         }
     }
 
-    /// The persona, if one is selected.
+    /// Returns the persona, if one is selected.
     #[must_use]
     pub const fn persona(self) -> Option<&'template Persona> {
         match self {

@@ -69,11 +69,11 @@ struct ModelConfig {
     parameters: Option<BTreeMap<String, Value>>,
 }
 
-/// Reads a subagent: its name, and what it says.
+/// Reads a subagent and returns its name and content.
 ///
 /// # Errors
 ///
-/// Whatever makes it malformed, at its line.
+/// The first defect, with its line.
 pub fn read(text: &str, findings: &mut Vec<Finding>) -> Result<(AgentType, Template), Located> {
     let document = Document::split(text)?;
     let yaml = document.yaml.as_deref().ok_or(Malformed::NoFrontmatter)?;
@@ -137,7 +137,7 @@ fn check_name(name: Option<String>) -> Result<AgentType, Malformed> {
     }
 }
 
-/// Which model, where.
+/// The model and its provider.
 struct Binding {
     model: Option<String>,
     provider: Option<String>,
@@ -148,7 +148,7 @@ struct Binding {
 impl Binding {
     /// # Errors
     ///
-    /// What is wrong, and the key it is about.
+    /// The key and its defect.
     fn of(model: Option<String>, config: ModelConfig) -> Result<Self, (&'static str, Malformed)> {
         let stated = |key: &'static str, value: Option<String>| match value {
             Some(text) if text.trim().is_empty() => Err((key, Malformed::BlankModelConfig(key))),
@@ -179,7 +179,7 @@ impl Binding {
     }
 }
 
-/// A list as this dialect has it: nothing blank, nothing twice.
+/// Reads a list. Blank entries and duplicates are errors in this dialect.
 fn entries(key: &'static str, list: &'static str, raw: Option<Vec<String>>) -> Result<Vec<String>, Malformed> {
     let mut kept = BTreeSet::new();
     for entry in raw.unwrap_or_default() {
@@ -194,7 +194,7 @@ fn entries(key: &'static str, list: &'static str, raw: Option<Vec<String>>) -> R
     Ok(kept.into_iter().collect())
 }
 
-/// Warns of tools that mean something else in other dialects.
+/// Warns about tools that have another meaning in other dialects.
 fn advise(tools: &[String], (document, shape): (&Document, &Shape), findings: &mut Vec<Finding>) {
     let line = document.line_of("tools");
     if tools.is_empty() && shape.has("tools") {

@@ -1,4 +1,4 @@
-//! What every dialect is parsed into.
+//! The common representation of templates of all dialects.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -39,12 +39,12 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// Where a template comes from, in order of precedence.
+/// The origin of a template, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// A directory of the project.
     Project,
-    /// The user's home, or the site's.
+    /// The user's home, or a site-wide one.
     User,
     /// The binary.
     System,
@@ -72,7 +72,7 @@ pub struct ToolLists {
 }
 
 impl ToolLists {
-    /// The policy layer that these lists are, of a template of that name.
+    /// Returns the policy layer of these lists. `name` is the template's name.
     #[must_use]
     pub fn layer(&self, name: &str) -> Layer {
         Layer {
@@ -89,17 +89,17 @@ impl ToolLists {
 pub struct Persona {
     /// Its name.
     pub name: PersonaName,
-    /// How it differs, in a line.
+    /// A one-line description of how it differs.
     pub description: Option<String>,
-    /// Its model, over the role's.
+    /// Its model, which overrides the role's.
     pub model: Option<String>,
-    /// Its effort, over the role's.
+    /// Its effort, which overrides the role's.
     pub effort: Option<Effort>,
-    /// Its text, in the default prompt's place. Never blank.
+    /// Its text, which replaces the default prompt. Never blank.
     pub prompt: String,
 }
 
-/// What a listing needs of a template; the dialect decides.
+/// The requirements for listing a template; the dialect decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// A description, of its personas too, and a default prompt.
@@ -108,21 +108,21 @@ pub enum Needs {
     PromptOnly,
 }
 
-/// What a graph template may do to the graph.
+/// The operations that a graph template may perform on the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EdgeManagement {
     /// Nothing.
     None,
-    /// Manage edges that it ends in.
+    /// Manage the edges of its own node.
     Own,
     /// Manage every edge and spawn nodes.
     All,
 }
 
-/// A template that parsed.
+/// A valid template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// What it is for, in a line.
+    /// A one-line description of the role.
     pub description: Option<String>,
     /// Its model.
     pub model: Option<String>,
@@ -130,7 +130,7 @@ pub struct Template {
     pub effort: Option<Effort>,
     /// Its model's provider.
     pub provider: Option<String>,
-    /// What replaces the provider's base URL. What its scope may not say is not here any more.
+    /// The URL that replaces the provider's base URL. `None` if the template's scope may not set one.
     pub endpoint: Option<String>,
     /// Settings for the provider, as JSON texts.
     pub parameters: BTreeMap<String, String>,
@@ -150,16 +150,16 @@ pub struct Template {
     pub capabilities: Vec<String>,
     /// The constraints that it declares.
     pub constraints: Vec<String>,
-    /// What a listing needs of it.
+    /// The requirements for listing it.
     pub needs: Needs,
-    /// The text that is used where no persona is selected; `None` if blank. Trimmed, but verbatim in a subagent.
+    /// The text that applies if no persona is selected; `None` if blank. Trimmed, but verbatim in a subagent.
     pub default_prompt: Option<String>,
     /// The personas, sorted by name.
     pub personas: Vec<Persona>,
 }
 
 impl Template {
-    /// A template that declares nothing; patterns match as the dialect says.
+    /// Creates a template that declares nothing. `mode` is the dialect's match mode.
     #[must_use]
     pub const fn empty(mode: MatchMode) -> Self {
         Self {
@@ -187,11 +187,11 @@ impl Template {
         }
     }
 
-    /// The first thing that a listing needs and this template lacks.
+    /// Checks that the template meets the requirements for listing.
     ///
     /// # Errors
     ///
-    /// Description, default prompt, then the personas' descriptions in order of name.
+    /// The first unmet requirement: description, default prompt, then the personas' descriptions in order of name.
     pub fn complete(&self) -> Result<(), Incomplete> {
         if self.description.is_none() && self.needs == Needs::Description {
             return Err(Incomplete::Description);
@@ -205,7 +205,7 @@ impl Template {
         }
     }
 
-    /// What its capabilities allow it to do to the graph.
+    /// Returns the operations on the graph that the template's capabilities allow.
     #[must_use]
     pub fn edge_management(&self) -> EdgeManagement {
         let declares = |wanted: &[&str]| self.capabilities.iter().any(|name| wanted.contains(&name.as_str()));
@@ -219,20 +219,21 @@ impl Template {
     }
 }
 
-/// How many findings of one file are kept: what is said about a file is not to be many times as large as the file.
+/// Maximum number of findings kept for one file. Without the limit, the findings could be many times larger than the
+/// file.
 pub const MAX_FINDINGS: usize = 100;
 
-/// What a dialect made of a text.
+/// The result of parsing a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
-    /// The template, or why there is none.
+    /// The template, or the reason why the file is malformed.
     pub template: Result<Arc<Template>, Malformed>,
-    /// What its author should know, the reason of a failure included.
+    /// Findings for the file's author, including the cause of a failure.
     pub findings: Vec<Finding>,
 }
 
 impl Parsed {
-    /// The outcome of a parser, with the warnings that it collected on the way.
+    /// Combines a parser's outcome with the warnings that it collected.
     #[must_use]
     pub fn new(outcome: Result<Template, Located>, mut findings: Vec<Finding>) -> Self {
         if findings.len() > MAX_FINDINGS {
@@ -269,21 +270,21 @@ impl Parsed {
     }
 }
 
-/// A file that claims the name of a template, read and parsed. It keeps the name even if it is malformed: what lies
-/// below it in precedence may be looser.
+/// A parsed file that claims the name of a template. It keeps the name even if it is malformed, because templates of
+/// lower precedence may be less restrictive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateFile {
-    /// The name that it claims.
+    /// The claimed name.
     pub name: TemplateName,
-    /// Where it was found.
+    /// The scope where it was found.
     pub scope: Scope,
-    /// How it was read.
+    /// The dialect in which it was read.
     pub dialect: Dialect,
     /// Its path.
     pub path: String,
     /// SHA-256 of its bytes; `None` if they were not read.
     pub digest: Option<Digest>,
-    /// What it says.
+    /// The parsed content.
     pub parsed: Parsed,
 }
 
@@ -298,7 +299,7 @@ impl TemplateFile {
     }
 }
 
-/// The text without surrounding space, if there is any other.
+/// Returns the trimmed text, or `None` if it is blank.
 #[must_use]
 pub fn non_blank(text: Option<String>) -> Option<String> {
     let text = text?;

@@ -2,19 +2,19 @@
 
 use serde::de::DeserializeOwned;
 
-/// The most that is said about an error.
+/// Maximum length of an error message, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
 
-/// Why a text is not the TOML that was expected.
+/// The reason why a text is not the expected TOML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TomlError {
     /// The line in the text, from 1.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
 }
 
-/// Reads a document into a type. TOML has no aliases, and the library bounds the nesting, so the result is never larger
+/// Parses a document into a type. TOML has no aliases and the library limits nesting, so the result is never larger
 /// than the text.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
-//! The only module that knows the YAML library. It is archived upstream: replacing it is a change of this file.
+//! The only module that uses the YAML library. The library is archived upstream; replacing it affects only this file.
 //!
-//! Parsing happens twice. The first pass reads only the [`Shape`]: which keys there are, which serde would silently
-//! drop; and it counts what aliases expand to, so that the second pass, into the caller's type, is bounded by it.
+//! Parsing takes two passes. The first pass reads only the [`Shape`]. It detects keys that serde would silently drop,
+//! and counts the expansion of aliases, which bounds the second pass into the caller's type.
 
 use std::{cell::Cell, collections::BTreeSet, fmt};
 
@@ -12,24 +12,24 @@ use serde::{
 
 /// The largest YAML text, in bytes.
 pub const MAX_BYTES: usize = 64 * 1024;
-/// The most `[` and `{` of a text. The library's work for each token grows with the number of open brackets. All of them
-/// count, since only the parser can tell which are closed.
+/// Maximum number of `[` and `{` in a text. The library's work for each token grows with the number of open brackets.
+/// All brackets count, because only the parser can tell which are closed.
 pub const MAX_BRACKETS: usize = 256;
-/// What a text may expand to, for each of its bytes. One unit is a node or a byte of a scalar. A text without aliases
-/// needs less than two.
+/// Maximum expansion for each byte of a text. One unit is a node or a byte of a scalar. A text without aliases needs
+/// less than two.
 const EXPANSION: usize = 4;
-/// What any text may expand to in addition.
+/// Additional expansion that every text is allowed.
 const EXPANSION_BASE: usize = 256;
 
-/// The most that is said about an error.
+/// Maximum length of an error message, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
 
-/// Why a text is not the YAML that was expected.
+/// The reason why a text is not the expected YAML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct YamlError {
     /// The line in the text, from 1.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
 }
 
@@ -47,7 +47,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// The keys and values, if it is a mapping.
+    /// Returns the keys and values, if it is a mapping.
     #[must_use]
     pub fn entries(&self) -> &[(String, Self)] {
         match self {
@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// The items, if it is a sequence.
+    /// Returns the items, if it is a sequence.
     #[must_use]
     pub fn items(&self) -> &[Self] {
         match self {
@@ -65,13 +65,13 @@ impl Shape {
         }
     }
 
-    /// Whether it is a mapping that has the key.
+    /// Returns whether it is a mapping that has the key.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.entries().iter().any(|(name, _)| name == key)
     }
 
-    /// The value of a key, if it is a mapping that has it.
+    /// Returns the value of a key, if it is a mapping that has it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries()
@@ -80,18 +80,18 @@ impl Shape {
             .map(|(_, value)| value)
     }
 
-    /// Whether it is a mapping that has a sequence under the key.
+    /// Returns whether it is a mapping that has a sequence under the key.
     #[must_use]
     pub fn has_list(&self, key: &str) -> bool {
         matches!(self.get(key), Some(Self::List(_)))
     }
 }
 
-/// Reads a document into a type and tells its shape. An empty document is an empty mapping.
+/// Parses a document into a type and returns its shape. An empty document is an empty mapping.
 ///
 /// # Errors
 ///
-/// If the text is too large, expands to too much, is not YAML, repeats a key, or does not fit the type.
+/// If the text is too large, expands too far, is not YAML, repeats a key, or does not fit the type.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<(T, Shape), YamlError> {
     if text.len() > MAX_BYTES {
         return Err(YamlError {
@@ -124,7 +124,7 @@ fn brackets(text: &str) -> usize {
 /// Returns the greatest work of [`parse`] for a text, in units of about a byte of plain YAML.
 #[must_use]
 pub fn work(text: &str) -> usize {
-    /// So many brackets, all open, double the work for each byte.
+    /// This number of open brackets doubles the work for each byte.
     const DOUBLING: usize = 32;
     let brackets = brackets(text);
     if text.len() > MAX_BYTES || brackets > MAX_BRACKETS {
@@ -143,7 +143,7 @@ impl From<serde_yaml::Error> for YamlError {
     }
 }
 
-/// An error quotes the value that it is about, and a value may be as large as the text.
+/// Truncates an error message, because it quotes a value that may be as large as the text.
 fn shorten(message: String) -> String {
     match message.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => format!("{}...", &message[..end]),
@@ -243,7 +243,7 @@ impl<'de> Visitor<'de> for ShapeSeed<'_> {
         while let Some(key) = mapping.next_key::<String>()? {
             self.charge(1 + key.len())?;
             if key == "<<" {
-                // Merged keys would not reach the typed pass: a restriction among them would be lost.
+                // Merged keys would not reach the typed pass, which could lose a restriction.
                 return Err(A::Error::custom("merge keys are not supported"));
             }
             if !seen.insert(key.clone()) {
@@ -331,7 +331,7 @@ mod tests {
                 vec![format!("*{below}"); 9].join(",")
             ));
         }
-        // The library has a bound of its own on repetition; either may be met first.
+        // The library also limits repetition. Either limit may be reached first.
         let message = error(&text).message;
         assert!(
             message.contains("aliases expand") || message.contains("repetition"),

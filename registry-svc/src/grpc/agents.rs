@@ -21,9 +21,9 @@ use crate::{
     },
 };
 
-/// How much of a first page diagnostics may take.
+/// Maximum size of the diagnostics on a first page, in bytes.
 pub(super) const DIAGNOSTICS_BYTES: usize = 256 * 1024;
-/// The rest is for agents, less a little for token and revision.
+/// The remaining size is for agents, less a margin for the token and the revision.
 pub(super) const AGENTS_BYTES: usize = PAGE_BYTES - DIAGNOSTICS_BYTES - 4 * 1024;
 
 pub(super) fn list(call: &Call, request: ListAgentsRequest) -> Result<ListAgentsResponse, RegistryError> {
@@ -79,7 +79,7 @@ fn selection(namespace: Namespace, filter: Option<String>) -> Result<Selection, 
     }
 }
 
-/// The name of a graph template out of that field.
+/// Parses the name of a graph template in a request field.
 pub(super) fn graph_name(field: &'static str, name: &str) -> Result<GraphName, RegistryError> {
     GraphName::parse(name).ok_or_else(|| RegistryError::Argument {
         field,
@@ -87,7 +87,7 @@ pub(super) fn graph_name(field: &'static str, name: &str) -> Result<GraphName, R
     })
 }
 
-/// As many diagnostics as an answer that is about something else may have.
+/// Limits the diagnostics that accompany another result.
 pub(super) fn within_bound(diagnostics: impl Iterator<Item = Diagnostic>) -> Vec<Diagnostic> {
     let mut left = DIAGNOSTICS_BYTES;
     diagnostics

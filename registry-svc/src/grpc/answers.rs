@@ -1,4 +1,4 @@
-//! Keeps answers to ResolveSpawn: the same question to the same templates has the same answer.
+//! Cache of ResolveSpawn responses: equal requests to the same templates have equal responses.
 
 use std::{
     ptr,
@@ -17,14 +17,14 @@ use crate::{
     source::View,
 };
 
-/// Question, answer and footer of each. A longer question is not even looked for.
+/// The sizes include request, response and footer. A larger request is not looked up.
 const LIMITS: MemoLimits = MemoLimits {
     entries: 1_024,
     bytes: 32 * 1024 * 1024,
     entry_bytes: 256 * 1024,
 };
 
-/// The answers that were given.
+/// The cached responses.
 #[derive(Debug)]
 pub(crate) struct Answers(Memo<ResolveSpawnRequest, Answer>);
 
@@ -34,8 +34,9 @@ impl Default for Answers {
     }
 }
 
-/// An answer and what it was made from, which are told apart by their addresses: a reference to each is kept, so that
-/// nothing else can come to lie there. That to the catalogue, which may be large, does not keep what is in it.
+/// A response and the catalogue and footer that it was computed from, which are compared by address. A reference to
+/// each is kept so that the address cannot be reused. The reference to the catalogue is weak, so a cached response does
+/// not keep a large catalogue in memory.
 #[derive(Debug)]
 struct Answer {
     catalog: Weak<Catalog>,
@@ -43,7 +44,7 @@ struct Answer {
     response: Encoded,
 }
 
-/// An answer as it is sent: to who does not have it, and to who has.
+/// An encoded response in two forms: in full, and for a client that already has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Encoded {
     etag: String,
@@ -67,7 +68,7 @@ impl Encoded {
         }
     }
 
-    /// For a caller who knows the answer of that etag.
+    /// Returns the response for a caller that sent this etag.
     #[must_use]
     pub(super) fn to(self, known_etag: &str) -> Bytes {
         if known_etag == self.etag {
@@ -83,7 +84,7 @@ impl Encoded {
 }
 
 impl Answers {
-    /// The answer that this very question got before, from this very view.
+    /// Returns the cached response to an equal request to the same view.
     #[must_use]
     pub(super) fn get(&self, request: &ResolveSpawnRequest, view: &View) -> Option<Encoded> {
         if request.encoded_len() > LIMITS.entry_bytes {
@@ -93,7 +94,7 @@ impl Answers {
             .get(request, |answer| answer.is_from(view).then(|| answer.response.clone()))
     }
 
-    /// Keeps an answer in the place of the one before.
+    /// Caches a response and replaces the previous one.
     pub(super) fn keep(&self, request: ResolveSpawnRequest, view: &View, response: Encoded) {
         let bytes = request.encoded_len() + response.bytes() + view.footer.len();
         let answer = Answer {
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(answers.get(&request("b"), &first), None);
         let (catalog, footer) = (Arc::clone(&first.catalog), "footer".into());
         let other_footer = View { catalog, footer };
-        // Equal, but not the same: the next time it may differ.
+        // The views are equal but not identical, so the cached response does not apply.
         for other in [view(), other_footer] {
             assert_eq!(answers.get(&request("a"), &other), None);
         }

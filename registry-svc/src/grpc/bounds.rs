@@ -1,4 +1,4 @@
-//! The bounds of request fields. Each refusal names the field and the limit.
+//! Limits of request fields. Each error names the field and the limit.
 
 use troupe_proto::common::v1 as common;
 
@@ -19,14 +19,14 @@ pub(super) const TEXT_BYTES: usize = 64 * 1024;
 pub(super) const INSTRUCTIONS_BYTES: usize = 1024 * 1024;
 /// A page token; ours are shorter.
 pub(super) const TOKEN_BYTES: usize = 1024;
-/// The page size where none is given, and the largest.
+/// The default and maximum page size, in items.
 pub(super) const PAGE_SIZE: (usize, usize) = (500, 2_000);
 
 fn refuse<T>(field: &'static str, message: String) -> Result<T, RegistryError> {
     Err(RegistryError::Argument { field, message })
 }
 
-/// A text within its bound, without NUL.
+/// Returns a text within its bound, without NUL.
 pub(super) fn text(field: &'static str, value: String, limit: usize) -> Result<String, RegistryError> {
     if value.len() > limit {
         return refuse(
@@ -40,14 +40,14 @@ pub(super) fn text(field: &'static str, value: String, limit: usize) -> Result<S
     Ok(value)
 }
 
-/// A trimmed text; `None` if it is blank.
+/// Returns a trimmed text; `None` if it is blank.
 pub(super) fn non_blank(field: &'static str, value: &str, limit: usize) -> Result<Option<String>, RegistryError> {
     let value = text(field, value.trim().to_owned(), limit)?;
     Ok(Some(value).filter(|value| !value.is_empty()))
 }
 
-/// From where a call reads. With a bundle the working directory is the runner's alone, so only its length is looked at.
-/// Paths are not trimmed: they may have spaces.
+/// Returns the workspace that a call reads from. With a bundle, the working directory exists only on the runner's
+/// machine, so only its length is checked. Paths are not trimmed, because they may contain spaces.
 pub(super) fn workspace(cwd: String, digest: String) -> Result<Workspace, RegistryError> {
     let cwd = text("cwd", cwd, PATH_BYTES)?;
     let digest = text("workspace_digest", digest, NAME_BYTES)?;
@@ -57,7 +57,7 @@ pub(super) fn workspace(cwd: String, digest: String) -> Result<Workspace, Regist
     Ok(Workspace::Bundle(digest))
 }
 
-/// A SHA-256.
+/// Returns a SHA-256.
 pub(super) fn digest(field: &'static str, value: &str) -> Result<Digest, RegistryError> {
     match Digest::parse(value) {
         Some(digest) => Ok(digest),
@@ -78,7 +78,7 @@ pub(super) fn page_size(value: i32) -> Result<usize, RegistryError> {
     }
 }
 
-/// The name space; what this release does not know is refused, not guessed.
+/// Converts the name space. A value that this release does not know is rejected.
 pub(super) fn namespace(value: i32) -> Result<common::Namespace, RegistryError> {
     match common::Namespace::try_from(value) {
         Ok(common::Namespace::Unspecified | common::Namespace::AgentType) => Ok(common::Namespace::AgentType),
@@ -87,7 +87,7 @@ pub(super) fn namespace(value: i32) -> Result<common::Namespace, RegistryError> 
     }
 }
 
-/// The scope of a file that is uploaded.
+/// Returns the scope of a file that is uploaded.
 pub(super) fn scope(value: i32) -> Result<Scope, RegistryError> {
     match common::Scope::try_from(value) {
         Ok(common::Scope::Project) => Ok(Scope::Project),
@@ -99,7 +99,7 @@ pub(super) fn scope(value: i32) -> Result<Scope, RegistryError> {
     }
 }
 
-/// The session's mode.
+/// Returns the session's mode.
 pub(super) fn mode(value: i32) -> Result<Mode, RegistryError> {
     match common::Mode::try_from(value) {
         Ok(common::Mode::Unspecified | common::Mode::Implementation) => Ok(Mode::Implementation),
@@ -108,7 +108,7 @@ pub(super) fn mode(value: i32) -> Result<Mode, RegistryError> {
     }
 }
 
-/// The parent's sandbox, if one is given.
+/// Returns the parent's sandbox, if one is given.
 pub(super) fn sandbox(value: i32) -> Result<Option<Sandbox>, RegistryError> {
     match common::Sandbox::try_from(value) {
         Ok(common::Sandbox::Unspecified) => Ok(None),

@@ -1,8 +1,8 @@
-//! A call that reads templates. It runs on a blocking thread, since it may have to look at the disk, and a slow disk (a
-//! network mount) must stall its own callers only.
+//! Calls that read templates. They run on blocking threads, because a slow disk (a network mount) must stall only its
+//! own callers.
 //!
-//! Calls that have to look wait for each other per working directory: the first one reads, and the next ones find what it
-//! read. So a project with much to read occupies one thread. Calls that can be answered without a look never wait.
+//! Calls that must scan the disk are serialised per working directory: the first call reads, and the next calls use the
+//! cached result. A large project therefore occupies one thread. Calls that need no scan never wait.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use crate::{
 /// How many working directories are remembered before those without a call are removed.
 const SWEEP_ABOVE: usize = 256;
 
-/// The parts that a call works with, and whether its caller is still there.
+/// The registry's parts, and a token that fires when the caller disconnects.
 #[derive(Debug)]
 pub(super) struct Call {
     parts: Arc<Parts>,

@@ -1,4 +1,4 @@
-//! From the domain's values to the API's messages.
+//! Conversion of domain values to API messages.
 
 use troupe_proto::{common::v1 as common, registry::v1 as registry};
 
@@ -12,7 +12,7 @@ use crate::domain::{
     template::{Dialect, EdgeManagement, Persona, Scope},
 };
 
-/// An agent, as a listing shows it.
+/// Returns an agent, as a listing shows it.
 pub(super) fn agent(listed: &Listed<'_>, expanded: bool) -> registry::Agent {
     let template = listed.template;
     let brief = registry::Agent {
@@ -66,7 +66,7 @@ fn persona(persona: &Persona, expanded: bool) -> registry::Persona {
     }
 }
 
-/// A diagnostic.
+/// Returns a diagnostic.
 pub(super) fn diagnostic(diagnostic: &Diagnostic) -> registry::Diagnostic {
     let finding = &diagnostic.finding;
     let severity = match finding.severity {

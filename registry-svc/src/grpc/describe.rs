@@ -36,7 +36,7 @@ pub(super) fn describe(
     })
 }
 
-/// The agent types that a request is restricted to.
+/// Returns the agent types that a request is restricted to.
 pub(super) fn names(given: Vec<String>) -> Result<Vec<AgentType>, RegistryError> {
     if given.len() > MAX_NAMES {
         return Err(RegistryError::Argument {

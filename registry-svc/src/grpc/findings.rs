@@ -29,7 +29,7 @@ pub(super) fn list(call: &Call, request: ListDiagnosticsRequest) -> Result<ListD
     )?;
     let (diagnostics, next_page_token) = page.take(
         diagnostics.iter().enumerate(),
-        // Findings have no name, so a token counts them; which is why it dies with a change of them.
+        // Findings have no name, so the token holds an index. The token becomes invalid when the findings change.
         |(index, _)| format!("{index:09}"),
         |(_, diagnostic)| convert::diagnostic(diagnostic),
     );
@@ -39,7 +39,7 @@ pub(super) fn list(call: &Call, request: ListDiagnosticsRequest) -> Result<ListD
     })
 }
 
-/// What a token belongs to: the request and these very findings.
+/// Returns the digest that a token belongs to: the request and its present findings.
 fn identity(workspace: &Workspace, diagnostics: &[Diagnostic]) -> Digest {
     let mut digest = DigestBuilder::new();
     match workspace {

@@ -1,4 +1,4 @@
-//! The service on the wire: bounds of requests, translation, errors. It decides nothing.
+//! The gRPC layer: request limits, conversion and errors. Rules live in the domain.
 
 mod agents;
 pub(crate) mod answers;

@@ -1,6 +1,6 @@
-//! Pages: at most so many items and bytes, and a token for the rest.
+//! Pagination: each page has a maximum number of items and bytes, and a token for the next page.
 //!
-//! A token holds what it continues: a digest of the request that it belongs to, and the position after which to go on.
+//! A token holds a digest of the request that it belongs to and the position after which the next page starts.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use prost::Message;
@@ -13,10 +13,10 @@ use crate::{
 /// The bound of one page, in bytes. A larger single item is sent alone.
 pub(super) const PAGE_BYTES: usize = 1024 * 1024;
 
-/// Changes with the meaning of tokens, so that another release's are refused.
+/// Token version. It changes with the meaning of tokens, so that tokens of another release are rejected.
 const VERSION: &str = "1";
 
-/// Where a page starts and how large it may get.
+/// The start of a page, and its size limits.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     request: Digest,
@@ -26,7 +26,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The page that a request asks for. `request` digests all that the request has to repeat.
+    /// Returns the page that a request asks for. `request` is a digest of the fields that the next request must repeat.
     pub(super) fn of(request: Digest, page_size: i32, token: String, bytes: usize) -> Result<Self, RegistryError> {
         let size = bounds::page_size(page_size)?;
         let token = bounds::text("page_token", token, bounds::TOKEN_BYTES)?;
@@ -43,13 +43,13 @@ impl Page {
         })
     }
 
-    /// Whether it is the first one.
+    /// Returns whether this is the first page.
     pub(super) const fn is_first(&self) -> bool {
         self.after.is_none()
     }
 
-    /// Takes the page's part of all items, which are sorted by `key`, and the token for what is left; empty if nothing
-    /// is. Only what is sent is made.
+    /// Returns the page's items and the token for the next page. The token is empty on the last page. `items` must be
+    /// sorted by `key`. Only the items of this page are converted.
     pub(super) fn take<I, M: Message>(
         &self,
         items: impl IntoIterator<Item = I>,

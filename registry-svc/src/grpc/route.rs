@@ -19,7 +19,7 @@ pub(super) fn route(call: &Call, request: RouteAgentRequest) -> Result<RouteAgen
     let explicit = bounds::non_blank("explicit_agent", &request.explicit_agent, bounds::NAME_BYTES)?;
     let only = describe::names(request.agent_types)?;
     let view = call.view(&bounds::workspace(request.cwd, request.workspace_digest)?)?;
-    // What is broken cannot be spawned, so nothing is routed there.
+    // An invalid template cannot be spawned, so it is not a routing target.
     let candidates: Vec<Candidate<'_>> = view
         .catalog
         .agent_types()
@@ -45,7 +45,7 @@ pub(super) fn route(call: &Call, request: RouteAgentRequest) -> Result<RouteAgen
     })
 }
 
-/// As many as an answer may have: keywords are as long as their authors like.
+/// Limits the size of the scores, because the length of keywords is not limited.
 fn within_bound(scores: Vec<Score>) -> Vec<RouteScore> {
     let mut left = PAGE_BYTES;
     scores

@@ -1,6 +1,6 @@
-//! The service as it is served. Messages have one bound for all methods but those that carry a bundle, which have one
-//! of their own; as a bundle is in memory before anybody can look at it, and until it was sent, only a few are taken or
-//! read at once.
+//! The gRPC server. All methods share one message size limit, except for the methods that carry a bundle, which have
+//! their own. A bundle is in memory before the service can check it and until it is sent, so only a few of these calls
+//! run at a time.
 
 use std::{
     convert::Infallible,
@@ -35,9 +35,9 @@ const OF_BUNDLES: &[&str] = &[
     "/troupe.registry.v1.AgentRegistryService/PutWorkspace",
     "/troupe.registry.v1.AgentRegistryService/GetWorkspace",
 ];
-/// How many of their calls are taken at once. One lasts until its answer was read or is given up.
+/// Maximum number of concurrent calls of these methods. A call lasts until its response is read or abandoned.
 const MAX_TRANSFERS: usize = 4;
-/// How long one may take until its answer begins.
+/// Maximum time until the response of such a call begins.
 const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 
 /// The service, ready to be added to a server. Made by [`crate::Registry::service`].
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::{Config, Registry, Upload, domain::template::Scope};
 
-    /// The call that reads a bundle back.
+    /// Returns the call that reads a bundle back.
     fn get(digest: &str) -> http::Request<Body> {
         let request = GetWorkspaceRequest {
             workspace_digest: digest.to_owned(),

@@ -39,7 +39,7 @@ impl RegistryService {
         Self { parts, draining }
     }
 
-    /// Answers ResolveSpawn, encoded: at once if the answer is known.
+    /// Returns the encoded ResolveSpawn response, immediately if it is cached.
     pub(super) async fn resolve(&self, mut request: ResolveSpawnRequest) -> Result<Response<Bytes>, Status> {
         let known_etag = mem::take(&mut request.known_etag);
         let answer = match spawn::known(&self.parts, &request) {
@@ -63,7 +63,7 @@ impl RegistryService {
     }
 }
 
-/// Where a request reads. `None` if its fields are invalid, which the call itself reports.
+/// Returns the workspace that a request reads from. `None` if its fields are invalid, which the call itself reports.
 fn place(cwd: &str, digest: &str) -> Option<Workspace> {
     bounds::workspace(cwd.to_owned(), digest.to_owned()).ok()
 }
@@ -78,7 +78,8 @@ impl AgentRegistryService for RegistryService {
         self.reading(place, move |call| agents::list(call, request)).await
     }
 
-    /// For callers in this process; over the network the answer goes out as it is, see [`spawn::ResolveMethod`].
+    /// Used by callers in this process. Calls over the network use [`spawn::ResolveMethod`], which sends the encoded
+    /// response.
     async fn resolve_spawn(
         &self,
         request: Request<ResolveSpawnRequest>,

@@ -1,4 +1,4 @@
-//! ResolveSpawn. Its answers are encoded once and kept so: the same question to the same templates costs a look-up.
+//! ResolveSpawn. Responses are encoded once and cached, so an equal request to the same templates costs one look-up.
 
 use prost::bytes::Bytes;
 use svc_kit::encoded::{Answer, EncodedCodec, EncodedMethod};
@@ -50,8 +50,8 @@ impl UnaryService<ResolveSpawnRequest> for ResolveMethod {
     }
 }
 
-/// The answer, if it was given before and nothing changed since. Never blocks. `request` is without `known_etag`, here and
-/// in [`resolve`]: the answer does not depend on it.
+/// Returns the cached response if nothing has changed since. Never blocks. `request` has no `known_etag`, here and in
+/// [`resolve`], because the response does not depend on it.
 pub(super) fn known(parts: &Parts, request: &ResolveSpawnRequest) -> Option<Encoded> {
     let workspace = bounds::workspace(request.cwd.clone(), request.workspace_digest.clone()).ok()?;
     let view = parts.vouched_view(&workspace)?;

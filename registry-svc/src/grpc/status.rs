@@ -1,4 +1,4 @@
-//! From the domain's errors to the API's: the only place that knows codes and reasons.
+//! Conversion of domain errors to API errors. Only this module knows codes and reasons.
 
 use std::{fmt::Display, time::Duration};
 
@@ -7,16 +7,17 @@ use troupe_proto::{fault::Fault, reason::Reason};
 
 use crate::domain::error::RegistryError;
 
-/// The status of an error.
+/// Returns the status of an error.
 pub(super) fn status(error: RegistryError) -> Status {
     fault(error).into()
 }
 
-/// Statuses travel in headers, which clients bound; names out of templates and paths out of requests do not.
+/// Maximum length of a status message, in characters. Statuses travel in headers, whose size clients limit, while names
+/// in templates and paths in requests may be long.
 const MESSAGE_CHARS: usize = 1_500;
-/// The same, for one value of the metadata.
+/// Maximum length of a metadata value, in characters.
 const VALUE_CHARS: usize = 500;
-/// When one of the streams that may be open may have ended.
+/// Retry delay after which one of the open streams may have ended.
 const RETRY_WATCH: Duration = Duration::from_secs(30);
 
 fn fault(error: RegistryError) -> Fault {

@@ -1,6 +1,5 @@
-//! WatchAgents: the whole catalogue first, then what differs. A watcher is woken by changes on disk and looks again
-//! from time to time in any case; what it is told is always the difference to what it was told before, so that nothing is
-//! missed however many changes fall together.
+//! WatchAgents: the full catalogue first, then changes. A watcher is woken by changes on disk and also polls
+//! periodically. Each message is the difference to the last state sent, so coalesced changes are never lost.
 
 use std::{
     convert::Infallible,
@@ -34,23 +33,24 @@ use crate::{
     source::{bundle::Workspace, follow::Follower},
 };
 
-/// How many messages a watcher may leave unread; it is told no more until it reads, and misses nothing.
+/// Maximum number of unread messages of a watcher. When the limit is reached, sending pauses until the client reads,
+/// and no change is lost.
 const OUTBOX: usize = 4;
-/// How long a watcher that does not read is waited for with the reason of the end.
+/// Maximum time to wait for a client that does not read, to deliver the final status.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// The number and the times of WatchAgents streams.
+/// Limits of WatchAgents streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchBounds {
-    /// How many streams may be open.
+    /// Maximum number of open streams.
     pub streams: usize,
-    /// How long changes are let come together once there is one.
+    /// Time in which further changes are collected after the first one.
     pub debounce: Duration,
-    /// How often a watcher looks although nothing woke it.
+    /// Polling interval of a watcher that is not woken.
     pub poll: Duration,
-    /// How long a stream may be silent; then it repeats its revision.
+    /// Maximum silence of a stream before it repeats its revision.
     pub bookmark_every: Duration,
-    /// How long a stream lives, before jitter.
+    /// Lifetime of a stream, before jitter.
     pub lifetime: Duration,
 }
 
@@ -71,7 +71,7 @@ pub(super) type AgentStream = ReceiverStream<Result<WatchAgentsResponse, Status>
 
 type Outbox = mpsc::Sender<Result<WatchAgentsResponse, Status>>;
 
-/// Begins a watch. What is wrong with the request answers the call itself.
+/// Starts a watch. An invalid request fails the call itself.
 pub(super) async fn watch(
     parts: Arc<Parts>,
     draining: CancellationToken,
@@ -99,7 +99,7 @@ pub(super) async fn watch(
     Ok(ReceiverStream::new(messages))
 }
 
-/// A watch that runs.
+/// A running watch.
 struct AgentWatch {
     parts: Arc<Parts>,
     workspace: Workspace,
@@ -107,11 +107,11 @@ struct AgentWatch {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Why a watch ends.
+/// The reason why a watch ends.
 enum End {
-    /// The client is gone.
+    /// The client disconnected.
     Gone,
-    /// Its time is over; the client calls again.
+    /// The stream reached its lifetime; the client calls again.
     Planned,
     /// With this error.
     Failed(RegistryError),
@@ -150,7 +150,7 @@ impl AgentWatch {
         }
     }
 
-    /// The present state, and a follower who hears of everything that comes after it.
+    /// Returns the current state and a follower that observes every later change.
     async fn look(&self, mut follower: Follower) -> Result<(Follower, Arc<Catalog>), RegistryError> {
         let workspace = self.workspace.clone();
         call::run(&self.parts, Some(&self.workspace), move |call| {
@@ -163,7 +163,7 @@ impl AgentWatch {
         .await
     }
 
-    /// Waits for a watcher that does not read, but for no longer than its time.
+    /// Sends a change. Waits for a client that does not read, but not beyond the stream's lifetime.
     async fn tell(&self, outbox: &Outbox, before: Option<&Catalog>, after: &Catalog, ends: Instant) -> Result<(), End> {
         for message in messages(before, after).map_err(End::Failed)? {
             tokio::select! {
@@ -176,7 +176,7 @@ impl AgentWatch {
         Ok(())
     }
 
-    /// Waits until it is worth looking again.
+    /// Waits until the state may have changed.
     async fn wait(
         &self,
         outbox: &Outbox,
@@ -194,7 +194,7 @@ impl AgentWatch {
             () = sleep_until(in_any_case) => return Ok(()),
             () = follower.rung() => {}
         }
-        // More is likely to come: an editor writes twice, a checkout writes many.
+        // More changes are likely to follow: an editor writes twice, a checkout writes many files.
         tokio::select! {
             biased;
             () = self.draining.cancelled() => Err(End::Failed(RegistryError::Draining)),
@@ -204,8 +204,8 @@ impl AgentWatch {
     }
 }
 
-/// What a watcher is told. Only the last message has revision, removed names and findings, so that a state that needs
-/// several shows where it ends.
+/// Returns the messages that describe a change. A state may need several messages. Only the last one has the revision,
+/// the removed names and the findings, which marks the end of the state.
 fn messages(before: Option<&Catalog>, after: &Catalog) -> Result<Vec<WatchAgentsResponse>, RegistryError> {
     let Changes { changed, removed } = changes::between(before, after)?;
     let mut messages = Vec::new();
@@ -228,7 +228,7 @@ fn messages(before: Option<&Catalog>, after: &Catalog) -> Result<Vec<WatchAgents
     Ok(messages)
 }
 
-/// Up to a fifth more, so that streams that began together do not end together.
+/// Adds up to a fifth, so that streams that started together do not end together.
 fn jittered(lifetime: Duration) -> Duration {
     let random = RandomState::new().hash_one(lifetime) % 1_000;
     lifetime + lifetime / 5 * u32::try_from(random).unwrap_or_default() / 1_000
@@ -260,14 +260,14 @@ mod tests {
         outbox.try_send(Ok(WatchAgentsResponse::default())).unwrap();
         let follower = Follower::new(&watch.parts.bell);
         let following = watch.follow(&outbox, follower, Arc::new(catalog(&[("a", "x")])));
-        // The guard ends a test that fails.
+        // The timeout ends a failing test.
         let ended = timeout(Duration::from_secs(30), following).await.unwrap();
         assert!(matches!(ended, Err(End::Planned)));
     }
 
     #[test]
     fn a_large_state_comes_in_parts_of_which_the_last_has_the_revision() {
-        // As long as frontmatter may be, and as many as are more than one message.
+        // Descriptions near the size limit of frontmatter, enough of them for several messages.
         let long = format!("---\ndescription: {}\n---\nx", "d".repeat(60_000));
         let names: Vec<String> = (0..2 * AGENTS_BYTES / 60_000).map(|n| format!("role-{n}")).collect();
         let roles: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), long.as_str())).collect();

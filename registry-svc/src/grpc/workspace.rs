@@ -41,7 +41,7 @@ fn upload(file: WorkspaceFile) -> Result<Upload, RegistryError> {
     Ok(Upload {
         scope: bounds::scope(file.scope)?,
         path: file.path,
-        // As it came it is a part of the whole message, all of which it would keep in memory.
+        // The received bytes share the buffer of the whole message, which they would keep in memory.
         content: Bytes::copy_from_slice(&file.content),
     })
 }

@@ -1,12 +1,13 @@
-//! Workspaces that clients uploaded, for a registry that does not share their disk.
+//! Workspaces uploaded by clients, for a registry that does not share the clients' disk.
 //!
-//! A bundle is named by its content. Its digest is the SHA-256 over the files in order of scope (project, then user)
-//! and path, after the text `workspace` = `1`: for each file the named texts `scope` (`project` or `user`), `path`, and
-//! `content`, the SHA-256 of its bytes in hexadecimal digits; every name and text goes in after its length as eight
-//! bytes, the highest first ([`DigestBuilder`]).
+//! A bundle is identified by its content. Its digest is a SHA-256 that starts with the text `workspace` = `1`, followed
+//! by the files in order of scope (project, then user) and path. Each file contributes the named texts `scope`
+//! (`project` or `user`), `path`, and `content`, which is the SHA-256 of the file's bytes in hexadecimal digits. Every
+//! name and text is preceded by its length as eight big-endian bytes ([`DigestBuilder`]).
 //!
-//! What is kept is the catalogue that the files make and, to be read back, the files. The bound on all bundles counts
-//! the bytes that were uploaded; over it the ones that were not used for longest go.
+//! The registry keeps the catalogue that the files define and, so that clients can read the bundle back, the files
+//! themselves. The total size limit counts the uploaded bytes. Above the limit, the least recently used bundles are
+//! removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -37,27 +38,27 @@ use crate::{
     },
 };
 
-/// Files for people that may lie among templates.
+/// Documentation files that may lie among templates.
 const FOR_PEOPLE: &[&str] = &["readme.md", "agents.md"];
-/// How many files a bundle may have.
+/// Maximum number of files in a bundle.
 pub(super) const MAX_FILES: usize = 2_000;
-/// How many bytes the files of a bundle may have together.
+/// Maximum total size of a bundle's files, in bytes.
 pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// The longest path of a file, in bytes.
+/// Maximum length of a file's path, in bytes.
 pub(super) const MAX_PATH_BYTES: usize = 4_096;
-/// What keeping a file costs beside its bytes.
+/// Bookkeeping cost of a file, in bytes, in addition to its content.
 const FILE_COST: usize = 512;
-/// How many calls' ids are remembered.
+/// Maximum number of remembered request ids.
 const MAX_CALLS: usize = 1_024;
 
-/// How much of what clients uploaded is kept.
+/// Limits of the cache of uploaded bundles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BundleBounds {
-    /// The bytes of all bundles together. A single bundle that is larger is kept alone.
+    /// Maximum total size of all bundles, in bytes. A single larger bundle is kept alone.
     pub bytes: usize,
-    /// How many bundles.
+    /// Maximum number of bundles.
     pub count: usize,
-    /// How long one that nobody uses.
+    /// Time after which an unused bundle is removed.
     pub idle: Duration,
 }
 
@@ -71,12 +72,12 @@ impl Default for BundleBounds {
     }
 }
 
-/// From where a call reads.
+/// The source that a call reads templates from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Workspace {
-    /// The registry's own disk, around that working directory if there is one.
+    /// The registry's own disk, with the working directory of the call, if it has one.
     Disk(Option<String>),
-    /// What was uploaded, by its digest as given.
+    /// An uploaded bundle, identified by the digest from the request.
     Bundle(String),
 }
 
@@ -87,11 +88,11 @@ pub struct Upload {
     pub scope: Scope,
     /// Its path, relative to the project's root or to the home.
     pub path: String,
-    /// Its bytes. Who reads a bundle back shares them.
+    /// The content. Responses that return the bundle share these bytes.
     pub content: Bytes,
 }
 
-/// The bundles that are held.
+/// The cached bundles.
 #[derive(Debug)]
 pub(crate) struct Bundles {
     bounds: BundleBounds,
@@ -102,9 +103,9 @@ pub(crate) struct Bundles {
 struct Held {
     bundles: HashMap<Digest, Kept>,
     bytes: usize,
-    /// Counts uses: the order of two that happened in one tick of the clock.
+    /// Counter of uses. It orders uses within one tick of the clock.
     uses: u64,
-    /// The calls that were answered, oldest first: who and which id, and what they uploaded.
+    /// The completed calls, oldest first: the caller with its request id, and the digest of the upload.
     calls: VecDeque<(String, Digest)>,
 }
 
@@ -127,11 +128,12 @@ impl Bundles {
         }
     }
 
-    /// Takes a bundle in. `call` says who calls under which id, where the call has one.
+    /// Stores a bundle. `call` identifies the caller and its request id, if the request has one.
     ///
     /// # Errors
     ///
-    /// A bound, or a path that is none of a template or a footer; the id of another call.
+    /// If a limit is exceeded, a path is not the path of a template or a footer, or the request id was used for another
+    /// call.
     pub(crate) fn put(
         &self,
         files: Vec<Upload>,
@@ -152,7 +154,7 @@ impl Bundles {
                 return Ok(digest);
             }
         }
-        // Without the lock: parsing takes its time, and the same bundle twice comes to the same.
+        // Computed without the lock, because parsing is slow. Parsing the same bundle twice gives the same result.
         let bytes = bundle.cost();
         let view = bundle.view(sources);
         let mut held = self.lock();
@@ -162,20 +164,20 @@ impl Bundles {
         Ok(digest)
     }
 
-    /// What applies with a bundle.
+    /// Returns the templates and the footer of a bundle.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::WorkspaceUnknown`] if it is not held, or not any more.
+    /// [`RegistryError::WorkspaceUnknown`] if the bundle was never uploaded or has been removed.
     pub(crate) fn view(&self, digest: &str, now: Instant) -> Result<View, RegistryError> {
         self.used(digest, now, |kept| kept.view.clone())
     }
 
-    /// The files of a bundle, in order of scope and path. It counts as use.
+    /// Returns the files of a bundle, in order of scope and path. Counts as a use.
     ///
     /// # Errors
     ///
-    /// As for [`Self::view`].
+    /// Returns the errors of [`Self::view`].
     pub(crate) fn files(&self, digest: &str, now: Instant) -> Result<Arc<[Upload]>, RegistryError> {
         self.used(digest, now, |kept| Arc::clone(&kept.files))
     }
@@ -191,7 +193,7 @@ impl Bundles {
         })
     }
 
-    /// Nothing that panics is done under the lock.
+    /// Code under the lock does not panic.
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -276,23 +278,23 @@ impl Held {
     }
 }
 
-/// What a bundle of these files is named, and the files in its order.
+/// Returns the digest of a bundle of these files, and the files in the bundle's order.
 ///
 /// # Errors
 ///
-/// As for [`Bundles::put`].
+/// Returns the errors of [`Bundles::put`].
 pub(super) fn named(files: Vec<Upload>) -> Result<(Digest, Vec<Upload>), RegistryError> {
     let bundle = Bundle::check(files)?;
     Ok((bundle.digest(), bundle.files))
 }
 
-/// A bundle whose files were checked, in order of scope and path.
+/// A bundle with validated files, in order of scope and path.
 #[derive(Debug)]
 struct Bundle {
     files: Vec<Upload>,
 }
 
-/// Where a file of a bundle lies.
+/// The location of a file in a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Located<'a> {
     /// The directory of the project, or the home: empty, or a path that ends with `/`.
@@ -333,8 +335,8 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// The project's directories are those of one walk from a working directory to the root: which of two that lie
-    /// beside each other comes first nothing says.
+    /// Checks that the project's directories lie on one path from a working directory to the root. Sibling directories
+    /// have no defined precedence.
     fn check_walk(&self) -> Result<(), RegistryError> {
         let bases = self.bases();
         let mut outer = "";
@@ -350,7 +352,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// The directories of the project that have files, nearest first: the deepest.
+    /// Returns the directories of the project that have files, nearest (deepest) first.
     fn bases(&self) -> Vec<&str> {
         let of_project = self.located(Scope::Project).map(|(located, _)| located.base);
         let mut bases: Vec<&str> = of_project.collect::<BTreeSet<_>>().into_iter().collect();
@@ -380,7 +382,7 @@ impl Bundle {
         self.files.iter().map(of_file).sum()
     }
 
-    /// What the files make, with the templates of the binary below them.
+    /// Returns the catalogue and the footer that the files define, with the embedded templates below them.
     fn view(&self, sources: &Sources) -> View {
         let mut budget = WorkBudget::default();
         let mut levels = Vec::new();
@@ -422,7 +424,7 @@ impl Bundle {
     }
 }
 
-/// The first footer that can be read counts, a blank one too.
+/// Uses the first readable footer, even if it is blank.
 fn take_footer(path: &Path, content: &[u8], footer: &mut Option<Arc<str>>, notes: &mut Vec<Diagnostic>) {
     if footer.is_some() {
         return;
@@ -438,13 +440,13 @@ fn place_of(scope: Scope, base: &str, place: &str, family: Family) -> Place {
     let directory = TemplateDirectory {
         path: at.clone(),
         scope,
-        // There is nothing that a link could leave.
+        // A bundle has no links.
         wall: Wall::default(),
     };
     Place { at, directory, family }
 }
 
-/// The path as findings and answers show it: `project:a/.codex/.agents`.
+/// Returns the path as findings and answers show it: `project:a/.codex/.agents`.
 fn path_of(scope: Scope, base: &str, place: &str) -> PathBuf {
     PathBuf::from(format!("{scope}:{base}{place}"))
 }
@@ -480,8 +482,8 @@ fn check_file(file: &Upload) -> Result<(), RegistryError> {
     Ok(())
 }
 
-/// Where a file lies; `None` if that is no place of templates or footers. Which other programs' agents are read the
-/// client need not know: all of them may come along.
+/// Returns the location of a file, or `None` if its path is not a place of templates or footers. A client need not know
+/// which other programs' agents the registry imports, so all of them are accepted.
 fn locate(scope: Scope, path: &str) -> Option<Located<'_>> {
     let (directory, name) = path.rsplit_once('/')?;
     let whole = |place: &'static str, base: &str| {

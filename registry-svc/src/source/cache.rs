@@ -1,4 +1,4 @@
-//! Keeps what was made of a file until its stamp changes.
+//! A cache of values derived from files. A value is valid until the file's stamp changes.
 
 use std::{
     collections::HashMap,
@@ -9,10 +9,10 @@ use std::{
 
 use svc_kit::stamp::Stamp;
 
-/// How many values a cache holds. A full one starts anew: the cost is one more reading.
+/// Maximum number of cached values. A full cache is cleared, which costs one more read for each value.
 const MAX_ENTRIES: usize = 16_384;
 
-/// Values, each good for one stamp of the file that it was made of. The key is that file and all else that the value
+/// A cache of values, each valid for one stamp of its file. The key is the file and everything else that the value
 /// depends on.
 #[derive(Debug)]
 pub(crate) struct StampedCache<K, T> {
@@ -35,16 +35,17 @@ impl<K, T> Default for StampedCache<K, T> {
 }
 
 impl<K: Eq + Hash, T: PartialEq> StampedCache<K, T> {
-    /// The value of a key whose file now has that stamp. As long as the value stays equal, the same `Arc` is answered.
+    /// Returns the value of a key whose file has the given stamp. If a reloaded value is equal, the same `Arc` is
+    /// returned.
     ///
-    /// `load` runs without the lock, so two callers may load at once; both get a good value.
+    /// `load` runs without the lock, so two callers may load at the same time. Both receive a valid value.
     pub(crate) fn get(&self, key: K, stamp: Stamp, load: impl FnOnce(&K) -> T) -> Arc<T> {
         let known = match self.lock().get(&key) {
             Some(cached) if cached.settled && cached.stamp == stamp => return Arc::clone(&cached.value),
             Some(cached) => Some(Arc::clone(&cached.value)),
             None => None,
         };
-        // Before the reading, so that a write during it counts as later.
+        // Evaluated before the read, so that a write during the read counts as later.
         let settled = stamp.is_settled(SystemTime::now());
         let loaded = load(&key);
         let value = known
@@ -63,7 +64,7 @@ impl<K: Eq + Hash, T: PartialEq> StampedCache<K, T> {
         value
     }
 
-    /// A panic while the lock was held cannot leave an entry half written.
+    /// Locks the entries. A panic while the lock is held cannot leave an incomplete entry.
     fn lock(&self) -> MutexGuard<'_, HashMap<K, Cached<T>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,14 +86,14 @@ mod tests {
         let stamp = Stamp::of(&fs::metadata(directory.path()).unwrap());
         let cache = StampedCache::default();
         let one = cache.get(directory.path(), stamp, |_| 1);
-        // The stamp is fresh, so it is loaded again, and only the equal value is recognised.
+        // The stamp is recent, so the value is loaded again and recognised as equal.
         assert!(Arc::ptr_eq(&one, &cache.get(directory.path(), stamp, |_| 1)));
         assert_eq!(*cache.get(directory.path(), stamp, |_| 2), 2);
     }
 
     #[test]
     fn a_settled_value_is_not_loaded_again() {
-        // A file of the system is old, unlike anything that a test could write.
+        // A system file is old enough to have a settled stamp, unlike a file written by the test.
         let file = Path::new("/proc/self/exe");
         let metadata = File::open(file).unwrap().metadata().unwrap();
         let stamp = Stamp::of(&metadata);

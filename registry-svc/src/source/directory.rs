@@ -35,18 +35,18 @@ use crate::{
     },
 };
 
-/// How many entries a directory may have. One that has more is not read at all, rather than a part of it that nobody
-/// chose.
+/// Maximum number of entries in a directory. A larger directory is not read at all, because reading an arbitrary part
+/// of it would be unpredictable.
 pub(super) const MAX_ENTRIES: usize = 2_000;
 
-/// How many folders a place may have. One that has more is not read at all.
+/// Maximum number of subdirectories in a place. A place with more is not read at all.
 pub(super) const MAX_FOLDERS: usize = 256;
 
-/// How many bytes the files of a place may have together, as those of a bundle. One that has more is not read at all.
+/// Maximum total size of a place's files, in bytes, the same as for a bundle. A larger place is not read at all.
 const MAX_BYTES: u64 = bundle::MAX_BYTES as u64;
 
-/// How much work parsing the files of a place may be, in units of about a byte of YAML. The files behind the one that
-/// reaches it are refused.
+/// Maximum work of parsing a place's files, in units of about a byte of YAML. Files after the one that reaches the
+/// limit are rejected.
 pub(super) const MAX_WORK: usize = 2 * 1024 * 1024;
 
 /// A directory that may hold templates.
@@ -56,26 +56,27 @@ pub(crate) struct TemplateDirectory {
     pub(crate) path: PathBuf,
     /// The scope that it belongs to.
     pub(crate) scope: Scope,
-    /// What neither it nor a file in it may leave by a link.
+    /// The boundary that links of the directory and its files must not leave.
     pub(crate) wall: Wall,
 }
 
-/// A directory, and what it is read as. One directory may be several places: Codex keeps its own roles beside profiles.
+/// A directory and the family that it is read as. One directory may be several places: Codex keeps its own roles next
+/// to profiles.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// The directory as it was looked for, before links are followed.
+    /// The path of the directory before links are followed.
     pub(crate) at: PathBuf,
     /// The directory.
     pub(crate) directory: TemplateDirectory,
-    /// What it holds.
+    /// The kind of templates in the directory.
     pub(crate) family: Family,
 }
 
-/// What a file claims: the name of a template, or none, with a word for its author.
+/// The template file behind a claimed name, or a diagnostic for the author if the file claims no name.
 type Claim = Result<Arc<TemplateFile>, Diagnostic>;
 
-/// Reads directories, and remembers. What is remembered of templates is kept by all that it depends on beside their
-/// bytes and the rules, which are the same for all: directory, scope, wall, family.
+/// Reads directories and caches the results. A cached template is keyed by everything that it depends on except for its
+/// bytes and the rules, which are the same for all templates: directory, scope, wall and family.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
     rules: Rules,
@@ -85,7 +86,8 @@ pub(crate) struct Directories {
     turns: Turns,
 }
 
-/// The place of a file, its path below it, and whether the file is parsed: the work budget may be used up before it.
+/// The place of a file, its path below it, and whether the file is parsed. It is not parsed if the work budget is
+/// exhausted.
 type FileKey = (TemplateDirectory, Family, PathBuf, bool);
 
 /// A file after parsing, and the part of the work budget that it uses.
@@ -95,7 +97,7 @@ struct Loaded {
     work: usize,
 }
 
-/// The work that is left for the files of a directory, or of an uploaded workspace.
+/// The remaining work for the files of a directory or of an uploaded workspace.
 #[derive(Debug)]
 pub(super) struct WorkBudget(usize);
 
@@ -120,7 +122,7 @@ impl WorkBudget {
 pub(super) struct Listing {
     /// The files that may be templates.
     files: Vec<Listed>,
-    /// The directories in it. Links are none: they could lead round in a circle.
+    /// The subdirectories. Links are excluded because they could form a cycle.
     folders: Vec<OsString>,
 }
 
@@ -210,8 +212,8 @@ impl Directories {
         Some(level)
     }
 
-    /// What a directory contributes whose files were uploaded: their paths below it and bytes, in order of path.
-    /// Nothing of the disk is read, and nothing is remembered.
+    /// Returns the templates of uploaded files, given as paths below the directory and bytes, in order of path. Does
+    /// not access the disk or the cache.
     #[must_use]
     pub(crate) fn uploaded<'a>(
         &self,
@@ -242,7 +244,7 @@ impl Directories {
     ///
     /// # Errors
     ///
-    /// The directory, none of whose files is used, and why, in words for its owner.
+    /// The directory whose files are all rejected, and the reason, worded for its owner.
     fn add(
         &self,
         place: &Place,
@@ -279,7 +281,7 @@ impl Directories {
             self.load(place, &file.stem, &file.path, text)
         };
         match &file.metadata {
-            // Never meant as a template.
+            // A directory is never a template.
             Ok(metadata) if metadata.is_dir() => {}
             Ok(metadata) => {
                 let key = (directory.clone(), place.family, file.below.to_owned(), is_parsed);
@@ -287,9 +289,9 @@ impl Directories {
                 budget.spend(loaded.work);
                 take(&loaded.claim, level);
             }
-            // Gone since the directory was read.
+            // Removed since the directory was listed.
             Err(_) if fs::symlink_metadata(&file.path).is_err() => {}
-            // A link to nothing, or to where we may not look.
+            // A link that is dangling or must not be followed.
             Err(_) => take(&load().claim, level),
         }
     }
@@ -320,7 +322,7 @@ impl Directories {
 }
 
 impl<'a> Found<'a> {
-    /// Looks at a file; `None` if one of that name is no template.
+    /// Returns the state of a file, or `None` if it is not a template.
     fn look(place: &Place, file: &'a Candidate, look: &mut Look<'_>) -> Option<Self> {
         let stem = place.family.stem(&file.below.to_string_lossy())?.into_owned();
         let path = place.directory.path.join(&file.below);
@@ -332,7 +334,7 @@ impl<'a> Found<'a> {
         })
     }
 
-    /// How much of it would be read: nothing of what is refused.
+    /// Returns the number of bytes that would be read; 0 for a rejected file.
     fn bytes(&self) -> u64 {
         match &self.metadata {
             Ok(metadata) if metadata.is_file() && metadata.len() <= MAX_FILE_BYTES => metadata.len(),
@@ -341,7 +343,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Adds what was made of a file.
+/// Adds a parsed file to the level.
 fn take(claim: &Claim, level: &mut Level) {
     match claim {
         Ok(file) => level.files.push(Arc::clone(file)),
@@ -354,11 +356,12 @@ fn in_order(level: &mut Level) {
     level.files.sort_by_key(|file| file.dialect);
 }
 
-/// The files of a place that may be templates, in order of path. `list` reads one directory; `None` if it is gone.
+/// Returns the files of a place that may be templates, in order of path. `list` reads one directory and returns `None`
+/// if the directory does not exist.
 ///
 /// # Errors
 ///
-/// The directory of which none is used, and why, in words for its owner.
+/// The directory whose files are all rejected, and the reason, worded for its owner.
 pub(super) fn candidates<L>(
     place: &Place,
     mut list: impl FnMut(&Path) -> Option<L>,
@@ -390,16 +393,16 @@ where
             }
         }
     }
-    // As bytes, as the paths of a bundle are: one order decides between `a-b.md` and `a/b.md`.
+    // Compared as bytes, like the paths of a bundle, so that `a-b.md` and `a/b.md` have the same order in both.
     found.sort_by(|one, other| one.below.as_os_str().cmp(other.below.as_os_str()));
     Ok(found)
 }
 
-/// What a directory has: the files that may be templates, and the directories.
+/// Lists a directory: the files that may be templates, and the subdirectories.
 ///
 /// # Errors
 ///
-/// Why none of them is used, in words for their owner.
+/// The reason why none of them is used, worded for their owner.
 pub(super) fn list(directory: &Path) -> Result<Listing, String> {
     let unreadable = |error: io::Error| format!("the directory cannot be read: {error}");
     let mut listing = Listing::default();
@@ -411,7 +414,7 @@ pub(super) fn list(directory: &Path) -> Result<Listing, String> {
         }
         let entry = entry.map_err(unreadable)?;
         let name = entry.file_name();
-        // One that is gone again is found to be so later.
+        // An entry that was removed in the meantime is detected later.
         let kind = entry.file_type();
         if kind.as_ref().is_ok_and(fs::FileType::is_dir) {
             listing.folders.push(name);
@@ -425,7 +428,7 @@ pub(super) fn list(directory: &Path) -> Result<Listing, String> {
     Ok(listing)
 }
 
-/// Whether a name is worth keeping in a listing: it ends as that of some family's templates.
+/// Returns whether a name is kept in a listing: it has the suffix of some family's templates.
 fn is_candidate(name: &Path) -> bool {
     let endings = ["md", "toml"];
     name.extension()
@@ -440,7 +443,7 @@ pub(crate) fn parse(name: &TemplateName, text: &str) -> Parsed {
     }
 }
 
-/// A finding about a file or a directory.
+/// Returns a finding about a file or a directory.
 pub(super) fn note(path: &Path, dialect: Option<Dialect>, finding: Finding) -> Diagnostic {
     Diagnostic {
         path: path.display().to_string(),
@@ -461,7 +464,7 @@ mod tests {
 
     const PROFILE: &str = "---\nagent_type: both\ndescription: d\nmodel: m\ncolor: red\n---\nx";
 
-    /// A directory as a place, behind the wall around another.
+    /// Returns a directory as a place, behind the wall around another.
     fn place(path: &Path, scope: Scope, around: &Path, family: Family) -> Place {
         let directory = TemplateDirectory {
             path: path.to_owned(),
@@ -494,7 +497,7 @@ mod tests {
                 .level(place, &mut witness.look(), &CancellationToken::new())
                 .unwrap()
         };
-        // What was read under a pledge is kept for the next who asks, who may have another wall and scope.
+        // A result read under a pledge is cached, but the next caller may have another wall and scope.
         let wide = read(&place(&agents, Scope::User, &base, Family::Agents));
         assert_eq!(wide.files[0].scope, Scope::User);
         assert!(wide.files[0].parsed.template.is_ok());
@@ -517,7 +520,7 @@ mod tests {
     fn files_that_are_too_much_together_are_not_read() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
-        // As large as a file may be, so that nobody has to write it.
+        // Sparse files of the maximum size, so that the test writes no data.
         let file = |name: String, bytes: u64| File::create(base.join(name)).unwrap().set_len(bytes).unwrap();
         for number in 0..MAX_BYTES / MAX_FILE_BYTES {
             file(format!("{number}.md"), MAX_FILE_BYTES);

@@ -17,7 +17,7 @@ use crate::{
 
 static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../templates");
 
-/// The roles.
+/// Returns the roles.
 #[must_use]
 pub(crate) fn roles() -> Level {
     level("agents", Dialect::Role, |stem| {
@@ -25,7 +25,7 @@ pub(crate) fn roles() -> Level {
     })
 }
 
-/// The graph templates.
+/// Returns the graph templates.
 #[must_use]
 pub(crate) fn graphs() -> Level {
     level("graph", Dialect::Graph, |stem| {
@@ -33,7 +33,7 @@ pub(crate) fn graphs() -> Level {
     })
 }
 
-/// The texts that every prompt shares.
+/// Returns the texts that every prompt shares.
 #[must_use]
 pub(crate) fn texts() -> SharedTexts {
     SharedTexts {
@@ -43,19 +43,19 @@ pub(crate) fn texts() -> SharedTexts {
     }
 }
 
-/// The footer.
+/// Returns the footer.
 #[must_use]
 pub(crate) fn footer() -> Arc<str> {
     text("collab/codex_system_footer.md").into()
 }
 
-/// The roles, as they are seeded.
+/// Returns the roles, as they are seeded.
 #[must_use]
 pub(crate) fn role_files() -> Vec<SeedFile> {
     files("agents").map(|(name, text)| SeedFile { name, text }).collect()
 }
 
-/// The footer, as it is seeded.
+/// Returns the footer, as it is seeded.
 #[must_use]
 pub(crate) fn footer_files() -> Vec<SeedFile> {
     vec![SeedFile {
@@ -84,7 +84,7 @@ fn level(folder: &str, dialect: Dialect, name: impl Fn(&str) -> Option<TemplateN
     }
 }
 
-/// The Markdown files of a folder with their names.
+/// Returns the Markdown files of a folder with their names.
 fn files(folder: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let folder = TEMPLATES.get_dir(folder);
     folder.into_iter().flat_map(|folder| folder.files()).filter_map(|file| {
@@ -93,7 +93,7 @@ fn files(folder: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// A file's text. A test holds that each that is asked for is there.
+/// Returns the text of an embedded file. A test checks that every requested path exists.
 fn text(path: &str) -> &'static str {
     TEMPLATES
         .get_file(path)

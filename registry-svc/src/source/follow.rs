@@ -1,9 +1,9 @@
-//! Tells followers of a catalogue when to look again.
+//! Notification of catalogue followers about changes on disk.
 //!
-//! One watcher of the system's serves all followers. Which directories it watches follows from where a follower looks:
-//! each place of templates and every directory on the way to it, since a place may come into being later. Directories
-//! are watched, never files: a file that is replaced takes its watch with it. What a watcher cannot see (network
-//! mounts, the target of a link) is found by looking again from time to time, which is the follower's to do.
+//! A single operating system watcher serves all followers. It watches each place of templates and every directory on
+//! the path to it, because a place may be created later. Only directories are watched: a watch on a file is lost when
+//! the file is replaced. Followers must also poll, because some changes cause no event (network mounts, the target of a
+//! link).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,28 +16,28 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::{domain::error::RegistryError, source::places::Places};
 
-/// How often a follower turns to directories that come into being while it turns.
+/// Maximum number of attempts to watch directories that are created while a follower registers.
 const MAX_TURNS: usize = 8;
-/// How many events a follower may leave unheard; beyond that it looks again in any case.
+/// Maximum number of unread events of a follower. Above the limit, the follower checks the disk in any case.
 const BACKLOG: usize = 256;
 
-/// The paths that an event is about; empty: any.
+/// The paths of an event. Empty: any path.
 type Paths = Arc<[PathBuf]>;
 
-/// Rings when something on disk changed.
+/// Sends a notification when something on disk changes.
 #[derive(Debug)]
 pub(crate) struct Bell {
     ring: broadcast::Sender<Paths>,
     watched: Mutex<Watched>,
 }
 
-/// What the system watches for us.
+/// The state of the operating system's watcher.
 #[derive(Debug, Default)]
 struct Watched {
-    /// Made when it is first needed; `None` also where the system has none left.
+    /// Created on first use. `None` before that, or if the operating system has no watcher left.
     watcher: Option<RecommendedWatcher>,
     tried: bool,
-    /// By directory, for how many followers.
+    /// The number of followers by directory.
     directories: HashMap<PathBuf, usize>,
 }
 
@@ -51,7 +51,7 @@ impl Default for Bell {
 }
 
 impl Bell {
-    /// Watches `now` and, of `before`, no more than is still wanted. Blocks for a moment.
+    /// Watches `now` and stops watching directories of `before` that no follower needs. Blocks briefly.
     fn exchange(&self, before: &BTreeSet<PathBuf>, now: &BTreeSet<PathBuf>) {
         let mut watched = self.lock();
         if !watched.tried && !now.is_empty() {
@@ -65,7 +65,8 @@ impl Bell {
             if !before.contains(directory) {
                 *directories.entry(directory.clone()).or_default() += 1;
             }
-            // Also what is watched already: a directory that was made anew is another one to the system.
+            // Watches again even if the path is already watched: a recreated directory is a new one to the operating
+            // system.
             if let Some(watcher) = watcher
                 && let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive)
             {
@@ -80,14 +81,15 @@ impl Bell {
             if *followers == 0 {
                 directories.remove(directory);
                 if let Some(watcher) = watcher {
-                    // It fails where the directory is gone, and with it the watch.
+                    // Fails if the directory was removed, which also removes the watch.
                     let _ = watcher.unwatch(directory);
                 }
             }
         }
     }
 
-    /// A panic while the lock was held leaves a count that is off, at worst a directory watched for nobody.
+    /// Locks the state. A panic while the lock is held can leave a wrong count. At worst, an unused directory stays
+    /// watched.
     fn lock(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,7 +99,7 @@ fn start(ring: &broadcast::Sender<Paths>) -> Option<RecommendedWatcher> {
     let ring = ring.clone();
     let handler = move |event: notify::Result<Event>| {
         if let Some(paths) = paths_of(event) {
-            // Nobody hears it: then nobody needs it.
+            // An error means that no follower is listening.
             let _ = ring.send(paths);
         }
     };
@@ -110,7 +112,7 @@ fn start(ring: &broadcast::Sender<Paths>) -> Option<RecommendedWatcher> {
     }
 }
 
-/// What an event is about; `None`: nothing changed. Our own reading causes events too.
+/// Returns the paths of an event, or `None` if nothing changed. The registry's own reads also cause events.
 fn paths_of(event: notify::Result<Event>) -> Option<Paths> {
     match event {
         Ok(event) if matches!(event.kind, EventKind::Access(_)) => None,
@@ -122,7 +124,7 @@ fn paths_of(event: notify::Result<Event>) -> Option<Paths> {
     }
 }
 
-/// One who waits for changes at some places.
+/// A receiver of changes at a set of places.
 #[derive(Debug)]
 pub(crate) struct Follower {
     bell: Arc<Bell>,
@@ -131,7 +133,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// One who looks nowhere yet.
+    /// Creates a follower without places.
     #[must_use]
     pub(crate) fn new(bell: &Arc<Bell>) -> Self {
         Self {
@@ -141,17 +143,17 @@ impl Follower {
         }
     }
 
-    /// Looks there from now on. What was heard before is forgotten; what changes after is not, so read after this.
-    /// Blocks for a moment.
+    /// Watches these places from now on and discards earlier events. Changes after this call are reported, so read the
+    /// files after it. Blocks briefly.
     ///
     /// # Errors
     ///
-    /// Those of `places`.
+    /// Returns the errors of `places`.
     pub(crate) fn look_at(&mut self, places: impl Fn() -> Result<Places, RegistryError>) -> Result<(), RegistryError> {
         let mut now = places()?;
         for _ in 0..MAX_TURNS {
             self.turn_to(now);
-            // A directory that came into being meanwhile is not watched yet, and nobody will say that it did.
+            // A directory created since the first call is not watched yet, and its creation is not reported.
             now = places()?;
             if now == self.places {
                 break;
@@ -166,13 +168,14 @@ impl Follower {
         self.places = places;
     }
 
-    /// Waits until something may have changed. Cancelling it loses nothing but what is looked for anew.
+    /// Waits until a place may have changed. Cancel safe: an event can be lost only if the next [`Self::look_at`]
+    /// covers it.
     pub(crate) async fn rung(&mut self) {
         loop {
             match self.heard.recv().await {
                 Ok(paths) if !self.places.concern(&paths) => {}
                 Ok(_) | Err(RecvError::Lagged(_)) => return,
-                // It cannot be: the bell is ours too.
+                // Unreachable, because the follower holds the bell.
                 Err(RecvError::Closed) => std::future::pending().await,
             }
         }

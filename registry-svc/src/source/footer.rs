@@ -24,11 +24,11 @@ pub(crate) const DIRECTORY: &str = ".codex/collab";
 /// The footer's file.
 pub(crate) const FILE: &str = "codex_system_footer.md";
 
-/// Reads footers, and remembers.
+/// Reads and caches footers.
 #[derive(Debug, Default)]
 pub(crate) struct Footers {
     hidden: Hidden,
-    /// By the wall too: whether a link is followed depends on it.
+    /// The key includes the wall, which determines whether a link is followed.
     files: StampedCache<(PathBuf, Wall), Result<Arc<str>, String>>,
 }
 
@@ -42,8 +42,8 @@ impl Footers {
         }
     }
 
-    /// The first footer that can be read, and findings about those before it that cannot. A blank one counts: it means
-    /// that there is to be none.
+    /// Returns the first readable footer, and findings about unreadable ones before it. A blank footer counts and
+    /// disables the footer.
     #[must_use]
     pub(crate) fn find(
         &self,
@@ -80,7 +80,7 @@ impl Footers {
     }
 }
 
-/// A footer's text, whatever editor wrote it.
+/// Normalises a footer's text, independent of the editor that wrote it.
 pub(crate) fn clean(text: &str) -> Arc<str> {
     text.strip_prefix('\u{feff}')
         .unwrap_or(text)
@@ -88,7 +88,7 @@ pub(crate) fn clean(text: &str) -> Arc<str> {
         .into()
 }
 
-/// A finding about a footer that is not used.
+/// Returns a finding about a footer that is not used.
 pub(crate) fn note(path: &Path, why: &str) -> Diagnostic {
     Diagnostic {
         path: path.display().to_string(),

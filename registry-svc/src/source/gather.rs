@@ -30,8 +30,9 @@ use crate::{
     },
 };
 
-/// What is uploaded in the place of a template that cannot be read: no text, so that its name stays taken by one that
-/// nobody can spawn, as with a registry that reads the disk. Left out, it would open the way to what it hides.
+/// Content that is uploaded in place of an unreadable template. It is not valid text, so the name stays reserved by a
+/// template that cannot be spawned, as in a registry that reads the disk. Omitting the file would expose the templates
+/// that it shadows.
 const UNREADABLE: &[u8] = b"\0";
 
 /// The template files of a project and a user, as PutWorkspace takes them.
@@ -41,25 +42,26 @@ pub struct Gathered {
     pub files: Vec<Upload>,
     /// What a registry of this release names the bundle.
     pub digest: Digest,
-    /// What is not uploaded as it is on disk, and why.
+    /// Files that are not uploaded as they are on disk, with the reasons.
     pub findings: Vec<Diagnostic>,
 }
 
 /// Gathers the templates and footers that apply to `cwd`: those of the project between it and `root`, and those of
-/// `home`. What of other programs' agents the registry imports only it knows, so all of them come along; of the data
-/// directory nothing does. Blocks on the disk.
+/// `home`. The client does not know which other programs' agents the registry imports, so all of them are included.
+/// Data directories are excluded. Blocks on the disk.
 ///
 /// # Errors
 ///
-/// A `cwd` that is relative, does not exist, or does not lie in `root`; more files or bytes than a bundle may have.
+/// If `cwd` is relative, does not exist, or does not lie in `root`, or if there are more files or bytes than a bundle
+/// may have.
 pub fn gather(cwd: &str, root: &Path, home: Option<&Path>) -> Result<Gathered, RegistryError> {
     let root = fs::canonicalize(root).map_err(|_| RegistryError::CwdNotFound { cwd: cwd.to_owned() })?;
     let project = walk::project(cwd, &[root], &mut Nobody)?;
     let home = home.and_then(|home| fs::canonicalize(home).ok());
     let hidden = Hidden::new(paths::known_data_dirs());
     let mut draft = Draft::default();
-    // Each format as if it were the only one that is imported: a link may make one directory of two, of which the first
-    // one counts that the registry asks for.
+    // Each format is gathered as if it were the only imported one. A link can make two directories identical, and only
+    // the registry knows which of the two formats takes precedence.
     for format in ForeignFormat::ALL {
         for place in places(Some(&project), home.as_deref(), slice::from_ref(format), &hidden) {
             let base = match place.directory.scope {
@@ -109,9 +111,9 @@ impl Draft {
         let TemplateDirectory { path, scope, wall } = &place.directory;
         let path = path.join(below);
         match fs::metadata(&path) {
-            // Never meant as a template.
+            // A directory is never a template.
             Ok(metadata) if metadata.is_dir() => return,
-            // Gone since the directory was read.
+            // Removed since the directory was listed.
             Err(_) if fs::symlink_metadata(&path).is_err() => return,
             // A link to nothing is among them; reading says so.
             Ok(_) | Err(_) => {}
@@ -126,7 +128,7 @@ impl Draft {
         self.files.insert((*scope, uploaded(&within.join(below))), content);
     }
 
-    /// Takes every footer that can be read. The nearest one wins, and one that cannot be read hides none.
+    /// Adds every readable footer. The nearest one takes precedence, and an unreadable footer does not shadow others.
     fn footers(&mut self, project: &Project, home: Option<&Path>, hidden: &Hidden) {
         let of_project = project
             .directories
@@ -170,7 +172,7 @@ impl Draft {
     }
 }
 
-/// The path as a bundle has it. What is not UTF-8 in it is replaced, as it is in a template's name.
+/// Returns the path as used in a bundle. Bytes that are not UTF-8 are replaced, as they are in template names.
 fn uploaded(within: &Path) -> String {
     within.to_string_lossy().into_owned()
 }
@@ -232,7 +234,8 @@ mod tests {
         }
     }
 
-    /// What of a view does not depend on where its files lie: who has which name, and the footer.
+    /// Returns the parts of a view that do not depend on the location of its files: the name of each template, and the
+    /// footer.
     fn essence(view: &View) -> Vec<String> {
         let of = |entry: &Entry| {
             let file = &entry.file;

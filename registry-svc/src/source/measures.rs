@@ -1,11 +1,11 @@
-//! What is measured of catalogues, for those who look after the service: `docs/operating.md` has the list.
+//! Catalogue metrics for operators. `docs/operating.md` lists them.
 
 use opentelemetry::metrics::{Counter, Gauge};
 use svc_kit::metrics::{counter, meter};
 
 use crate::domain::catalog::Catalog;
 
-/// The instruments of a registry.
+/// The metric instruments of a registry.
 #[derive(Debug)]
 pub(super) struct Measures {
     loads: Counter<u64>,
@@ -28,7 +28,7 @@ impl Default for Measures {
 }
 
 impl Measures {
-    /// One was put together, after which these are in memory.
+    /// Records the load of a catalogue. `kept` are the catalogues in memory after it.
     pub fn loaded<'c>(&self, kept: impl Iterator<Item = &'c Catalog>) {
         self.loads.add(1, &[]);
         let templates: usize = kept.map(Catalog::count).sum();

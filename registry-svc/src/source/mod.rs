@@ -1,9 +1,10 @@
-//! Where templates come from: directories of the project and the user, and the binary. The only part that reads files.
+//! The sources of templates: directories of the project and the user, and the binary. This is the only module that
+//! reads files.
 //!
-//! A change on disk is served by the very next call. While the [`witness`] vouches that there is none, a call costs no
-//! look at the disk at all ([`Sources::vouched`], which never blocks). Otherwise it looks ([`Sources::view`], for
-//! blocking threads): where something changed, or nobody vouches, each directory and file costs one `stat`; content is
-//! read only of files that changed.
+//! The next call after a change on disk serves the change. While the [`witness`] guarantees that nothing changed, a
+//! call does not access the disk ([`Sources::vouched`], which never blocks). Otherwise, the call checks the disk
+//! ([`Sources::view`], for blocking threads). If something changed or the witness cannot guarantee the state, each
+//! directory and file costs one `stat`, and content is read only from files that changed.
 
 pub(crate) mod bundle;
 mod cache;
@@ -58,10 +59,10 @@ use crate::{
 
 /// Where roles are seeded in a home.
 const ROLES: &str = ".codex/.agents";
-/// How many catalogues are kept, one for each list of directories that some call resolved to.
+/// Maximum number of cached catalogues. There is one for each list of directories that a call resolved to.
 const MAX_CATALOGS: usize = 256;
 
-/// What applies to one working directory at one moment.
+/// The templates and the footer that apply to one working directory at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     /// The templates.
@@ -70,20 +71,20 @@ pub(crate) struct View {
     pub(crate) footer: Arc<str>,
 }
 
-/// Which templates are used, beside our own dialects in every scope.
+/// The templates to use, in addition to Troupe's own dialects in every scope.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// The foreign formats, in order of precedence.
     pub(crate) import: Vec<ForeignFormat>,
-    /// Whether projects have a say.
+    /// Whether templates of projects are used.
     pub(crate) project_templates: ProjectTemplates,
-    /// What their templates may say.
+    /// The rules for templates of projects.
     pub(crate) rules: Rules,
-    /// Directories that nothing is read from, whatever leads there.
+    /// Directories that are never read, even through links.
     pub(crate) hidden: Vec<PathBuf>,
 }
 
-/// Every source, with what was read from it.
+/// All sources, and caches of the content read from them.
 #[derive(Debug)]
 pub(crate) struct Sources {
     home: Option<PathBuf>,
@@ -112,13 +113,13 @@ struct Snapshot {
 }
 
 impl Sources {
-    /// The sources of a registry with that user scope and those workspace roots, our own dialects only.
+    /// Returns the sources of a registry with that user scope and those workspace roots, our own dialects only.
     #[cfg(test)]
     pub(crate) fn open(home: Option<PathBuf>, roots: &[PathBuf]) -> Result<Self, (PathBuf, io::Error)> {
         Self::open_with(home, roots, Choice::default())
     }
 
-    /// The sources of a registry with that user scope, those workspace roots and that choice of templates.
+    /// Returns the sources of a registry with that user scope, those workspace roots and that choice of templates.
     ///
     /// # Errors
     ///
@@ -163,21 +164,21 @@ impl Sources {
         report
     }
 
-    /// The texts that every prompt shares.
+    /// Returns the texts that every prompt shares.
     #[must_use]
     pub(crate) const fn texts(&self) -> &SharedTexts {
         &self.texts
     }
 
-    /// What applies to a working directory, as the disk is now, if the witness can tell without a look at it. Never
-    /// blocks.
+    /// Returns the templates and the footer of a working directory in their present state, if the witness can guarantee
+    /// them without disk access. Never blocks.
     #[must_use]
     pub(crate) fn vouched(&self, cwd: Option<&str>) -> Option<View> {
         let kept = self.views.get(&cwd.map(str::to_owned))?;
         self.witness.vouches(&kept.pledge).then(|| kept.value.clone())
     }
 
-    /// As [`Self::view_for`], for a caller that never leaves.
+    /// Returns the same as [`Self::view_for`], for a caller that never disconnects.
     #[cfg(test)]
     pub(crate) fn view(&self, cwd: Option<&str>) -> Result<View, RegistryError> {
         self.view_for(cwd, &CancellationToken::new())
@@ -231,7 +232,7 @@ impl Sources {
         })
     }
 
-    /// The catalogue of these levels; the one that is there, if they are still the same.
+    /// Returns the catalogue of these levels. Reuses the cached catalogue if the levels are unchanged.
     fn catalog(&self, key: Vec<PathBuf>, levels: Vec<Level>) -> Arc<Catalog> {
         if let Some(snapshot) = self.catalogs.load().get(&key)
             && same(&snapshot.levels, &levels)
@@ -246,7 +247,8 @@ impl Sources {
         self.catalogs.rcu(|catalogs| {
             let mut catalogs = HashMap::clone(catalogs);
             if catalogs.len() >= MAX_CATALOGS {
-                // Building one anew is cheap, as the parsed files stay; not worth a finer rule.
+                // Rebuilding a catalogue is cheap because the parsed files stay cached, so a finer eviction rule is not
+                // worthwhile.
                 catalogs.clear();
             }
             catalogs.insert(key.clone(), Arc::clone(&snapshot));
@@ -258,7 +260,7 @@ impl Sources {
     }
 }
 
-/// The formats, each once.
+/// Returns the formats, each once.
 fn distinct(formats: Vec<ForeignFormat>) -> Vec<ForeignFormat> {
     let mut kept: Vec<ForeignFormat> = Vec::with_capacity(formats.len());
     for format in formats {
@@ -269,14 +271,14 @@ fn distinct(formats: Vec<ForeignFormat>) -> Vec<ForeignFormat> {
     kept
 }
 
-/// What is looked for in each directory of a project and in a home, in order of precedence.
+/// Returns the families to look for in each directory of a project and in a home, in order of precedence.
 fn families(import: &[ForeignFormat]) -> Vec<Family> {
     let foreign = import.iter().copied().map(Family::Foreign);
     [Family::Roles, Family::Agents].into_iter().chain(foreign).collect()
 }
 
-/// The places that apply, in order of precedence: each directory of the project, then the user's; within one of these
-/// roles, profiles with subagents, foreign agents. The user scope's directories are never also the project's.
+/// Returns the places that apply, in order of precedence: each directory of the project, then the user's; within one of
+/// these roles, profiles with subagents, foreign agents. The user scope's directories are never also the project's.
 fn places(project: Option<&Project>, home: Option<&Path>, import: &[ForeignFormat], hidden: &Hidden) -> Vec<Place> {
     let families = families(import);
     let of_home = |home: &Path| {
@@ -302,7 +304,7 @@ fn places(project: Option<&Project>, home: Option<&Path>, import: &[ForeignForma
     once(places)
 }
 
-/// Each file in one place only, the first: a link may make one directory of two.
+/// Keeps the first of several places with the same directory. A link can make two directories identical.
 fn once(places: Vec<Place>) -> Vec<Place> {
     let is_toml = |place: &Place| place.family == Family::Foreign(ForeignFormat::Codex);
     let mut kept: Vec<Place> = Vec::with_capacity(places.len());
@@ -316,7 +318,7 @@ fn once(places: Vec<Place>) -> Vec<Place> {
     kept
 }
 
-/// The places of a family below a directory that exist.
+/// Returns the places of a family below a directory that exist.
 fn at(base: &Path, wall: &Wall, scope: Scope, family: Family) -> Vec<Place> {
     let place = |place: &&str| {
         let at = base.join(place);
@@ -328,8 +330,8 @@ fn at(base: &Path, wall: &Wall, scope: Scope, family: Family) -> Vec<Place> {
     family.places(scope).iter().filter_map(place).collect()
 }
 
-/// Whether two lists of levels have the very same files and the same findings. Cheap: files are compared by address,
-/// since the cache hands out the same one as long as nothing changed.
+/// Returns whether two lists of levels have identical files and findings. The check is cheap: files are compared by
+/// address, because the cache returns the same value for an unchanged file.
 fn same(ours: &[Level], theirs: &[Level]) -> bool {
     let level = |(one, other): (&Level, &Level)| {
         one.files.len() == other.files.len()

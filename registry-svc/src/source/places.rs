@@ -1,5 +1,5 @@
-//! Where the templates and footers of a call may lie: the one walk over all those places. Whoever wants to hear of
-//! changes takes it as a [`Lookout`]: [`Places`] for the watchers of agents, the witness's look for calls.
+//! Locations of the templates and footers of a call. A single walk visits all of them. Code that needs to observe
+//! changes passes a [`Lookout`]: [`Places`] for WatchAgents streams, the witness's look for calls.
 
 use std::{
     collections::BTreeSet,
@@ -15,22 +15,23 @@ use crate::{
     },
 };
 
-/// How many directories one follower has watched; what lies beyond is found by looking again.
+/// Maximum number of directories that are watched for one follower. Changes beyond that are found by polling.
 const MAX_DIRECTORIES: usize = 1_024;
 
-/// Is told where the sources look, each time before they do: so whatever changes there after they looked is seen.
+/// An observer that is notified of each location before the sources read it, so that no later change there is missed.
 pub(crate) trait Lookout {
-    /// Where an absolute path leads, which decides where a project or the home is.
+    /// Notifies of an absolute path whose target determines a project or the home.
     fn way(&mut self, path: &Path);
 
-    /// Whether a canonical directory has something of that name.
+    /// Notifies of a check whether a canonical directory has an entry with that name.
     fn name(&mut self, directory: &Path, name: &str);
 
-    /// Everything in a place below a canonical directory, and on the way there, since it may come into being later.
+    /// Notifies of everything in a place below a canonical directory, and of the path to it, since it may be created
+    /// later.
     fn place(&mut self, base: &Path, relative: &str);
 }
 
-/// Nobody looks out: what is read is read once.
+/// A [`Lookout`] that ignores every notification, for a single read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nobody;
 
@@ -42,25 +43,25 @@ impl Lookout for Nobody {
     fn place(&mut self, _: &Path, _: &str) {}
 }
 
-/// Where changes count to a follower.
+/// The locations whose changes matter to a follower.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
     /// Directories to watch.
     watched: BTreeSet<PathBuf>,
     /// A change of the path itself counts.
     exact: BTreeSet<PathBuf>,
-    /// A change of anything in the directory counts.
+    /// A change of any entry in the directory counts.
     whole: BTreeSet<PathBuf>,
 }
 
 impl Places {
-    /// The directories to watch.
+    /// Returns the directories to watch.
     #[must_use]
     pub(crate) const fn watched(&self) -> &BTreeSet<PathBuf> {
         &self.watched
     }
 
-    /// Whether a change of these paths counts; none: of any.
+    /// Returns whether a change of these paths is relevant. An empty list stands for any path.
     #[must_use]
     pub(crate) fn concern(&self, paths: &[PathBuf]) -> bool {
         let one = |path: &PathBuf| self.exact.contains(path) || self.whole.iter().any(|place| path.starts_with(place));
@@ -97,22 +98,22 @@ impl Lookout for Places {
     }
 }
 
-/// Where the walk begins.
+/// The starting points of the walk.
 #[derive(Debug)]
 pub(crate) struct Whereabouts {
-    /// The project; none where the call has no working directory, or projects have no say.
+    /// The project. `None` if the call has no working directory or project templates are off.
     pub(crate) project: Option<Project>,
-    /// The home, if there is one by now. Canonical.
+    /// The home, if it exists. Canonical.
     pub(crate) home: Option<PathBuf>,
 }
 
 impl Sources {
-    /// The project and the home of a call, as they are now. `lookout` is told of all that decides it and of every place
-    /// in them.
+    /// Returns the current project and home of a call. `lookout` is notified of every location that determines them and
+    /// of every place in them.
     ///
     /// # Errors
     ///
-    /// A bad working directory; see [`walk::project`].
+    /// If the working directory is invalid; see [`walk::project`].
     pub(crate) fn whereabouts(
         &self,
         cwd: Option<&str>,
@@ -122,7 +123,7 @@ impl Sources {
             Some(cwd) => Some(walk::project(cwd, &self.roots, lookout)?),
             None => None,
         };
-        // A bad working directory is refused in any case.
+        // An invalid working directory is rejected even if project templates are off.
         let project = project.filter(|_| match self.project_templates {
             ProjectTemplates::Trusted => true,
             ProjectTemplates::Off => false,
@@ -135,7 +136,7 @@ impl Sources {
                 lookout.place(&project.top, place);
             }
         }
-        // Resolved anew for each call: the home, or a link on the way to it, may come into being later.
+        // Resolved for each call, because the home or a link in its path may be created later.
         let home = self.home.as_deref().and_then(|home| {
             lookout.way(home);
             fs::canonicalize(home).ok()

@@ -1,4 +1,4 @@
-//! Keeps what was read for as long as the witness vouches for it.
+//! A cache of values that are valid while the witness guarantees them.
 
 use std::{
     collections::HashMap,
@@ -9,10 +9,11 @@ use std::{
 
 use crate::source::witness::Pledge;
 
-/// How many values a cache holds. A full one starts anew: the cost is one more look for each.
+/// Maximum number of cached values. A full cache is cleared, which costs one more scan for each value.
 const MAX_ENTRIES: usize = 256;
 
-/// Values, each with the pledge that it is still so. Whoever gets one asks the witness whether the pledge holds.
+/// A cache of values, each with a pledge that it is current. Callers must ask the witness whether the pledge still
+/// holds.
 #[derive(Debug)]
 pub(crate) struct PledgedCache<K, V> {
     entries: Mutex<HashMap<K, Arc<Pledged<V>>>>,
@@ -21,9 +22,9 @@ pub(crate) struct PledgedCache<K, V> {
 /// A value and its pledge.
 #[derive(Debug)]
 pub(crate) struct Pledged<V> {
-    /// What was read.
+    /// The value that was read.
     pub(crate) value: V,
-    /// That it is still so.
+    /// The pledge that the value is current.
     pub(crate) pledge: Pledge,
 }
 
@@ -36,12 +37,12 @@ impl<K, V> Default for PledgedCache<K, V> {
 }
 
 impl<K: Eq + Hash, V> PledgedCache<K, V> {
-    /// What was kept last.
+    /// Returns the cached value of a key.
     pub(crate) fn get(&self, key: &K) -> Option<Arc<Pledged<V>>> {
         self.lock().get(key).cloned()
     }
 
-    /// Keeps a value in the place of the one before.
+    /// Stores a value and replaces the previous one.
     pub(crate) fn keep(&self, key: K, value: V, pledge: Pledge) {
         let pledged = Arc::new(Pledged { value, pledge });
         let mut entries = self.lock();
@@ -51,7 +52,7 @@ impl<K: Eq + Hash, V> PledgedCache<K, V> {
             HashMap::new()
         };
         let before = entries.insert(key, pledged);
-        // They may be large; calls that only read do not wait until they are freed.
+        // Dropping large entries outside the lock keeps other calls from waiting.
         drop(entries);
         drop((gone, before));
     }

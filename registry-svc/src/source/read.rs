@@ -22,14 +22,14 @@ use crate::{
 /// The largest template or footer, in bytes, as the system counts.
 pub(crate) const MAX_FILE_BYTES: u64 = encoding::MAX_BYTES as u64;
 
-/// How a file is opened: a pipe makes nobody wait, and a link in its place is not followed.
+/// Flags for opening a file: a pipe does not block the caller, and a link is not followed.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// Why a file is not read, in words for its owner.
+/// The reason why a file is not read, worded for its owner.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     /// It is not text, or too much of it.
@@ -38,8 +38,8 @@ pub(crate) enum Refused {
     /// It is a device, a pipe, a socket or a directory.
     #[error("not a regular file")]
     NotAFile,
-    /// It is a link, or lies behind one, to a place outside its scope. Where that is it does not say: threads are told
-    /// why a template is refused, and are not to learn what lies where.
+    /// The file is a link, or lies behind one, to a location outside its scope. The message omits the target, because
+    /// threads receive it and must not learn the layout of the file system.
     #[error("leads outside its project, or the home, by a link")]
     OutsideWall,
     /// The files before it use up the work budget of its directory.
@@ -48,13 +48,13 @@ pub(crate) enum Refused {
          byte of YAML); remove or shorten files"
     )]
     Budget,
-    /// The system does not let us.
+    /// The operating system returned an error.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
 }
 
-/// What the system says about a file in a directory that is looked at, links followed. The look is told where a link
-/// leads, and of a file with several names: it changes through the others unseen.
+/// Returns the metadata of a file in a scanned directory, following links. The look is notified of a link's target and
+/// of a file with several names, which can change through its other names without an event.
 pub(crate) fn metadata(path: &Path, is_link: bool, look: &mut Look<'_>) -> io::Result<Metadata> {
     if is_link {
         look.link(path);
@@ -71,13 +71,14 @@ pub(crate) fn text(path: &Path, wall: &Wall) -> Result<String, Refused> {
     Ok(encoding::decode(&bytes(path, wall)?)?.to_owned())
 }
 
-/// As [`text`], whatever is in the file.
+/// Reads a file like [`text`], without decoding it.
 pub(crate) fn bytes(path: &Path, wall: &Wall) -> Result<Vec<u8>, Refused> {
     let path = fs::canonicalize(path)?;
     if !wall.holds(&path) {
         return Err(Refused::OutsideWall);
     }
-    // Before it is opened: opening a device may do something. And after: it may be another by then.
+    // Checked before opening, because opening a device may have side effects, and again after it, because the file may
+    // have been replaced.
     check(&fs::metadata(&path)?)?;
     let file = open(&path)?;
     check(&file.metadata()?)?;
@@ -88,7 +89,8 @@ pub(crate) fn bytes(path: &Path, wall: &Wall) -> Result<Vec<u8>, Refused> {
     Ok(bytes)
 }
 
-/// Opens what lies at a canonical path and nothing else: a link that somebody puts on the way meanwhile leads nowhere.
+/// Opens the file at a canonical path and nothing else. A link that is created in the path at the same time is not
+/// followed.
 #[cfg(target_os = "linux")]
 fn open(path: &Path) -> io::Result<File> {
     match openat2(CWD, path, FILE, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
@@ -104,7 +106,7 @@ fn open(path: &Path) -> io::Result<File> {
     open_and_compare(path)
 }
 
-/// The next best: once the file is open the path has to be without links still, and to lead to it.
+/// Opens a file as a fallback. After opening, the path must still be free of links and lead to the open file.
 fn open_and_compare(path: &Path) -> io::Result<File> {
     let file = File::from(rustix::fs::open(path, FILE, Mode::empty())?);
     let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
@@ -190,7 +192,7 @@ mod tests {
             for link in ["link", "way/file"] {
                 assert!(open(&base.join(link)).is_err(), "{link}");
             }
-            // Nobody will ever write into it.
+            // No process writes to this pipe.
             let pipe = open(&base.join("pipe")).unwrap();
             assert!(!pipe.metadata().unwrap().is_file());
         }

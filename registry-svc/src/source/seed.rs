@@ -1,7 +1,7 @@
 //! Seeding: copies of the embedded templates in the user scope, as a starting point to edit.
 //!
-//! A manifest beside the copies says what was written. With it an interrupted seeding is completed, and a copy that
-//! nobody edited follows an upgrade; an edited one is never touched. Each file is replaced as a whole, by a rename.
+//! A manifest in the same directory records which files were written. It allows an interrupted seeding to be completed
+//! and an unedited copy to be upgraded. An edited copy is never changed. Each file is replaced atomically by a rename.
 
 use std::{
     collections::BTreeMap,
@@ -33,14 +33,14 @@ pub struct SeedReport {
     pub written: Vec<PathBuf>,
     /// Unedited copies that were brought to this release's text.
     pub upgraded: Vec<PathBuf>,
-    /// Edited copies of an older text; this release's differs, and they hide it.
+    /// Edited copies of an older text. They differ from this release's text and shadow it.
     pub outdated: Vec<PathBuf>,
-    /// What failed, one sentence for each directory. Nothing depends on seeding.
+    /// Failures, one sentence for each directory. Seeding is optional, so they are only warnings.
     pub warnings: Vec<String>,
 }
 
 impl SeedReport {
-    /// Says what somebody should look at.
+    /// Logs the results that need attention.
     pub(crate) fn log(&self) {
         for warning in &self.warnings {
             tracing::warn!("{warning}");
@@ -56,20 +56,20 @@ impl SeedReport {
     }
 }
 
-/// What was seeded into a directory.
+/// The record of the files that were seeded into a directory.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Manifest {
     /// False from before the first file is written until after the last one is.
     complete: bool,
-    /// The digest of what was written, by file name.
+    /// The digest of the seeded content, by file name.
     files: BTreeMap<String, String>,
 }
 
-/// What stands at a file's place.
+/// The state of a seeded file's path.
 enum Place {
     Absent,
     Holds(Digest),
-    /// A link, a directory: somebody's doing in any case.
+    /// A link or a directory, which seeding never creates.
     Foreign,
 }
 
@@ -89,7 +89,7 @@ fn try_seed(directory: &Path, files: &[SeedFile], report: &mut SeedReport) -> io
     }
     let nothing_there = places.iter().all(|(_, place)| matches!(place, Place::Absent));
     let mut manifest = match read_manifest(directory)? {
-        // Also where all copies were deleted: an empty directory is seeded, however it became empty.
+        // Also applies if all copies were deleted: an empty directory is always seeded.
         _ if nothing_there => Manifest::default(),
         Some(manifest) => manifest,
         None => return Ok(()),
@@ -111,7 +111,7 @@ fn try_seed(directory: &Path, files: &[SeedFile], report: &mut SeedReport) -> io
     write_manifest(directory, &manifest)
 }
 
-/// Brings one file to this release's text, if that is ours to do.
+/// Updates one file to this release's text, unless its owner changed it.
 fn bring(
     directory: &Path,
     file: &SeedFile,
@@ -123,7 +123,7 @@ fn bring(
     let embedded = digest(file);
     let seeded = manifest.files.get(file.name).and_then(|text| Digest::parse(text));
     match place {
-        // Of a complete seed: its owner deleted it.
+        // In a complete seed, an absent file was deleted by its owner.
         Place::Absent if manifest.complete => Ok(()),
         Place::Absent => {
             replace(&path, file.text)?;
@@ -180,13 +180,13 @@ fn write_manifest(directory: &Path, manifest: &Manifest) -> io::Result<()> {
     }
 }
 
-/// Puts a file in place whole: whoever reads sees the old content or the new one.
+/// Replaces a file atomically: readers see either the old content or the new content.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
     let written = write_new(&temporary, text).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // The error that counts is the first one.
+        // The first error is the one to return.
         let _ = fs::remove_file(&temporary);
     }
     written
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(report.outdated, [home.path("b.md")]);
         assert_eq!(home.read("a.md").unwrap(), "a2");
         assert_eq!(home.read("b.md").unwrap(), "mine");
-        // It is said at every start, until its owner looks.
+        // The warning is repeated at every start until the owner updates the copy.
         assert_eq!(home.seed(NEW).outdated, [home.path("b.md")]);
     }
 

@@ -51,7 +51,7 @@ impl Tree {
         self.sources(choice).view(cwd.to_str()).unwrap()
     }
 
-    /// The file that is called `who`, and those that it hides.
+    /// Returns the path of the file that holds the name `who`, followed by the files that it shadows.
     fn who(&self, choice: Choice) -> Vec<String> {
         let view = self.view(choice, "repo/a");
         let Ok(entry) = view.catalog.agent_type(&AgentType::parse("who").unwrap()) else {

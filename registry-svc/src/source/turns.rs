@@ -1,5 +1,5 @@
-//! Bounds how many threads parse at a time. Threads get their turns in order of arrival, so a directory with much to
-//! parse delays another one by a file, not by all of its files.
+//! Limits the number of threads that parse at a time. Threads are admitted in order of arrival, so a large directory
+//! delays another one by a single file.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},

@@ -1,4 +1,4 @@
-//! From a working directory to the directories of its project.
+//! Resolution of a working directory to the directories of its project.
 
 use std::{
     fs,
@@ -7,10 +7,10 @@ use std::{
 
 use crate::{domain::error::RegistryError, source::places::Lookout};
 
-/// What marks the root of a repository.
+/// The entry that marks the root of a repository.
 const REPOSITORY: &str = ".git";
 
-/// How many links a way may have that leads nowhere, as on Linux.
+/// Maximum number of links in a dangling path, as on Linux.
 const MAX_LINKS: u8 = 40;
 
 /// The directories of a project.
@@ -23,13 +23,13 @@ pub(crate) struct Project {
     pub(crate) top: PathBuf,
 }
 
-/// The project of a working directory: it and each parent up to the one that has `.git`, which may be a file, but never
-/// past the workspace root. `lookout` is told of all that decides it.
+/// Returns the project of a working directory: the directory and each parent up to the one that has `.git` (a directory
+/// or a file), but never beyond the workspace root. `lookout` is notified of every location that determines the result.
 ///
 /// # Errors
 ///
-/// [`RegistryError::CwdRelative`], [`RegistryError::CwdNotFound`]; [`RegistryError::CwdOutsideRoots`], judged after
-/// links are followed; [`RegistryError::CwdGoesUp`], before anything is looked at.
+/// [`RegistryError::CwdRelative`], [`RegistryError::CwdNotFound`]; [`RegistryError::CwdOutsideRoots`], checked after
+/// links are followed; [`RegistryError::CwdGoesUp`], checked before any disk access.
 pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) -> Result<Project, RegistryError> {
     if !Path::new(cwd).is_absolute() {
         return Err(RegistryError::CwdRelative { cwd: cwd.to_owned() });
@@ -66,8 +66,8 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) 
     Ok(Project { directories, top })
 }
 
-/// The error about a way that goes up. It is judged by its words: a way that comes back to a root is walked only if all
-/// that it names outside exists, so walking it would tell what does.
+/// Returns the error for a path with `..`. The path is judged lexically. Resolving it would reveal whether the
+/// directories that it names outside the roots exist.
 fn going_up(cwd: &str, roots: &[PathBuf]) -> RegistryError {
     let is_inside = is_inside(&by_words(Path::new(cwd)), roots);
     let cwd = cwd.to_owned();
@@ -78,7 +78,8 @@ fn going_up(cwd: &str, roots: &[PathBuf]) -> RegistryError {
     }
 }
 
-/// The error about a directory that does not exist. Outside the roots nobody learns what does.
+/// Returns the error for a directory that does not exist. For a path outside the roots, the error does not reveal
+/// whether the directory exists.
 fn missing(cwd: &str, roots: &[PathBuf]) -> RegistryError {
     let ends_inside = ends_inside(Path::new(cwd), roots, MAX_LINKS);
     let cwd = cwd.to_owned();
@@ -89,8 +90,8 @@ fn missing(cwd: &str, roots: &[PathBuf]) -> RegistryError {
     }
 }
 
-/// Whether what does not exist would be inside the roots. A link that leads nowhere is judged by its words, and then by what
-/// there is of its way inside.
+/// Returns whether a nonexistent path would be inside the roots. A dangling link is judged lexically, and then by the
+/// existing part of its path inside the roots.
 fn ends_inside(path: &Path, roots: &[PathBuf], links: u8) -> bool {
     let Some(found) = path.ancestors().find(|path| fs::symlink_metadata(path).is_ok()) else {
         return false;
@@ -106,7 +107,7 @@ fn ends_inside(path: &Path, roots: &[PathBuf], links: u8) -> bool {
     is_inside(&target, roots) && ends_inside(&target, roots, links)
 }
 
-/// Where a way leads if none of its parts is a link.
+/// Resolves a path lexically, as if none of its components were a link.
 fn by_words(path: &Path) -> PathBuf {
     let mut end = PathBuf::new();
     for part in path.components() {

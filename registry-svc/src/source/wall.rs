@@ -1,4 +1,4 @@
-//! What links may not leave, and where nothing is read.
+//! Boundaries for links, and directories that are never read.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Hidden(Arc<[PathBuf]>);
 
-/// The wall around the files of a scope: once links are followed they lie within, and in nothing that is hidden.
+/// The boundary of a scope's files. After links are followed, they must lie inside it and outside hidden directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Wall {
     /// Canonical.
@@ -27,7 +27,7 @@ impl Hidden {
 }
 
 impl Wall {
-    /// The wall around a canonical directory.
+    /// Returns the wall around a canonical directory.
     #[must_use]
     pub(crate) fn around(directory: &Path, hidden: &Hidden) -> Self {
         Self {
@@ -36,14 +36,15 @@ impl Wall {
         }
     }
 
-    /// Whether a canonical path lies within.
+    /// Returns whether a canonical path lies within the wall.
     #[must_use]
     pub(crate) fn holds(&self, path: &Path) -> bool {
         path.starts_with(&self.around) && !self.hidden.0.iter().any(|hidden| self.hides(hidden, path))
     }
 
-    /// What is hidden is looked up each time, as it may come into being later. A project that lies deeper in it, such
-    /// as the worktree of a thread, has a wall that keeps it from the rest.
+    /// Returns whether the hidden directory hides the path. The hidden directory is resolved each time because it may
+    /// be created later. A project inside it, such as a thread's worktree, stays readable: its wall separates it from
+    /// the rest of the directory.
     fn hides(&self, hidden: &Path, path: &Path) -> bool {
         fs::canonicalize(hidden).is_ok_and(|hidden| {
             let is_deeper = self.around.starts_with(&hidden) && self.around != hidden;

@@ -34,7 +34,7 @@ pub(crate) struct Site {
     _guard: tempfile::TempDir,
     /// The workspace root.
     pub(crate) base: PathBuf,
-    /// What is served.
+    /// The served registry.
     pub(crate) registry: Registry,
     /// Ends the streams.
     #[allow(dead_code, reason = "only the suite of streams ends them")]

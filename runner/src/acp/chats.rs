@@ -1,7 +1,8 @@
-//! The calls of the model that Gemini CLI has recorded. It tells its client of no call before the end of a prompt, but it
-//! appends each one to a log of the conversation in its own directory.
+//! Reads the model calls that Gemini CLI records. Gemini CLI reports no call to its client before the end of a prompt,
+//! but
+//! it appends each one to a conversation log in its own directory.
 //!
-//! An agent may write there. So no link is followed, nothing but regular files is read, and every read is bounded.
+//! An agent may write there. Therefore no link is followed, only regular files are read, and every read is bounded.
 
 use std::{
     collections::BTreeMap,
@@ -17,17 +18,18 @@ use serde_json::Value;
 use super::events;
 use crate::usage::Tokens;
 
-/// Where the logs are, in the program's directory: `PROJECT/chats/*.jsonl` below it, and those of its own agents one level
-/// deeper.
+/// The directory of the logs in the program's home: `PROJECT/chats/*.jsonl` below it. Logs of Gemini CLI's own agents
+/// are
+/// one level deeper.
 const LOGS: &str = ".gemini/tmp";
 const EXTENSION: &str = "jsonl";
-/// How many entries of a directory and how many logs are looked at.
+/// Maximum number of examined directory entries, and of logs.
 const MAX_ENTRIES: usize = 256;
 const MAX_LOGS: usize = 64;
-/// How much of a log is read at once, in bytes.
+/// Maximum number of bytes of a log that are read at once.
 const MAX_READ_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The logs, and how far each has been read.
+/// The logs, and the read position in each.
 #[derive(Debug)]
 pub(super) struct Chats {
     logs: PathBuf,
@@ -42,12 +44,12 @@ impl Chats {
         }
     }
 
-    /// Returns the calls that were recorded since the last time, each with its id.
+    /// Returns the calls that were recorded since the last call, each with its id.
     pub(super) fn news(&mut self) -> Vec<(String, Tokens)> {
         let mut calls = Vec::new();
         for log in self.found() {
             let from = self.read.get(&log).copied().unwrap_or_default();
-            // A log that cannot be read has nothing new: the end of the turn tells the rest.
+            // A log that cannot be read counts as unchanged. The end of the turn reports the remaining tokens.
             let Some((text, to)) = appended(&log, from) else {
                 continue;
             };
@@ -88,7 +90,7 @@ fn is_directory(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }
 
-/// The whole lines that a log has after that position, and the position after them.
+/// Returns the complete lines of a log after a position, and the position after them.
 fn appended(log: &Path, from: u64) -> Option<(Vec<u8>, u64)> {
     let how = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let mut file = OpenOptions::new()
@@ -108,7 +110,7 @@ fn appended(log: &Path, from: u64) -> Option<(Vec<u8>, u64)> {
     let is_full = u64::try_from(text.len()).is_ok_and(|bytes| bytes == MAX_READ_BYTES);
     match text.iter().rposition(|&byte| byte == b'\n') {
         Some(end) => text.truncate(end + 1),
-        // A line that long is passed over.
+        // Skips a line that exceeds the limit.
         None if is_full => {}
         None => text.clear(),
     }

@@ -1,5 +1,6 @@
-//! The conversation in the Agent Client Protocol: a session is resumed or begun, prompts follow one another, and questions
-//! for leave are answered in between.
+//! The conversation with a program in the Agent Client Protocol. The driver resumes or begins a session, sends the
+//! prompts
+//! one after another, and answers permission requests in between.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,123 +28,124 @@ use crate::{
     usage::{CallTokens, Tokens},
 };
 
-/// How long it may be silent within a prompt while no tool runs and no question waits: programs try a provider that
-/// fails again and again without a word.
+/// Maximum silence within a prompt while no tool runs and no permission request waits. Programs retry a failing
+/// provider
+/// repeatedly without reporting it.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5 * 60);
-/// How long it may then take to give the prompt up.
+/// Time that the program then has to cancel the prompt.
 const GIVING_UP_LIMIT: Duration = Duration::from_secs(30);
-/// How long it is silent after it has repeated a conversation, and how long it may take to repeat it.
+/// Silence that marks the end of a replayed conversation, and the time limit for the replay.
 const HISTORY_SILENCE: Duration = Duration::from_millis(500);
 const HISTORY_LIMIT: Duration = Duration::from_secs(30);
-/// How often a turn goes on after a refusal that ended it.
+/// Maximum number of times that a turn continues after a refusal ended its prompt.
 const MAX_REFUSALS: u32 = 16;
-/// How many calls of one turn are known, and how many names of tools that nobody offered.
+/// Maximum number of tracked calls per turn, and of tracked names of tools that were not offered.
 const MAX_CALLS: usize = 4096;
 const MAX_STRAYS: usize = 16;
-/// The longest id of a call, of a question and of an answer to it that is kept, in bytes; and the longest arguments of a
-/// call, in bytes of JSON. Those of one turn that are longer have room together for so many bytes.
+/// Maximum length of the id of a call, of a permission request and of its answer, in bytes; and of the arguments of one
+/// call, in bytes of JSON. The longer arguments of one turn share a budget of this many bytes.
 const MAX_ID_BYTES: usize = 1024;
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
 const MAX_LONG_BYTES: usize = 16 * 1024 * 1024;
-/// How many questions of the program wait at once: more than the thread lets wait.
+/// Maximum number of permission requests of the program that wait at once. It is higher than the thread's limit.
 const MAX_QUESTIONS: usize = 64;
-/// How many refusals the model is told of that ended one prompt.
+/// Maximum number of refusals that are reported to the model after they ended a prompt.
 const MAX_TOLD: usize = 32;
-/// The longest message that is kept, in bytes.
+/// Maximum size of a stored message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// The gap of a program that reports no call before the end of a turn.
 const USAGE_IS_LATE: &str =
     "its usage is reported only at the end of a turn, so a budget of tokens does not stop a running turn";
 
-/// How a session is begun.
+/// The parameters with which a session is begun.
 pub(super) struct Opening {
     pub(super) profile: Profile,
     pub(super) directory: PathBuf,
-    /// The servers that bring our tools.
+    /// The servers that provide the supervisor's tools.
     pub(super) servers: Value,
     pub(super) effort: String,
-    /// Whether its configuration applies the effort already.
+    /// Whether its configuration already applies the effort.
     pub(super) has_effort: bool,
-    /// Whether it is to continue a conversation.
+    /// Whether it continues a conversation.
     pub(super) had_turns: bool,
-    /// The names of its own tools that it is offered, and those of ours.
+    /// The names of the program's own tools that are offered, and those of the supervisor's tools.
     pub(super) tools: BTreeSet<String>,
     pub(super) ours: BTreeSet<String>,
-    /// Where the id of its session stands, by which it is resumed; `None`: it resumes none.
+    /// The file with the id of its session, by which it is resumed. `None`: the session is not resumed.
     pub(super) record: Option<PathBuf>,
-    /// Where it records its calls of the model; `None`: nowhere.
+    /// The log of its model calls. `None`: it has none.
     pub(super) chats: Option<Chats>,
-    /// What it is known not to be held to, or not to have.
+    /// Restrictions that the program cannot enforce, and features that it lacks.
     pub(super) gaps: Vec<String>,
 }
 
 /// A call of a tool.
 struct Call {
     tool: String,
-    /// `None`: they are too long to be kept.
+    /// `None`: they exceed the limit.
     arguments: Option<Value>,
     is_told: bool,
     is_done: bool,
 }
 
-/// A question for leave that waits for an answer.
+/// A permission request that waits for an answer.
 struct Question {
-    /// The program's own id of it.
+    /// The program's id of it.
     id: Value,
-    /// What allows it and what does not, in the program's words.
+    /// The program's options for allowing and denying the call.
     allowed: Value,
     denied: Value,
-    /// The id of the call, and what it is of.
+    /// The id of the call, and its tool and arguments.
     call: String,
     tool: String,
     arguments: Value,
 }
 
 impl Question {
-    /// Whether it is short enough to be kept until it is decided.
+    /// Returns whether it is short enough to be stored until the decision.
     fn is_short(&self) -> bool {
         let said = [&self.id, &self.allowed, &self.denied];
         self.call.len() <= MAX_ID_BYTES && said.iter().all(|said| said.to_string().len() <= MAX_ID_BYTES)
     }
 }
 
-/// What becomes of a question for leave: it is answered at once, or by the supervisor.
+/// The outcome of a permission request: answered immediately, or forwarded to the supervisor.
 enum Decided {
     Allowed(String, Option<Value>),
     Denied(String, &'static str),
     Open(Question),
 }
 
-/// Speaks with one program.
+/// The driver of one program.
 pub(super) struct Driver {
     program: Program,
     opening: Opening,
     session: String,
-    /// The prompts that are not answered yet: none between turns.
+    /// The prompts without an answer. Empty between turns.
     prompts: BTreeSet<u64>,
     calls: BTreeMap<String, Call>,
     questions: BTreeMap<String, Question>,
-    /// The size of the long arguments that are kept of this turn.
+    /// The size of this turn's stored long arguments.
     long_bytes: usize,
     last_question: u64,
-    /// What was refused since the last prompt, and how often the turn went on after that.
+    /// The calls refused since the last prompt, and how often the turn continued after a refusal.
     refused: Vec<String>,
     refusals: u32,
-    /// What came for a prompt that cannot take it in, by its number; the turn's next prompt has it.
+    /// Input, with its number, that arrived for a prompt that cannot accept it. The turn's next prompt contains it.
     unsaid: Vec<(u32, String)>,
     message: String,
     message_id: Value,
     calls_spent: CallTokens,
     /// Whether [`USAGE_IS_LATE`] was reported.
     is_usage_late: bool,
-    /// Whether the turn is to end by an order, or by the program's silence.
+    /// Whether the turn is being interrupted, by an order or because the program was silent for too long.
     is_interrupted: bool,
     is_given_up: bool,
     heard_at: Instant,
     /// Tools that it used although they are not offered.
     strays: BTreeSet<String>,
-    /// Why the conversation that it had is lost; `None`: it is not.
+    /// Why the earlier conversation is lost. `None`: it is not lost.
     lost: Option<String>,
 }
 
@@ -177,7 +179,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// It does not start, or does not take the role.
+    /// The program does not start, or does not accept the role.
     pub(super) async fn prepare(&mut self) -> Result<(), StartFailure> {
         let greeting = json!({
             "protocolVersion": 1,
@@ -194,14 +196,14 @@ impl Driver {
             let gap = policy::gap_of_effort(&self.opening.effort, self.opening.profile.name());
             self.opening.gaps.push(gap);
         }
-        // Earlier attempts have counted the calls that are recorded by now.
+        // Earlier attempts have counted the calls that are already recorded.
         if let Some(chats) = &mut self.opening.chats {
             chats.news();
         }
         Ok(())
     }
 
-    /// Resumes the session that there was. The error is the program's end.
+    /// Resumes the earlier session. The error is the program's end.
     async fn resume(&mut self) -> Result<Option<Value>, String> {
         let resumed = self.resume_recorded().await?;
         if resumed.is_none() && self.opening.had_turns && self.lost.is_none() {
@@ -242,8 +244,7 @@ impl Driver {
         })
     }
 
-    /// Passes over the conversation, which Gemini CLI repeats after it has answered. Nothing marks the end of that but
-    /// silence.
+    /// Skips the conversation that Gemini CLI replays after it has answered. Only silence marks the end of the replay.
     async fn skip_history(&mut self) -> Result<(), String> {
         let ends = Instant::now() + HISTORY_LIMIT;
         while Instant::now() < ends {
@@ -274,7 +275,8 @@ impl Driver {
         json!({"cwd": self.opening.directory.to_string_lossy(), "mcpServers": self.opening.servers})
     }
 
-    /// OpenCode falls back to an agent of its own, with rights of its own, where it does not like ours.
+    /// Checks that OpenCode uses the role's agent. It falls back to an agent with its own permissions if it rejects
+    /// ours.
     fn check_role(&self, opened: &Value) -> Result<(), StartFailure> {
         if self.opening.profile != Profile::OpenCode {
             return Ok(());
@@ -289,8 +291,9 @@ impl Driver {
         )))
     }
 
-    /// Asks for the role's effort, if the model has it; otherwise the model's own stays. Returns whether it is applied;
-    /// no effort is.
+    /// Requests the role's effort, if the model supports it. Otherwise the model's default applies. Returns whether the
+    /// effort
+    /// is applied. Without an effort, returns true.
     async fn set_effort(&mut self, opened: &Value) -> bool {
         let effort = self.opening.effort.clone();
         if effort.is_empty() {
@@ -308,7 +311,7 @@ impl Driver {
         match self.call("session/set_config_option", params).await {
             Ok(Ok(_)) => return true,
             Ok(Err(why)) => debug!(why, "the effort stays as it is"),
-            // Its end is heard again by whoever listens next.
+            // The next read returns the same end.
             Err(end) => debug!(end, "the program ended"),
         }
         false
@@ -329,7 +332,9 @@ impl Driver {
         }
     }
 
-    /// Deals with one thing. The error is the end: with what to say of it, unless nobody wants the program any more.
+    /// Handles one message, order or timeout. The error is the end of the conversation, with its reason, or `None` if
+    /// the
+    /// program is no longer needed.
     async fn step(&mut self, desk: &mut Desk) -> Result<(), Option<String>> {
         let patience = self.patience();
         tokio::select! {
@@ -348,7 +353,7 @@ impl Driver {
         }
     }
 
-    /// When the program has been silent for too long.
+    /// Returns the time at which the program has been silent for too long.
     fn patience(&self) -> Option<Instant> {
         if self.prompts.is_empty() {
             return None;
@@ -360,7 +365,7 @@ impl Driver {
         (!is_busy).then(|| self.heard_at + SILENCE_LIMIT)
     }
 
-    /// First the prompt is given up, then the program.
+    /// Cancels the prompt first, and abandons the program the second time.
     fn lose_patience(&mut self) -> Result<(), Option<String>> {
         if self.is_given_up {
             return Err(Some(format!("it was silent for {SILENCE_LIMIT:?} and does not stop")));
@@ -399,7 +404,7 @@ impl Driver {
                     self.prompt(&text);
                 }
             }
-            // Our tools it calls by a server of its own.
+            // The program calls the supervisor's tools through an MCP server.
             Order::ToolAnswered { .. } => {}
             Order::Permitted { id, verdict } => self.permit(&id, &verdict),
             Order::Interrupt => {
@@ -419,7 +424,7 @@ impl Driver {
     }
 
     fn cancel(&mut self) {
-        // A question that is open keeps the prompt from ending.
+        // An open permission request keeps the prompt from ending.
         for (_, question) in std::mem::take(&mut self.questions) {
             self.answer(&question.id, &events::cancelled());
         }
@@ -431,7 +436,7 @@ impl Driver {
     }
 
     fn permit(&mut self, id: &str, verdict: &Result<(), ToolFailure>) {
-        // It is gone with its turn.
+        // It ended with its turn.
         let Some(question) = self.questions.remove(id) else {
             return;
         };
@@ -448,7 +453,7 @@ impl Driver {
         }
     }
 
-    /// A call that was asked about runs now. Gemini CLI says nothing of it before its end.
+    /// Records that an approved call now runs. Gemini CLI does not report the call before its end.
     fn begun(&mut self, id: String, tool: String, arguments: Option<Value>) {
         if self.calls.len() < MAX_CALLS && id.len() <= MAX_ID_BYTES {
             self.calls.entry(id).or_insert(Call {
@@ -495,7 +500,8 @@ impl Driver {
         }
     }
 
-    /// Counts the calls that the program has recorded by now. A call has ended when its model wants a tool or has answered.
+    /// Counts the calls that the program has recorded so far. A call has ended when its model requests a tool or has
+    /// answered.
     async fn count_recorded(&mut self, said: &Value, desk: &Desk) {
         let update = said["params"]["update"]["sessionUpdate"].as_str().unwrap_or_default();
         if said["method"] == "session/update" && !update.starts_with("tool_call") {
@@ -519,7 +525,7 @@ impl Driver {
     }
 
     async fn updated(&mut self, update: &Value, desk: &Desk) {
-        // Between turns nothing of it is anybody's: a session that is resumed may be told anew.
+        // Between turns, updates are ignored: a program may replay the conversation of a resumed session.
         if self.prompts.is_empty() {
             return;
         }
@@ -545,7 +551,7 @@ impl Driver {
         }
     }
 
-    /// The next words are another message.
+    /// Ends a message. The next text belongs to another message.
     async fn message_over(&mut self, desk: &Desk) {
         if !self.message.is_empty() {
             self.message.clear();
@@ -561,7 +567,8 @@ impl Driver {
             return;
         };
         if !self.calls.contains_key(id) {
-            // Of OpenCode's calls only the first word has the name; Gemini CLI passes that over where it asked before.
+            // Only OpenCode's first update of a call contains the tool's name. Gemini CLI omits that update if it asked
+            // first.
             let is_first = update["sessionUpdate"] == "tool_call" || profile == Profile::Gemini;
             let Some(tool) = events::tool(profile, update).filter(|_| is_first && self.calls.len() < MAX_CALLS) else {
                 return;
@@ -580,7 +587,7 @@ impl Driver {
         };
         let arguments = events::arguments(profile, update);
         if is_told(&arguments) {
-            // A program tells them again as they grow.
+            // A program repeats them as they grow.
             let replaced = call.arguments.take().map_or(0, |old| old.to_string().len());
             if replaced > MAX_ARGUMENTS_BYTES {
                 self.long_bytes = self.long_bytes.saturating_sub(replaced);
@@ -589,7 +596,7 @@ impl Driver {
         }
         let status = update["status"].as_str().unwrap_or("in_progress");
         call.is_done = matches!(status, "completed" | "failed");
-        // What is still pending has no arguments yet.
+        // A pending call has no arguments yet.
         let is_news = status != "pending" && !call.is_told;
         call.is_told |= is_news;
         let tool = call.tool.clone();
@@ -621,7 +628,7 @@ impl Driver {
         self.opening.tools.contains(tool) || self.opening.ours.contains(tool)
     }
 
-    /// It asks for leave. Our own tools the supervisor judges itself when they are called.
+    /// Handles a permission request. The supervisor decides about its own tools when they are called.
     async fn asked(&mut self, id: &Value, params: &Value, desk: &Desk) {
         self.message_over(desk).await;
         let profile = self.opening.profile;
@@ -631,7 +638,7 @@ impl Driver {
         let tool = match (call, profile) {
             (Some(call), _) => Some(call.tool.clone()),
             (None, Profile::Gemini) => events::tool(profile, asked),
-            // Its title is something else here, so nobody knows what it asks for.
+            // The title is something else here, so the tool is unknown.
             (None, Profile::OpenCode) => None,
         };
         let told = events::arguments(profile, asked);
@@ -685,10 +692,10 @@ impl Driver {
         }
     }
 
-    /// A prompt is over; with the last of them the turn, unless there is something left to say.
+    /// Handles the end of a prompt. The turn ends with the last prompt, unless there is more input to send.
     async fn answered(&mut self, prompt: u64, said: &Value, desk: &Desk) {
         self.prompts.remove(&prompt);
-        // Those that were joined end together, and tell the same of what they spent.
+        // Joined prompts end together and report the same usage.
         if !self.prompts.is_empty() {
             return;
         }
@@ -722,7 +729,8 @@ impl Driver {
         }
     }
 
-    /// What a prompt that ended has not taken in: why a call was refused that ended it, and input that it could not join.
+    /// Returns what an ended prompt did not include: the reasons of refusals that ended it, and input that it could not
+    /// accept.
     async fn left_to_say(&mut self, desk: &Desk) -> Option<String> {
         let mut left = Vec::new();
         let refused = std::mem::take(&mut self.refused);
@@ -755,12 +763,12 @@ impl Driver {
     }
 }
 
-/// Whether a program told any arguments.
+/// Returns whether a program reported any arguments.
 fn is_told(arguments: &Value) -> bool {
     arguments.as_object().is_some_and(|fields| !fields.is_empty())
 }
 
-/// Arguments as they are kept, in full: a decision is for all of them. `None`: there is no room for such long ones.
+/// Returns the complete arguments for storage, because a decision covers all of them. `None`: they exceed the budget.
 fn kept(arguments: Value, long_bytes: &mut usize) -> Option<Value> {
     let bytes = arguments.to_string().len();
     if bytes > MAX_ARGUMENTS_BYTES {
@@ -772,7 +780,7 @@ fn kept(arguments: Value, long_bytes: &mut usize) -> Option<Value> {
     Some(arguments)
 }
 
-/// One of the options of a session.
+/// Returns one option of a session.
 fn option<'a>(opened: &'a Value, id: &str) -> Option<&'a Value> {
     let options = opened["configOptions"].as_array()?;
     options.iter().find(|option| option["id"] == id)
@@ -795,7 +803,7 @@ mod tests {
         prompt::GivenTurn,
     };
 
-    /// A program that begins as OpenCode does, then does what stands in the place of TURN.
+    /// A program that begins like OpenCode, and then runs the code in place of TURN.
     const BEGIN: &str = r#"
 read -r greeting
 echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'

@@ -1,5 +1,6 @@
-//! What a program says in the Agent Client Protocol, as events of an agent. Its words for one and the same differ by
-//! program, and so does what it leaves out.
+//! Messages of the Agent Client Protocol, as events of an agent. Programs use different terms for the same thing and
+//! omit
+//! different fields.
 
 use std::path::Path;
 
@@ -14,11 +15,12 @@ use crate::{
     usage::{Tokens, percentage_left, sum},
 };
 
-/// The longest name of a tool, in bytes: what is cut off is the name of none that is offered.
+/// Maximum length of a tool name, in bytes. A truncated name does not match any offered tool.
 const MAX_NAME_BYTES: usize = 256;
 
-/// The name of the tool that a call is of, as the program has it. OpenCode says it as the title of the first word about a
-/// call, and later titles are something else; Gemini CLI says it within the id alone.
+/// Returns the tool name of a call, as the program spells it. OpenCode sends it as the title of the first update of a
+/// call,
+/// and uses later titles for other text. Gemini CLI includes it only in the id.
 pub(super) fn tool(profile: Profile, call: &Value) -> Option<String> {
     let name = match profile {
         Profile::OpenCode => call["title"].as_str()?,
@@ -27,7 +29,7 @@ pub(super) fn tool(profile: Profile, call: &Value) -> Option<String> {
     (!name.is_empty()).then(|| cut(name.to_owned(), MAX_NAME_BYTES))
 }
 
-/// The arguments of a call, as far as the program tells them.
+/// Returns the arguments of a call as far as the program reports them.
 pub(super) fn arguments(profile: Profile, call: &Value) -> Value {
     let raw = &call["rawInput"];
     if raw.as_object().is_some_and(|fields| !fields.is_empty()) {
@@ -42,7 +44,7 @@ pub(super) fn arguments(profile: Profile, call: &Value) -> Value {
     }
 }
 
-/// The files that a call would write, absolute; empty: not known.
+/// Returns the absolute paths that a call would write. Empty: not known.
 pub(super) fn written(call: &Value, directory: &Path) -> Vec<String> {
     if call["kind"] != "edit" {
         return Vec::new();
@@ -59,7 +61,7 @@ pub(super) fn written(call: &Value, directory: &Path) -> Vec<String> {
     paths
 }
 
-/// A call as people are shown it.
+/// Returns a call in the form that is displayed.
 pub(super) fn used(profile: Profile, tool: &str, arguments: &Value) -> ToolUse {
     let text = |key: &str| arguments[key].as_str();
     let ours = profile.ours(tool);
@@ -86,7 +88,7 @@ pub(super) fn used(profile: Profile, tool: &str, arguments: &Value) -> ToolUse {
     redact::tool_use(name, &detail)
 }
 
-/// The plan, whole.
+/// Returns the complete plan.
 pub(super) fn plan(update: &Value) -> AgentEvent {
     let entries = update["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
     let state = |entry: &Value| match entry["status"].as_str() {
@@ -100,8 +102,9 @@ pub(super) fn plan(update: &Value) -> AgentEvent {
     AgentEvent::Plan(redact::plan(steps))
 }
 
-/// What a prompt spent, as far as the program tells: Gemini CLI all of it, OpenCode its last call of the model only, and
-/// without what was cached in the input.
+/// Returns the tokens of a prompt as far as the program reports them. Gemini CLI reports all of them. OpenCode reports
+/// only
+/// the last model call, without the cached input.
 pub(super) fn tokens(result: &Value) -> Tokens {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let usage = &result["usage"];
@@ -125,8 +128,8 @@ pub(super) fn tokens(result: &Value) -> Tokens {
     }
 }
 
-/// What one step spent, with its id: by a notification of [`settings::USAGE_PLUGIN`](super::settings::USAGE_PLUGIN) in
-/// OpenCode.
+/// Returns the tokens of one step, with its id. OpenCode reports them in a notification of
+/// [`settings::USAGE_PLUGIN`](super::settings::USAGE_PLUGIN).
 pub(super) fn step(params: &Value) -> Option<(String, Tokens)> {
     let tokens = &params["tokens"];
     let number = |value: &Value| value.as_u64().unwrap_or_default();
@@ -143,7 +146,7 @@ pub(super) fn step(params: &Value) -> Option<(String, Tokens)> {
     Some((params["id"].as_str()?.to_owned(), spent))
 }
 
-/// What one call spent, with its id: by an entry of the log in which Gemini CLI records a conversation.
+/// Returns the tokens of one call, with its id, from an entry of the log in which Gemini CLI records a conversation.
 pub(super) fn recorded_call(entry: &Value) -> Option<(String, Tokens)> {
     let tokens = entry["tokens"].as_object()?;
     let number = |key: &str| tokens.get(key).and_then(Value::as_u64).unwrap_or_default();
@@ -155,12 +158,12 @@ pub(super) fn recorded_call(entry: &Value) -> Option<(String, Tokens)> {
     Some((entry["id"].as_str()?.to_owned(), spent))
 }
 
-/// How much of the context is left, as a percentage.
+/// Returns the unused part of the context, as a percentage.
 pub(super) fn context_left(update: &Value) -> Option<u32> {
     percentage_left(update["used"].as_u64()?, update["size"].as_u64()?)
 }
 
-/// How a prompt ended, and what is to be said of it where that is not the agent's last message.
+/// Returns how a prompt ended, and a message if it is not the agent's last message.
 pub(super) fn ending(answer: &Value) -> (Ending, String) {
     if let Some(error) = answer.get("error") {
         return (Ending::Errored, failure(error));
@@ -184,7 +187,7 @@ pub(super) fn ending(answer: &Value) -> (Ending, String) {
     }
 }
 
-/// What an error says to people. Gemini CLI hands on what the provider said as it is.
+/// Returns an error as displayed text. Gemini CLI forwards the provider's error unchanged.
 pub(super) fn failure(error: &Value) -> String {
     let message = error["message"].as_str().unwrap_or("the turn failed");
     let providers: Option<Value> = serde_json::from_str(message).ok();
@@ -198,7 +201,8 @@ pub(super) fn failure(error: &Value) -> String {
     }
 }
 
-/// The answer to a question for leave: this once, or not. What would hold for longer is never chosen.
+/// Returns the answer to a permission request: allow once or reject once. Options with a lasting effect are never
+/// chosen.
 pub(super) fn outcome(options: &Value, allow: bool) -> Value {
     let kind = if allow { "allow_once" } else { "reject_once" };
     let mut options = options.as_array().into_iter().flatten();
@@ -209,7 +213,7 @@ pub(super) fn outcome(options: &Value, allow: bool) -> Value {
     }
 }
 
-/// The answer to a question whose turn is being stopped.
+/// Returns the answer to a permission request whose turn is being interrupted.
 pub(super) fn cancelled() -> Value {
     json!({"outcome": {"outcome": "cancelled"}})
 }

@@ -1,14 +1,16 @@
-//! Agents of kind `acp`: programs that speak the Agent Client Protocol, one process a thread. The protocol has words for
-//! prompts, calls and questions, but none for instructions and policies, so each program has a profile that knows its
-//! own. Facts that this rests on were seen with OpenCode 1.18 and Gemini CLI 0.61.
+//! Agents of kind `acp`: programs that speak the Agent Client Protocol, one process per thread. The protocol covers
+//! prompts, calls and permission requests, but not instructions and policies, so each program has a profile with its
+//! own
+//! settings for them. The behavior was verified with OpenCode 1.18 and Gemini CLI 0.61.
 //!
-//! A policy is in the program's own configuration before its session begins: what is not allowed is not offered
-//! ([`settings`]); about the rest the program asks, and the supervisor decides; and bubblewrap keeps the whole process
-//! from writing where it may not. Our own tools come by an MCP server that the program starts, with the thread's token.
+//! A policy is enforced in three ways. The program's configuration omits denied tools ([`settings`]). The program asks
+//! about every other call, and the supervisor decides. Bubblewrap prevents the whole process from writing to protected
+//! paths. The supervisor's tools are provided by an MCP server that the program starts with the thread's token.
 //!
-//! The protocol is spoken here with a dozen messages of JSON. There is a crate with types for all of it, but the facts
-//! that matter lie in what the types leave open (which title is a tool's name, which id has it, what a second prompt
-//! does), and it takes a process of its own to run, which [`crate::child`] does for every kind already.
+//! This module implements the protocol with a dozen JSON messages. A crate with types for the whole protocol exists,
+//! but
+//! the important details are outside the types: which title is a tool's name, which id contains it, how a second prompt
+//! behaves. That crate also runs its own process, which [`crate::child`] already does for every kind.
 
 mod chats;
 mod driver;
@@ -137,7 +139,7 @@ impl AcpKind {
         Ok(Box::new(driven.observed(proxy)))
     }
 
-    /// The servers of the session: ours, if the thread is offered anything.
+    /// Returns the servers of the session: ours, if the thread is offered any tools.
     fn servers(&self, casting: &Casting) -> Result<Value, StartFailure> {
         if casting.offered.is_empty() {
             return Ok(json!([]));
@@ -167,7 +169,8 @@ impl AcpKind {
         ))
     }
 
-    /// How the program is started, whether it asks its model where the role says, and what of the role's settings it applies.
+    /// Returns the start parameters of the program, whether it uses the role's endpoint, and the role settings that it
+    /// applies.
     fn launch(
         &self,
         casting: &Casting,
@@ -200,7 +203,8 @@ impl AcpKind {
                 })?;
                 settings::add_plugin(&mut config, &plugin);
                 set(OPENCODE_CONFIG, config.to_string().into());
-                // It listens on a port of this machine, where its sessions are anybody's who has no password to show.
+                // The program listens on a local port, and without a password every local process could use its
+                // sessions.
                 set("OPENCODE_SERVER_PASSWORD", Uuid::new_v4().simple().to_string().into());
                 (redirected.is_some(), tuned)
             }
@@ -210,7 +214,7 @@ impl AcpKind {
                 let text = settings::policy(tools, ours).ok_or_else(|| {
                     StartFailure::not_enforceable("a tool has a name that no policy can have".to_owned())
                 })?;
-                // A policy that is not there is passed over in silence, and with it every denial.
+                // The program silently ignores a missing policy file, and with it every denial.
                 let policy = write(home, POLICY, &text).map_err(unwritten)?;
                 let mut quiet = settings::gemini(&program.settings, program.login.is_some());
                 let effort = &resolved.reasoning_effort;
@@ -226,7 +230,7 @@ impl AcpKind {
                     })?;
                     set("GEMINI_SYSTEM_MD", path.into());
                 }
-                // With a login, or by Vertex AI, it has other addresses.
+                // With a login or Vertex AI, the program uses other addresses.
                 let endpoint = endpoint.filter(|_| settings::has_gemini_key(&quiet));
                 if let Some(endpoint) = endpoint {
                     set(GEMINI_ENDPOINT, endpoint.into());
@@ -294,14 +298,14 @@ impl AcpKind {
     }
 }
 
-/// The value of a variable: the last one counts.
+/// Returns the value of a variable. The last one applies.
 fn variable<'a>(environment: &'a mut Environment, name: &str) -> Option<&'a mut OsString> {
     let variable = environment.iter_mut().rfind(|(known, _)| known == name);
     variable.map(|(_, value)| value)
 }
 
-/// A proxy for that base URL. Without one the program's requests are not observed, which does not keep it from working.
-/// A proxy that holds the provider's key already is used for both purposes.
+/// Starts a proxy for that base URL. Without one the program's requests are not observed, but the program still works.
+/// A proxy that already holds the provider's key is used for both purposes.
 async fn started(base_url: &str, keys: &mut HeldKeys) -> Option<ProviderProxy> {
     if let Some(proxy) = keys.release(base_url) {
         return Some(proxy);
@@ -346,7 +350,9 @@ impl AgentKind for AcpKind {
     }
 }
 
-/// Speaks with a program that has begun already, to its end. It is offered one tool of its own, and one of ours.
+/// Runs the conversation with a program that has already begun, to its end. The program has one tool of its own, and
+/// one of
+/// the supervisor's.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) async fn converse(
     program: Program,
@@ -378,14 +384,14 @@ pub(crate) async fn converse(
     Ok(())
 }
 
-/// Where Gemini CLI keeps the conversations of a home, and how the name of a file of one begins.
+/// The directory of Gemini CLI's conversations in a home, and the prefix of a conversation's file.
 const CHATS: &str = ".gemini/tmp";
 const CHAT: &str = "session-";
 /// The file of a session that is continued.
 const CONTINUED: &str = "session-continued-";
 
-/// Moves what Gemini CLI wrote of a session out of the way of its next start: it names files by the minute, and a start in
-/// the same minute would overwrite the conversation before it is read.
+/// Moves Gemini CLI's file of a session before its next start. Gemini CLI names files by the minute, and a start in the
+/// same minute would overwrite the conversation before it is read.
 fn keep_chat(home: &Path, session: &str) -> io::Result<()> {
     let Some(short) = session.get(..8).filter(|_| is_plain_id(session)) else {
         return Ok(());
@@ -403,7 +409,7 @@ fn keep_chat(home: &Path, session: &str) -> io::Result<()> {
         let named = files
             .flatten()
             .filter(|file| file.file_name().to_str().is_some_and(is_session));
-        // Later starts that did not continue it left short ones.
+        // Later starts that did not continue it left short files.
         let longest = named.max_by_key(|file| file.metadata().map_or(0, |metadata| metadata.len()));
         if let Some(longest) = longest {
             fs::rename(longest.path(), kept)?;
@@ -412,7 +418,7 @@ fn keep_chat(home: &Path, session: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the program's home, without what an agent may have left there to be let loose by.
+/// Creates the program's home, and removes files by which an agent could disable restrictions.
 fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Result<()> {
     fs::create_dir_all(home)?;
     for name in profile.swept() {
@@ -421,7 +427,7 @@ fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Resu
     home::prepare(home, login, profile.login())
 }
 
-/// Writes a file of the program's anew, and sees that it is there as it was written.
+/// Writes a file in the program's home, and verifies its content.
 fn write(home: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
     let path = unlinked(home, name)?;
     remove(&path)?;

@@ -1,5 +1,6 @@
-//! How a program of either profile is started for a policy, as pure data: its tools, its settings and its policy in its
-//! own words.
+//! Start parameters of a program of either profile for a policy, as pure data: its tools, its settings and its policy
+//! in
+//! the program's own format.
 
 use std::{collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -46,7 +47,7 @@ const GEMINI_PARAMETERS: &[(&str, &str)] = &[
 ];
 /// How Gemini CLI names the use of a key.
 const KEY: &str = "gemini-api-key";
-/// The priorities of Gemini CLI's rules: what is allowed stands above what is denied.
+/// The priorities of Gemini CLI's rules. Allow rules have a higher priority than deny rules.
 const BELOW: u32 = 100;
 const ABOVE: u32 = 200;
 
@@ -55,19 +56,20 @@ const ABOVE: u32 = 200;
 pub(super) struct Own {
     pub(super) name: &'static str,
     effect: Effect,
-    /// Tools that the program takes for the same: all of them must be allowed.
+    /// Aliases that the program treats as the same tool. The policy must allow all of them.
     alike: &'static [&'static str],
 }
 
-/// What a tool does to the world.
+/// The effect of a tool outside of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// It looks at files, or changes nothing outside of the program.
+    /// Reads files, or changes nothing outside of the program.
     Looks,
-    /// It writes files: nothing for a thread that may only read.
+    /// Writes files. Not available to a read-only thread.
     Writes,
-    /// It runs something or uses the network. The program's is one with its tools', so it is nothing for such a thread
-    /// either.
+    /// Runs a command or uses the network. The program and its tools share one network, so such a tool is not available
+    /// to a
+    /// read-only thread either.
     Reaches,
 }
 
@@ -87,7 +89,7 @@ const fn reaches(name: &'static str) -> Own {
     }
 }
 
-/// One that is allowed if these are as well.
+/// Returns a writing tool that is allowed only if the aliases are allowed as well.
 const fn writes(name: &'static str, alike: &'static [&'static str]) -> Own {
     Own {
         name,
@@ -96,8 +98,10 @@ const fn writes(name: &'static str, alike: &'static [&'static str]) -> Own {
     }
 }
 
-/// The tools that a thread of OpenCode may be offered. A positive list: what a later release adds is not offered, and
-/// neither are its own agents, so that no child exists outside of the tree; its skills are texts of the project's.
+/// The tools that a thread of OpenCode may be offered. This is an allow list: tools of later releases are not offered.
+/// OpenCode's own agents are not offered either, so that no agent exists outside of the tree. Its skills are texts of
+/// the
+/// project.
 const OPENCODE: &[Own] = &[
     looks("read"),
     looks("grep"),
@@ -111,7 +115,7 @@ const OPENCODE: &[Own] = &[
     reaches("websearch"),
 ];
 
-/// The same of Gemini CLI.
+/// The tools that a thread of Gemini CLI may be offered.
 const GEMINI: &[Own] = &[
     looks("read_file"),
     looks("read_many_files"),
@@ -166,7 +170,7 @@ impl Profile {
         }
     }
 
-    /// The method by which another process of its own continues a session.
+    /// Returns the method by which another process continues a session.
     pub(super) const fn resume_method(self) -> &'static str {
         match self {
             Self::OpenCode => "session/resume",
@@ -174,18 +178,20 @@ impl Profile {
         }
     }
 
-    /// Whether a prompt that comes while another one runs joins that one. To Gemini CLI it is the end of it.
+    /// Returns whether a prompt that arrives while another one runs joins that one. Gemini CLI ends the running prompt
+    /// instead.
     pub(super) const fn joins_prompts(self) -> bool {
         matches!(self, Self::OpenCode)
     }
 
-    /// Whether a call that is refused ends the turn, without a word to the model.
+    /// Returns whether a refused call ends the turn without telling the model.
     pub(super) const fn ends_on_refusal(self) -> bool {
         matches!(self, Self::OpenCode)
     }
 
-    /// What of the program's own directory is gone at each start: an agent that may write there could give the next
-    /// process settings, or code, by which it is held to nothing.
+    /// Returns the paths in the program's own directory that are removed at each start. An agent that may write there
+    /// could
+    /// give the next process settings or code that disable its restrictions.
     pub(super) const fn swept(self) -> &'static [&'static str] {
         match self {
             Self::OpenCode => &[".config/opencode", ".opencode"],
@@ -212,7 +218,7 @@ impl Profile {
         }
     }
 
-    /// Variables that keep it from doing what nobody asked for.
+    /// Returns variables that disable background features.
     pub(super) const fn quiet(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::OpenCode => &[
@@ -224,7 +230,7 @@ impl Profile {
                 ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
             ],
             Self::Gemini => &[
-                // Without it another process is started that no signal reaches.
+                // Without it, the program starts another process that no signal reaches.
                 ("GEMINI_CLI_NO_RELAUNCH", "true"),
                 // In a folder that it does not trust it starts no server, ours neither. It does not see what a trusted
                 // one could bring; see [`crate::project`].
@@ -240,7 +246,7 @@ pub(super) fn tools(profile: Profile, policy: &Policy, access: Sandbox) -> Vec<O
     allowed(profile, policy, fits)
 }
 
-/// Those that it is not offered for the sake of the network alone, although its policy allows them.
+/// Returns the tools that are withheld only because of the network, although the policy allows them.
 pub(super) fn withheld(profile: Profile, policy: &Policy, access: Sandbox) -> Vec<&'static str> {
     let fits = |effect: Effect| effect == Effect::Reaches && access == Sandbox::ReadOnly;
     let withheld = allowed(profile, policy, fits);
@@ -300,16 +306,16 @@ pub(super) fn opencode(
     config.into()
 }
 
-/// The last rule that fits counts, and keys are written in their order: `*` comes before every letter.
+/// The last matching rule applies, and keys are written in their order: `*` comes before every letter.
 fn permissions(tools: &[Own], ours: &[String]) -> Value {
     let mut rules = Map::new();
     rules.insert("*".to_owned(), json!("deny"));
-    // Asked about by the tool that reaches out of the directory, which the runner knows.
+    // The tool that reaches out of the directory asks about this, and the runner knows that tool.
     rules.insert("external_directory".to_owned(), json!("ask"));
     for own in tools {
         rules.insert(own.name.to_owned(), json!("ask"));
     }
-    // The supervisor judges them itself when they are called.
+    // The supervisor decides about these tools when they are called.
     for name in ours {
         rules.insert(name.clone(), json!("allow"));
     }
@@ -324,7 +330,7 @@ pub(super) fn opencode_model(name: &str, provider: Option<&str>) -> String {
     }
 }
 
-/// The provider of OpenCode's that such a model is asked of; `None`: OpenCode's own choice.
+/// Returns the OpenCode provider for such a model. `None`: OpenCode's own choice.
 pub(super) fn opencode_provider<'a>(model: Option<&'a str>, provider: Option<&'a str>) -> Option<&'a str> {
     let named = model.and_then(|model| model.split_once('/'));
     named.map_or(provider, |(provider, _)| Some(provider))
@@ -344,7 +350,7 @@ pub(super) fn opencode_base_url<'a>(config: &'a Value, provider: &str) -> Option
     })
 }
 
-/// Has a provider of OpenCode's asked at another address.
+/// Redirects an OpenCode provider to another address.
 pub(super) fn redirect(config: &mut Value, provider: &str, endpoint: &str) {
     let mut place = config;
     for key in ["provider", provider, "options"] {
@@ -372,7 +378,7 @@ pub(super) const USAGE_PLUGIN: &str = r#"export const TroupeUsage = async () => 
 })
 "#;
 
-/// Has OpenCode load a plugin, in addition to the plugins of the operator's settings.
+/// Makes OpenCode load a plugin, in addition to the plugins of the operator's settings.
 pub(super) fn add_plugin(config: &mut Value, path: &Path) {
     let mut url = "file://".to_owned();
     for &byte in path.as_os_str().as_bytes() {
@@ -423,7 +429,7 @@ pub(super) fn tune(
     tuned
 }
 
-/// What of a role's settings a program's configuration applies.
+/// The role settings that a program's configuration applies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Tuned {
     /// Whether it applies the effort.
@@ -432,7 +438,7 @@ pub(super) struct Tuned {
     pub(super) parameters: Vec<String>,
 }
 
-/// Has Gemini CLI ask its model with the effort and the parameters of a role, as far as it can.
+/// Configures Gemini CLI's model with the effort and the parameters of a role, as far as it supports them.
 pub(super) fn tune_gemini(
     settings: &mut Value,
     model: Option<&str>,
@@ -525,8 +531,10 @@ pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
     settings.into()
 }
 
-/// Gemini CLI's policy. Under a denial of everything only rules with the exact name of a tool let it through. An invalid
-/// file is passed over in silence, so nothing but names of our own making stands in it; `None`: one of them is odd.
+/// Returns Gemini CLI's policy. A rule denies everything, and only rules with the exact name of a tool allow it. Gemini
+/// CLI
+/// silently ignores an invalid file, so the policy contains only names that need no escaping. `None`: one of the names
+/// does.
 pub(super) fn policy(tools: &[Own], ours: &[String]) -> Option<String> {
     let mut text = rule("*", "deny", BELOW);
     for own in tools {
@@ -540,7 +548,7 @@ pub(super) fn policy(tools: &[Own], ours: &[String]) -> Option<String> {
         if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
             return None;
         }
-        // The supervisor judges them itself when they are called.
+        // The supervisor decides about these tools when they are called.
         text.push_str(&rule(name, "allow", ABOVE));
     }
     Some(text)

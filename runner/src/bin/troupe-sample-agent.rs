@@ -1,4 +1,4 @@
-//! The sample agent as a program of its own, for runners that are told to start it by name.
+//! The sample agent as a separate program, for runners that start it by name.
 #![forbid(unsafe_code)]
 
 use std::io::{BufReader, stdin, stdout};

@@ -1,4 +1,4 @@
-//! Reading lines without trusting the writer: a line has a bound, and one that exceeds it is counted, not kept.
+//! Reads lines from an untrusted writer. Lines have a maximum length. Longer lines are counted and not stored.
 
 use std::io;
 
@@ -32,7 +32,9 @@ impl<R: AsyncBufRead + Unpin> BoundedLines<R> {
         Self { reader, max }
     }
 
-    /// The next line; `None` at the end. A last line needs no end. What was read is lost when the future is dropped.
+    /// Returns the next line, or `None` at the end. The last line may lack a line end. Not cancel safe: bytes read so
+    /// far are
+    /// lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
         let (mut kept, mut beginning) = (Vec::new(), Vec::new());
         let mut length = 0_u64;

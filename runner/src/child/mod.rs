@@ -1,7 +1,8 @@
-//! One child process in a process group of its own: its pipes, its signals and its end.
+//! One child process in its own process group: its pipes, its signals and its end.
 //!
-//! Three tasks stand behind a [`Child`]: one writes, one reads, and one watches for the end. The last one owns the
-//! process; whatever becomes of the others, it does not return before the group is killed and the process is reaped.
+//! Three tasks serve a [`Child`]: a writer, a reader and a watcher. The watcher owns the process. Whatever happens to
+//! the
+//! other tasks, it does not return before the group is killed and the process is reaped.
 
 mod lines;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -40,11 +41,11 @@ use crate::{
 
 /// How many lines wait for the program to read them.
 const UNREAD_LINES: usize = 64;
-/// How many of its lines wait for the runner: few, since each may have as many bytes as a line may have.
+/// Maximum number of lines that wait for the runner. The number is low because each line may have the maximum length.
 const UNHEARD_LINES: usize = 32;
 /// How much of stderr is kept for messages.
 const STDERR_TAIL_BYTES: usize = 4 * 1024;
-/// How long a process may live on after it closed its output, and its output after the process has ended.
+/// Maximum time that a process may run after it closed its output, and that its output may stay open after its end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How a child is started.
@@ -57,7 +58,7 @@ pub(crate) struct Launch {
     pub(crate) directory: PathBuf,
     /// All of its environment.
     pub(crate) environment: Environment,
-    /// Programs that it starts itself, which it has to find whatever is kept from it.
+    /// Programs that it starts itself. They must stay visible even if other paths are hidden.
     pub(crate) starts: Vec<PathBuf>,
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct Launch {
 pub(crate) enum ChildEvent {
     /// It wrote a line.
     Line(Line),
-    /// It is gone, and so is everything in its group.
+    /// The process has exited, and so has its whole group.
     Exited(Exit),
 }
 
@@ -79,7 +80,7 @@ pub(crate) struct Exit {
 }
 
 impl Exit {
-    /// What to say of a child that was not asked to end.
+    /// Returns the message for a child that exited without a request to stop.
     pub(crate) fn complaint(&self) -> String {
         // Output from before the kill does not explain it.
         if self.status.starts_with("killed by") {
@@ -102,7 +103,7 @@ pub(crate) struct Child {
     placeholders: Placeholders,
 }
 
-/// Kills the group when it is dropped, there and then: what comes next may count on it. The watcher sees to the rest.
+/// Kills the group immediately when it is dropped, so the caller can rely on that. The watcher does the rest.
 struct Leash {
     group: Group,
     dropped: CancellationToken,
@@ -133,7 +134,7 @@ pub(crate) struct ChildOutput {
 }
 
 impl ChildOutput {
-    /// The next line; after the last one, the end. Nothing is lost when the future is dropped.
+    /// Returns the next line, and the end after the last one. Cancel safe.
     pub(crate) async fn next_event(&mut self) -> ChildEvent {
         match self.lines.recv().await {
             Some(line) => ChildEvent::Line(line),
@@ -204,7 +205,7 @@ impl Child {
         Ok((child, output))
     }
 
-    /// Keeps what its view of the file system needs until it has ended.
+    /// Keeps the placeholders of its file system view until the child has ended.
     pub(crate) fn keep(&mut self, placeholders: Placeholders) {
         self.placeholders = placeholders;
     }
@@ -219,8 +220,11 @@ impl Child {
         self.leash.group.signal(Signal::INT);
     }
 
-    /// Ends the child: first it may end by itself, as its input does; at half of its grace it gets TERM, at the end
-    /// KILL. Its output is best dropped before, and is read by nobody else then; a full pipe keeps it from ending. What is left of its group is killed in any case.
+    /// Stops the child. Closing its input lets it end by itself. It receives TERM after half of its grace and KILL at
+    /// the end
+    /// of the grace. Callers should drop the output first: nothing reads it during the stop, and a full pipe would keep
+    /// the
+    /// child from ending. The rest of its group is killed in any case.
     pub(crate) async fn stop(self, order: StopOrder) -> Stopped {
         let Self {
             leash,
@@ -290,7 +294,7 @@ impl Watcher {
             }
         };
         self.group.leader_reaped();
-        // With the group gone the pipes end, unless somebody left the group and holds them.
+        // When the group is gone the pipes close, unless a process left the group and holds them.
         if output_open && timeout(LAST_WORDS, &mut self.reader).await.is_err() {
             self.reader.abort();
         }
@@ -319,7 +323,7 @@ impl Drop for Watcher {
 
 async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<String>) {
     while let Some(line) = lines.recv().await {
-        // A program that closed its input has ended or will not listen any more; its end is seen elsewhere.
+        // A program that closed its input has ended or will not read any more. Its end is detected elsewhere.
         if stdin.write_all(line.as_bytes()).await.is_err() {
             return;
         }
@@ -329,7 +333,8 @@ async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<String>) {
 async fn read_lines(stdout: ChildStdout, longest: usize, heard: mpsc::Sender<Line>) {
     let mut lines = BoundedLines::new(BufReader::new(stdout), longest);
     while let Ok(Some(line)) = lines.next().await {
-        // Nobody listens while the program is stopped; it is read all the same.
+        // While the program is being stopped, no receiver exists. Its output is still read, so that the pipe does not
+        // fill up.
         let _ = heard.send(line).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A child that is no process: whoever holds its far end says what it says.
+//! A fake child without a process. The test controls its output.
 
 use tokio::sync::{mpsc, watch};
 
@@ -6,7 +6,7 @@ use super::{BoundedLines, ChildInput, ChildOutput, Exit, Line, UNHEARD_LINES, UN
 
 /// The far end of a child's pipes. Dropping it is the child's end.
 pub(crate) struct Puppet {
-    /// What the child is told.
+    /// The lines that the child receives.
     pub(crate) told: mpsc::Receiver<String>,
     lines: mpsc::Sender<Line>,
     longest_line: usize,
@@ -14,7 +14,8 @@ pub(crate) struct Puppet {
 }
 
 impl Puppet {
-    /// A child of which lines of at most so many bytes are read: what is said to it, what it says, and its far end.
+    /// Creates a fake child whose lines are limited to `longest_line` bytes. Returns its input, its output and its far
+    /// end.
     pub(crate) fn new(longest_line: usize) -> (ChildInput, ChildOutput, Self) {
         let (input, told) = mpsc::channel(UNREAD_LINES);
         let (lines, heard) = mpsc::channel(UNHEARD_LINES);
@@ -28,11 +29,11 @@ impl Puppet {
         (ChildInput(input), ChildOutput { lines: heard, exit }, puppet)
     }
 
-    /// Has the child write these bytes, with a line's end behind them.
+    /// Makes the child write these bytes and a line end.
     pub(crate) async fn say(&self, bytes: &[u8]) {
         let mut lines = BoundedLines::new(bytes, self.longest_line);
         while let Ok(Some(line)) = lines.next().await {
-            // Nobody listens to a child that was given up.
+            // The receiver of an abandoned child no longer exists.
             let _ = self.lines.send(line).await;
         }
     }

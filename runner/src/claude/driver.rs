@@ -1,4 +1,5 @@
-//! The conversation with Claude Code: lines of JSON both ways, on which our tools and the hook are served as well.
+//! The conversation with Claude Code: lines of JSON in both directions, which also carry the calls of the supervisor's
+//! tools and of the hook.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,7 +26,7 @@ const HOOK: &str = "pre";
 const MAX_UNOFFERED: usize = 64;
 const MAX_ID_BYTES: usize = 1024;
 const MAX_CALL_BYTES: usize = 64 * 1024;
-/// The version of MCP that is spoken where the program names none.
+/// The MCP version to use if the program does not name one.
 const MCP_VERSION: &str = "2025-06-18";
 
 /// Speaks with one Claude Code.
@@ -108,7 +109,7 @@ impl Driver {
     pub(super) async fn drive(mut self, mut desk: Desk) {
         loop {
             tokio::select! {
-                // A turn that it has ended takes nothing more: so what it said comes before what is said to it.
+                // A turn that has ended accepts no more input, so the program's output is processed before new orders.
                 biased;
                 said = self.program.hear() => match said {
                     Ok(said) => self.hear(&said, &desk).await,
@@ -131,7 +132,7 @@ impl Driver {
                 self.is_running = true;
                 self.say_as_user(&prompt::assignment(&turn));
             }
-            // Outside of a turn it would begin one by itself.
+            // Outside of a turn, the program would begin one by itself.
             Order::Input { .. } if !self.is_running => {}
             Order::Input { number, input } => {
                 self.say_as_user(&input::to_text(&input));
@@ -139,7 +140,7 @@ impl Driver {
             }
             Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
             Order::Permitted { id, verdict } => self.answer_hook(&id, &verdict),
-            // Outside of a turn it would begin one by itself.
+            // Outside of a turn, the program would begin one by itself.
             Order::Explain(_) if !self.is_running => {}
             Order::Explain(text) => self.say_as_user(&text),
             Order::Interrupt => {
@@ -165,7 +166,7 @@ impl Driver {
         id
     }
 
-    /// The id of a call: that of the request that brought it, and the one that it has itself.
+    /// Answers a call. Its id consists of the id of the request that brought it and the call's own id.
     fn answer_tool(&self, id: &str, answer: &ToolAnswer) {
         let Ok((request, call)) = serde_json::from_str::<(String, Value)>(id) else {
             return;
@@ -179,7 +180,7 @@ impl Driver {
     }
 
     fn answer_hook(&self, request: &str, verdict: &Result<(), ToolFailure>) {
-        // Always in so many words: any other answer would be taken for leave in some mode.
+        // The decision is always explicit: in some modes, the program takes any other answer for permission.
         let answer = match verdict {
             Ok(()) => json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}),
             Err(failure) => hook::denial(failure.text()),
@@ -223,7 +224,7 @@ impl Driver {
         }
     }
 
-    /// Remembers a call of a tool that is not offered: which calls those are only it can say.
+    /// Remembers a call of a tool that is not offered. Only the program can say which calls these are.
     fn note_unoffered(&mut self, piece: &Value) {
         let (Some("tool_use"), Some(id), Some(tool)) =
             (piece["type"].as_str(), piece["id"].as_str(), piece["name"].as_str())
@@ -279,7 +280,7 @@ impl Driver {
         self.calls.turn_ended(events::tokens(result).max(all));
         self.window = events::window(result).unwrap_or(self.window);
         desk.tell(self.meter(None)).await;
-        // What was said while it wrote its last words is answered next, in the same turn.
+        // Input that arrived during the last message is answered next, in the same turn.
         let goes_on = result["queued_turn_count"].as_u64().unwrap_or_default() > 0;
         if self.is_running && !goes_on {
             self.is_running = false;
@@ -306,7 +307,7 @@ impl Driver {
             "hook_callback" => self.hook_asked(id, &request["input"], desk).await,
             "mcp_message" => self.called(id, &request["message"], desk).await,
             "can_use_tool" => {
-                // In its mode it does not ask; whoever comes here has passed the hook by.
+                // In its mode the program does not ask, so such a request bypassed the hook.
                 let answer = json!({"behavior": "deny", "message": "only what the hook allows is done"});
                 self.program.say(&control_response(id, &answer));
             }
@@ -319,7 +320,7 @@ impl Driver {
         }
     }
 
-    /// Our own tools the supervisor judges itself when they are called.
+    /// Handles a hook request. The supervisor decides about its own tools when they are called.
     async fn hook_asked(&self, id: &str, input: &Value, desk: &Desk) {
         let tool = input["tool_name"].as_str().unwrap_or_default();
         if own(tool).is_some_and(|name| self.tools.iter().any(|offered| offered.name == name)) {
@@ -360,7 +361,7 @@ fn own(tool: &str) -> Option<&str> {
     tool.strip_prefix(tool_policy::OWN_SERVER_PREFIX)
 }
 
-/// The answer to what MCP asks for beside calls; `None`: it is something else.
+/// Returns the answer to MCP requests other than calls. `None`: it is not such a request.
 fn protocol_answer(said: &Value, tools: &[ToolDescription]) -> Option<Value> {
     let (request, message) = (&said["request"], &said["request"]["message"]);
     if said["type"] != "control_request" || request["subtype"] != "mcp_message" {

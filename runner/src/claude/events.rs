@@ -1,4 +1,4 @@
-//! What Claude Code tells of a turn, as events of an agent.
+//! Claude Code's report of a turn, as events of an agent.
 
 use serde_json::Value;
 use tool_policy::NativeTools;
@@ -20,7 +20,7 @@ pub(super) fn piece(piece: &Value) -> Option<AgentEvent> {
     }
 }
 
-/// What a call of one of its tools shows. The hook tells of it: what the model asks for may not be there.
+/// Returns the event for a call of one of its own tools, from the hook's data. The model's request may be incomplete.
 pub(super) fn used(tool: &str, input: &Value) -> ToolUse {
     let text = |key: &str| input[key].as_str().unwrap_or_default();
     let name = NativeTools::CLAUDE.canonical(tool).unwrap_or(tool);

@@ -1,8 +1,9 @@
-//! Agents of kind `claude`: Anthropic's Claude Code by its stream of JSON, one process a thread. Facts that this rests on
-//! were seen with release 2.1.329.
+//! Agents of kind `claude`: Anthropic's Claude Code through its JSON stream, one process per thread. The behavior was
+//! verified with release 2.1.329.
 //!
-//! Its policy has three layers: what is not allowed is not offered ([`settings`]), a hook on the same pipe asks the runner
-//! about every call, and bubblewrap keeps the whole process from writing where it may not.
+//! Its policy has three layers. Denied tools are not offered ([`settings`]). A hook on the same pipe asks the runner
+//! about
+//! every call. Bubblewrap prevents the whole process from writing to protected paths.
 
 mod driver;
 mod events;
@@ -81,7 +82,7 @@ impl ClaudeKind {
         let effort = &casting.resolved.reasoning_effort;
         let mut environment = self.environment(casting, &home);
         let endpoint = casting.endpoint(&model);
-        // The last one counts: over the operator's own, which is the provider's for every role.
+        // The last one applies: it overrides the operator's own, which is the provider's for every role.
         environment.extend(endpoint.map(|endpoint| (ENDPOINT.to_owned(), OsString::from(endpoint))));
         let variable = settings::effort_variable(effort);
         environment.extend(variable.map(|(name, value)| (name.to_owned(), OsString::from(value))));
@@ -178,21 +179,21 @@ pub(crate) async fn converse(
 /// A credential, and the variable that names the open file that has it.
 type Credential = (&'static str, OsString);
 
-/// Takes the credentials out that can be handed over otherwise.
+/// Removes and returns the credentials that can be passed in another way.
 fn take_credentials(environment: &mut Environment) -> Vec<Credential> {
     let mut taken = Vec::new();
     for (variable, descriptor) in CREDENTIALS {
         let value = environment.iter().rfind(|(known, _)| known == variable);
         let value = value.map(|(_, value)| value.clone());
         environment.retain(|(known, _)| known != variable);
-        // An empty one is none.
+        // An empty value counts as missing.
         taken.extend(value.filter(|value| !value.is_empty()).map(|value| (descriptor, value)));
     }
     taken
 }
 
-/// The same program, which reads its credentials from open files that have no name any more: a variable would be there
-/// for every command that it runs.
+/// Returns the program with its credentials in open files without a name. Every command that it runs could read a
+/// variable.
 fn with_credentials(launch: Launch, credentials: &[Credential], scratch: &Path) -> io::Result<Launch> {
     if credentials.is_empty() {
         return Ok(launch);

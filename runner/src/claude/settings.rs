@@ -12,8 +12,8 @@ const NO_THINKING: (&str, &str) = ("CLAUDE_CODE_DISABLE_THINKING", "1");
 /// The efforts that its command line knows.
 const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 
-/// Its own tools that a thread may be offered. A positive list: what a later release adds is not offered, and neither
-/// are its own agents, so that no child exists outside of the tree.
+/// Its own tools that a thread may be offered. This is an allow list: tools of later releases are not offered. Claude
+/// Code's own agents are not offered either, so that no agent exists outside of the tree.
 const TOOLS: &[(&str, Effect)] = &[
     ("Read", Effect::Looks),
     ("Grep", Effect::Looks),
@@ -26,15 +26,16 @@ const TOOLS: &[(&str, Effect)] = &[
     ("WebSearch", Effect::Reaches),
 ];
 
-/// What a tool does to the world.
+/// The effect of a tool outside of the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// It looks at files.
+    /// Reads files.
     Looks,
-    /// It writes files: nothing for a thread that may only read.
+    /// Writes files. Not available to a read-only thread.
     Writes,
-    /// It runs something or uses the network. Claude Code's is one with its tools', so it is nothing for such a thread
-    /// either.
+    /// Runs a command or uses the network. Claude Code and its tools share one network, so such a tool is not available
+    /// to a
+    /// read-only thread either.
     Reaches,
 }
 
@@ -44,7 +45,7 @@ pub(super) fn tools(policy: &Policy, access: Sandbox) -> Vec<&'static str> {
     allowed(policy, fits)
 }
 
-/// The tools that it is not offered for the sake of the network alone, although its policy allows them.
+/// Returns the tools that are withheld only because of the network, although the policy allows them.
 pub(super) fn withheld(policy: &Policy, access: Sandbox) -> Vec<&'static str> {
     allowed(policy, |effect| {
         effect == Effect::Reaches && access == Sandbox::ReadOnly
@@ -68,7 +69,7 @@ pub(super) fn applies_effort(effort: &str) -> bool {
     effort.is_empty() || effort == "none" || EFFORTS.contains(&effort)
 }
 
-/// What the command line says beside the session.
+/// Returns the arguments of the command line, without those of the session.
 pub(super) fn args(
     tools: &[&str],
     model: Option<&str>,
@@ -85,7 +86,7 @@ pub(super) fn args(
         "stream-json",
         "--permission-prompt-tool",
         "stdio",
-        // What the hook does not allow is not done, not even when it fails.
+        // A call that the hook does not allow is denied, even if the hook fails.
         "--permission-mode",
         "dontAsk",
         // Nothing of the user's or the project's settings, hooks, servers and commands.
@@ -122,7 +123,7 @@ pub(super) enum Session<'a> {
     Resumed(&'a str),
 }
 
-/// Variables that keep it from doing what nobody asked for.
+/// Variables that disable background features.
 pub(super) const QUIET: &[(&str, &str)] = &[
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("DISABLE_AUTOUPDATER", "1"),

@@ -1,5 +1,6 @@
-//! The conversation with Codex: its thread is begun or resumed at the first turn, turns follow one another, and what
-//! comes in between is answered.
+//! The conversation with Codex. The first turn begins or resumes Codex's thread, turns follow one another, and requests
+//! of
+//! Codex are answered in between.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +33,7 @@ const MAX_RAW_CALLS: usize = 256;
 /// How Codex begins the result of a call of a tool that it does not offer.
 const UNOFFERED: &str = "unsupported call: ";
 
-/// How a thread is begun.
+/// The parameters with which a thread is begun.
 pub(super) struct Opening {
     pub(super) config: Map<String, Value>,
     pub(super) model: Option<String>,
@@ -44,7 +45,7 @@ pub(super) struct Opening {
     pub(super) tools: Vec<ToolDescription>,
     /// Whether it is to continue a conversation.
     pub(super) had_turns: bool,
-    /// Where the id of Codex's own thread stands, by which it is resumed.
+    /// The file with the id of Codex's own thread, by which the thread is resumed.
     pub(super) record: PathBuf,
 }
 
@@ -74,9 +75,9 @@ pub(super) struct Driver {
     opening: Opening,
     /// Codex's own id of the thread.
     thread: Option<String>,
-    /// What the thread had spent before this program: Codex goes on counting where it was.
+    /// The tokens that the thread used before this program started. Codex continues that count.
     base: Tokens,
-    /// The running turn's, and what it said last.
+    /// The id of the running turn, and its latest message.
     turn: Option<String>,
     last_message: String,
     /// Failures of the provider since it last answered.
@@ -105,11 +106,11 @@ impl Driver {
         }
     }
 
-    /// Greets Codex and has it trust the hook.
+    /// Greets Codex and makes it trust the hook.
     ///
     /// # Errors
     ///
-    /// It does not start, does not like its settings, or does not trust.
+    /// Codex does not start, rejects its settings, or does not trust the hook.
     pub(super) async fn prepare(&mut self) -> Result<(), StartFailure> {
         let greeting = json!({
             "clientInfo": {"name": "troupe", "title": "Troupe", "version": env!("CARGO_PKG_VERSION")},
@@ -117,7 +118,7 @@ impl Driver {
         });
         flat(self.call("initialize", greeting).await).map_err(StartFailure::no_program)?;
         self.program.say(&json!({"method": "initialized"}));
-        // The hash by which a hook is trusted only Codex can tell, of a thread that has the hook.
+        // Only Codex can compute the hash by which a hook is trusted, and only for a thread that has the hook.
         let mut probe = self.opening.params();
         probe.insert("ephemeral".to_owned(), true.into());
         let probe = flat(self.call("thread/start", probe.into()).await).map_err(StartFailure::no_program)?;
@@ -132,7 +133,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The hook as a thread has it.
+    /// Returns the hook of a thread.
     async fn hook_of(&mut self, thread: &str) -> Result<Value, String> {
         let listed = flat(self.call("hooks/list", json!({"threadId": thread})).await)?;
         let hooks = listed["data"].as_array().into_iter().flatten();
@@ -152,7 +153,9 @@ impl Driver {
         }
     }
 
-    /// Deals with one thing. The error is the end: with what to say of it, unless nobody wants the program any more.
+    /// Handles one message, order or timeout. The error is the end of the conversation, with its reason, or `None` if
+    /// the
+    /// program is no longer needed.
     async fn step(&mut self, desk: &mut Desk) -> Result<(), Option<String>> {
         tokio::select! {
             order = desk.orders.recv() => match order {
@@ -207,7 +210,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Begins a turn. The inner error is why there is none.
+    /// Begins a turn. The inner error is the reason why it did not begin.
     async fn begin(&mut self, turn: &GivenTurn, desk: &Desk) -> Result<Result<(), String>, String> {
         let thread = match &self.thread {
             Some(thread) => thread.clone(),
@@ -230,8 +233,9 @@ impl Driver {
         }))
     }
 
-    /// Resumes the thread that there was, or begins one; and sees that the hook is trusted in it. Answers its id, and what it
-    /// had spent.
+    /// Resumes the existing thread or begins one, and checks that the hook is trusted in it. Returns its id and the
+    /// tokens that
+    /// it has used.
     async fn open(&mut self, desk: &Desk) -> Result<Result<(String, Tokens), String>, String> {
         let mut opened = None;
         let mut total = Tokens::default();
@@ -261,7 +265,7 @@ impl Driver {
             Some(thread) => thread,
             None => {
                 let mut params = self.opening.params();
-                // They show calls of tools that it does not offer.
+                // Raw events show calls of tools that are not offered.
                 params.insert("experimentalRawEvents".to_owned(), true.into());
                 params.insert("dynamicTools".to_owned(), settings::tools(&self.opening.tools));
                 match self.call("thread/start", params.into()).await? {
@@ -287,7 +291,7 @@ impl Driver {
         record["thread"].is_string().then_some(record)
     }
 
-    /// Writes down by what the thread is resumed, and what it has spent by then: of what Codex says of that, the numbers.
+    /// Stores the thread's id and the numbers of Codex's token count so far, for later attempts.
     fn record(&self, total: Tokens) {
         let record = json!({"thread": self.thread, "total": events::count(total)});
         if let Err(error) = home::replace(&self.opening.record, &record.to_string()) {
@@ -295,12 +299,12 @@ impl Driver {
         }
     }
 
-    /// What of a turn is not said as instructions.
+    /// Returns the part of a turn that is not in the instructions.
     fn input_of(turn: &GivenTurn) -> Value {
         said(&prompt::assignment(turn), &turn.inputs)
     }
 
-    /// Gives the running turn more input; false: it is over.
+    /// Sends more input to the running turn. Returns `false` if the turn is over.
     async fn steer(&mut self, input: &Input) -> Result<bool, String> {
         let (Some(thread), Some(turn)) = (&self.thread, &self.turn) else {
             return Ok(false);
@@ -339,7 +343,7 @@ impl Driver {
 
     async fn hear(&mut self, said: &Value, desk: &Desk) {
         let Some(method) = said["method"].as_str() else {
-            // The answer to something that nobody waits for.
+            // The answer to a call without a waiting caller.
             return;
         };
         let params = &said["params"];
@@ -376,8 +380,9 @@ impl Driver {
         }
     }
 
-    /// An item of the conversation as the model and Codex exchange them. A call of a tool that is not offered shows
-    /// nowhere else.
+    /// Handles a conversation item in the form that the model and Codex exchange. Calls of tools that are not offered
+    /// appear
+    /// only here.
     async fn raw_item(&mut self, item: &Value, desk: &Desk) {
         let Some(id) = item["call_id"].as_str().filter(|id| id.len() <= MAX_ID_BYTES) else {
             return;
@@ -423,7 +428,7 @@ impl Driver {
         }
         self.turn = None;
         self.failures = 0;
-        // Nothing that the turn left running outlives it, and no question does.
+        // Work and permission requests of a turn end with it.
         self.asked.clear();
         self.raw_calls.clear();
         if let Some(thread) = self.thread.clone() {
@@ -438,7 +443,7 @@ impl Driver {
         desk.tell(AgentEvent::TurnEnded { ending, message }).await;
     }
 
-    /// The hook asks. Our own tools the supervisor judges itself when they are called.
+    /// Handles a hook request. The supervisor decides about its own tools when they are called.
     async fn asked(&mut self, call: HookCall, desk: &Desk) {
         let tool = call.input["tool_name"].as_str().unwrap_or_default();
         // Codex joins namespace and name without anything between them.
@@ -475,13 +480,13 @@ impl Driver {
     }
 }
 
-/// The id of Codex's thread; one that is too long to be written down each time is none.
+/// Returns the id of Codex's thread. An id that is too long to be stored counts as missing.
 fn thread_id(answer: &Value) -> Option<String> {
     let id = answer["thread"]["id"].as_str()?;
     (id.len() <= MAX_ID_BYTES).then(|| id.to_owned())
 }
 
-/// A text, and the images of the inputs that it is of.
+/// Returns a text with the images of its inputs.
 fn said(text: &str, inputs: &[Input]) -> Value {
     let images = inputs
         .iter()

@@ -1,4 +1,4 @@
-//! What Codex tells of a turn, as events of an agent.
+//! Codex's report of a turn, as events of an agent.
 
 use serde_json::{Map, Value, json};
 use troupe_proto::supervisor::v1::plan_step::State;
@@ -10,7 +10,7 @@ use crate::{
     usage::{Tokens, percentage_left},
 };
 
-/// What an item that begins shows.
+/// Returns the event for an item that begins.
 pub(super) fn begun(item: &Value) -> Option<AgentEvent> {
     let text = |key: &str| item[key].as_str().unwrap_or_default();
     let (name, detail) = match item["type"].as_str()? {
@@ -63,7 +63,7 @@ pub(super) fn plan(params: &Value) -> AgentEvent {
     AgentEvent::Plan(redact::plan(steps))
 }
 
-/// What a count of Codex's says.
+/// Returns the tokens of a Codex count.
 pub(super) fn tokens(count: &Value) -> Tokens {
     let number = |key: &str| count[key].as_u64().unwrap_or_default();
     Tokens {
@@ -73,7 +73,7 @@ pub(super) fn tokens(count: &Value) -> Tokens {
     }
 }
 
-/// A count as Codex has it: what [`tokens`] reads.
+/// Returns a Codex count, the inverse of [`tokens`].
 pub(super) fn count(tokens: Tokens) -> Value {
     json!({
         "inputTokens": tokens.input,
@@ -82,7 +82,7 @@ pub(super) fn count(tokens: Tokens) -> Value {
     })
 }
 
-/// What was spent beyond what had been before. Codex repeats its numbers; the total does not suffer from that.
+/// Returns the usage beyond `base`. Codex repeats its numbers, which does not change the total.
 pub(super) fn spent(usage: &Value, base: Tokens) -> AgentEvent {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let context_left_percent = usage["modelContextWindow"]
@@ -94,7 +94,7 @@ pub(super) fn spent(usage: &Value, base: Tokens) -> AgentEvent {
     }
 }
 
-/// What an error says to people that answers a call.
+/// Returns the text of an error that answers a call.
 pub(super) fn refusal(error: &Value) -> String {
     error["message"].as_str().unwrap_or("Codex refuses").to_owned()
 }
@@ -107,7 +107,7 @@ pub(super) fn retry(error: &Value, attempt: u32) -> AgentEvent {
     AgentEvent::Activity(provider_error(&failure, attempt))
 }
 
-/// What a failure says to people.
+/// Returns the text of a failure.
 pub(super) fn failure(error: &Value) -> String {
     let message = error["message"].as_str().unwrap_or("the turn failed");
     match error["codexErrorInfo"].as_str() {

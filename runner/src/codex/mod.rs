@@ -1,9 +1,11 @@
-//! Agents of kind `codex`: OpenAI's Codex by its app-server, one process a thread. Facts that this rests on were seen
-//! with release 0.169.
+//! Agents of kind `codex`: OpenAI's Codex through its app-server, one process per thread. The behavior was verified
+//! with
+//! release 0.169.
 //!
-//! Its policy has three layers: what is not allowed is not offered ([`settings`]), a hook asks the runner about every
-//! call of its own tools, and its sandbox keeps commands and patches from writing. A hook that Codex does not trust is
-//! passed over in silence, so a thread is begun only when Codex says that it trusts it.
+//! Its policy has three layers. Denied tools are not offered ([`settings`]). A hook asks the runner about every call of
+//! Codex's own tools. Codex's sandbox prevents commands and patches from writing to protected paths. Codex silently
+//! ignores
+//! a hook that it does not trust, so a thread begins only after Codex has confirmed its trust.
 
 mod driver;
 mod events;
@@ -42,9 +44,9 @@ const KIND: &str = "codex";
 const NAME: &str = "Codex";
 /// Where it looks for a login, in its home.
 const LOGIN: &str = "auth.json";
-/// Settings in its home that start programs. Only an agent writes them there.
+/// Settings in its home that start programs. Only an agent can have written them there.
 const SWEPT: &[&str] = &["config.toml", "hooks.json", "hooks", "rules", "plugins"];
-/// What it may take to list its models.
+/// Limits for listing its models.
 const CATALOG: Limits = Limits {
     time: Duration::from_secs(20),
     output: 8 * 1024 * 1024,
@@ -109,7 +111,7 @@ impl CodexKind {
         }
         let launch = Launch {
             command: self.program.command.clone(),
-            // What a thread says of plugins comes too late: they are fetched when the program starts.
+            // Plugins are fetched when the program starts, so the settings of a thread are too late to disable them.
             args: [
                 "app-server",
                 "-c",
@@ -166,13 +168,13 @@ impl CodexKind {
         environment
     }
 
-    /// Listens for the hook, where no sandbox lets an agent write.
+    /// Listens for the hook, at a path where no sandbox lets an agent write.
     fn prepare_hook(&self, state: &Path) -> io::Result<(HookServer, String)> {
         let socket = state.join("hook");
         let command = hook::command(&self.hook, &socket)
             .filter(|_| !self.hook.is_empty())
             .ok_or_else(|| io::Error::other("no command asks the runner"))?;
-        // Of an earlier attempt, which is gone.
+        // Remove the socket of an earlier attempt.
         match fs::remove_file(&socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
@@ -183,7 +185,7 @@ impl CodexKind {
         Ok((server, command))
     }
 
-    /// Writes the catalogue of models in which none has patches.
+    /// Writes the model catalog with patches disabled for every model.
     async fn catalog_without_patches(
         &self,
         scratch: &Path,
@@ -213,7 +215,7 @@ impl CodexKind {
     }
 }
 
-/// Removes what an agent may have left in Codex's own directory for its next start.
+/// Removes settings that an agent may have written into Codex's own directory for the next start.
 fn sweep(home: &Path) -> io::Result<()> {
     for name in SWEPT {
         home::remove(&home::unlinked(home, name)?)?;
@@ -221,7 +223,7 @@ fn sweep(home: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Speaks with a program that has begun already, to its end. Nothing of it is written down.
+/// Runs the conversation with a program that has already begun, to its end. Nothing is stored.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) async fn converse(
     program: Program,

@@ -1,4 +1,4 @@
-//! What a thread of Codex is started with, as pure data: its policy in Codex's own words.
+//! Start parameters of a Codex thread, as pure data: its policy in Codex's own format.
 
 use std::path::Path;
 
@@ -10,11 +10,12 @@ use crate::{confinement::Confinement, hook, programs::AgentProgram, project, too
 
 /// The name under which Codex has our tools.
 pub(super) const NAMESPACE: &str = "troupe";
-/// The efforts that Codex knows; another one is left to the model.
+/// The efforts that Codex knows. Any other effort is left to the model's default.
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// The sandbox as Codex names it. It confines commands and patches by the operating system, without network where
-/// nothing may be written.
+/// Returns Codex's name of the sandbox. It confines commands and patches by means of the operating system, without
+/// network
+/// if the thread may not write.
 pub(super) const fn sandbox(sandbox: Sandbox) -> &'static str {
     match sandbox {
         Sandbox::ReadOnly | Sandbox::Unspecified => "read-only",
@@ -23,12 +24,13 @@ pub(super) const fn sandbox(sandbox: Sandbox) -> &'static str {
     }
 }
 
-/// The effort to ask for; `None`: the model's own.
+/// Returns the effort to request. `None`: the model's own.
 pub(super) fn effort(effort: &str) -> Option<&str> {
     EFFORTS.contains(&effort).then_some(effort)
 }
 
-/// The runner's tools that a thread is offered to read with: its shell, which Codex itself reads with, may run anything.
+/// Returns the runner's reading tools that a thread is offered. Codex itself reads with its shell, which may run
+/// anything.
 pub(super) fn reading_tools(policy: &Policy) -> Vec<ToolDescription> {
     if allows(policy, "exec_command") {
         return Vec::new();
@@ -62,13 +64,13 @@ fn described(tool: WorkspaceTool) -> ToolDescription {
     }
 }
 
-/// Whether Codex has to be given a catalogue of models without patches: nothing else keeps it from offering them.
+/// Returns whether Codex needs a model catalog without patches. No other setting prevents it from offering them.
 pub(super) fn hides_patches(policy: &Policy, access: Sandbox) -> bool {
     access == Sandbox::ReadOnly || !allows(policy, "apply_patch")
 }
 
-/// The settings of a thread: the operator's, under those that its policy needs. What is not allowed is not offered; and
-/// Codex's own agents never are, so that no child exists outside of the tree.
+/// Returns the settings of a thread: the operator's, overridden by those that its policy needs. Denied tools are not
+/// offered. Codex's own agents are never offered, so that no agent exists outside of the tree.
 pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, hook: &str) -> Map<String, Value> {
     let mut config = program.settings.clone();
     let has_network = access != Sandbox::ReadOnly;
@@ -80,7 +82,7 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
         &mut config,
         "features",
         json!({
-            // One that is on waits for a network for ever.
+            // If enabled, Codex waits for a network without a limit.
             "unbounded_connection_retries": false,
             "shell_tool": allows(policy, "exec_command"),
             "view_image": allows(policy, "view_image"),
@@ -93,11 +95,11 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
         "tools",
         json!({
             "update_plan": {"enabled": allows(policy, "update_plan")},
-            // Nobody sits in front of it.
+            // No user is present to answer.
             "experimental_request_user_input": {"enabled": false},
         }),
     );
-    // Credentials are for Codex, not for what its commands run.
+    // Credentials are for Codex, not for the commands that it runs.
     let secret: Vec<&String> = program.inherit.iter().chain(program.environment.keys()).collect();
     merge(
         &mut config,
@@ -105,7 +107,7 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
         json!({"inherit": "all", "ignore_default_excludes": false, "exclude": secret}),
     );
     config.insert("allow_login_shell".to_owned(), false.into());
-    // Other threads have their directories there.
+    // The state directories of other threads are there.
     merge(
         &mut config,
         "sandbox_workspace_write",
@@ -121,7 +123,7 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
     config
 }
 
-/// The variable by which other programs know the address of OpenAI's API. Codex itself only knows a setting for it.
+/// The variable by which other programs know the address of OpenAI's API. Codex itself only has a setting for it.
 pub(super) const BASE_URL: &str = "OPENAI_BASE_URL";
 
 /// Sends requests with a key of the environment to the address that the environment names. A login, and a provider of the
@@ -135,8 +137,8 @@ pub(super) fn use_base_url(config: &mut Map<String, Value>, program: &AgentProgr
     }
 }
 
-/// Lets commands write what the confinement around Codex lets them write: the directories of git that a commit needs,
-/// which Codex's own sandbox would protect whole, and the private `/tmp`.
+/// Lets commands write to the paths that Codex's confinement allows: the directories of git that a commit needs, which
+/// Codex's own sandbox would protect entirely, and the private `/tmp`.
 pub(super) fn widen(config: &mut Map<String, Value>, confinement: &Confinement) {
     if !confinement.is_confined() {
         return;
@@ -146,8 +148,8 @@ pub(super) fn widen(config: &mut Map<String, Value>, confinement: &Confinement) 
     merge(config, "sandbox_workspace_write", own);
 }
 
-/// The setting by which Codex ignores the settings, hooks and rules of a project. Without it Codex trusts each project in
-/// which it may write.
+/// Returns the setting by which Codex ignores the settings, hooks and rules of a project. Without it, Codex trusts each
+/// project in which it may write.
 pub(super) fn distrust(directory: &Path) -> String {
     let untrusted = project::levels(directory)
         .into_iter()
@@ -155,8 +157,8 @@ pub(super) fn distrust(directory: &Path) -> String {
     format!("projects={{{}}}", untrusted.collect::<Vec<_>>().join(","))
 }
 
-/// Has the thread's provider asked at another address. Whether it is: those that Codex brings itself stay where they are,
-/// so it has to be one of the operator's.
+/// Redirects the thread's provider to another address. Returns whether it did: only the operator's providers can be
+/// redirected, because the addresses of Codex's built-in providers are fixed.
 pub(super) fn redirect(config: &mut Map<String, Value>, provider: Option<&str>, endpoint: &str) -> bool {
     let provider = provider.or_else(|| config.get("model_provider")?.as_str());
     let Some(provider) = provider.map(str::to_owned) else {
@@ -174,7 +176,7 @@ pub(super) fn redirect(config: &mut Map<String, Value>, provider: Option<&str>, 
     }
 }
 
-/// The same settings, with the word that the hook is trusted: without it Codex passes over the hook in silence.
+/// Returns the same settings with the statement that the hook is trusted. Without it, Codex silently ignores the hook.
 pub(super) fn trusting(mut config: Map<String, Value>, key: &str, hash: &str) -> Map<String, Value> {
     merge(
         &mut config,
@@ -184,7 +186,7 @@ pub(super) fn trusting(mut config: Map<String, Value>, key: &str, hash: &str) ->
     config
 }
 
-/// Our tools as Codex takes them.
+/// Returns the supervisor's tools in Codex's format.
 pub(super) fn tools(offered: &[ToolDescription]) -> Value {
     if offered.is_empty() {
         return json!([]);
@@ -222,7 +224,7 @@ fn allows(policy: &Policy, tool: &str) -> bool {
     policy.decide_native(&NativeTools::CODEX, tool).is_allowed()
 }
 
-/// Puts the fields of an object over those that are there.
+/// Merges the fields of an object into a setting and replaces existing fields.
 fn merge(config: &mut Map<String, Value>, key: &str, over: Value) {
     let below = config.entry(key).or_insert_with(|| json!({}));
     match (below, over) {

@@ -26,7 +26,7 @@ const KIND: &str = "process";
 /// The longest line that is read, in bytes.
 const MAX_LINE_BYTES: usize = 1024 * 1024;
 
-/// Starts the one program that the runner was configured with.
+/// Starts the one configured program.
 pub(crate) struct ProcessKind {
     program: ProcessProgram,
 }
@@ -90,7 +90,8 @@ impl AgentKind for ProcessKind {
     }
 }
 
-/// The supervisor places no thread where its policy cannot be kept; the runner does not take its word for it.
+/// Checks the policy again on the runner's side, although the supervisor places no thread where its policy cannot be
+/// enforced.
 fn check_policy(enforces: Enforcement, sandbox: Sandbox, policy: &ToolPolicy) -> Result<(), StartFailure> {
     let restricted = policy
         .layers
@@ -134,13 +135,13 @@ impl Agent for ProcessAgent {
     }
 
     fn permit(&mut self, _: &str, _: &Result<(), ToolFailure>) -> Result<(), Deaf> {
-        // It never asks: its tools are the runner's.
+        // The program never asks: its tools are the runner's.
         Ok(())
     }
 
     fn interrupt(&mut self, nudge: Nudge) {
         match nudge {
-            // A program that does not read is sent a signal next.
+            // A program that does not read receives a signal next.
             Nudge::Ask => drop(self.say(&ToProgram::Interrupt)),
             Nudge::Signal => self.child.interrupt(),
         }
@@ -159,7 +160,7 @@ impl Agent for ProcessAgent {
     }
 
     fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
-        // It may be deaf; then the end of its input and the signals have to do.
+        // The program may not read its input. Then closing the input and the signals must suffice.
         let _ = self.say(&ToProgram::Shutdown);
         drop(self.output);
         Box::pin(self.child.stop(order))

@@ -1,4 +1,4 @@
-//! The line protocol, which `docs/process-protocol.md` describes: what lines mean. Pure.
+//! The line protocol of `docs/process-protocol.md`: the meaning of its lines. Pure.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(super) enum ToProgram<'a> {
 }
 
 impl ToProgram<'_> {
-    /// The line with its end. JSON escapes every line end within, so it is one line.
+    /// Returns the line with its line end. JSON escapes every inner line end, so the result is one line.
     pub(super) fn to_line(&self) -> String {
         let mut line = self.to_json().to_string();
         line.push('\n');
@@ -77,7 +77,7 @@ const fn kind_name(kind: BlockKind) -> &'static str {
     }
 }
 
-/// A line of the program. There is no wrong one: what is not of the protocol is text.
+/// Parses a line of the program. Every line is valid: a line outside the protocol is text.
 pub(crate) fn parse(line: &str) -> AgentEvent {
     parse_object(line).unwrap_or_else(|| AgentEvent::Output(line.to_owned()))
 }
@@ -92,7 +92,7 @@ fn parse_object(line: &str) -> Option<AgentEvent> {
     }
 }
 
-/// What a program says with a `type`.
+/// A message of a program with a `type`.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Spoken {

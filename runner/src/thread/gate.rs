@@ -1,5 +1,5 @@
-//! Asking the supervisor whether a tool may run. A question survives the stream that it was asked on; while the runner
-//! is cut off, it waits.
+//! Asks the supervisor whether a tool may run. A question outlives its stream, and waits while the runner is
+//! disconnected.
 
 use base16ct::lower;
 use serde_json::Value;
@@ -18,18 +18,19 @@ use crate::{
     tools::{DECISION_LIMIT, ToolFailure},
 };
 
-/// The longest name of a tool that can be asked for, in bytes. The supervisor decides on nothing larger than these four
-/// say; and a question that is larger than any message would break the stream, again each time that it is opened anew.
+/// Maximum length of a tool name in a question, in bytes. The supervisor decides on nothing that exceeds these four
+/// limits.
+/// A question larger than any message would break the stream, again after each reattach.
 const MAX_TOOL_BYTES: usize = 256;
-/// The longest arguments, in bytes of JSON.
+/// Maximum length of the arguments, in bytes of JSON.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
-/// How many files a call may write.
+/// Maximum number of files that a call may write.
 const MAX_PATHS: usize = 64;
-/// The longest path of one, in bytes.
+/// Maximum length of such a file's path, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
 
 impl Voice {
-    /// Waits for leave to run a tool of that kind of program, which would write at these places.
+    /// Waits for permission to run a tool of that kind of program, which would write these paths.
     pub(super) async fn ask(
         &self,
         kind: &str,
@@ -41,7 +42,9 @@ impl Voice {
         self.decided(kind, tool, arguments, written, secrets, false).await
     }
 
-    /// Has the supervisor refuse and record a call of a tool that the program did not offer. Returns why it is refused.
+    /// Lets the supervisor refuse and record a call of a tool that the program was not offered. Returns the reason of
+    /// the
+    /// refusal.
     pub(super) async fn refuse(
         &self,
         kind: &str,
@@ -95,7 +98,7 @@ impl Voice {
     }
 }
 
-/// Refuses what is too large to be asked about. Whoever looks at the files of a call first does this before.
+/// Rejects calls that exceed the limits of a question. Must run before the files of a call are examined.
 pub(super) fn check(tool: &str, written: &[String]) -> Result<(), ToolFailure> {
     match too_large(tool, written) {
         None => Ok(()),
@@ -116,7 +119,7 @@ fn digest(tool: &str, arguments: &Value, written: &[String]) -> String {
     lower::encode_string(&hash.finalize())
 }
 
-/// What of a call is too large to be asked about.
+/// Returns which part of a call exceeds the limits.
 fn too_large(tool: &str, written: &[String]) -> Option<String> {
     if tool.len() > MAX_TOOL_BYTES {
         let bytes = tool.len();

@@ -1,5 +1,6 @@
-//! One thread: a task that owns its program. It takes commands from the stage and tells it what became of them; it
-//! never waits for the supervisor, so a thread goes on while the runner is cut off.
+//! One thread: a task that owns its program. It receives commands from the stage and reports the results. It never
+//! waits
+//! for the supervisor, so a thread continues while the runner is disconnected.
 
 mod gate;
 mod task;
@@ -24,68 +25,68 @@ use crate::{
     worktree::WorktreeCleanup,
 };
 
-/// How many commands wait for a thread, which takes them at once, and within it while a program is started.
+/// Maximum number of commands that wait for a thread, and within it while a program starts.
 const COMMANDS: usize = 64;
-/// Why a turn was interrupted that was still running when its runner had to end.
+/// The reason of an interruption because the runner stops.
 pub(crate) const RUNNER_STOPPED: &str = "the service was stopped";
 
-/// What a thread is to do. The stage has checked that it is meant for this attempt.
+/// A command for a thread. The stage has checked that it is for this attempt.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// The next turn.
     Turn(Turn),
     /// Input for the running turn.
     Input(RunningInput),
-    /// Stop this turn, if it is the running one.
+    /// Stop this turn, if it is running.
     Interrupt {
         /// The turn.
         turn: u32,
     },
-    /// Stop the program and say so.
+    /// Stop the program and report it.
     Shutdown(Shutdown),
     /// The runner is being stopped: interrupt the running turn, then stop the program.
     RunnerStops(Shutdown),
 }
 
-/// How a thread's program is stopped by the supervisor.
+/// The supervisor's order to stop a thread's program.
 #[derive(Debug)]
 pub(crate) struct Shutdown {
     pub(crate) policy: ClosePolicy,
     pub(crate) grace: Duration,
     pub(crate) reason: String,
-    /// Whether the thread stays open, and what it has on disk with it.
+    /// Whether the thread stays open and keeps its files.
     pub(crate) thread_goes_on: bool,
 }
 
-/// What a thread tells the stage.
+/// An event of a thread for the stage.
 #[derive(Debug)]
 pub(crate) enum News {
     /// A change of state.
     Report(Kind),
-    /// May it use a tool?
+    /// A question whether a tool may run.
     Question(Question),
     /// The latest values.
     Telemetry(Telemetry),
     /// Output for people.
     Output(String),
-    /// It could not start; nothing follows but `Gone`.
+    /// The start failed. Only `Gone` follows.
     Refused(StartFailure),
-    /// Its program is gone and its task ends. The last word of every thread.
+    /// The program is gone and the task ends. The last event of every thread.
     Gone,
 }
 
-/// What a thread is started with.
+/// The start parameters of a thread.
 pub(crate) struct ThreadStart {
     pub(crate) casting: Casting,
     pub(crate) first_turn: Option<Turn>,
     /// Its program.
     pub(crate) role: Role,
-    /// That it works in a worktree of its own, and when that is removed.
+    /// When the thread's own worktree is removed. `None`: it works in its given directory.
     pub(crate) worktree: Option<WorktreeCleanup>,
     pub(crate) toolbox: Toolbox,
     pub(crate) timing: Timing,
     pub(crate) news: mpsc::Sender<(Attempt, News)>,
-    /// Fires when the thread's earlier attempt is gone: two of them never work in one directory.
+    /// Fires when the thread's earlier attempt is gone: two attempts never work in one directory at once.
     pub(crate) predecessor: Option<CancellationToken>,
 }
 
@@ -98,19 +99,19 @@ pub(crate) struct ThreadHandle {
 }
 
 impl ThreadHandle {
-    /// Hands a command over; false: the thread has too many already, or is gone.
+    /// Sends a command. Returns `false` if the thread's queue is full or the thread is gone.
     pub(crate) fn command(&self, command: Command) -> bool {
         self.commands.try_send(command).is_ok()
     }
 
-    /// Stops the program without a word: nobody wants its reports any more. Answers what fires when it is gone.
+    /// Stops the program without reports. Returns a token that fires when it is gone.
     pub(crate) fn abandon(self) -> CancellationToken {
         self.abandoned.cancel();
         self.gone
     }
 }
 
-/// The thread's way to the stage.
+/// A thread's channel to the stage.
 #[derive(Clone, Debug)]
 struct Voice {
     attempt: Attempt,
@@ -119,7 +120,7 @@ struct Voice {
 
 impl Voice {
     async fn tell(&self, news: News) {
-        // The stage outlives its threads; if it does not, nobody is left to hear.
+        // The stage outlives its threads. Otherwise, there is no receiver and the event is dropped.
         let _ = self.news.send((self.attempt.clone(), news)).await;
     }
 

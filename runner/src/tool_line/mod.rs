@@ -1,8 +1,10 @@
-//! `tool_call` lines: what a line of an agent program calls, if anything. Pure.
+//! Parses `tool_call` lines of agent programs. Pure.
 //!
-//! A line is a call if it is one JSON object and nothing else, and holds the call under `tool_call` (or `toolCall`).
-//! Everything else is text, however much it resembles one: a model that explains a call makes none. Lines are looked at
-//! one by one, so a code fence around a call means nothing.
+//! A line is a call if it is exactly one JSON object with the call under `tool_call` (or `toolCall`). Everything else
+//! is
+//! text, even if it resembles a call: a model that explains a call does not make one. Lines are parsed one by one, so a
+//! code
+//! fence around a call has no effect.
 
 mod workspace;
 
@@ -10,32 +12,33 @@ use serde_json::{Map, Value};
 
 pub use self::workspace::{ArgumentError, WorkspaceCall, WorkspaceTool};
 
-/// What a program is told that prints a call by a command instead of saying it.
+/// The message to a program that prints a call by a command instead of writing it.
 pub const CALL_IN_OUTPUT: &str =
     "command output contained tool_call JSON; emit tool_call JSON directly in your assistant response (not via Bash)";
 
-/// What people are told where a call has its arguments under the other name.
+/// The warning about a call whose arguments have the other name.
 const PREFER_ARGS: &str = "tool_call JSON used params; prefer args";
 
-/// The keys that a call may stand under.
+/// The keys that contain a call.
 const WRAPPERS: [&str; 2] = ["tool_call", "toolCall"];
 
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
-    /// The id that the agent gave it, trimmed; empty: none.
+    /// The id that the agent assigned, trimmed. Empty: none.
     pub id: String,
-    /// The tool, trimmed and not empty; whether there is such a tool is not known here.
+    /// The tool, trimmed and not empty. It may not exist.
     pub name: String,
-    /// The arguments; empty where the call has none.
+    /// The arguments. Empty if the call has none.
     pub args: Map<String, Value>,
-    /// What is wrong with the call although it is understood, for people.
+    /// A warning about an accepted call, for display.
     pub warning: Option<&'static str>,
 }
 
 impl ToolCall {
-    /// Whether the call waits for those before it that do: a response of several lines counts on their order, be it
-    /// for the alias of a node or for a file.
+    /// Returns whether the call waits for earlier calls that also wait. A response of several lines relies on their
+    /// order, for
+    /// example for the alias of a node or for a file.
     #[must_use]
     pub fn keeps_order(&self) -> bool {
         WorkspaceTool::named(&self.name).is_some()
@@ -43,14 +46,14 @@ impl ToolCall {
     }
 }
 
-/// The call that a line makes; `None`: the line is something else.
+/// Returns the call that a line contains. `None`: the line is not a call.
 #[must_use]
 pub fn parse(line: &str) -> Option<ToolCall> {
     take_call(&mut object(line)?)
 }
 
-/// Whether a line of a command's output would pass for a call. That is judged more generously than a call itself: the
-/// call may stand without its wrapper, as some models write it.
+/// Returns whether a line of a command's output resembles a call. The check is more lenient than the one for calls: the
+/// wrapper may be missing, because some models omit it.
 #[must_use]
 pub fn holds_call(output: &str) -> bool {
     output.lines().filter_map(object).any(|object| {
@@ -66,7 +69,7 @@ pub fn holds_call(output: &str) -> bool {
     })
 }
 
-/// The JSON object that a line is.
+/// Returns the line as a JSON object.
 pub(crate) fn object(line: &str) -> Option<Map<String, Value>> {
     let line = line.trim();
     if line.starts_with('{') && line.ends_with('}') {
@@ -76,7 +79,7 @@ pub(crate) fn object(line: &str) -> Option<Map<String, Value>> {
     }
 }
 
-/// Takes the call out of an object that holds one.
+/// Removes the call from an object and returns it.
 pub(crate) fn take_call(object: &mut Map<String, Value>) -> Option<ToolCall> {
     let Value::Object(mut call) = WRAPPERS
         .iter()

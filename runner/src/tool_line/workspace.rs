@@ -1,4 +1,4 @@
-//! The calls of the five tools that work in a thread's directory: which there are, and what they must be given.
+//! The calls of the five tools that work in a thread's directory, and their required arguments.
 
 use serde_json::{Map, Value};
 
@@ -26,13 +26,13 @@ impl WorkspaceTool {
         Self::DeleteFile,
     ];
 
-    /// The tool of that name.
+    /// Returns the tool of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// What agents call it.
+    /// Returns the tool's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,11 +44,11 @@ impl WorkspaceTool {
         }
     }
 
-    /// Reads the arguments. Those that are not known are passed over, and one of another type counts as missing.
+    /// Reads the arguments. Unknown arguments are ignored, and an argument of a wrong type counts as missing.
     ///
     /// # Errors
     ///
-    /// An argument is missing that the tool needs.
+    /// A required argument is missing.
     pub fn read(self, mut args: Map<String, Value>) -> Result<WorkspaceCall, ArgumentError> {
         let mut text = |key: &str| match args.remove(key) {
             Some(Value::String(text)) => Some(text),
@@ -81,7 +81,7 @@ fn here() -> String {
     ".".to_owned()
 }
 
-/// A call of such a tool. Paths are as the agent wrote them.
+/// A call of such a tool. Paths are unchanged from the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkspaceCall {
     /// Run a command.
@@ -128,7 +128,7 @@ impl WorkspaceCall {
         }
     }
 
-    /// The path that the call is about.
+    /// Returns the path that the call refers to.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -141,19 +141,19 @@ impl WorkspaceCall {
     }
 }
 
-/// What a call lacks.
+/// A missing argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentError {
-    /// A command without its text.
+    /// A command without text.
     #[error("command tool requires cmd")]
     Command,
-    /// Nothing to read.
+    /// No path to read.
     #[error("read_file requires path")]
     ReadFile,
-    /// Nowhere or nothing to write. An empty content is one.
+    /// No path or no content to write. Empty content is valid.
     #[error("write_file requires path and content")]
     WriteFile,
-    /// Nothing to delete.
+    /// No path to delete.
     #[error("delete_file requires path")]
     DeleteFile,
 }

@@ -1,4 +1,4 @@
-//! What the supervisor's tools answer to agents, in the shapes that models were taught.
+//! Results of the supervisor's tools, in the format that models know.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,11 +8,12 @@ use troupe_proto::supervisor::v1::{
     Thread, WaitAgentsResponse,
 };
 
-/// The label of what an operator has to decide on first.
+/// The label of a spawn that waits for an operator's approval.
 const AWAITING_APPROVAL: &str = "awaiting_approval";
 
-/// The id of the thread under `key`, with its status where an operator has to approve it, and the place in the queue
-/// and warnings where there are any.
+/// Returns the id of the thread under `key`, with its status if an operator has to approve it, and the queue position
+/// and
+/// warnings if present.
 pub(super) fn spawned(key: &str, answer: SpawnAgentResponse) -> Value {
     let mut value = Map::new();
     let thread = answer.thread.unwrap_or_default();
@@ -72,7 +73,7 @@ fn add_given(value: &mut Value, texts: &[(&str, &Option<String>)]) {
     }
 }
 
-/// `{"agents": [...]}`: threads with their bare statuses; parents only in a tree.
+/// `{"agents": [...]}`: threads with their statuses, without messages. Parents are included only in a tree.
 pub(super) fn threads(threads: &[Thread], tree: bool) -> Value {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -115,7 +116,7 @@ fn thread(thread: &Thread, tree: bool, now: i64) -> Value {
     value
 }
 
-/// `{"submission_id": ...}`, with the place in the queue where there is one.
+/// `{"submission_id": ...}`, with the queue position if present.
 pub(super) fn input_sent(answer: &SendInputResponse) -> Value {
     let mut value = json!({"submission_id": answer.input_number.to_string()});
     if answer.queue_position > 0 {
@@ -140,7 +141,7 @@ pub(super) fn waited(answer: &WaitAgentsResponse) -> Value {
     })
 }
 
-/// `{"edge_id": ...}`, or the approval that the edge waits for.
+/// `{"edge_id": ...}`, or the pending approval of the edge.
 pub(super) fn connected(answer: CreateEdgeResponse) -> Value {
     match answer.edge {
         Some(edge) => json!({"edge_id": edge.edge_id}),
@@ -152,7 +153,7 @@ pub(super) fn connected(answer: CreateEdgeResponse) -> Value {
     }
 }
 
-/// `{"thread_note": ...}`; empty where the note was cleared.
+/// `{"thread_note": ...}`. Empty if the note was cleared.
 pub(super) fn noted(thread: &Thread) -> Value {
     if thread.thread_note.is_empty() {
         json!({})

@@ -1,6 +1,8 @@
-//! The arguments of the supervisor's tools, as models write them. Keys that are not known are passed over; what is
-//! missing or contradicts itself is left for the supervisor to refuse, so that there is one text for it; but for a list
-//! of no items, which it could not tell from none.
+//! The arguments of the supervisor's tools, as models write them. Unknown keys are ignored. The supervisor rejects
+//! missing
+//! or contradictory arguments, so that each error has one text. The exception is an empty list, which the supervisor
+//! could
+//! not distinguish from a missing one.
 
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ use troupe_proto::{
 use super::ToolFailure;
 use crate::input::JsonItem;
 
-/// How long an agent waits if it does not say, and at least and at most.
+/// The default, minimum and maximum duration of an agent's wait.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5 * 60);
 const SHORTEST_WAIT: Duration = Duration::from_secs(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 60);
@@ -37,7 +39,7 @@ pub(super) struct SpawnAgent {
     alias: String,
     objective: String,
     definition_of_done: String,
-    /// Whether to wait for a slot instead of being refused.
+    /// Whether to wait for a slot instead of being rejected.
     queue: bool,
 }
 
@@ -68,7 +70,7 @@ impl SpawnAgent {
 pub(super) struct ListAgents {
     /// The role; `None`: all.
     pub(super) agent_type: Option<String>,
-    /// Whether to say how they are told to work, too.
+    /// Whether to include their instructions.
     pub(super) expanded: bool,
 }
 
@@ -100,7 +102,7 @@ pub(super) struct SendInput {
     items: Option<Vec<JsonItem>>,
     #[serde(default)]
     interrupt: bool,
-    /// Whether to wait for a slot instead of being refused.
+    /// Whether to wait for a slot instead of being rejected.
     #[serde(default)]
     queue: bool,
 }
@@ -127,7 +129,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// How long to wait. Nothing and less stays nothing, which the supervisor refuses.
+    /// Returns the duration of the wait. Zero and negative values become zero, which the supervisor rejects.
     pub(super) fn timeout(&self) -> Duration {
         match self.timeout_ms {
             None => DEFAULT_WAIT,
@@ -274,7 +276,7 @@ impl SendHandoff {
     }
 }
 
-/// What is given beside that message.
+/// Returns the input items in addition to that message.
 fn items(message: Option<&str>, items: Option<Vec<JsonItem>>) -> Result<Vec<InputItem>, ToolFailure> {
     let Some(items) = items else {
         return Ok(Vec::new());

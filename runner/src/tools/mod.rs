@@ -1,5 +1,6 @@
-//! Executes the supervisor's tools for agents, with the token of the thread that calls: what the thread may not do, the
-//! supervisor refuses, and its words go back to the agent.
+//! Executes the supervisor's tools for agents, with the token of the calling thread. The supervisor rejects calls that
+//! the
+//! thread is not permitted to make, and the agent receives its error text.
 
 mod answers;
 mod args;
@@ -30,34 +31,34 @@ use uuid::Uuid;
 
 use crate::{backoff::Backoff, bearer::Bearer, text::one_line, tool_line::ToolCall};
 
-/// How long an ordinary call may take, retries included.
+/// Time limit of an ordinary call, including retries.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
-/// How long an operator may take to decide on a call: longer than an approval waits for one.
+/// Time limit for an operator's decision on a call. It is longer than the lifetime of an approval.
 pub(crate) const DECISION_LIMIT: Duration = Duration::from_secs(15 * 60);
-/// How much longer than its own time a wait may take.
+/// Additional time of a wait beyond its own timeout.
 const WAIT_MARGIN: Duration = Duration::from_secs(15);
-/// The longest delay before a retry that the supervisor may ask for.
+/// Maximum retry delay that the supervisor may request.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// How many pages of a list an agent is given.
+/// Maximum number of pages of a list.
 const MAX_PAGES: usize = 10;
-/// How much of the name of an unknown tool is repeated, in characters.
+/// Maximum length of an unknown tool's name in an error text, in characters.
 const MAX_NAME_CHARS: usize = 128;
 
 type Client = AgentSupervisorServiceClient<Channel>;
 
-/// What a tool call comes to.
+/// The result of a tool call.
 pub(crate) type ToolAnswer = Result<Value, ToolFailure>;
 
-/// What all verbs but closing are called where somebody may not do it.
+/// The verb in permission errors for all operations except closing.
 const ACT_ON: &str = "act on";
 
-/// Why a tool call failed, in words for the agent.
+/// The failure of a tool call, as text for the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ToolFailure {
     text: String,
-    /// The stable reason, where there is one.
+    /// The stable reason, if the API defines one.
     reason: Option<Reason>,
-    /// What the tool wrote before it failed; empty: nothing.
+    /// The tool's output before it failed. Empty: none.
     output: String,
 }
 
@@ -70,7 +71,7 @@ impl ToolFailure {
         }
     }
 
-    /// Something on the runner's machine went wrong, for which the API has no reason.
+    /// Returns a failure on the runner's machine, for which the API defines no reason.
     pub(crate) fn local(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -79,7 +80,7 @@ impl ToolFailure {
         }
     }
 
-    /// Why, for the agent.
+    /// Returns the text for the agent.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -111,7 +112,7 @@ impl ToolFailure {
 
 impl From<Status> for ToolFailure {
     fn from(status: Status) -> Self {
-        // What is not said by the supervisor may come without words.
+        // A status that does not come from the supervisor may have no message.
         let text = match status.message() {
             "" => status.code().description(),
             message => message,
@@ -124,8 +125,9 @@ impl From<Status> for ToolFailure {
     }
 }
 
-/// The schema of a tool's arguments. One that cannot be read takes any object: programs pass over a tool whose
-/// arguments are none.
+/// Returns the schema of a tool's arguments. An unreadable schema permits any object, because programs skip a tool
+/// without
+/// arguments.
 pub(crate) fn schema(tool: &ToolDescription) -> Map<String, Value> {
     let mut schema: Map<String, Value> = serde_json::from_str(&tool.input_schema_json).unwrap_or_default();
     schema.entry("type").or_insert_with(|| "object".into());
@@ -139,11 +141,11 @@ pub(crate) struct Toolbox {
     bearer: Option<Bearer>,
     thread_id: String,
     named: Named,
-    /// The trace that calls belong to.
+    /// The trace of the calls.
     trace: Option<TraceParent>,
 }
 
-/// What calls name of the thread: nothing where its own token does, and both where somebody else's stands for it.
+/// The ids in calls: empty with the thread's own token, both present with another caller's token.
 #[derive(Clone, Debug, Default)]
 struct Named {
     session_id: String,
@@ -151,7 +153,7 @@ struct Named {
 }
 
 impl Toolbox {
-    /// `bearer` is the thread's own token; without one the supervisor will tell what it thinks of the calls.
+    /// `bearer` is the thread's own token. Without it, the supervisor decides whether it accepts the calls.
     pub(crate) fn new(channel: Channel, bearer: Option<Bearer>, thread_id: String) -> Self {
         Self {
             client: Client::new(channel)
@@ -164,14 +166,15 @@ impl Toolbox {
         }
     }
 
-    /// From now on calls belong to that trace.
+    /// Assigns further calls to that trace.
     pub(crate) fn trace(&mut self, trace: Option<TraceParent>) {
         self.trace = trace;
     }
 
-    /// The same tools, called with the token of an operator, who has to name the thread for which he acts. The supervisor
-    /// keeps nothing from him, so these keep to the thread's subtree themselves; and whoever hands out such a toolbox looks
-    /// at [`Self::offered`] first.
+    /// Returns the same tools with an operator's token, for which calls name the thread. The supervisor does not
+    /// restrict an
+    /// operator, so this toolbox itself restricts calls to the thread's subtree. The caller must first check
+    /// [`Self::offered`].
     pub(crate) fn on_behalf(mut self, session_id: String) -> Self {
         self.named = Named {
             session_id,
@@ -180,16 +183,16 @@ impl Toolbox {
         self
     }
 
-    /// The thread that the token is of.
+    /// Returns the thread that the token identifies.
     ///
     /// # Errors
     ///
-    /// The supervisor will not have the token, or cannot be asked.
+    /// The supervisor rejects the token, or is not available.
     pub(crate) async fn own_thread(&self) -> Result<Thread, ToolFailure> {
         self.thread("").await
     }
 
-    /// A thread; without an id the one that the token is of.
+    /// Returns a thread. Without an id, returns the thread that the token identifies.
     async fn thread(&self, id: &str) -> Result<Thread, ToolFailure> {
         let request = GetThreadRequest {
             session_id: self.named.session_id.clone(),
@@ -205,12 +208,13 @@ impl Toolbox {
             .ok_or_else(|| ToolFailure::local("the supervisor does not say which thread that is"))
     }
 
-    /// Whether a call stays with the thread and those below it. With the thread's own token the supervisor sees to that;
-    /// with an operator's nobody else does. A thread never gets another parent, so what is found stays true.
-    /// Nor does the refusal tell whether there is such a thread.
+    /// Checks that a call refers only to the thread and its descendants. With the thread's own token the supervisor
+    /// enforces
+    /// that. With an operator's token only this check does. A thread's parent never changes, so the result stays valid.
+    /// The error does not reveal whether a thread exists.
     async fn check_subtree(&self, verb: &str, ids: &[&str]) -> Result<(), ToolFailure> {
         let top = self.named.thread_id.as_str();
-        // Everything is below the root.
+        // All threads are descendants of the root.
         if top.is_empty() || self.thread(top).await?.parent_thread_id.is_empty() {
             return Ok(());
         }
@@ -223,7 +227,7 @@ impl Toolbox {
         Ok(())
     }
 
-    /// Whether the id is that of `top` or of a thread below it.
+    /// Returns whether the id is that of `top` or of a descendant.
     async fn is_below(&self, id: &str, top: &str) -> Result<bool, ToolFailure> {
         let mut thread = match self.thread(id).await {
             Err(failure) if failure.reason == Some(Reason::ThreadNotFound) => return Ok(false),
@@ -238,11 +242,11 @@ impl Toolbox {
         Ok(true)
     }
 
-    /// The tools that the thread is offered.
+    /// Returns the tools that the thread is offered.
     ///
     /// # Errors
     ///
-    /// The supervisor cannot say.
+    /// The supervisor cannot be queried.
     pub(crate) async fn offered(&self) -> Result<Vec<ToolDescription>, ToolFailure> {
         let request = DescribeToolsRequest {
             session_id: self.named.session_id.clone(),
@@ -325,7 +329,7 @@ impl Toolbox {
 
     async fn list_active_agents(&self, args: args::ListActiveAgents) -> ToolAnswer {
         let scope = match args.scope()? {
-            // To an operator all are those of the session, and to the thread those below it.
+            // With an operator's token, `All` means the whole session. For the thread it means its descendants.
             ListScope::All if !self.named.thread_id.is_empty() => ListScope::Descendants,
             scope => scope,
         };
@@ -466,9 +470,11 @@ impl Toolbox {
         Ok(json!({"handoff_id": answer.handoff.unwrap_or_default().handoff_id}))
     }
 
-    /// Calls the supervisor, and again until `limit` has passed if it could not answer: reading twice does no harm, and
-    /// what changes something carries a request_id that makes the second time an answer to the first. For as long as an
-    /// operator has to agree to the call, its time begins anew.
+    /// Calls the supervisor, and retries transient failures until `limit` has passed. Repeated reads do no harm, and
+    /// changes
+    /// have a request_id, so that a retry returns the first result. The limit restarts when the call waits for an
+    /// operator's
+    /// approval.
     async fn send<Q, A, F, R>(&self, message: &Q, limit: Duration, call: F) -> Result<A, ToolFailure>
     where
         Q: Clone,
@@ -504,17 +510,17 @@ impl Toolbox {
     }
 }
 
-/// Whether the failure may pass.
+/// Returns whether the failure may be transient.
 fn may_pass(status: &Status) -> bool {
     status.code() == Code::Unavailable || lost::in_transport(status)
 }
 
-/// Whether the call was not made yet because an operator has to agree to it.
+/// Returns whether the call is waiting for an operator's approval.
 fn awaits_approval(status: &Status) -> bool {
     status.code() == Code::DeadlineExceeded && metadata_of(status).contains_key("approval_id")
 }
 
-/// One id for all tries of a call.
+/// Returns the id for all attempts of a call.
 fn request_id() -> String {
     Uuid::now_v7().to_string()
 }

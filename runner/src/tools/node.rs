@@ -1,5 +1,8 @@
-//! The arguments of `spawn_node`, in the spelling of graph templates. What narrows a node's rights is carried over or
-//! refused, never dropped; what would widen them means nothing, since nobody can hand out what he does not have.
+//! The arguments of `spawn_node`, in the format of graph templates. Settings that reduce a node's permissions are
+//! applied
+//! or rejected, never ignored. Settings that extend them have no effect, because a caller cannot grant permissions that
+//! it
+//! does not have.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -10,14 +13,14 @@ use troupe_proto::{
 
 use super::ToolFailure;
 
-/// What a node is told that is told nothing.
+/// The task of a node without instructions.
 const NO_INSTRUCTIONS: &str = "Spawned task";
-/// What `runCommands: false` takes away.
+/// The tools that `runCommands: false` removes.
 const COMMAND_TOOLS: [&str; 2] = ["exec_command", "write_stdin"];
-/// What `writeCode: false` and `writeDocs: false` take away.
+/// The tools that `writeCode: false` and `writeDocs: false` remove.
 const WRITE_TOOLS: [&str; 3] = ["apply_patch", "write_file", "delete_file"];
 
-/// `session` is not among them: a thread keeps its session as its program does.
+/// `session` is missing: a thread keeps its session in its program.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct SpawnNode {
@@ -45,7 +48,7 @@ struct Capabilities {
     delegate_only: Option<bool>,
 }
 
-/// `agentManagementRequiresApproval` is the session's to say.
+/// `agentManagementRequiresApproval` is a setting of the session.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Permissions {
@@ -108,7 +111,7 @@ impl Capabilities {
         }
     }
 
-    /// The tools that are taken away.
+    /// Returns the removed tools.
     fn ceiling(&self) -> Result<Option<ToolCeiling>, ToolFailure> {
         let denied = |capability: Option<bool>| capability == Some(false);
         let delegate_only = self.delegate_only == Some(true);

@@ -15,16 +15,16 @@ use super::{
     place::{Ending, Place},
 };
 
-/// How many files of one turn are looked at.
+/// Maximum number of tracked files per turn.
 const MAX_FILES: usize = 256;
-/// How much of them is kept until its end, in bytes.
+/// Maximum total size of their stored content, in bytes.
 const MAX_KEPT_BYTES: usize = 16 * 1024 * 1024;
-/// The longest diff, in bytes: an artifact of a thread may not be longer.
+/// Maximum size of a diff, in bytes: the limit of a thread's artifact.
 pub(crate) const MAX_DIFF_BYTES: usize = 15 * 1024 * 1024;
-/// How long the smallest differences between all of a turn's texts are searched for; then larger ones will do.
+/// Time limit for finding minimal differences in all texts of a turn. After it, larger differences are accepted.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A file as it was at some time.
+/// The content of a file at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
     place: Place,
@@ -33,14 +33,14 @@ pub(crate) struct Sight {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Content {
-    /// There is no file.
+    /// The file does not exist.
     Nothing,
     Text(String),
-    /// No text, too long, or nothing that can be read: it is in no diff.
+    /// Not text, too long, or unreadable. Such a file is not in the diff.
     Unknown,
 }
 
-/// The files of one turn, as they were before it.
+/// The files of one turn before its changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     before: BTreeMap<String, Sight>,
@@ -48,7 +48,7 @@ pub(crate) struct Changes {
 }
 
 impl Workspace {
-    /// The files of this workspace as they are now.
+    /// Returns the current content of these files in the workspace.
     pub(crate) async fn look_at(self: &Arc<Self>, paths: Vec<String>) -> Vec<Sight> {
         if paths.is_empty() {
             return Vec::new();
@@ -64,7 +64,7 @@ impl Workspace {
 }
 
 impl Changes {
-    /// Remembers what is about to be written; what was remembered earlier counts.
+    /// Stores the content of files before a write. Content that was stored earlier takes precedence.
     pub(crate) fn remember(&mut self, sights: Vec<Sight>) {
         for mut sight in sights {
             let name = sight.place.inside();
@@ -75,7 +75,7 @@ impl Changes {
                 Content::Text(text) => text.len(),
                 Content::Nothing | Content::Unknown => 0,
             };
-            // Its place is taken all the same: what it is like later was not there before the turn.
+            // The file is still recorded: its later content did not exist before the turn.
             if self.bytes + bytes > MAX_KEPT_BYTES {
                 sight.content = Content::Unknown;
             } else {
@@ -85,7 +85,7 @@ impl Changes {
         }
     }
 
-    /// One diff of all of them but those, by name, as far as time and room go; empty: nothing is different.
+    /// Returns one diff of all files except `names`, within the limits of time and size. Empty: no differences.
     pub(crate) async fn diff_without(mut self, names: &BTreeSet<String>) -> String {
         self.before.retain(|name, _| !names.contains(name));
         if self.before.is_empty() {
@@ -110,7 +110,7 @@ impl Changes {
             }
         }
         if left_out > 0 {
-            // No part of a diff, so those who apply it pass it over.
+            // Not part of the diff format, so tools that apply the diff skip this line.
             whole.push_str(&format!("[{left_out} more files changed that are not shown]\n"));
         }
         whole
@@ -126,7 +126,7 @@ fn look(place: Place) -> Sight {
     Sight { place, content }
 }
 
-/// `None`: one of them is unknown, or there is no time left.
+/// Returns a file's diff. `None`: one of the contents is unknown, or the time is over.
 fn difference(name: &str, before: &Content, now: &Content, deadline: Instant) -> Option<String> {
     let side = |letter: char, content: &Content| match content {
         Content::Nothing => Some((String::new(), "/dev/null".to_owned())),
@@ -169,7 +169,7 @@ mod tests {
         fs::write(path("changed"), "one\nthree\n").unwrap();
         fs::remove_file(path("deleted")).unwrap();
         fs::write(path("new"), "here\n").unwrap();
-        // Of what was no text before, nothing is shown, whatever it is between.
+        // A file that was not text before the turn is omitted, even if it is text now.
         fs::write(path("binary"), "text").unwrap();
         changes.remember(workspace.look_at(vec![path("binary")]).await);
         fs::write(path("binary"), "other text").unwrap();
@@ -208,7 +208,7 @@ diff --git a/new b/new
         let seen = workspace.look_at(paths.to_vec()).await;
         assert!(seen.iter().all(|sight| sight.content == Content::Unknown), "{seen:?}");
 
-        // A link that comes later leads nowhere either.
+        // A link that is created later is not followed either.
         let mut changes = Changes::default();
         changes.remember(workspace.look_at(vec!["later".to_owned()]).await);
         std::os::unix::fs::symlink(&secret, directory.path().join("later")).unwrap();

@@ -1,4 +1,4 @@
-//! Commands: a shell that is run to its end, with a limit for its time and for what is kept of its output.
+//! Shell commands, with limits for their time and their stored output.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -17,12 +17,12 @@ use crate::{
 
 /// The shell that takes a command as the argument of `-c`.
 const SHELL: &str = "/bin/sh";
-/// How much is kept of standard output, and as much of standard error, in bytes.
+/// Maximum size of the stored standard output, and of the stored standard error, in bytes.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
-/// How much of a command is repeated where it failed, in characters.
+/// Maximum length of a failed command in an error text, in characters.
 const MAX_TITLE_CHARS: usize = 160;
 
-/// The shell that runs a command.
+/// Returns the shell that runs a command.
 pub(super) fn shell(cmd: &str, directory: PathBuf, environment: Environment) -> Launch {
     Launch {
         command: SHELL.into(),
@@ -33,8 +33,7 @@ pub(super) fn shell(cmd: &str, directory: PathBuf, environment: Environment) -> 
     }
 }
 
-/// Runs the shell of a command. Its output is what it wrote to standard output, and after that what it wrote to standard
-/// error.
+/// Runs the shell of a command. Returns its standard output, followed by its standard error.
 pub(super) async fn run(shell: Launch, cmd: &str, limit: Duration) -> ToolAnswer {
     let directory = shell.directory.clone();
     let limits = Limits {

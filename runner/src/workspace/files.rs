@@ -1,4 +1,4 @@
-//! Files of a workspace. Every function here waits for the disk.
+//! Files of a workspace. Every function here blocks on the disk.
 
 use std::io::{self, Read as _, Write as _};
 
@@ -10,22 +10,22 @@ use serde_json::{Value, json};
 
 use super::place::{DIRECTORY, Missing, Place};
 
-/// The longest file that is read, in bytes.
+/// Maximum size of a file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
-/// How much of a directory is listed.
+/// Maximum number of listed entries of a directory.
 const MAX_ENTRIES: usize = 2_000;
 
-/// The text of a file; bytes that are no UTF-8 are replaced.
+/// Returns the text of a file. Bytes that are not UTF-8 are replaced.
 pub(super) fn read(place: &Place) -> io::Result<Value> {
     Ok(json!({"output": String::from_utf8_lossy(&bytes(place)?)}))
 }
 
-/// What is in a file, which has a bound.
+/// Returns the content of a file up to the size limit.
 pub(super) fn bytes(place: &Place) -> io::Result<Vec<u8>> {
     let file = place.open_file(OFlags::RDONLY, Missing::Fail)?;
     let size = file.metadata()?.len();
     let mut bytes = Vec::new();
-    // It may grow meanwhile.
+    // The file may grow during the read.
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     let size = size.max(bytes.len() as u64);
     if size > MAX_FILE_BYTES {
@@ -35,15 +35,15 @@ pub(super) fn bytes(place: &Place) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes the text all of the file's, and the directories that lead to it.
+/// Replaces the content of a file. Creates missing parent directories.
 pub(super) fn write(place: &Place, content: &str) -> io::Result<()> {
     let mut file = place.open_file(OFlags::WRONLY | OFlags::CREATE, Missing::Make)?;
-    // Not when it is opened: only now it is known to be a file.
+    // Not at the open: only now it is known to be a regular file.
     file.set_len(0)?;
     file.write_all(content.as_bytes())
 }
 
-/// The names in a directory with their kinds, sorted; a link is a file, as it is deleted like one.
+/// Returns the names in a directory with their kinds, sorted. A link counts as a file, because it is deleted like one.
 pub(super) fn list(place: &Place) -> io::Result<Value> {
     let directory = place.open_directory()?;
     let mut entries = Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn list(place: &Place) -> io::Result<Value> {
         }
         let is_directory = match entry.file_type() {
             FileType::Directory => true,
-            // Not every file system says.
+            // Not every file system reports the kind.
             FileType::Unknown => openat(&directory, name, DIRECTORY, Mode::empty()).is_ok(),
             _ => false,
         };
@@ -78,7 +78,7 @@ pub(super) fn list(place: &Place) -> io::Result<Value> {
     Ok(value)
 }
 
-/// Deletes a file, or a link to whatever. One that is not there is deleted already.
+/// Deletes a file, or a link to anything. A missing file counts as deleted.
 pub(super) fn delete(place: &Place) -> io::Result<()> {
     let entry = match place.entry(Missing::Fail) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,9 +1,10 @@
-//! The tools that work in a thread's directory. The runner executes them, as the user that it runs as; a call goes
-//! through three doors: its path has to lie in the directory, the thread must not be read-only where the tool writes,
-//! and the supervisor has to allow it. Only then is anything touched.
+//! The tools that work in a thread's directory. The runner executes them as its own user. A call must pass three
+//! checks:
+//! its path is in the directory, the thread is not read-only if the tool writes, and the supervisor allows the call.
+//! Nothing is changed before that.
 //!
-//! The directory is a boundary for paths, not for commands: a command can do whatever its user can. That is why a
-//! read-only thread has none.
+//! The directory is a boundary for paths, not for commands: a command can do anything that its user can. Therefore a
+//! read-only thread has no commands.
 
 mod changes;
 mod command;
@@ -28,14 +29,14 @@ use crate::{
     tools::{ToolAnswer, ToolFailure},
 };
 
-/// Where the tools of one thread work.
+/// The directory and the restrictions of one thread's tools.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
     access: Access,
-    /// Of commands: that of the thread's program.
+    /// The environment of commands: that of the thread's program.
     environment: Environment,
-    /// Likewise.
+    /// The hidden paths of commands.
     blinders: Blinders,
     command_limit: Duration,
 }
@@ -47,7 +48,7 @@ enum Access {
 }
 
 impl Workspace {
-    /// The workspace of a thread, whose commands may take that long.
+    /// Returns the workspace of a thread. `command_limit` is the time limit of its commands.
     pub(crate) fn of(casting: &Casting, command_limit: Duration) -> Self {
         Self {
             root: casting.directory().to_owned(),
@@ -61,8 +62,9 @@ impl Workspace {
         }
     }
 
-    /// What these paths lead to. A program says what it writes as it was told to; a link may lead from there out of the
-    /// workspace, or from where it may write to where it may not.
+    /// Returns the targets of these paths. A program reports the paths that it was given, and a link may lead out of
+    /// the
+    /// workspace, or from a writable path to a protected one.
     pub(crate) async fn followed(self: &Arc<Self>, paths: Vec<String>) -> Vec<String> {
         let (workspace, given) = (Arc::clone(self), paths.clone());
         let followed = spawn_blocking(move || {
@@ -72,7 +74,7 @@ impl Workspace {
         followed.await.unwrap_or(given)
     }
 
-    /// Finds out what a call is about and whether the workspace allows it. Nothing is changed yet.
+    /// Resolves a call, and checks whether the workspace allows it. Changes nothing.
     pub(crate) async fn prepare(self: &Arc<Self>, call: WorkspaceCall) -> Result<Prepared, ToolFailure> {
         let workspace = Arc::clone(self);
         blocking(move || {
@@ -112,12 +114,13 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// The tool as its program names it.
+    /// Returns the program's name of the tool.
     pub(crate) const fn tool(&self) -> &'static str {
         self.call.tool().name()
     }
 
-    /// What it would write, from the workspace as the supervisor knows it; links inside are resolved.
+    /// Returns the paths that it would write, relative to the supervisor's path of the workspace. Inner links are
+    /// resolved.
     pub(crate) fn written(&self) -> Vec<String> {
         match &self.call {
             WorkspaceCall::WriteFile { .. } | WorkspaceCall::DeleteFile { .. } => {
@@ -142,7 +145,7 @@ impl Prepared {
         }
     }
 
-    /// Does it. Dropped meanwhile, a command is killed; a file is finished.
+    /// Executes the call. Dropping the future kills a command, but a file operation completes.
     pub(crate) async fn perform(self) -> ToolAnswer {
         let Self { workspace, call, place } = self;
         match call {
@@ -174,7 +177,7 @@ impl Prepared {
     }
 }
 
-/// Runs what waits for a disk apart from everything else.
+/// Runs a blocking disk operation on a separate thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolFailure> + Send + 'static,
 ) -> Result<T, ToolFailure> {

@@ -1,8 +1,9 @@
-//! Places in a workspace: what an agent calls a path becomes a real one inside, or is refused.
+//! Resolves an agent's paths to paths in the workspace, or rejects them.
 //!
-//! First every link is followed, and what that comes to has to lie in the workspace. Then the place is opened name by
-//! name from the workspace's root, and no name may be a link: whoever puts one there meanwhile gets an error. So what
-//! is opened is what was found, and the supervisor decided on it.
+//! First, all links are followed, and the result must be in the workspace. Then the path is opened name by name from
+//! the
+//! workspace's root, and no name may be a link. A link that is created in between causes an error. Therefore the opened
+//! file is the one that the supervisor decided on.
 
 use std::{
     fs::File,
@@ -19,46 +20,46 @@ use troupe_proto::reason::Reason;
 
 use crate::tools::ToolFailure;
 
-/// How a directory is opened on the way.
+/// Flags for opening a directory on the path.
 pub(super) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// How a file is opened, beside what is wanted of it. A pipe must not make the runner wait.
+/// Flags for opening a file, in addition to the requested ones. A pipe must not block the runner.
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
-/// The modes of what is made; the umask takes its part.
+/// The modes of new directories and files. The umask applies.
 const NEW_DIRECTORY: Mode = Mode::from_raw_mode(0o777);
 const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
-/// Where a planning thread may write.
+/// The directory where a planning thread may write.
 const DOCS: &str = "docs";
 
-/// What a path means that ends in a link.
+/// The handling of a path that ends in a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// What the link leads to.
+    /// The target of the link.
     Followed,
-    /// The link.
+    /// The link itself.
     Itself,
 }
 
-/// What is done about directories that are missing on the way.
+/// The handling of missing directories on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     Fail,
     Make,
 }
 
-/// A place in a workspace; there need not be anything.
+/// A path in a workspace. It may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The workspace, without links.
     root: PathBuf,
-    /// The way from there: names alone, none of them a link when it was looked at. Empty: the root itself.
+    /// The relative path: only names, none of which was a link when it was resolved. Empty: the root itself.
     inside: PathBuf,
 }
 
 impl Place {
-    /// The place that a path names, from the workspace's root or absolute.
+    /// Resolves a path, relative to the workspace's root or absolute.
     pub(super) fn find(workspace: &Path, asked: &str, ending: Ending) -> Result<Self, ToolFailure> {
         let root = workspace.canonicalize().map_err(|error| failure(".", &error))?;
         let path = root.join(asked);
@@ -76,7 +77,7 @@ impl Place {
         }
     }
 
-    /// The way from the root, for people and for the supervisor; `.`: the root itself.
+    /// Returns the path relative to the root, for display and for the supervisor. `.`: the root itself.
     pub(super) fn inside(&self) -> String {
         if self.inside.as_os_str().is_empty() {
             ".".to_owned()
@@ -89,7 +90,7 @@ impl Place {
         self.inside.starts_with(DOCS)
     }
 
-    /// The whole path, for those who can only be given one.
+    /// Returns the absolute path, for APIs that need one.
     pub(super) fn path(&self) -> PathBuf {
         self.root.join(&self.inside)
     }
@@ -109,7 +110,7 @@ impl Place {
         }
     }
 
-    /// The directory that the place is in, and its name there.
+    /// Opens the parent directory, and returns it with the name of the entry.
     pub(super) fn entry(&self, missing: Missing) -> io::Result<(OwnedFd, &Path)> {
         match (self.inside.parent(), self.inside.file_name()) {
             (Some(parent), Some(name)) => Ok((self.walk(parent, missing)?, Path::new(name))),
@@ -123,7 +124,7 @@ impl Place {
             let next = match openat(&directory, name, DIRECTORY, Mode::empty()) {
                 Err(Errno::NOENT) if missing == Missing::Make => {
                     match mkdirat(&directory, name, NEW_DIRECTORY) {
-                        // Somebody else may have made it.
+                        // Another process may have created it.
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(error) => return Err(error.into()),
                     }
@@ -137,7 +138,7 @@ impl Place {
     }
 }
 
-/// Where a path leads. Names at its end that do not exist are kept as they are.
+/// Returns the target of a path. Names at its end that do not exist are kept unchanged.
 fn follow(path: &Path) -> io::Result<PathBuf> {
     let mut known = path;
     let mut missing = Vec::new();
@@ -149,7 +150,7 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
                     missing.push(name);
                     known = parent;
                 }
-                // `..` after what does not exist leads nowhere.
+                // `..` after a missing directory is invalid.
                 (_, None) | (None, _) => return Err(error),
             },
             Err(error) => return Err(error),
@@ -157,7 +158,9 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// What an absolute path leads to, as it lies in the workspace if it does; itself where nothing can be said.
+/// Returns the target of an absolute path, relative to the workspace if it is inside. Returns the path itself if it
+/// cannot
+/// be resolved.
 pub(super) fn followed(workspace: &Path, asked: &str) -> String {
     let path = Path::new(asked);
     if !path.is_absolute() {
@@ -177,8 +180,9 @@ fn escapes(asked: &str) -> ToolFailure {
     ToolFailure::new(Reason::ToolDenied, format!("Path escapes repo root: {asked}"))
 }
 
-/// What to say of a path with which something went wrong. A link that is met while a place is opened was put there to
-/// lead elsewhere, or leads to nothing.
+/// Returns the failure for a path. A link that is found while a path is opened was created after the check, or its
+/// target
+/// does not exist.
 pub(super) fn failure(asked: &str, error: &io::Error) -> ToolFailure {
     if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
         return escapes(asked);
@@ -200,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory with a workspace `ws` (`a`, `docs/b`), something beside it that is nobody's business, and links.
+    /// Creates a directory with a workspace `ws` (`a`, `docs/b`), a private directory next to it, and links.
     fn stage() -> tempfile::TempDir {
         let outer = tempfile::tempdir().unwrap();
         let at = |name: &str| outer.path().join(name);
@@ -303,7 +307,7 @@ mod tests {
             root: outer.path().canonicalize().unwrap().join("ws"),
             inside: inside.into(),
         };
-        // As if the links had been put there after the places were found.
+        // As if the links had been created after the paths were resolved.
         for inside in ["key", "dangling", "same", "loop"] {
             for wanted in [OFlags::RDONLY, OFlags::WRONLY | OFlags::CREATE] {
                 let error = place(inside).open_file(wanted, Missing::Make).unwrap_err();

@@ -1,9 +1,10 @@
-//! What a turn changed in its workspace, by commands as well as by tools: the files before the turn compared with the
-//! files after it.
+//! The changes of a turn in its workspace, by commands and by tools: the files before the turn compared with the files
+//! after it.
 //!
-//! Git stores and compares them, in a repository of the runner's own outside the workspace. So the index and the objects
-//! of the workspace's repository stay as they are, and none of its settings apply, which could start programs. Files
-//! that `.gitignore` names, large files and repositories within the workspace are left out.
+//! Git stores and compares the files in the runner's own repository outside the workspace. The index and the objects of
+//! the
+//! workspace's repository are not changed, and its settings, which could start programs, do not apply. Files that
+//! `.gitignore` names, large files and repositories within the workspace are omitted.
 
 use std::{
     collections::BTreeSet,
@@ -25,20 +26,22 @@ use crate::{
     errand::{self, Limits},
 };
 
-/// How long a snapshot or a comparison may take.
+/// Time limit of a snapshot or a comparison.
 const TIME: Duration = Duration::from_secs(10);
-/// How many files one snapshot adds.
+/// Maximum number of files that one snapshot adds.
 const MAX_FILES: usize = 20_000;
-/// How much one snapshot adds, and all of them together before they begin again with an empty repository, in bytes.
+/// Maximum size that one snapshot adds, and maximum size of all snapshots before the repository is replaced by an empty
+/// one,
+/// in bytes.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_TOTAL_BYTES: u64 = 2 * MAX_BYTES;
 /// The largest file that is compared, in bytes.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
-/// How much Git may write where it lists files, in bytes.
+/// Maximum size of Git's file lists, in bytes.
 const MAX_LIST_BYTES: usize = 16 * 1024 * 1024;
-/// How many files are named where their changes are too large to be shown.
+/// Maximum number of named files if their changes are too large for a diff.
 const MAX_NAMED: usize = 64;
-/// The file with the paths that Git reads, and the variable that names it.
+/// The file with the paths for Git, and the variable that names it.
 const PATHS: &str = "troupe-paths";
 const PATHS_VARIABLE: &str = "TROUPE_PATHS";
 /// Settings that override all others.
@@ -53,18 +56,18 @@ const SETTINGS: [&str; 5] = [
 /// The snapshots of one attempt's workspace.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
-    /// The repository, which exists once there is a snapshot.
+    /// The repository. It exists after the first snapshot.
     store: PathBuf,
     root: PathBuf,
     /// Directories and files that snapshots must not read.
     hidden: Vec<PathBuf>,
     latest: Option<Snapshot>,
     added_bytes: u64,
-    /// Why there are no more; it would be the same with the next one.
+    /// The reason why snapshots are disabled: the next one would fail in the same way.
     failed: Option<String>,
 }
 
-/// All files of a workspace at some time, as the id of a tree.
+/// All files of a workspace at some time, as the id of a Git tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot(String);
 
@@ -77,14 +80,16 @@ pub(crate) struct Difference {
 }
 
 impl Snapshots {
-    /// Those of a thread that may write in a directory; `None`: it may not, or has no directory but its scratch.
+    /// Returns the snapshots of a thread that may write in a directory. `None`: the thread may not write, or has only
+    /// its
+    /// scratch directory.
     pub(crate) fn of(casting: &Casting) -> Option<Self> {
         let root = casting.working_directory.as_ref()?;
         match casting.resolved.sandbox() {
             Sandbox::WorkspaceWrite | Sandbox::FullAccess | Sandbox::Unspecified => {}
             Sandbox::ReadOnly => return None,
         }
-        // Next to the scratch directory, which the agent may write to.
+        // Next to the scratch directory, because the agent may write to that one.
         let mut store = casting.scratch.clone().into_os_string();
         store.push(".snapshots");
         Some(Self {
@@ -97,12 +102,12 @@ impl Snapshots {
         })
     }
 
-    /// The directory to remove when the attempt is over.
+    /// Returns the directory to remove after the attempt.
     pub(crate) fn store(&self) -> &Path {
         &self.store
     }
 
-    /// The workspace before a turn.
+    /// Takes a snapshot of the workspace before a turn.
     pub(crate) async fn before(&mut self) -> Option<Snapshot> {
         if self.added_bytes > MAX_TOTAL_BYTES {
             self.latest = None;
@@ -113,11 +118,11 @@ impl Snapshots {
         self.take().await.ok()
     }
 
-    /// Returns the present difference of the workspace to a snapshot.
+    /// Returns the difference between a snapshot and the current workspace.
     ///
     /// # Errors
     ///
-    /// Why that is not known.
+    /// The reason why the difference is not known.
     pub(crate) async fn since(&mut self, before: Option<Snapshot>) -> Result<Difference, String> {
         let now = self.take().await?;
         let Some(before) = before else {
@@ -219,7 +224,7 @@ impl Snapshots {
         Ok(Difference { names, diff })
     }
 
-    /// Has Git read the files that are listed in [`PATHS`].
+    /// Makes Git read the files that are listed in [`PATHS`].
     async fn update_index(&self) -> Result<(), String> {
         let shell = format!("exec git \"$@\" < \"${PATHS_VARIABLE}\"");
         let mut args: Vec<OsString> = ["-c", &shell, "sh"].map(OsString::from).into();
@@ -250,7 +255,7 @@ struct Changed {
     bytes: u64,
 }
 
-/// Writes down which of the listed files Git reads.
+/// Writes the listed files that Git must read to a file.
 fn changed(root: &Path, hidden: &[PathBuf], listed: &[u8], file: &Path) -> Result<Changed, String> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let real_root = real(root);
@@ -272,7 +277,7 @@ fn changed(root: &Path, hidden: &[PathBuf], listed: &[u8], file: &Path) -> Resul
             Ok(metadata) if metadata.is_dir() || metadata.len() > MAX_FILE_BYTES => continue,
             Ok(metadata) => metadata.len(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            // A directory has taken the place of a file, or the reverse.
+            // A directory has replaced a file, or the reverse.
             Err(_) => 0,
         };
         if names.insert(name) {
@@ -305,7 +310,7 @@ fn settings() -> Vec<OsString> {
     settings.map(OsString::from).collect()
 }
 
-/// An environment in which no settings of a user or of the machine apply.
+/// Returns an environment without the settings of a user or of the machine.
 fn plain_environment() -> Vec<(String, OsString)> {
     let mut environment = plain(|name| std::env::var_os(name));
     let rules = [
@@ -408,7 +413,7 @@ mod tests {
         );
     }
 
-    /// Its settings may name programs, and its owner has work in the index.
+    /// The workspace's settings may name programs, and its owner's index may contain work.
     #[tokio::test]
     async fn repository_of_the_workspace_is_not_used() {
         let outer = tempfile::tempdir().unwrap();

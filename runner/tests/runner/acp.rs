@@ -73,7 +73,7 @@ async fn written(stage: &Stage, name: &str, is_there: impl Fn(&str) -> bool) {
     );
 }
 
-/// Waits until a program is [`SILENT`]. Answers the ids of its processes, which are there.
+/// Waits until a program is [`SILENT`]. Returns the ids of its processes, all of which exist.
 async fn silence(stage: &Stage) -> Vec<String> {
     written(stage, "began", |_| true).await;
     let mark = stage.directory.path().join("began");
@@ -163,7 +163,7 @@ read -r end
     supervisor.start(start_free()).await;
     supervisor.turn_started().await;
     assert_eq!(supervisor.question().await.tool, "bash");
-    // Nobody decides, so the first answer is that to one too many.
+    // No operator decides, so the first response is the one to the call above the limit.
     written(&stage, "answer", |text| text.ends_with('\n')).await;
     let answer = stage.file("answer");
     assert!(

@@ -1,4 +1,4 @@
-//! A runner that is asked to end: it takes no more threads, lets turns end, and leaves.
+//! Runner drain: a stopping runner accepts no more threads, lets turns end, and disconnects.
 
 use std::time::Duration;
 

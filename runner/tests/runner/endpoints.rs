@@ -1,4 +1,4 @@
-//! Roles that say where their model is asked: a program that can be told is told, and of another one it is shown.
+//! Roles that name a model endpoint. Programs that support an endpoint receive it; other programs are diagnosed.
 
 use std::{path::Path, process::Command};
 
@@ -46,7 +46,8 @@ fn opencode(directory: &str) -> Program {
 
 fn claude(directory: &str) -> Program {
     let path = Path::new(directory).join("claude");
-    // Not written from here: a program that is started meanwhile would have the file open, and it could not be run.
+    // A shell writes the file. A process that starts concurrently would inherit an open descriptor from this process,
+    // and the file could not be executed.
     let written = Command::new("/bin/sh")
         .args(["-c", "printf '%s' \"$1\" > \"$2\" && chmod +x \"$2\"", "sh"])
         .arg(CLAUDE.replace("$DIR", directory))
@@ -107,7 +108,7 @@ async fn a_program_is_told_where_its_model_is_asked() {
 
 #[tokio::test]
 async fn an_endpoint_that_is_not_used_is_a_gap() {
-    // OpenCode is told of no provider, and Claude Code has its own model in the place of the role's.
+    // OpenCode gets no provider, and Claude Code uses its own model instead of the role's.
     let default = |directory: &str| claude(directory).with_default_model().unwrap();
     for stage in [stage(opencode).await, stage(default).await] {
         let mut supervisor = stage.attached(Vec::new()).await;

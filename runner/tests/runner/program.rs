@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use tokio::{task::yield_now, time::timeout};
 
-/// Ends each turn with what it was given; answers nothing else.
+/// Ends each turn with the turn's input; answers no other message.
 pub(crate) const ECHO: &str = r#"
 while IFS= read -r line; do
   case "$line" in
@@ -33,8 +33,8 @@ while IFS= read -r line; do
 done
 "#;
 
-/// Stays in its turn and ends nothing, whatever it is told, signals that can be ignored included. It leaves a child of
-/// the same kind behind and writes the ids of both to files.
+/// Never ends its turn. Ignores all messages and all signals that can be ignored. It starts a child of the same kind
+/// and writes the ids of both to files.
 pub(crate) const STUBBORN: &str = r#"
 trap '' TERM INT
 echo $$ > $DIR/parent
@@ -44,7 +44,7 @@ echo '{"type":"output","text":"stubborn"}'
 while :; do sleep 1; done
 "#;
 
-/// Whether a process with that id is running; one that has ended and was not collected yet is not.
+/// Returns whether a process with that id is running. A zombie is not running.
 pub(crate) fn is_running(id: &str) -> bool {
     let Ok(stat) = std::fs::read_to_string(Path::new("/proc").join(id).join("stat")) else {
         return false;
@@ -54,7 +54,7 @@ pub(crate) fn is_running(id: &str) -> bool {
     !matches!(state, Some('Z' | 'X'))
 }
 
-/// Waits until none of the processes is running: what was killed may need a moment to be gone.
+/// Waits until none of the processes is running. A killed process may take a moment to disappear.
 pub(crate) async fn all_gone(ids: &[String]) {
     let gone = async {
         while ids.iter().any(|id| is_running(id)) {

@@ -1,4 +1,4 @@
-//! Streams that break: threads go on, and what they report arrives.
+//! Broken streams: threads continue, and their reports arrive.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn reports_that_are_not_acknowledged_are_sent_again() {
     let held = &supervisor.hello.threads[0];
     assert_eq!((held.generation, held.turn, held.report_sequence), (1, 1, 2));
     assert_eq!(supervisor.acknowledged_report().await, ended);
-    // The stream that came anew takes new reports as well.
+    // The new stream takes new reports as well.
     supervisor.give_turn(turn(2)).await;
     assert_eq!(supervisor.acknowledged_report().await.report_sequence, 3);
     stage.shut_down().await.unwrap();
@@ -68,7 +68,7 @@ async fn a_thread_that_shall_not_go_on_is_stopped_without_a_word() {
     drop(supervisor);
 
     let mut supervisor = stage.attached(vec![verdict(false, 1)]).await;
-    // The thread's next attempt starts when the old one is gone, and is the first to be heard of.
+    // The thread's next attempt starts after the old one has ended. Only the new attempt is reported.
     let old = stage.file("pid");
     std::fs::write(stage.directory.path().join("go"), "").unwrap();
     let mut second = start();
@@ -84,7 +84,7 @@ async fn a_thread_that_shall_not_go_on_is_stopped_without_a_word() {
 async fn each_stream_is_opened_with_the_token_that_its_file_has_then() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("token");
-    // As long as one that a cluster projects.
+    // As long as a projected Kubernetes service account token.
     let token = |name: &str| format!("runner-token-{name}-{}", "x".repeat(1_500));
     std::fs::write(&path, token("old")).unwrap();
     let stage = Stage::with(ECHO, |config| {
@@ -112,7 +112,7 @@ async fn a_thread_that_is_not_there_has_stopped() {
     assert!(matches!(report.kind, Some(Kind::Stopped(_))));
     drop(supervisor);
 
-    // Until that is durable the runner speaks of it.
+    // The runner keeps reporting the attempt until that is durable.
     let mut supervisor = stage.attached(vec![verdict(true, 0)]).await;
     assert_eq!(supervisor.hello.threads[0].report_sequence, 1);
     supervisor.stopped().await;

@@ -23,7 +23,7 @@ while IFS= read -r line; do
 done
 "#;
 
-/// Both processes of [`STUBBORN`], which were there.
+/// Returns the ids of both processes of [`STUBBORN`], which exist.
 fn processes(stage: &Stage) -> [String; 2] {
     let ids = ["parent", "child"].map(|who| stage.file(who));
     assert!(ids.iter().all(|id| is_running(id)), "{ids:?} are running");

@@ -1,5 +1,5 @@
-//! A supervisor played by a test: it says what the test says and shows the test what the runner says. Tests wait for
-//! what they expect; nothing sleeps.
+//! A fake supervisor that a test controls. It sends the messages that the test specifies and passes the runner's
+//! messages to the test. Tests wait for the expected message; nothing sleeps.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use troupe_runner::{Ended, ProcessProgram, ProgramKind, RunnerConfig, RunnerErro
 
 use crate::tools::Tools;
 
-/// How long a test waits for what it expects. Only a failing test waits that long.
+/// Timeout of a wait for an expected message. Only a failing test waits that long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The one thread of most tests.
@@ -72,7 +72,7 @@ impl ThreadRunnerService for Service {
     }
 }
 
-/// A supervisor and the runner that was told of it.
+/// A fake supervisor and the runner that connects to it.
 pub(crate) struct Stage {
     streams: Mutex<mpsc::Receiver<Opened>>,
     runner: JoinHandle<Result<Ended, RunnerError>>,

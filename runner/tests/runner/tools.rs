@@ -65,7 +65,7 @@ impl Service<http::Request<Body>> for Tools {
     }
 }
 
-/// What answers a request.
+/// The handler of a unary method.
 struct Method<Q, A>(fn(Q) -> Result<A, Status>);
 
 impl<Q, A> UnaryService<Q> for Method<Q, A>

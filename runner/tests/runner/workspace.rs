@@ -1,4 +1,4 @@
-//! The tools that work in a thread's directory: what the supervisor is asked, and what comes of its answer.
+//! Tools that work in a thread's directory: the runner's requests to the supervisor, and the effect of each verdict.
 
 use std::{
     os::unix::fs::symlink,
@@ -154,7 +154,7 @@ async fn what_a_turn_changed_is_an_artifact() {
     let stage = stage(&script.replace("read -r line\nread -r turn", "read -r turn"), |_| {}).await;
     let mut supervisor = stage.attached(Vec::new()).await;
     supervisor.start(start_in(&stage)).await;
-    // The second writes what is there, the last one writes nothing.
+    // The second call writes the content that the file already has; the last call writes nothing.
     let changes = ["+one", "", "-one", ""];
     for (number, change) in (1..).zip(changes) {
         if number > 1 {
@@ -236,7 +236,7 @@ async fn what_cannot_be_is_refused_without_a_question() {
     symlink("..", workspace(&stage).join("out")).unwrap();
     let mut supervisor = stage.attached(Vec::new()).await;
     supervisor.start(start_in(&stage)).await;
-    // Nobody answers a question here, so one that is asked keeps the turn from ending.
+    // The test answers no approval request here, so a request would keep the turn from ending.
     supervisor.turn_started().await;
     supervisor.turn_ended().await;
     let answers = stage.file("answers");

@@ -1,15 +1,15 @@
-//! Who causes an event.
+//! Actors: the originators of events.
 
 use std::{fmt, str::FromStr};
 
 use super::ids::{Generation, RunnerId, ThreadId};
 
-/// Who caused an event, as the log says it.
+/// The originator of an event, as recorded in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actor {
-    /// A person or a program with an operator's token, by name.
+    /// A person or a program with an operator token, identified by name.
     Operator(String),
-    /// A thread, with its own token.
+    /// A thread, authenticated by its own token.
     Thread(ThreadId),
     /// A runner.
     Runner(RunnerId),
@@ -28,7 +28,7 @@ impl fmt::Display for Actor {
     }
 }
 
-/// A text that names no actor.
+/// The error for a text that does not name an actor.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` names no actor")]
 pub struct UnknownActor(String);
@@ -52,25 +52,25 @@ impl FromStr for Actor {
     }
 }
 
-/// Who calls, as far as the rules care.
+/// The authenticated caller, with the fields that the rules need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// May do everything in every session.
+    /// An operator. Has full access to every session.
     Operator {
         /// The operator's name.
         name: String,
     },
-    /// May act on itself and its descendants, under its tool policy.
+    /// A thread. Acts on itself and its descendants, within its tool policy.
     Thread {
         /// The thread.
         id: ThreadId,
-        /// The attempt that the token was minted for.
+        /// The generation for which the token was minted.
         generation: Generation,
     },
 }
 
 impl Caller {
-    /// The caller as the log names it.
+    /// Returns the caller as an [`Actor`] of the log.
     #[must_use]
     pub fn actor(&self) -> Actor {
         match self {
@@ -79,7 +79,7 @@ impl Caller {
         }
     }
 
-    /// The thread that calls, if one does.
+    /// Returns the calling thread. `None` for operators.
     #[must_use]
     pub const fn thread(&self) -> Option<ThreadId> {
         match self {

@@ -1,4 +1,4 @@
-//! What waits, or waited, for an operator, and who must ask one.
+//! Pending and decided approvals, and the rules that say which calls require an approval.
 
 use std::time::Duration;
 
@@ -17,62 +17,62 @@ use super::{
     time::{REQUESTS_REMEMBERED, UnixMillis},
 };
 
-/// How long an approval waits for an operator; then it is denied by itself.
+/// Time after which a pending approval is denied automatically.
 pub const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// How long a call waits at most for an approval to be decided: longer than that waits, so that it hears how it ended.
+/// Maximum time that a call waits for an approval. It is longer than the approval timeout, so the call always receives
+/// the outcome.
 pub const DECIDED_WITHIN: Duration = Duration::from_secs(11 * 60);
 
-/// How many tool calls of one thread, and of a session, wait for operators at most: each is a record more when the thread is
-/// closed.
+/// Maximum number of pending tool call approvals of one thread. Closing the thread writes one event for each of them.
 pub const MAX_WAITING_CALLS: usize = 64;
-/// See [`MAX_WAITING_CALLS`].
+/// Maximum number of pending tool call approvals of one session. See [`MAX_WAITING_CALLS`].
 pub const MAX_WAITING_CALLS_OF_SESSION: usize = 1_024;
 
-/// How many decided approvals a session remembers; older ones are found in the log only.
+/// Number of decided approvals that a session keeps in memory. Older ones are only in the log.
 pub const MAX_DECIDED: usize = 1_000;
 
-/// One approval as its events made it.
+/// The state of one approval, folded from its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {
     /// Its id.
     pub id: ApprovalId,
-    /// The thread that it is about: the one that would be spawned, or that asks.
+    /// The thread that the approval concerns: the thread to spawn, or the thread that requests the edge or tool call.
     pub thread: ThreadId,
-    /// What it is about.
+    /// The kind of the request.
     pub kind: ApprovalKind,
-    /// What would happen, for people.
+    /// A human-readable description of the request.
     pub subject: String,
-    /// The event that requested it.
+    /// The sequence of the event that requested the approval.
     pub sequence: Sequence,
-    /// When it was requested.
+    /// The time of the request.
     pub requested: UnixMillis,
-    /// When it is denied by itself.
+    /// The time at which the approval is denied automatically.
     pub deadline: UnixMillis,
-    /// The edge that is created when it is granted, where it is about one.
+    /// The edge to create when the approval is granted. `None` for other kinds.
     pub edge: Option<Edge>,
-    /// The tool call that it covers, where it is about one.
+    /// The tool call that the approval covers. `None` for other kinds.
     pub call: Option<Box<CallDetails>>,
-    /// How it was decided; `None` while it waits.
+    /// The decision. `None` while the approval is pending.
     pub verdict: Option<Verdict>,
 }
 
-/// How a call of a thread without turns is known to be one that came before. A turn bounds what a decision stands for; without
-/// turns it would stand for as long as the session.
+/// How a repeated call of a thread without turns matches an earlier call. A turn limits the validity of a decision.
+/// Without turns, the decision would be valid for the whole session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// By an id of its own: it is the same one.
+    /// The approval ids match: it is the same call.
     ById,
-    /// By what it says, and nobody was told the decision yet: it goes on waiting.
+    /// The content matches and the decision was not delivered yet: the call continues to wait.
     Unheard,
-    /// By what it says, and the decision was told: it is another one.
+    /// The content matches but the decision was already delivered: it is a new call.
     Heard,
 }
 
 impl Approval {
-    /// Whether it answers a call of a thread without turns that comes again at that time. A decision is for the call that
-    /// asked: for as long as its id is remembered, or else as the approval would have waited. That nobody decided in time is
-    /// no decision on what comes later.
+    /// Returns whether this approval answers a repeated call of a thread without turns at the given time. A decision
+    /// applies to the call that requested it while its id is remembered, otherwise for the approval timeout. An expired
+    /// approval never answers a later call.
     #[must_use]
     pub fn answers(&self, again: Again, now: UnixMillis) -> bool {
         let Some(verdict) = &self.verdict else {
@@ -88,49 +88,52 @@ impl Approval {
         }
     }
 
-    /// Whether nobody has decided, and from now on nobody may: it is about to be denied by itself.
+    /// Returns whether the approval is undecided and past its deadline. It can no longer be decided and is about to be
+    /// denied automatically.
     #[must_use]
     pub fn is_overdue(&self, now: UnixMillis) -> bool {
         self.verdict.is_none() && self.deadline <= now
     }
 }
 
-/// How an approval was decided.
+/// The decision on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The decision.
     pub decision: ApprovalDecision,
-    /// Who decided.
+    /// The actor that decided.
     pub by: Actor,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// How the subject of a tool call begins.
+/// The prefix of the subject of a tool call.
 const TOOL_CALL: &str = "Tool call: ";
 
-/// Whether the spawn (`SpawnAgent`) or the edge (`CreateEdge`) that the thread asks for waits for an operator: by its
-/// template, or because the session wants to hear of every call of the tool.
+/// Returns whether the spawn (`SpawnAgent`) or the edge (`CreateEdge`) requires an approval. The thread's template or
+/// the session's list of approved tools can require one.
 #[must_use]
 pub fn is_needed(session: &Session, asking: &Thread, method: &str) -> bool {
     must_ask(session, asking) || gated_tool(session, method).is_some()
 }
 
-/// Whether the thread may resume nobody: that would be a way around the approval of what it spawns, and a resume cannot wait
-/// for one. Where an operator agrees to each resume, it is none.
+/// Returns whether the thread is barred from resuming others. A resume cannot wait for an approval, so it would bypass
+/// the approval of the spawn. If an operator approves every resume call, nothing is bypassed.
 #[must_use]
 pub fn forbids_resume(session: &Session, asking: &Thread) -> bool {
     let goes_around = gated_tool(session, "SpawnAgent").is_some() && gated_tool(session, "ResumeAgent").is_none();
     must_ask(session, asking) || goes_around
 }
 
-/// Threads of graph templates must ask, unless they are orchestrators and the session trusts those.
+/// Returns whether the thread's template requires approvals. Graph template threads require them, except orchestrators
+/// in a session that trusts orchestrators.
 fn must_ask(session: &Session, asking: &Thread) -> bool {
     asking.spawned.role.is_graph() && (session.settings.approve_orchestrators || !is_orchestrator(session, asking))
 }
 
-/// An orchestrator may manage every edge, by a template that no project wrote: what lies in a project, an agent may have
-/// written, and it must not exempt itself. An operator may name others, and says with it that they are trusted.
+/// Returns whether the thread is an orchestrator: it may manage all edges, and its template is not from the project. An
+/// agent can write project files and must not exempt itself. An operator can name further templates as orchestrators,
+/// which marks them as trusted.
 fn is_orchestrator(session: &Session, thread: &Thread) -> bool {
     let role = &thread.spawned.role;
     if session.settings.orchestrators.contains(&role.agent_type) {
@@ -143,8 +146,8 @@ fn is_orchestrator(session: &Session, thread: &Thread) -> bool {
     role.source.as_ref().is_some_and(is_trusted) && graph::edge_management(session, thread) == EdgeManagement::All
 }
 
-/// What an approver is shown of a spawn: whom it would make, of which template, and what that one could do. The first line
-/// has what the asking agent chose, flattened, so that it cannot pass for the lines below it.
+/// Returns the description of a spawn for the approver: the new thread, its template and its tools. The first line
+/// contains text chosen by the requesting agent. It is flattened so that it cannot imitate the lines below.
 #[must_use]
 pub fn spawn_subject(asking: &Thread, spawned: &Spawned) -> String {
     let label = [&spawned.label, &spawned.alias, &spawned.role.agent_type]
@@ -168,25 +171,25 @@ pub fn spawn_subject(asking: &Thread, spawned: &Spawned) -> String {
     )
 }
 
-/// What an approver is shown of a tool call: its name and the beginning of its arguments.
+/// Returns the description of a tool call for the approver: the tool name and the beginning of its arguments.
 #[must_use]
 pub fn tool_subject(tool: &str, arguments: &str) -> String {
     format!("{TOOL_CALL}{} {}", preview(tool), preview(arguments))
 }
 
-/// The subject of a tool call for those who may not read what agents say: the tool alone.
+/// Returns the subject of a tool call for readers without access to agent output: the tool name only.
 #[must_use]
 pub fn without_arguments(subject: &str) -> String {
     let (beginning, call) = match subject.strip_prefix(TOOL_CALL) {
         Some(call) => (TOOL_CALL, call),
         None => ("", subject),
     };
-    // Of a name that has blanks itself this leaves less, never more.
+    // For a name that contains blanks, this returns less of the name, never more than the name.
     let tool = call.split(' ').next().unwrap_or_default();
     format!("{beginning}{tool}")
 }
 
-/// The tools that every program has in common, as far as the policy allows them; what else it allows, the thread shows.
+/// Returns the common tools that the policy allows. The thread's own view lists the remaining tools.
 fn tools_in_short(policy: &Policy) -> String {
     if policy.is_unrestricted() {
         return String::from("all");

@@ -1,4 +1,4 @@
-//! Who may act on whom: the token's freshness, the subtree guard and the tool policy, in this order. Used by every verb.
+//! Authority checks of every RPC: the token's freshness, the subtree guard and the tool policy, in this order.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::{
     thread::Thread,
 };
 
-/// Checks that `caller` may call `method` on `target`, and answers the target.
+/// Checks that `caller` may call `method` on `target`, and returns the target.
 ///
 /// # Errors
-/// [`Refusal::StaleToken`], [`Refusal::OutsideSubtree`], [`Refusal::ToolDenied`]; [`Refusal::ThreadNotFound`] for operators only,
-/// since a thread must not learn what exists outside its subtree.
+/// [`Refusal::StaleToken`], [`Refusal::OutsideSubtree`] or [`Refusal::ToolDenied`]. [`Refusal::ThreadNotFound`] is
+/// returned to operators only, because a thread must not learn which threads exist outside its subtree.
 pub fn authorize<'s>(
     session: &'s Session,
     caller: &Caller,
@@ -36,11 +36,12 @@ pub fn authorize<'s>(
     }
 }
 
-/// The thread that calls, if its token is good. Before the spawn of a thread is approved its token opens nothing: whoever
-/// asked for the spawn may have the token already, and must not act through it.
+/// Returns the calling thread if its token is valid. The token of a thread is not usable until its spawn is approved,
+/// because the caller that requested the spawn can already hold the token.
 ///
 /// # Errors
-/// [`Refusal::StaleToken`] for operators too: they have no thread. [`Refusal::NotPermitted`] before the approval.
+/// [`Refusal::StaleToken`], also for operators, because they have no thread. [`Refusal::NotPermitted`] before the
+/// approval.
 pub fn fresh(session: &Session, caller: &Caller) -> Result<Arc<Thread>, Refusal> {
     match caller {
         Caller::Operator { .. } => Err(Refusal::StaleToken),

@@ -1,7 +1,7 @@
-//! May a thread make this tool call? Policy first, then the sandbox, then the mode, then whether an operator must agree.
+//! Authorization of tool calls. The checks run in this order: policy, sandbox, mode, operator approval.
 //!
-//! This is the decision of who cannot see the disk: what a call would write is told by the runner, which resolves paths,
-//! and a call whose effects are not known counts as able to do everything.
+//! The supervisor has no access to the file system. The runner resolves and reports the paths that a call writes. A
+//! call with unknown effects is treated as able to do everything.
 
 use tool_policy::{Effect, Layer, MatchMode, NativeTools, Policy, PolicyError, tools_of_rpc};
 
@@ -15,50 +15,50 @@ use super::{
     thread::Thread,
 };
 
-/// How many paths a call may name.
+/// Maximum number of paths in one call.
 pub const MAX_PATHS: usize = 64;
 
-/// The longest of them.
+/// Maximum length of a path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4_096;
 
-/// The text for whoever asked and was not answered in time.
+/// The text for a caller whose approval expired.
 pub const UNDECIDED: &str = "no operator decided on the call in time";
 
-/// The text for whoever writes elsewhere in PLANNING mode.
+/// The text for a write outside docs/ in PLANNING mode.
 const DOCS_ONLY: &str = "write restricted to docs/ in PLANNING mode";
 
-/// One tool call as its runner describes it.
+/// One tool call, as described by its runner.
 #[derive(Clone, Copy, Debug)]
 pub struct ToolCall<'a> {
-    /// The tool's canonical name, or the program's own.
+    /// The tool's canonical name, or the program's native name.
     pub tool: &'a str,
-    /// The native names of the program that makes it.
+    /// The native tool names of the calling program.
     pub native: NativeTools,
-    /// What it would write, absolute and with links resolved; empty: not known.
+    /// The paths that the call writes, absolute and with links resolved. Empty if unknown.
     pub paths: &'a [String],
-    /// Whether the operating system keeps the program from writing where its sandbox does not allow it.
+    /// Whether the operating system enforces the sandbox's write restrictions on the program.
     pub confined: bool,
-    /// The id that the approval of this very call has.
+    /// The approval id of this call.
     pub approval: ApprovalId,
 }
 
-/// What is to be done with a tool call.
+/// The decision on a tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolVerdict {
-    /// It may run.
+    /// The call may run.
     Allowed,
-    /// It may not; why, for the agent.
+    /// The call is denied, with a reason for the agent.
     Denied(String),
-    /// An operator must agree first, and nobody was asked yet.
+    /// The call requires an approval that was not requested yet.
     NeedsApproval,
-    /// An operator was asked and has not decided yet.
+    /// The approval was requested and is pending.
     Waiting,
 }
 
-/// The policy under which exactly the tools that need no operator are allowed.
+/// Returns the policy that allows exactly the tools that need no approval.
 ///
 /// # Errors
-/// A pattern that is malformed, or too many of them.
+/// A malformed pattern, or too many patterns.
 pub fn approval_gate(patterns: &[String]) -> Result<Policy, PolicyError> {
     if patterns.is_empty() {
         return Ok(Policy::unrestricted());
@@ -71,8 +71,8 @@ pub fn approval_gate(patterns: &[String]) -> Result<Policy, PolicyError> {
     }])
 }
 
-/// The tool for which an operator must agree to a thread's call of an RPC; `None`: nobody has to. Where an RPC stands for
-/// several tools, one that is named suffices: what a thread may not do unasked by one name it may not by another.
+/// Returns the tool that requires an approval for the thread's call of an RPC. `None` if no approval is required. If an
+/// RPC stands for several tools, one match suffices: a thread must not avoid an approval by using another name.
 #[must_use]
 pub fn gated_tool(session: &Session, method: &str) -> Option<&'static str> {
     let tools = tools_of_rpc(method).unwrap_or_default();
@@ -99,7 +99,7 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
     {
         return ToolVerdict::Denied(reason);
     }
-    // By either name, as in a role.
+    // Either name can match, as in a role.
     let needs_operator = [Some(call.tool), canonical]
         .into_iter()
         .flatten()
@@ -110,8 +110,8 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
     ToolVerdict::Allowed
 }
 
-/// Returns why a thread is not offered a tool that its model called: by its policy, its depth, its sandbox or its mode; or
-/// because its program does not have it.
+/// Returns why a tool that the model called is not available to the thread: its policy, depth, sandbox or mode excludes
+/// the tool, or its program does not have it.
 #[must_use]
 pub fn why_unoffered(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> String {
     let by_policy = thread.effective.decide_native(&call.native, call.tool);
@@ -140,8 +140,8 @@ fn by_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall
     }
 }
 
-/// PLANNING: the repository is read-only except docs/. It is the session's, wherever in it the thread works; without one
-/// there is no docs/.
+/// Applies PLANNING mode: the repository is read-only except docs/. The docs/ directory is the session's, wherever the
+/// thread works. A session without a directory has no docs/.
 fn by_mode(session: &Session, sandbox: Sandbox, effect: Effect, call: &ToolCall<'_>) -> Result<(), String> {
     match (session.settings.mode, effect) {
         (Mode::Implementation, _) | (Mode::Planning, Effect::Coordinates | Effect::Reads | Effect::Network) => Ok(()),
@@ -155,7 +155,8 @@ fn by_mode(session: &Session, sandbox: Sandbox, effect: Effect, call: &ToolCall<
                 Err(String::from(DOCS_ONLY))
             }
         }
-        // What keeps a READ_ONLY thread from writing keeps it from writing now; others it does not keep from anything.
+        // The restrictions of a READ_ONLY sandbox apply unchanged. Other sandboxes do not prevent execution from
+        // writing.
         (Mode::Planning, Effect::Executes | Effect::Unknown) if call.confined && sandbox == Sandbox::ReadOnly => Ok(()),
         (Mode::Planning, Effect::Executes | Effect::Unknown) => Err(format!(
             "{DOCS_ONLY}, and nothing keeps \"{}\" to that on this runner",
@@ -164,7 +165,8 @@ fn by_mode(session: &Session, sandbox: Sandbox, effect: Effect, call: &ToolCall<
     }
 }
 
-/// A file write that names no path may write anywhere. Only the operating system can keep it to the workspace.
+/// Denies a write outside the sandbox. A file write without paths may write anywhere, so only the operating system can
+/// confine it to the workspace.
 fn by_paths(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
     if (sandbox, effect) != (Sandbox::WorkspaceWrite, Effect::Writes) || !call.paths.is_empty() || call.confined {
         return Ok(());
@@ -194,8 +196,8 @@ fn by_operator(approval: Option<&Approval>) -> ToolVerdict {
     }
 }
 
-/// Whether a resolved path is a directory or lies in it. Paths are compared by components, and one that still has `..` in
-/// it was not resolved and lies nowhere.
+/// Returns whether a resolved path equals a directory or is below it. Paths are compared by components. A path that
+/// contains `..` is unresolved and never matches.
 fn is_below(path: &str, directory: &str) -> bool {
     let mut wanted = directory.split('/').filter(|part| !part.is_empty());
     let mut given = path.split('/').filter(|part| !part.is_empty());

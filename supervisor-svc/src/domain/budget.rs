@@ -1,5 +1,6 @@
-//! Budgets: what a thread and its descendants may spend. Every rule is a function of the state, never a counter beside it:
-//! what is spent is the subtree's usage, and what is reserved is what open threads with budgets of their own have not spent.
+//! Budgets: how much a thread and its descendants may spend. Every rule is a function of the state, without separate
+//! counters. The spent amount is the subtree's usage. The reserved amount is the unspent part of the budgets of open
+//! threads.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,25 +17,25 @@ use super::{
     time::UnixMillis,
 };
 
-/// How old what the log knows of a running turn's tokens may become while telemetry tells more.
+/// Maximum age of a running turn's recorded token usage while newer telemetry is available.
 pub const CHECKPOINT: Duration = Duration::from_secs(30);
 
-/// What a budget bounds. Amounts of it are whole numbers: tokens, turns, milliseconds.
+/// A resource that a budget limits. Amounts are whole numbers: tokens, turns or milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// Tokens, read and written.
+    /// Input and output tokens.
     Tokens,
-    /// Turns that ended.
+    /// Completed turns.
     Turns,
-    /// Time in running turns.
+    /// Time spent in running turns.
     WallTime,
 }
 
 impl Resource {
-    /// All of them, in the order in which they are looked at.
+    /// All resources, in the order in which they are checked.
     pub const ALL: [Self; 3] = [Self::Tokens, Self::Turns, Self::WallTime];
 
-    /// The name of the field in the API.
+    /// Returns the name of the field in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,7 +45,7 @@ impl Resource {
         }
     }
 
-    /// How much of it a budget allows; `None` is without bound.
+    /// Returns the budget's limit for this resource. `None` means unlimited.
     #[must_use]
     pub fn bound(self, budget: &Budget) -> Option<u64> {
         match self {
@@ -54,7 +55,7 @@ impl Resource {
         }
     }
 
-    /// How much of it was used.
+    /// Returns the used amount of this resource.
     #[must_use]
     pub fn spent(self, usage: &Usage) -> u64 {
         match self {
@@ -64,7 +65,7 @@ impl Resource {
         }
     }
 
-    /// An amount of it, for people.
+    /// Returns an amount of this resource in human-readable form.
     const fn amount(self, amount: u64) -> Amount {
         Amount { resource: self, amount }
     }
@@ -99,13 +100,13 @@ fn reached(budget: &Budget, spent: &Usage) -> Option<Resource> {
     })
 }
 
-/// What of the thread's own budget is spent; the first resource of which nothing is left.
+/// Returns the first resource of the thread's own budget that is exhausted.
 #[must_use]
 pub fn exhausted(thread: &Thread) -> Option<Resource> {
     reached(&thread.budget, &thread.subtree_usage)
 }
 
-/// The nearest thread, from this one upwards, whose budget is spent: nothing may start below it.
+/// Returns the nearest thread, from this one upwards, with an exhausted budget. No work may start below it.
 #[must_use]
 pub fn exhausted_over(session: &Session, id: ThreadId) -> Option<(&Arc<Thread>, Resource)> {
     session
@@ -113,7 +114,7 @@ pub fn exhausted_over(session: &Session, id: ThreadId) -> Option<(&Arc<Thread>, 
         .find_map(|thread| exhausted(thread).map(|resource| (thread, resource)))
 }
 
-/// How much of a bounded resource was spent, as `tokens 1000 of 1000`.
+/// Returns the spent amount of a limited resource, for example `tokens 1000 of 1000`.
 #[must_use]
 pub fn balance(thread: &Thread, resource: Resource) -> String {
     let spent = resource.amount(resource.spent(&thread.subtree_usage));
@@ -123,7 +124,7 @@ pub fn balance(thread: &Thread, resource: Resource) -> String {
 
 // ---- reserved ----
 
-/// Whether a budget allows more than another in any respect.
+/// Returns whether a budget allows more than another one for any resource.
 #[must_use]
 pub fn is_raised(from: &Budget, to: &Budget) -> bool {
     Resource::ALL
@@ -135,22 +136,22 @@ pub fn is_raised(from: &Budget, to: &Budget) -> bool {
         })
 }
 
-/// Why a budget cannot be carved: what the thread above has, and what is left of it.
+/// The reason why a budget cannot be carved: the limit of the ancestor and the amount that is left of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// The thread above that bounds the resource.
+    /// The ancestor that limits the resource.
     pub thread: ThreadId,
     /// The resource.
     pub resource: Resource,
-    /// What was asked for.
+    /// The requested amount.
     pub asked: u64,
-    /// What may be asked for.
+    /// The available amount.
     pub left: u64,
-    /// What the thread above and its descendants may spend.
+    /// The limit for the ancestor and its descendants.
     pub bound: u64,
-    /// What they spent.
+    /// The amount that they spent.
     pub spent: u64,
-    /// What others of them were promised and have not spent.
+    /// The unspent amount that is reserved for other descendants.
     pub reserved: u64,
 }
 
@@ -172,12 +173,12 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// Checks that a budget fits into what the nearest bounded thread, from `above` upwards, has left, for each resource.
-/// `of` is the thread that gets it, where that exists: what it has spent it need not be given again, and its own
-/// reservation and those below it are not in its way.
+/// Checks for each resource that a budget fits into the remaining amount of the nearest limiting thread, from `above`
+/// upwards. `of` is the thread that receives the budget, if it exists. Its past usage does not count against the
+/// request, and neither do its own reservation and those below it.
 ///
 /// # Errors
-/// The first resource of which too little is left.
+/// The first resource whose remaining amount is too small.
 pub fn carve(session: &Session, above: ThreadId, of: Option<&Thread>, budget: &Budget) -> Result<(), Shortage> {
     for resource in Resource::ALL {
         let Some(asked) = resource.bound(budget) else { continue };
@@ -203,15 +204,15 @@ pub fn carve(session: &Session, above: ThreadId, of: Option<&Thread>, budget: &B
     Ok(())
 }
 
-/// The nearest thread, from this one upwards, that bounds a resource.
+/// Returns the nearest thread, from this one upwards, that limits a resource.
 fn bounded(session: &Session, id: ThreadId, resource: Resource) -> Option<(&Arc<Thread>, u64)> {
     session
         .lineage(id)
         .find_map(|thread| resource.bound(&thread.budget).map(|bound| (thread, bound)))
 }
 
-/// What the open threads whose budgets were carved from `over` have not spent of them, but for those from `except`
-/// downwards. Costs what there are of open threads with budgets, and their depth.
+/// Returns the unspent part of all budgets of open threads that were carved from `over`, except those from `except`
+/// downwards. The cost is proportional to the number of open threads with budgets and to their depth.
 #[must_use]
 pub fn reserved(session: &Session, over: ThreadId, resource: Resource, except: Option<ThreadId>) -> u64 {
     session
@@ -227,8 +228,8 @@ pub fn reserved(session: &Session, over: ThreadId, resource: Resource, except: O
 
 // ---- metered ----
 
-/// What an attempt has used by now: of tokens what its runner says, never less than what is known already; turns and time
-/// as the supervisor counts them, so that no runner can hide them.
+/// Returns the current usage of an attempt. Token usage comes from the runner and never decreases. The supervisor
+/// counts turns and time itself, so a runner cannot hide them.
 #[must_use]
 pub fn metered(thread: &Thread, reported: &Usage, now: UnixMillis) -> Usage {
     let known = &thread.usage;
@@ -241,7 +242,7 @@ pub fn metered(thread: &Thread, reported: &Usage, now: UnixMillis) -> Usage {
     }
 }
 
-/// As [`metered`], at the end of a turn that a runner was handed: it counts.
+/// Returns the usage as [`metered`] does, at the end of a dispatched turn, and counts that turn.
 #[must_use]
 pub fn at_turn_end(thread: &Thread, reported: &Usage, now: UnixMillis) -> Usage {
     let usage = metered(thread, reported, now);
@@ -251,7 +252,7 @@ pub fn at_turn_end(thread: &Thread, reported: &Usage, now: UnixMillis) -> Usage 
     }
 }
 
-/// How long the thread's turn has been running since its time was last written down; nothing if none runs.
+/// Returns the running time of the thread's turn since its time was last recorded. Zero if no turn runs.
 #[must_use]
 pub const fn running_time(thread: &Thread, now: UnixMillis) -> Duration {
     if thread.runs_turn() {
@@ -261,7 +262,7 @@ pub const fn running_time(thread: &Thread, now: UnixMillis) -> Duration {
     }
 }
 
-/// The thread, if this attempt runs a turn and has used more tokens than are written down.
+/// Returns the thread if this attempt runs a turn and has used more tokens than recorded.
 #[must_use]
 pub fn news_of<'s>(
     session: &'s Session,
@@ -277,8 +278,8 @@ pub fn news_of<'s>(
     })
 }
 
-/// Whether usage that a runner tells in the middle of a turn is to be written down: it spends a budget, or what is written
-/// is [`CHECKPOINT`] old.
+/// Returns whether usage that a runner reports during a turn must be recorded. This is the case if it exhausts a
+/// budget, or if the recorded usage is at least [`CHECKPOINT`] old.
 #[must_use]
 pub fn is_checkpoint_due(
     session: &Session,
@@ -299,13 +300,13 @@ pub fn is_checkpoint_due(
 
 // ---- time ----
 
-/// When the running turns will have spent a wall time, at the earliest.
+/// Returns the earliest time at which running turns exhaust a wall time budget.
 #[must_use]
 pub fn next_deadline(session: &Session) -> Option<UnixMillis> {
     deadlines(session).into_values().min()
 }
 
-/// The running turns below threads whose wall time is over by now.
+/// Returns the running turns below threads whose wall time budget is exhausted.
 #[must_use]
 pub fn overdue(session: &Session, now: UnixMillis) -> BTreeSet<ThreadId> {
     let over: BTreeSet<ThreadId> = deadlines(session)
@@ -322,9 +323,9 @@ pub fn overdue(session: &Session, now: UnixMillis) -> BTreeSet<ThreadId> {
         .collect()
 }
 
-/// When each thread that bounds wall time, and below which turns run, will have spent it if they go on. With n turns whose
-/// times were last written down at t1..tn, and `left` to spend, that is at (t1 + .. + tn + left) / n. Costs the running
-/// turns and their depth.
+/// Returns when each thread with a wall time budget and running turns below it exhausts that budget, if the turns
+/// continue. For n turns whose times were last recorded at t1..tn, and `left` to spend, the time is (t1 + .. + tn +
+/// left) / n. The cost is proportional to the number of running turns and their depth.
 fn deadlines(session: &Session) -> BTreeMap<ThreadId, UnixMillis> {
     if session.budgeted().all(|thread| thread.budget.wall_time.is_none()) {
         return BTreeMap::new();
@@ -342,7 +343,7 @@ fn deadlines(session: &Session) -> BTreeMap<ThreadId, UnixMillis> {
     }
     let deadline = |(id, (turns, written)): (ThreadId, (u64, u64))| {
         let thread = session.thread(id)?;
-        // What is spent or closing is being stopped already.
+        // Exhausted and closing threads are already being stopped.
         if exhausted(thread).is_some() || session.is_closing(id) {
             return None;
         }
@@ -353,7 +354,7 @@ fn deadlines(session: &Session) -> BTreeMap<ThreadId, UnixMillis> {
     clocks.into_iter().filter_map(deadline).collect()
 }
 
-/// The threads whose turn runs: those of them that hold a slot, and the root.
+/// Returns the threads with a running turn. Candidates are the threads that hold a slot, and the root.
 fn running(session: &Session) -> impl Iterator<Item = &Arc<Thread>> {
     session
         .holding()

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::{ids::ThreadId, session::Session, thread::Thread};
 
-/// How many closings one append holds at most.
+/// Maximum number of closes in one append.
 pub const MAX_CLOSINGS_PER_APPEND: usize = 256;
 
-/// The threads under a fence that are ready to be stopped, newest spawn first. Walks the fenced subtree: done once a fence
-/// and after a restart; from then on [`next_ready`] follows each closing upwards.
+/// Returns the fenced threads that are ready to be stopped, newest spawn first. Walks the fenced subtree. Used once
+/// after a fence and once after a restart. After that, [`next_ready`] follows each close upwards.
 #[must_use]
 pub fn ready_leaves(session: &Session, fenced: ThreadId) -> Vec<ThreadId> {
     let mut ready: Vec<&Arc<Thread>> = session
@@ -20,7 +20,7 @@ pub fn ready_leaves(session: &Session, fenced: ThreadId) -> Vec<ThreadId> {
     ready.into_iter().map(|thread| thread.id).collect()
 }
 
-/// The parent that became ready by the closing of its last open child, if it stands under a fence.
+/// Returns the parent that became ready when its last open child closed, if it is fenced.
 #[must_use]
 pub fn next_ready(session: &Session, closed: ThreadId) -> Option<ThreadId> {
     let parent = session.thread(closed)?.spawned.parent?;

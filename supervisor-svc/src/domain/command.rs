@@ -1,4 +1,4 @@
-//! What may be asked of a session. A command carries everything that deciding it needs: ids, resolutions, the caller.
+//! Session commands. A command carries everything that is needed to decide it: ids, resolved templates and the caller.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,84 +15,84 @@ use super::{
     thread::Product,
 };
 
-/// A request to a session.
+/// A command for a session.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// A spawn whose template the registry resolved.
     Spawn(Box<Spawn>),
-    /// A spawn that the registry refused; recorded so that the refusal can be explained later.
+    /// A spawn that the registry rejected. It is recorded so that the rejection can be explained later.
     FailSpawn {
-        /// Who wanted to spawn.
+        /// The thread that requested the spawn.
         parent: ThreadId,
-        /// The role that was asked for.
+        /// The requested role.
         agent_type: String,
-        /// The persona that was asked for.
+        /// The requested persona.
         agent_name: String,
-        /// The reason of the error.
+        /// The reason code of the error.
         reason: String,
-        /// Its text.
+        /// The error message.
         message: String,
     },
     /// Input for a thread.
     SendInput {
-        /// Who sends it.
+        /// The sender.
         caller: Caller,
         /// The thread.
         target: ThreadId,
         /// The input.
         input: ContentRef,
-        /// How soon, if the thread is at work.
+        /// When the input is delivered if the thread is active.
         urgency: Urgency,
-        /// What to do when no slot is free.
+        /// The behavior when no slot is free.
         on_limit: OnLimit,
     },
-    /// The running turns of a subtree shall stop.
+    /// Stops the running turns of a subtree.
     Interrupt {
-        /// Who asks.
+        /// The caller.
         caller: Caller,
         /// The top of the subtree.
         target: ThreadId,
-        /// Only if the top's latest turn is this one.
+        /// If set, the command applies only if this is the latest turn of the top thread.
         turn: Option<Turn>,
-        /// Whether the descendants go on.
+        /// Whether the descendants continue to run.
         only_this: bool,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A subtree shall be closed.
+    /// Closes a subtree.
     Close {
-        /// Who asks.
+        /// The caller.
         caller: Caller,
         /// The top of the subtree.
         target: ThreadId,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// What caused it.
+        /// The cause of the close.
         cause: CloseCause,
-        /// How long the cascade may take.
+        /// The time limit of the cascade.
         within: Duration,
-        /// How running turns end; `None`: each thread's own policy.
+        /// How running turns end. `None` uses each thread's own policy.
         policy: Option<ClosePolicy>,
     },
-    /// A closed thread shall be open again.
+    /// Opens a closed thread again.
     Resume {
-        /// Who asks.
+        /// The caller.
         caller: Caller,
         /// The thread.
         target: ThreadId,
     },
-    /// A thread's note changes.
+    /// Sets a thread's note.
     SetNote {
-        /// Who asks.
+        /// The caller.
         caller: Caller,
         /// The thread.
         target: ThreadId,
-        /// The note; blank: none.
+        /// The note. A blank note clears it.
         note: String,
     },
-    /// A turn is handed to a runner.
+    /// Dispatches a turn to a runner.
     Dispatch(Box<Dispatch>),
-    /// A runner said what it saw.
+    /// Applies a runner's report.
     Report {
         /// The thread.
         thread: ThreadId,
@@ -100,133 +100,133 @@ pub enum Command {
         generation: Generation,
         /// The report's number.
         sequence: ReportSequence,
-        /// What it saw.
+        /// The reported observation.
         report: Report,
     },
-    /// A thread's runner is gone, or never had it.
+    /// Records that a thread's runner is gone, or never had the thread.
     LoseRunner {
         /// The thread.
         thread: ThreadId,
-        /// The attempt that is lost.
+        /// The generation of the lost attempt.
         generation: Generation,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// No runner can start the thread as its role demands.
+    /// Records that no runner can start the thread as its role requires.
     RefuseStart {
         /// The thread.
         thread: ThreadId,
         /// The attempt.
         generation: Generation,
-        /// Why, for people.
+        /// A human-readable reason.
         message: String,
     },
-    /// The turn that waits for a runner can be handed to none.
+    /// Records that the pending turn cannot be dispatched to any runner.
     RefuseTurn {
         /// The thread.
         thread: ThreadId,
         /// The attempt.
         generation: Generation,
-        /// Why, for people.
+        /// A human-readable reason.
         message: String,
     },
-    /// A fenced thread that nobody executes any more is closed.
+    /// Closes a fenced thread that is no longer executed.
     FinishClose {
         /// The thread.
         thread: ThreadId,
-        /// Whether without its runner's word.
+        /// Whether the thread is closed without a confirmation from its runner.
         forced: bool,
     },
-    /// The session's settings change; only operators may ask for it.
+    /// Updates the session's settings. For operators only.
     UpdateSession(Box<SettingsUpdate>),
-    /// What a thread and its descendants may spend changes.
+    /// Changes the budget of a thread and its descendants.
     UpdateBudget {
-        /// Who asks.
+        /// The caller.
         caller: Caller,
         /// The thread.
         target: ThreadId,
         /// The new budget.
         budget: Budget,
     },
-    /// Two threads shall be able to talk.
+    /// Creates an edge between two threads.
     CreateEdge {
-        /// Who asks.
+        /// The caller.
         caller: Caller,
         /// The edge.
         edge: Edge,
-        /// The id of the approval, should it need one.
+        /// The id of the approval, if one is required.
         approval: ApprovalId,
     },
-    /// An edge shall be gone.
+    /// Deletes an edge.
     DeleteEdge {
-        /// Who asks.
+        /// The caller.
         caller: Caller,
         /// The edge.
         edge: EdgeId,
     },
-    /// A thread sends another one a handoff.
+    /// Sends a handoff from one thread to another.
     SendHandoff {
-        /// Who asks.
+        /// The caller.
         caller: Caller,
         /// The handoff.
         handoff: Box<Handoff>,
     },
-    /// A thread has read its mail.
+    /// Acknowledges a thread's mail.
     AcknowledgeMail {
-        /// Who asks.
+        /// The caller.
         caller: Caller,
         /// The thread.
         target: ThreadId,
-        /// Up to which letter.
+        /// The newest letter to acknowledge.
         up_to: Sequence,
     },
-    /// An operator decides what waits for one.
+    /// Applies an operator's decision to a pending approval.
     ResolveApproval {
         /// The approval.
         approval: ApprovalId,
-        /// Yes or no.
+        /// Whether the approval is granted.
         grant: bool,
-        /// Who decides.
+        /// The deciding actor.
         by: Actor,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A tool call waits for an operator.
+    /// Requests an approval for a tool call.
     RequestToolApproval {
         /// The thread.
         thread: ThreadId,
         /// The approval's id.
         approval: ApprovalId,
-        /// The call, for people.
+        /// A human-readable description of the call.
         subject: String,
-        /// The whole call.
+        /// The complete call.
         call: CallDetails,
     },
-    /// Tool calls of a thread were refused.
+    /// Records denied tool calls of a thread.
     DenyTool {
         /// The thread.
         thread: ThreadId,
         /// The tool.
         tool: String,
-        /// What denied it.
+        /// The rule or decision that denied the calls.
         reason: String,
-        /// How many calls.
+        /// The number of calls.
         count: u32,
     },
-    /// Something begins or ceases to hold for an attempt at a thread.
+    /// Sets or clears a condition of an attempt.
     SetCondition {
         /// The thread.
         thread: ThreadId,
         /// The attempt.
         generation: Generation,
-        /// What.
+        /// The kind of the condition.
         kind: ConditionKind,
-        /// Whether it holds now.
+        /// Whether the condition is now active.
         active: bool,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Usage of an attempt is written down in the middle of a turn.
+    /// Records the usage of an attempt during a turn.
     RecordUsage {
         /// The thread.
         thread: ThreadId,
@@ -235,85 +235,86 @@ pub enum Command {
         /// Usage of this attempt so far.
         usage: Usage,
     },
-    /// An orchestrator that is due one gets its next turn by itself.
+    /// Starts an automatic turn of an orchestrator.
     AutoTurn {
         /// The thread.
         thread: ThreadId,
-        /// What it is told.
+        /// The input of the turn.
         input: ContentRef,
     },
-    /// Time has passed: whatever has a deadline is looked at.
+    /// Processes all deadlines that have passed.
     Tick,
 }
 
-/// What an operator wants to be otherwise about a session; what is not given stays as it is.
+/// An operator's changes to a session. Fields that are not set keep their value.
 #[derive(Clone, Debug, Default)]
 pub struct SettingsUpdate {
-    /// Everything but the limits; those in it do not count.
+    /// Changes of all settings except the limits. Limits in it are ignored.
     pub change: SettingsChange,
     /// The limits.
     pub limits: LimitsChange,
 }
 
-/// A spawn with everything that was decided about it outside.
+/// A spawn with all data that was resolved outside the session.
 #[derive(Clone, Debug)]
 pub struct Spawn {
-    /// Who spawns.
+    /// The caller that spawns the thread.
     pub caller: Caller,
     /// The new thread's id.
     pub id: ThreadId,
-    /// What the spawn fixes. Depth and first status are decided anew at the commit; the values here do not count.
+    /// The fixed properties of the new thread. The commit recomputes the depth and the first status and ignores the
+    /// values here.
     pub spawned: Spawned,
-    /// What the caller takes from the child's tools, and from those of everyone below it.
+    /// The tools that the caller removes from the child and all of its descendants.
     pub narrowing: Option<tool_policy::Layer>,
-    /// The role's own layers, from which the child's rights are computed.
+    /// The role's own policy layers, from which the child's permissions are computed.
     pub role_layers: Arc<[tool_policy::Layer]>,
-    /// What the role lets its children hold.
+    /// The tools that the role lets its children hold.
     pub grant_list: Vec<String>,
-    /// What to do when no slot is free.
+    /// The behavior when no slot is free.
     pub on_limit: OnLimit,
-    /// The id of the approval, should it need one.
+    /// The id of the approval, if one is required.
     pub approval: ApprovalId,
 }
 
-/// A turn with its prompt, ready to be sent.
+/// A turn with its prompt, ready to be dispatched.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     /// The thread.
     pub thread: ThreadId,
-    /// The runner that gets it.
+    /// The runner that receives the turn.
     pub runner: RunnerId,
     /// The attempt.
     pub generation: Generation,
     /// The inputs that the turn consumes.
     pub inputs: Vec<InputNumber>,
-    /// The blocks of the effective prompt; none where none are kept.
+    /// The blocks of the effective prompt. Empty if prompts are not stored.
     pub blocks: Vec<BlockRef>,
-    /// SHA-256 of the effective prompt; `None` where none is kept.
+    /// SHA-256 of the effective prompt. `None` if prompts are not stored.
     pub whole: Option<Digest>,
-    /// How much of it is sent.
+    /// The part of the prompt that is sent.
     pub extent: PromptExtent,
-    /// The newest letter that the prompt shows; zero if it shows none.
+    /// The newest letter in the prompt. Zero if the prompt contains no mail.
     pub mail_up_to: Sequence,
 }
 
-/// What a runner saw.
+/// An observation reported by a runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// A turn began.
+    /// A turn started.
     TurnStarted {
         /// The turn.
         turn: Turn,
     },
-    /// A turn is over.
+    /// A turn ended.
     TurnEnded {
         /// The turn.
         turn: Turn,
-        /// How.
+        /// The outcome of the turn.
         outcome: Settled,
         /// Usage of this attempt up to here.
         usage: Usage,
-        /// What it brought forth.
+        /// The digests of the turn's output.
         product: Product,
         /// Whether the runner interrupted it because the runner itself was stopped.
         runner_stopped: bool,
@@ -325,15 +326,15 @@ pub enum Report {
         /// The turn.
         turn: Turn,
     },
-    /// The program has ended.
+    /// The program ended.
     Stopped {
-        /// How, for people.
+        /// A human-readable description of how it ended.
         detail: String,
     },
-    /// Something that the thread made.
+    /// An artifact of the thread.
     Artifact(Artifact),
-    /// The program cannot close a gap of the policy.
+    /// The program cannot enforce a part of the policy.
     PolicyGap(String),
-    /// The program does not remember the earlier conversation.
+    /// The program lost the earlier conversation.
     ContextLost(String),
 }

@@ -1,25 +1,26 @@
-//! References to content that lies beside the events.
+//! References to content that is stored separately from the events.
 
 use super::ids::Digest;
 
 /// The longest preview, in characters.
 pub const PREVIEW_CHARS: usize = 160;
 
-/// The longest message that an event carries itself, in bytes; longer ones are content.
+/// Maximum size of a message that is stored in an event, in bytes. Longer messages are stored as content.
 pub const MAX_EVENT_MESSAGE_BYTES: usize = 4 * 1024;
 
-/// Content by its digest. The bytes are stored with the session, in the transaction of the event that names them.
+/// Content, identified by its digest. The bytes are stored with the session, in the transaction of the event that
+/// refers to them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentRef {
     /// SHA-256 of the bytes.
     pub digest: Digest,
-    /// Their number.
+    /// The size in bytes.
     pub size: u64,
-    /// The beginning of a text, one line of at most [`PREVIEW_CHARS`] characters; empty for other bytes.
+    /// The beginning of a text, as one line of at most [`PREVIEW_CHARS`] characters. Empty for other content.
     pub preview: String,
 }
 
-/// The beginning of a text as one line without control characters, at most [`PREVIEW_CHARS`] characters.
+/// Returns the beginning of a text as one line without control characters, at most [`PREVIEW_CHARS`] characters.
 #[must_use]
 pub fn preview(text: &str) -> String {
     let mut words = String::new();
@@ -44,7 +45,7 @@ pub fn preview(text: &str) -> String {
     words
 }
 
-/// Cuts a text to at most `max` bytes at a character's border.
+/// Truncates a text to at most `max` bytes at a character boundary.
 #[must_use]
 pub fn truncate(text: &str, max: usize) -> &str {
     if text.len() <= max {

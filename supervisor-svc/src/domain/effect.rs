@@ -1,5 +1,5 @@
-//! What a thread's state owes the world outside. Owed work is a level, not a command: it is a function of the state, and the
-//! event that shows it done discharges it. So after a restart the same function says what is still owed.
+//! Pending effects of a thread's state. A pending effect is a function of the state, and the event that records its
+//! completion clears it. After a restart, the same function returns the effects that are still pending.
 
 use super::{
     ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
@@ -9,51 +9,51 @@ use super::{
     thread::{LatestTurn, Thread},
 };
 
-/// Work that is owed for one thread.
+/// A pending effect of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owed {
-    /// A turn is to be handed to a runner: the thread is PENDING_INIT and its next turn was not dispatched yet.
+    /// Dispatch a turn to a runner: the thread is PENDING_INIT and its next turn was not dispatched yet.
     Turn {
-        /// The runner that was handed the present attempt before, and may still hold its program.
+        /// The runner that received this attempt before, and may still hold its program.
         last_runner: Option<RunnerId>,
     },
-    /// The dispatched turn has not started: the runner may not have heard of it.
+    /// Start the dispatched turn, because the runner may not have received it.
     Start {
-        /// The runner that it was given to.
+        /// The runner of the attempt.
         runner: RunnerId,
         /// The turn.
         turn: Turn,
     },
-    /// The running turn is to be stopped.
+    /// Stop the running turn.
     Interrupt {
         /// The runner.
         runner: RunnerId,
         /// The turn.
         turn: Turn,
     },
-    /// The running turn is to get what waits for the thread, up to an input that was sent to steer it.
+    /// Deliver pending input to the running turn, up to an input that was sent to steer it.
     Steer {
         /// The runner.
         runner: RunnerId,
         /// The turn.
         turn: Turn,
-        /// The last input that it is to get.
+        /// The last input to deliver.
         up_to: InputNumber,
     },
-    /// The runner is to stop the program, so that the thread can be closed.
+    /// Stop the program on its runner, so that the thread can be closed.
     Stop {
         /// The runner.
         runner: RunnerId,
         /// The attempt.
         generation: Generation,
-        /// How.
+        /// How the turn is stopped.
         policy: ClosePolicy,
     },
-    /// Nobody executes the thread: it is to be closed at once.
+    /// Close the thread immediately, because no runner executes it.
     Close,
 }
 
-/// What is owed for a thread now, if anything.
+/// Returns the pending effect of a thread, if any.
 #[must_use]
 pub fn owed(session: &Session, id: ThreadId) -> Option<Owed> {
     let thread = session.thread(id)?;
@@ -89,7 +89,8 @@ fn interrupt(thread: &Thread) -> Option<Owed> {
     })
 }
 
-/// What came before it goes along: a thread reads its inputs in the order in which they were sent.
+/// Returns the steering input to deliver. Earlier input is included, because a thread receives its inputs in the order
+/// in which they were sent.
 fn steer(thread: &Thread) -> Option<Owed> {
     Some(Owed::Steer {
         up_to: thread.pending_inputs.iter().rfind(|input| input.steers)?.number,

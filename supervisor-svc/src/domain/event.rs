@@ -1,4 +1,4 @@
-//! The vocabulary: everything that can happen in a session. The same events are stored, folded, watched and replayed.
+//! Session events. The same events are stored, folded, watched and replayed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,47 +19,47 @@ use super::{
     time::UnixMillis,
 };
 
-/// An event with its number and circumstances.
+/// An event with its sequence number and metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
-    /// Its number in the session.
+    /// The event's number in the session.
     pub sequence: Sequence,
-    /// When it was recorded; never goes back within a session.
+    /// The time of the record. Never decreases within a session.
     pub time: UnixMillis,
-    /// Why and for whom.
+    /// The metadata of the event.
     pub circumstances: Circumstances,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// What a record says beside its event; it cannot be had later.
+/// Metadata that is recorded with an event. It cannot be reconstructed later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circumstances {
-    /// Who caused it.
+    /// The actor that caused the event.
     pub actor: Actor,
-    /// The request that caused it.
+    /// The request that caused the event.
     pub request_id: Option<Arc<str>>,
-    /// The W3C trace context of the call that caused it.
+    /// The W3C trace context of the call that caused the event.
     pub traceparent: Option<Arc<str>>,
-    /// The event that it follows from.
+    /// The event that this event follows from.
     pub cause: Option<Sequence>,
-    /// Whether contents that it names were not kept, because the session had no room for them.
+    /// Whether contents that the event refers to were not stored, because the session's content quota was exhausted.
     pub contents_left_out: bool,
 }
 
 /// One change of state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// About the session.
+    /// A change of the session.
     Session(SessionEvent),
-    /// About one of its threads.
+    /// A change of a thread.
     Thread(ThreadId, ThreadEvent),
 }
 
 impl Event {
-    /// The thread that a security event is about, [`NOBODY`](super::graph::NOBODY) for one of the whole session; `None`:
-    /// the event is no security event. These are what an investigation needs: spawns and their failures, denials,
-    /// approvals, closings and resumes, and what operators decided about the session.
+    /// Returns the subject thread if this is a security event, or [`NOBODY`](super::graph::NOBODY) for a security event
+    /// of the whole session. `None` if it is not a security event. Security events are spawns and failed spawns,
+    /// denials, approvals, closes and resumes, and operators' decisions about the session.
     #[must_use]
     pub const fn evidence_about(&self) -> Option<ThreadId> {
         match self {
@@ -79,7 +79,7 @@ impl Event {
         }
     }
 
-    /// The thread that it is about, if it is about one.
+    /// Returns the subject thread, if any.
     #[must_use]
     pub const fn thread(&self) -> Option<ThreadId> {
         match self {
@@ -89,18 +89,18 @@ impl Event {
     }
 }
 
-/// What can happen to a session.
+/// A change of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SessionEvent {
-    /// It exists; its root follows in the same append.
+    /// The session was opened. Its root follows in the same append.
     Opened(Box<Settings>),
-    /// Settings changed.
+    /// The settings changed.
     Updated(Box<SettingsChange>),
-    /// Its root is closed.
+    /// The root was closed.
     Closed,
 }
 
-/// What SessionUpdated may change; `None` stays as it was.
+/// Changes by SessionUpdated. A field that is `None` keeps its value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SettingsChange {
     /// The mode.
@@ -109,11 +109,11 @@ pub struct SettingsChange {
     pub limits: Option<Limits>,
     /// The budget.
     pub budget: Option<Budget>,
-    /// Whether turns and spawns are held back.
+    /// Whether the session is paused: turns and spawns do not start.
     pub paused: Option<bool>,
-    /// Who keeps the agents going.
+    /// The orchestration mode.
     pub orchestration: Option<Orchestration>,
-    /// Which edges graph threads may manage at most.
+    /// The maximum edge management of graph threads.
     pub edge_management: Option<EdgeManagement>,
     /// The graph templates whose threads are orchestrators.
     pub orchestrators: Option<Vec<String>>,
@@ -121,69 +121,69 @@ pub struct SettingsChange {
     pub webhooks: Option<Vec<Webhook>>,
 }
 
-/// What can happen to a thread.
+/// A change of a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ThreadEvent {
-    /// It exists.
+    /// The thread was spawned.
     Spawned(Arc<Spawned>),
-    /// The registry refused a child of it.
+    /// The registry rejected a child of the thread.
     SpawnFailed {
-        /// The role that was asked for.
+        /// The requested role.
         agent_type: String,
-        /// The persona that was asked for.
+        /// The requested persona.
         agent_name: String,
-        /// The reason of the error.
+        /// The reason code of the error.
         reason: String,
-        /// Its text.
+        /// The error message.
         message: String,
     },
-    /// It took a slot.
+    /// The thread took a slot.
     Admitted,
-    /// It was given to a runner.
+    /// The thread was placed on a runner.
     Placed {
         /// The runner.
         runner: RunnerId,
         /// The attempt.
         generation: Generation,
     },
-    /// Input waits for it.
+    /// Input was queued.
     InputQueued {
         /// The input's number.
         number: InputNumber,
         /// The input.
         input: ContentRef,
-        /// Who sent it.
+        /// The sender.
         from: Actor,
-        /// Whether the running turn is to get it, if it can.
+        /// Whether the input is delivered to the running turn, if the program supports it.
         steers: bool,
     },
-    /// A turn was handed to the runner.
+    /// A turn was dispatched to the runner.
     TurnDispatched {
         /// The turn.
         turn: Turn,
         /// The attempt.
         generation: Generation,
-        /// The inputs that it consumes.
+        /// The inputs that the turn consumes.
         inputs: Vec<InputNumber>,
-        /// The blocks of the effective prompt; none where none are kept.
+        /// The blocks of the effective prompt. Empty if prompts are not stored.
         blocks: Vec<BlockRef>,
-        /// SHA-256 of the effective prompt; `None` where none is kept.
+        /// SHA-256 of the effective prompt. `None` if prompts are not stored.
         whole: Option<Digest>,
-        /// How much of it was sent.
+        /// The part of the prompt that was sent.
         extent: PromptExtent,
-        /// The newest letter that it showed; zero if it showed none.
+        /// The newest letter in the prompt. Zero if the prompt contained no mail.
         mail_up_to: Sequence,
     },
-    /// The turn runs.
+    /// The turn started.
     TurnStarted {
         /// The turn.
         turn: Turn,
         /// The attempt.
         generation: Generation,
-        /// The report that said so.
+        /// The runner report that recorded this.
         report: ReportSequence,
     },
-    /// Input reached the agent within a running turn.
+    /// Input was delivered to the agent during a turn.
     InputDelivered {
         /// The input's number.
         number: InputNumber,
@@ -191,50 +191,50 @@ pub enum ThreadEvent {
         turn: Turn,
         /// The attempt.
         generation: Generation,
-        /// The report that said so.
+        /// The runner report that recorded this.
         report: ReportSequence,
     },
-    /// The running turn shall stop.
+    /// A stop of the running turn was requested.
     InterruptRequested {
         /// The turn.
         turn: Turn,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The turn is over.
+    /// The turn ended.
     TurnEnded {
-        /// The turn; zero if none ever began.
+        /// The turn. Zero if no turn ever started.
         turn: Turn,
         /// The attempt.
         generation: Generation,
-        /// How it ended.
+        /// The outcome of the turn.
         outcome: Settled,
-        /// Usage of this generation up to here.
+        /// The usage of this generation up to this event.
         usage: Usage,
-        /// What it brought forth. Boxed, as no other event is half as large.
+        /// The digests of the turn's output. Boxed, because no other event is half as large.
         product: Box<Product>,
-        /// The report that said so; zero if the supervisor decided.
+        /// The runner report that recorded this. Zero if the supervisor ended the turn.
         report: ReportSequence,
     },
-    /// Its note changed.
+    /// The note changed.
     NoteSet(String),
-    /// A condition began or ended.
+    /// A condition started or ended.
     ConditionChanged {
-        /// Which.
+        /// The kind of the condition.
         kind: ConditionKind,
-        /// Whether it holds now.
+        /// Whether the condition is now active.
         active: bool,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A checkpoint of usage.
+    /// Usage was recorded during a turn.
     UsageRecorded {
         /// The attempt.
         generation: Generation,
-        /// Usage of this generation so far.
+        /// The usage of this generation up to this event.
         usage: Usage,
     },
-    /// What it and its descendants may spend changed.
+    /// The budget of the thread and its descendants changed.
     BudgetUpdated(Budget),
     /// An artifact was stored.
     ArtifactRecorded {
@@ -242,61 +242,61 @@ pub enum ThreadEvent {
         artifact: Artifact,
         /// The attempt.
         generation: Generation,
-        /// The report that brought it.
+        /// The report that contained the artifact.
         report: ReportSequence,
     },
-    /// Tool calls were refused.
+    /// Tool calls were denied.
     ToolDenied {
         /// The tool.
         tool: String,
-        /// What denied it.
+        /// The rule or decision that denied the calls.
         reason: String,
-        /// How many calls this stands for.
+        /// The number of calls that the event covers.
         count: u32,
     },
-    /// Its subtree is fenced.
+    /// The subtree was fenced.
     CloseRequested(Fence),
-    /// It is closed.
+    /// The thread was closed.
     Closed {
-        /// Whether without its runner's word.
+        /// Whether the thread is closed without a confirmation from its runner.
         forced: bool,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It is open again.
+    /// The thread was resumed.
     Resumed(Box<Resumed>),
-    /// An edge from it exists, until it is deleted or either end is closed.
+    /// An edge from the thread was created. It exists until it is deleted or either end closes.
     EdgeCreated(Edge),
-    /// An edge from it is gone.
+    /// An edge from the thread was deleted.
     EdgeDeleted(EdgeId),
-    /// It sent a handoff.
+    /// The thread sent a handoff.
     HandoffSent(Box<Handoff>),
-    /// It acknowledged its mail up to this number.
+    /// The thread acknowledged its mail up to this number.
     MailAcknowledged(Sequence),
-    /// Something about it waits for an operator.
+    /// An approval was requested for the thread.
     ApprovalRequested {
         /// The approval.
         approval: ApprovalId,
-        /// What it is about.
+        /// The kind of the request.
         kind: ApprovalKind,
-        /// What would happen.
+        /// A human-readable description of the request.
         subject: String,
-        /// When it is denied by itself.
+        /// The time at which the approval is denied automatically.
         deadline: UnixMillis,
-        /// The edge that is created when it is granted, where it is about one.
+        /// The edge to create when the approval is granted. `None` for other kinds.
         edge: Option<Edge>,
-        /// The tool call that it covers, where it is about one.
+        /// The tool call that the approval covers. `None` for other kinds.
         call: Option<Box<CallDetails>>,
     },
-    /// It was decided.
+    /// An approval was decided or became moot.
     ApprovalResolved {
         /// The approval.
         approval: ApprovalId,
-        /// How.
+        /// The decision.
         decision: ApprovalDecision,
-        /// By whom.
+        /// The deciding actor.
         by: Actor,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -304,44 +304,44 @@ pub enum ThreadEvent {
 /// The tool call that an approval covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallDetails {
-    /// Identifies the call: its tool, unredacted arguments and resolved paths.
+    /// Identifies the call by its tool, unredacted arguments and resolved paths.
     pub digest: Digest,
-    /// What the operator is shown of it.
+    /// The description of the call for the operator.
     pub content: ContentRef,
 }
 
-/// Everything that a spawn fixed about a thread. What may change later stands in [`Thread`](super::thread::Thread).
+/// The properties of a thread that its spawn fixes. Mutable properties are in [`Thread`](super::thread::Thread).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spawned {
     /// The parent; `None` for the root.
     pub parent: Option<ThreadId>,
-    /// 0 for the root, the parent's + 1 otherwise.
+    /// The depth: 0 for the root, otherwise the parent's depth + 1.
     pub depth: u32,
     /// QUEUED, AWAITING_APPROVAL, PENDING_INIT or RUNNING.
     pub first_status: StatusKind,
-    /// Whether its client executes it: never placed, holds no slot.
+    /// Whether its client executes the thread. Such a thread is never placed and holds no slot.
     pub client_owned: bool,
-    /// What its role says.
+    /// The resolved role.
     pub role: Arc<Role>,
-    /// Unique in the session, case-insensitive; empty: none.
+    /// The alias, unique in the session and case-insensitive. Empty means no alias.
     pub alias: String,
     /// A short label.
     pub label: String,
     /// The note at spawn.
     pub note: Arc<str>,
-    /// Where its agent works; empty: the session's directory.
+    /// The agent's working directory. Empty selects the session's directory.
     pub working_directory: Arc<str>,
-    /// What it may change.
+    /// The sandbox in which the agent runs.
     pub sandbox: Sandbox,
-    /// Which tools it may use.
+    /// The effective tool policy.
     pub effective: Policy,
-    /// What its children may hold.
+    /// The maximum permissions of its children.
     pub grant: Policy,
-    /// Which edges it may manage.
+    /// The edges that the thread may manage.
     pub edge_management: EdgeManagement,
-    /// What it and its descendants may spend.
+    /// The budget of the thread and its descendants.
     pub budget: Budget,
-    /// How it is stopped.
+    /// How a running turn ends when the thread closes.
     pub close_policy: ClosePolicy,
     /// Whether mail wakes it.
     pub wake_policy: WakePolicy,
@@ -349,39 +349,40 @@ pub struct Spawned {
     pub input: Option<ContentRef>,
 }
 
-/// How much of a role's description the record of a spawn says; all of it stands in the resolution.
+/// Maximum size of a role description in a spawn event, in bytes. The resolution contains the complete description.
 pub const MAX_DESCRIPTION_BYTES: usize = 1_024;
 
 /// The longest note, in bytes.
 pub const MAX_NOTE_BYTES: usize = 1_024;
 
-/// What the registry resolved a role to, as far as recording a spawn changes nothing of it. Threads with the same share it.
+/// The resolved role, without the properties that a spawn can change. Threads with equal roles share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Role {
-    /// Its name.
+    /// The name of the agent type.
     pub agent_type: String,
-    /// The persona; empty: the default prompt.
+    /// The persona. Empty selects the default prompt.
     pub agent_name: String,
-    /// Its one-line description, at most [`MAX_DESCRIPTION_BYTES`] of it.
+    /// The one-line description, truncated to [`MAX_DESCRIPTION_BYTES`].
     pub agent_description: String,
-    /// The model; empty: the runner's default.
+    /// The model. Empty selects the runner's default.
     pub model: String,
-    /// The effort; empty: the program's default.
+    /// The reasoning effort. Empty selects the program's default.
     pub reasoning_effort: String,
-    /// The provider; empty: the runner's default.
+    /// The provider. Empty selects the runner's default.
     pub provider: String,
-    /// What decided model, effort, provider and sandbox.
+    /// The origins of the values of model, effort, provider and sandbox.
     pub origins: BTreeMap<String, ValueOrigin>,
-    /// The agent types that it may spawn; empty: any.
+    /// The agent types that the thread may spawn. Empty allows any type.
     pub spawn_list: Vec<String>,
-    /// The template; `None` for `default`.
+    /// The template. `None` for `default`.
     pub source: Option<TemplateSource>,
-    /// The whole resolution; `None` for a root that its client executes.
+    /// The complete resolution. `None` for a root that its client executes.
     pub resolved: Option<ContentRef>,
 }
 
 impl Role {
-    /// Whether its template is a graph template: then edge management and approval bind its threads.
+    /// Returns whether the template is a graph template. Edge management and approvals apply to threads of graph
+    /// templates.
     #[must_use]
     pub fn is_graph(&self) -> bool {
         self.source
@@ -390,7 +391,7 @@ impl Role {
     }
 }
 
-/// What decided a resolved value.
+/// The origin of a resolved value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ValueOrigin {
     /// The request.
@@ -401,35 +402,35 @@ pub enum ValueOrigin {
     Role,
     /// The parent.
     Inherited,
-    /// An alias of the model catalogue.
+    /// An alias in the model catalogue.
     Alias,
-    /// The service's default.
+    /// The default of the service.
     Default,
 }
 
-/// The template that was used.
+/// The source of a template.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TemplateSource {
-    /// Where it was found.
+    /// The scope in which the template was found.
     pub scope: Scope,
-    /// The format it is written in.
+    /// The format of the template.
     pub dialect: Dialect,
     /// Its path.
     pub path: String,
-    /// SHA-256 of its bytes, in hexadecimal digits.
+    /// SHA-256 of the template's bytes, in hexadecimal.
     pub digest: String,
-    /// The paths of the templates that it hides.
+    /// The paths of the templates that this template shadows.
     pub shadowed: Vec<String>,
 }
 
-/// Where a template was found.
+/// The scope of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// In the project.
+    /// The project.
     Project,
-    /// In the user's home.
+    /// The user's home directory.
     User,
-    /// In the binary.
+    /// Built into the binary.
     System,
 }
 
@@ -444,128 +445,128 @@ pub enum Dialect {
     Subagent,
     /// Seed 5.
     Graph,
-    /// Another program's.
+    /// The format of another program.
     Foreign,
 }
 
-/// A block of a prompt by its digest.
+/// A block of a prompt, identified by its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRef {
-    /// What it is for.
+    /// The purpose of the block.
     pub kind: BlockKind,
-    /// Its text.
+    /// The text of the block.
     pub content: ContentRef,
 }
 
-/// What a block of a prompt is for, in the order in which they are sent.
+/// The purpose of a prompt block, in the order in which the blocks are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockKind {
-    /// The contract with every agent.
+    /// The contract that applies to all agents.
     System,
-    /// Who the agent is.
+    /// The role of the agent.
     Role,
-    /// What the mode allows.
+    /// The permissions of the mode.
     Mode,
-    /// What is to be done now.
+    /// The current task.
     Task,
-    /// An operator's last word.
+    /// The operator's override, which takes precedence over the other blocks.
     Override,
 }
 
-/// How much of a prompt was sent.
+/// The part of a prompt that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptExtent {
     /// Every block.
     Full,
-    /// Mode and task; the program still has the rest.
+    /// The mode and task blocks. The program still has the other blocks.
     Delta,
 }
 
-/// What holds beside a status.
+/// A condition of a thread, in addition to its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionKind {
-    /// It or an ancestor is fenced. Derived, never recorded.
+    /// The thread or an ancestor is fenced. Derived, never recorded.
     Closing,
-    /// It repeats itself or is silent.
+    /// The thread repeats itself or is silent.
     Stalled,
-    /// Its runner's lease runs out.
+    /// The lease of the runner is running out.
     Unreachable,
-    /// No runner fits. Derived, never recorded.
+    /// No runner matches. Derived, never recorded.
     NoRunner,
-    /// A tool call waits for an operator.
+    /// A tool call waits for an approval.
     AwaitingToolApproval,
-    /// Its budget is spent.
+    /// The budget is exhausted.
     BudgetExhausted,
-    /// Its runner cannot enforce a part of its policy.
+    /// The runner cannot enforce a part of the policy.
     PolicyGap,
-    /// Its program does not remember the earlier conversation.
+    /// The program lost the earlier conversation.
     ContextLost,
 }
 
-/// The kind of an artifact that is a prompt as the program was given it; whoever may not read prompts may not read it.
+/// The artifact kind of a prompt as the program received it. Readers without access to prompts cannot read it.
 pub const PROMPT_ARTIFACT: &str = "prompt";
 
-/// Something that a thread made.
+/// A file or other output that a thread produced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
     /// Its id.
     pub id: ArtifactId,
-    /// Its name.
+    /// The name of the artifact.
     pub name: String,
-    /// What it is.
+    /// The kind of the artifact.
     pub kind: String,
     /// Its media type.
     pub media_type: String,
-    /// Its bytes.
+    /// The bytes of the artifact.
     pub content: ContentRef,
-    /// The turn that made it.
+    /// The turn that produced the artifact.
     pub turn: Turn,
 }
 
-/// A subtree is fenced: nothing can start in it, and it will be closed.
+/// The fence of a subtree: no new work starts in it, and it will be closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// Why, for people.
+    /// A human-readable reason.
     pub reason: String,
-    /// What caused it.
+    /// The cause of the close.
     pub cause: CloseCause,
-    /// The status before.
+    /// The status before the fence.
     pub status_before: StatusKind,
-    /// When the rest is forced.
+    /// The time at which the remaining threads are closed by force.
     pub deadline: UnixMillis,
-    /// How running turns end; `None`: each thread's own policy.
+    /// How running turns end. `None` uses each thread's own policy.
     pub close_policy: Option<ClosePolicy>,
 }
 
-/// What causes a subtree to be closed.
+/// The cause of a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseCause {
     /// CloseAgent.
     Close,
     /// CloseSession.
     Session,
-    /// Too many threads are open.
+    /// Eviction, because too many threads are open.
     Eviction,
-    /// It was restarted too often.
+    /// The restart intensity was exceeded.
     Intensity,
 }
 
-/// A thread is open again.
+/// The state of a resumed thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resumed {
-    /// The new attempt.
+    /// The new generation.
     pub generation: Generation,
-    /// How it stands settled now.
+    /// The outcome with which the thread is settled.
     pub settled: Settled,
     /// Which tools it may use now.
     pub effective: Policy,
-    /// What its children may hold.
+    /// The maximum permissions of its children.
     pub grant: Policy,
-    /// What it may change.
+    /// The sandbox in which the agent runs.
     pub sandbox: Sandbox,
 }
 
-/// A way on which two threads may talk.
+/// A connection that lets two threads exchange handoffs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// Its id.
@@ -574,21 +575,21 @@ pub struct Edge {
     pub from: ThreadId,
     /// The receiver.
     pub to: ThreadId,
-    /// Whether it carries both ways.
+    /// Whether both ends may send handoffs.
     pub bidirectional: bool,
-    /// What it is for.
+    /// The purpose of the edge.
     pub kind: EdgeKind,
-    /// A label for people.
+    /// A human-readable label.
     pub label: String,
 }
 
-/// What an edge is for.
+/// The purpose of an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EdgeKind {
-    /// Work is handed over.
+    /// For handing over work.
     #[default]
     Handoff,
-    /// Results are reported.
+    /// For reporting results.
     Report,
 }
 
@@ -605,31 +606,31 @@ pub struct Handoff {
     pub message: ContentRef,
     /// A JSON value.
     pub structured: Option<ContentRef>,
-    /// What it carries along: type and reference.
+    /// The attached artifacts, as type and reference.
     pub artifacts: Vec<(String, String)>,
-    /// Whether the work went well, and why.
+    /// Whether the work succeeded, and the reason.
     pub verdict: Option<(bool, String)>,
-    /// Whether an answer is expected.
+    /// Whether the sender expects an answer.
     pub expectation: Expectation,
-    /// Who shall be answered.
+    /// The thread that receives the answer.
     pub reply_to: Option<ThreadId>,
-    /// What this is about.
+    /// The context that the handoff refers to.
     pub context_ref: String,
 }
 
 /// Whether the sender of a handoff expects an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expectation {
-    /// No.
+    /// No answer is expected.
     #[default]
     None,
-    /// It is welcome.
+    /// An answer is optional.
     Optional,
-    /// It is required.
+    /// An answer is required.
     Required,
 }
 
-/// What an approval is about.
+/// The kind of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalKind {
     /// A spawn.
@@ -640,21 +641,21 @@ pub enum ApprovalKind {
     Edge,
 }
 
-/// How an approval was decided.
+/// The decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalDecision {
-    /// Yes.
+    /// Approved.
     Granted,
-    /// No.
+    /// Denied.
     Denied,
-    /// Nobody decided in time, which means no.
+    /// Not decided before the deadline. Counts as denied.
     Expired,
-    /// Its subject is gone.
+    /// The subject no longer exists.
     Moot,
 }
 
 impl ApprovalDecision {
-    /// The decision as sentences about it name it.
+    /// Returns the decision as used in messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

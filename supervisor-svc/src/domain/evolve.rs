@@ -1,7 +1,7 @@
-//! Folding events into state: total, never fails, used for live state and for replay alike.
+//! Folding of events into state. Folding is total and never fails. Live state and replay use the same code.
 //!
-//! An event in the log was legal when it was decided, so nothing is checked again here; an event about something that does
-//! not exist changes nothing.
+//! An event in the log was legal when it was decided, so folding does not check it again. An event about an unknown
+//! object changes nothing.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::{
     time::UnixMillis,
 };
 
-/// The session that its first event opens; `None` if that event opens none.
+/// Returns the session that its first event opens. `None` if that event opens no session.
 #[must_use]
 pub fn open(id: SessionId, first: &Recorded) -> Option<Session> {
     match &first.event {
@@ -81,7 +81,7 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
     }
 }
 
-/// Created edges. They end with either of their threads: a closed one has none, and being opened again brings none back.
+/// Folds an event into the created edges. An edge ends when either thread closes, and a resume does not restore it.
 fn graph(session: &mut Session, id: ThreadId, event: &ThreadEvent) {
     if let ThreadEvent::EdgeCreated(edge) = event {
         session.connect(edge);
@@ -152,7 +152,7 @@ fn approvals(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded:
     }
 }
 
-/// Marks such of what waits for an operator: there is nothing left to decide. It costs what waits, not what was ever asked.
+/// Marks the pending approvals that match as moot. The cost is proportional to the number of pending approvals.
 fn make_moot(session: &mut Session, is_gone: impl Fn(&Session, &Approval) -> bool) {
     let before: &Session = session;
     let moot: Vec<ApprovalId> = before
@@ -165,7 +165,7 @@ fn make_moot(session: &mut Session, is_gone: impl Fn(&Session, &Approval) -> boo
     }
 }
 
-/// Forgets the one that was requested first.
+/// Removes the decided approval with the oldest request.
 fn forget_decided(session: &mut Session) {
     if session.decided.len() > MAX_DECIDED
         && let Some((_, oldest)) = session.decided.remove_min()
@@ -174,7 +174,7 @@ fn forget_decided(session: &mut Session) {
     }
 }
 
-/// What a thread spent counts for everybody above it too: a walk to the root, never over the tree.
+/// Adds a thread's usage to the thread and all its ancestors. Walks to the root, never over the tree.
 fn add_usage(session: &mut Session, id: ThreadId, spent: Usage) {
     if spent == Usage::default() {
         return;
@@ -185,8 +185,8 @@ fn add_usage(session: &mut Session, id: ThreadId, spent: Usage) {
     }
 }
 
-/// Puts what an event tells others into their mailboxes. Settlings under a fence are told to nobody; of a whole cascade
-/// the parent of its top gets one letter.
+/// Delivers the mail of an event to its receivers. Outcomes of threads below a fence are not delivered. For a whole
+/// cascade, only the parent of its top receives one letter.
 fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &Recorded) {
     let (to, body) = match event {
         ThreadEvent::HandoffSent(handoff) => (Some(handoff.to), Body::Handoff(Arc::new((**handoff).clone()))),
@@ -306,7 +306,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
     });
 }
 
-/// Takes up the latest, and forgets the oldest of more than so many.
+/// Appends the newest entry and removes the oldest entries above the limit.
 fn push_bounded<T>(latest: &mut Vec<T>, newest: T, most: usize) {
     latest.push(newest);
     if latest.len() > most {
@@ -423,7 +423,7 @@ impl Thread {
                     };
                 }
                 self.become_at(Status::Settled(Arc::new(outcome.clone())), sequence, time);
-                // Who was stopped before a runner had the turn waits for new input.
+                // A thread that was stopped before a runner had the turn waits for new input.
                 self.goes_on = *turn > Turn::ZERO && !self.pending_inputs.is_empty();
             }
             ThreadEvent::NoteSet(note) => self.note = note.as_str().into(),
@@ -456,12 +456,13 @@ impl Thread {
                 self.sandbox = resumed.sandbox;
                 self.become_at(Status::Settled(Arc::new(resumed.settled.clone())), sequence, time);
             }
-            // Nothing but the spawn of a thread is decided before it: it has no turn yet, and its token opens nothing.
+            // Before a spawn is approved, no other approval of the thread can be decided: it has no turn, and its token
+            // is not valid.
             ThreadEvent::ApprovalResolved {
                 decision: ApprovalDecision::Granted,
                 ..
             } if self.status == Status::AwaitingApproval => self.become_at(Status::Queued, sequence, time),
-            // What these mean for the tree is folded elsewhere or is for readers of the log only.
+            // Folded for the session elsewhere, or relevant to readers of the log only.
             ThreadEvent::Spawned(_)
             | ThreadEvent::SpawnFailed { .. }
             | ThreadEvent::BudgetUpdated(_)
@@ -478,7 +479,7 @@ impl Thread {
         }
     }
 
-    /// What holds of a turn under way ends with it, whatever ended it.
+    /// Clears the conditions of the turn in flight. They end with the turn, for any outcome.
     fn end_conditions(&mut self, rule: &StallRule) {
         if !self.status.kind().is_active() {
             self.conditions.remove(&ConditionKind::Unreachable);
@@ -497,13 +498,13 @@ impl Thread {
         self.goes_on = false;
     }
 
-    /// Raises the usage of the attempt to this one. It never decreases.
+    /// Raises the attempt's usage to at least this value. It never decreases.
     fn use_at_least(&mut self, usage: Usage) {
         self.usage = self.usage.plus(usage.since(self.usage));
     }
 
-    /// A new attempt numbers its reports anew, and its runner has seen nothing of the turn that was under way: what that
-    /// turn was given waits for the next one. The time that it ran was spent all the same.
+    /// Starts a new generation. Its report numbers start at 1, and its runner has no input of the turn in flight, so
+    /// that input is pending again. The running time of the turn still counts as spent.
     fn begin_generation(&mut self, generation: Generation, time: UnixMillis) {
         if generation == self.generation {
             return;
@@ -515,7 +516,7 @@ impl Thread {
         self.usage = Usage::default();
         self.interrupt = None;
         self.conditions.remove(&ConditionKind::Unreachable);
-        // Each start says anew what its program cannot be held to.
+        // The program reports its policy gaps again at each start.
         self.conditions.remove(&ConditionKind::PolicyGap);
         if !self.turn.is_undispatched() {
             let mut waiting = self.turn.inputs();

@@ -1,6 +1,6 @@
-//! Who may talk to whom. A handoff needs an edge: one that was created, or that of the tree between a thread and its
-//! parent, which is there without an event as long as the thread is open. The kind of an edge is for people: each
-//! carries handoffs.
+//! The communication graph. A handoff needs an edge: a created edge, or the implicit tree edge between a thread and its
+//! parent. The tree edge has no event and exists while the thread is open. The kind of an edge is informational: every
+//! kind carries handoffs.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,18 +17,17 @@ use super::{
     thread::Thread,
 };
 
-/// How many edges are created in a session at most, those that wait for an operator included. The tree's own do not
-/// count.
+/// Maximum number of created edges of a session, including edges that wait for an approval. Tree edges do not count.
 pub const MAX_EDGES: usize = 1_000;
 
-/// The edge of that id: a created one, or that of the tree above the open thread of the same UUID.
+/// Returns the edge with that id: a created edge, or the tree edge above the open thread with the same UUID.
 #[must_use]
 pub fn edge(session: &Session, id: EdgeId) -> Option<Arc<Edge>> {
     let created = session.edges.get(&id).cloned();
     created.or_else(|| above(session.thread(ThreadId::from_uuid(id.as_uuid()))?))
 }
 
-/// The edges that end in a thread, in the order of their ids.
+/// Returns the edges of a thread, ordered by id.
 #[must_use]
 pub fn edges_of(session: &Session, id: ThreadId) -> Vec<Arc<Edge>> {
     let Some(thread) = session.thread(id) else {
@@ -38,14 +37,14 @@ pub fn edges_of(session: &Session, id: ThreadId) -> Vec<Arc<Edge>> {
     in_order(edges_at(session, thread).chain(children.filter_map(|child| above(child))))
 }
 
-/// The edges that end in a thread or below it, in the order of their ids.
+/// Returns the edges of a thread and its descendants, ordered by id.
 #[must_use]
 pub fn edges_within(session: &Session, top: ThreadId) -> Vec<Arc<Edge>> {
     let threads = session.subtree(top).into_iter();
     in_order(threads.flat_map(|thread| edges_at(session, thread)))
 }
 
-/// Whether a handoff may go that way.
+/// Returns whether an edge permits a handoff in this direction.
 #[must_use]
 pub fn may_hand_off(session: &Session, from: ThreadId, to: ThreadId) -> bool {
     let is_child = |child, parent| {
@@ -57,7 +56,8 @@ pub fn may_hand_off(session: &Session, from: ThreadId, to: ThreadId) -> bool {
     is_child(from, to) || is_child(to, from) || created.any(|edge| leads(edge, from, to))
 }
 
-/// An edge that is there and joins the same threads the same way for the same purpose. Labels do not matter.
+/// Returns an existing edge that connects the same threads in the same direction for the same purpose. Labels are
+/// ignored.
 #[must_use]
 pub fn like(session: &Session, wanted: &Edge) -> Option<Arc<Edge>> {
     let ends = [wanted.from, wanted.to].into_iter();
@@ -66,27 +66,26 @@ pub fn like(session: &Session, wanted: &Edge) -> Option<Arc<Edge>> {
     of_the_tree.chain(created).find(|edge| is_like(edge, wanted))
 }
 
-/// The edges that wait for an operator.
+/// Returns the edges that wait for an approval.
 pub fn waiting(session: &Session) -> impl Iterator<Item = &Edge> {
     let undecided = session.approvals.values().filter(|approval| approval.verdict.is_none());
     undecided.filter_map(|approval| approval.edge.as_ref())
 }
 
-/// An edge like the wanted one that waits for an operator.
+/// Returns a pending edge that equals the requested one.
 #[must_use]
 pub fn waiting_like<'s>(session: &'s Session, wanted: &Edge) -> Option<&'s Edge> {
     waiting(session).find(|waiting| is_like(waiting, wanted))
 }
 
-/// The approval that an edge was asked for with.
+/// Returns the approval in which an edge was requested.
 #[must_use]
 pub fn approval_of(session: &Session, edge: EdgeId) -> Option<&Arc<Approval>> {
     let asked_for = |approval: &&Arc<Approval>| approval.edge.as_ref().is_some_and(|asked| asked.id == edge);
     session.approvals.values().find(asked_for)
 }
 
-/// The edge that the wish for one is answered with: one like it that is there, or that waits as this one would; else
-/// itself.
+/// Returns the edge to return for a request: an equal edge that exists or is pending, otherwise the requested edge.
 #[must_use]
 pub fn answer_to(session: &Session, caller: &Caller, wanted: &Edge) -> EdgeId {
     if let Some(present) = like(session, wanted) {
@@ -96,21 +95,22 @@ pub fn answer_to(session: &Session, caller: &Caller, wanted: &Edge) -> EdgeId {
     waits.map_or(wanted.id, |edge| edge.id)
 }
 
-/// The calling thread, if an operator has to approve the edges that it wants.
+/// Returns the calling thread if its edges require an approval.
 #[must_use]
 pub fn asking<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Thread>> {
     let thread = session.thread(caller.thread()?)?;
     approval::is_needed(session, thread, "CreateEdge").then_some(thread)
 }
 
-/// Which edges a graph thread may manage now: what its template declares and its spawn left it, as far as the session lets
-/// anybody.
+/// Returns the current edge management of a graph thread: its template's declaration, narrowed by its spawn and by the
+/// session's setting.
 #[must_use]
 pub fn edge_management(session: &Session, thread: &Thread) -> EdgeManagement {
     thread.spawned.edge_management.min(session.settings.edge_management)
 }
 
-/// Checks that the caller's edge management covers an edge. It binds graph threads only; authority is another check.
+/// Checks that the caller's edge management covers an edge. Applies to graph threads only. Authority is checked
+/// separately.
 ///
 /// # Errors
 /// [`Refusal::NotPermitted`].
@@ -130,12 +130,12 @@ pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(),
     }
 }
 
-/// The id that no thread has.
+/// An id that no thread has.
 pub const NOBODY: ThreadId = ThreadId::from_uuid(Uuid::nil());
 
-/// The thread of that id or, if there is none, of that alias. Where there is neither, a thread is given [`NOBODY`]: the
-/// decision says of it what it says of any thread that the caller may not know of, after everything else that it says
-/// first. So nothing on the way there tells the two apart.
+/// Returns the thread with that id, otherwise the thread with that alias. If neither exists, a calling thread receives
+/// [`NOBODY`]. The decision handles this id like any thread that is invisible to the caller, after all earlier checks.
+/// The two cases are therefore indistinguishable.
 ///
 /// # Errors
 /// [`Refusal::ThreadNotFound`], for operators only.
@@ -151,8 +151,8 @@ pub fn find(session: &Session, caller: &Caller, name: &str) -> Result<ThreadId, 
     }
 }
 
-/// Whether the caller may name a thread as the one to be answered: an operator any; a thread one of its subtree, or one
-/// that the sender has an edge with.
+/// Returns whether the caller may name a thread as the receiver of the answer. An operator may name any thread. A
+/// thread may name a thread in its subtree, or a thread that has an edge with the sender.
 #[must_use]
 pub fn may_be_answered(session: &Session, caller: &Caller, sender: ThreadId, other: ThreadId) -> bool {
     match caller {
@@ -165,7 +165,8 @@ pub fn may_be_answered(session: &Session, caller: &Caller, sender: ThreadId, oth
     }
 }
 
-/// What is told of a receiver without an edge, and threads of one that does not exist.
+/// Returns the error for a receiver without an edge. A calling thread receives the same error for a receiver that does
+/// not exist.
 #[must_use]
 pub fn no_edge(from: ThreadId) -> Refusal {
     Refusal::IllegalState(format!(
@@ -173,7 +174,7 @@ pub fn no_edge(from: ThreadId) -> Refusal {
     ))
 }
 
-/// What a thread is told of an agent to be answered that it may not name, or that does not exist.
+/// Returns the error for a thread that names an invisible or unknown receiver of the answer.
 #[must_use]
 pub fn unknown_reply_to(from: ThreadId) -> Refusal {
     Refusal::InvalidArgument {
@@ -185,7 +186,7 @@ pub fn unknown_reply_to(from: ThreadId) -> Refusal {
     }
 }
 
-/// The edge between an open thread and its parent.
+/// Returns the edge between an open thread and its parent.
 fn above(thread: &Thread) -> Option<Arc<Edge>> {
     let parent = thread.spawned.parent.filter(|_| thread.status.kind().is_open())?;
     Some(Arc::new(Edge {
@@ -198,14 +199,14 @@ fn above(thread: &Thread) -> Option<Arc<Edge>> {
     }))
 }
 
-/// The edges that end in a thread, but for those of the tree below it.
+/// Returns the edges of a thread, except the tree edges to its children.
 fn edges_at<'s>(session: &'s Session, thread: &'s Thread) -> impl Iterator<Item = Arc<Edge>> + 's {
     above(thread)
         .into_iter()
         .chain(session.created_edges_of(thread.id).cloned())
 }
 
-/// Each edge once.
+/// Returns each edge once, ordered by id.
 fn in_order(edges: impl Iterator<Item = Arc<Edge>>) -> Vec<Arc<Edge>> {
     let sorted: BTreeMap<EdgeId, Arc<Edge>> = edges.map(|edge| (edge.id, edge)).collect();
     sorted.into_values().collect()
@@ -220,7 +221,7 @@ fn is_like(a: &Edge, b: &Edge) -> bool {
     same_ends && a.bidirectional == b.bidirectional && a.kind == b.kind
 }
 
-/// The calling thread, if its template is one of the graph.
+/// Returns the calling thread if it has a graph template.
 fn graph_caller<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Thread>> {
     session
         .thread(caller.thread()?)

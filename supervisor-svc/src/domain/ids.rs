@@ -1,4 +1,4 @@
-//! Names and numbers, each its own type so that none is taken for another.
+//! Identifiers and counters. Each is a separate type, so that they cannot be confused.
 
 use std::{cmp::Ordering, fmt, num::ParseIntError, str::FromStr, sync::Arc};
 
@@ -12,8 +12,8 @@ macro_rules! uuid_id {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub struct $name(Uuid);
 
-        // The order of the bytes, as two numbers: every step in a map of a session compares, and a call of memcmp costs
-        // more than the comparison.
+        // The order of the bytes, compared as two integers. Each step of a map lookup compares ids, and a call of
+        // memcmp costs more than the comparison.
         impl Ord for $name {
             fn cmp(&self, other: &Self) -> Ordering {
                 self.0.as_u128().cmp(&other.0.as_u128())
@@ -27,7 +27,7 @@ macro_rules! uuid_id {
         }
 
         impl $name {
-            /// Takes a UUID for what it names.
+            /// Creates an id from a UUID.
             #[must_use]
             pub const fn from_uuid(uuid: Uuid) -> Self {
                 Self(uuid)
@@ -49,7 +49,7 @@ macro_rules! uuid_id {
         impl FromStr for $name {
             type Err = uuid::Error;
 
-            /// Accepts the hyphenated form of 36 characters only, so that an id has one spelling.
+            /// Accepts only the hyphenated form of 36 characters, so that each id has one spelling.
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let uuid = Uuid::try_parse(text)?;
                 if text.len() == 36 { Ok(Self(uuid)) } else { Uuid::try_parse("").map(Self) }
@@ -59,27 +59,27 @@ macro_rules! uuid_id {
 }
 
 uuid_id!(
-    /// One root thread and the tree under it.
+    /// A session: one root thread and its tree.
     SessionId
 );
 uuid_id!(
-    /// One agent at work or at rest.
+    /// A thread: one agent, active or passive.
     ThreadId
 );
 uuid_id!(
-    /// A way on which two threads may talk.
+    /// An edge between two threads.
     EdgeId
 );
 uuid_id!(
-    /// Something that waits for an operator.
+    /// An approval.
     ApprovalId
 );
 uuid_id!(
-    /// Something that a thread made.
+    /// An artifact of a thread.
     ArtifactId
 );
 uuid_id!(
-    /// A message along an edge.
+    /// A handoff.
     HandoffId
 );
 uuid_id!(
@@ -94,10 +94,10 @@ macro_rules! number {
         pub struct $name($inner);
 
         impl $name {
-            /// Before the first.
+            /// The value before the first number.
             pub const ZERO: Self = Self(0);
 
-            /// Takes a number for what it counts.
+            /// Creates a number from its integer value.
             #[must_use]
             pub const fn new(value: $inner) -> Self {
                 Self(value)
@@ -109,7 +109,7 @@ macro_rules! number {
                 self.0
             }
 
-            /// The one after this.
+            /// Returns the next number.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
@@ -133,19 +133,20 @@ macro_rules! number {
 }
 
 number!(
-    /// The number of an event in its session: 1 for the first, + 1 for each.
+    /// The number of an event in its session. The first event is 1, and each event adds 1.
     Sequence(u64)
 );
 number!(
-    /// Which owner of a session may append: a writer with an older one is fenced off.
+    /// The fencing token of a session's owner. The store rejects appends with an older epoch.
     Epoch(u64)
 );
 number!(
-    /// The attempt at executing a thread: 1 at spawn, + 1 at each re-placement, close and resume.
+    /// The number of an attempt at executing a thread. Starts at 1 and increases with each re-placement, close and
+    /// resume.
     Generation(u32)
 );
 number!(
-    /// The number of a turn in its thread, counted from 1; 0 stands for a turn that never began.
+    /// The number of a turn in its thread, counted from 1. 0 stands for a turn that never started.
     Turn(u32)
 );
 number!(
@@ -153,16 +154,16 @@ number!(
     InputNumber(u32)
 );
 number!(
-    /// The number of a runner's report in a generation, counted from 1; 0 stands for "nobody reported it".
+    /// The number of a runner's report in a generation, counted from 1. 0 means that no report exists.
     ReportSequence(u64)
 );
 
-/// The name of a runner, stable across its restarts. Cheap to clone: its threads share it.
+/// The name of a runner, stable across restarts. Cheap to clone, because its threads share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunnerId(Arc<str>);
 
 impl RunnerId {
-    /// Takes a text for a runner's name. Its bounds are checked where it comes in.
+    /// Creates a runner name from a text. The API validates the length and characters.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
@@ -181,18 +182,18 @@ impl fmt::Display for RunnerId {
     }
 }
 
-/// SHA-256 of some content.
+/// A SHA-256 digest of content.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of these bytes.
+    /// Computes the digest of the bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Takes 32 bytes for a digest.
+    /// Creates a digest from its 32 bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -218,7 +219,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A text that is not 64 lower-case hexadecimal digits.
+/// The error for a text that is not 64 lower-case hexadecimal digits.
 #[derive(Debug, thiserror::Error)]
 #[error("a digest is 64 lower-case hexadecimal digits")]
 pub struct BadDigest;

@@ -1,23 +1,23 @@
-//! The rule of what may be handed to an agent as input: a message or items, one of them, neither blank nor empty.
+//! The validation of agent input: a message or a list of items, exactly one of them, neither blank nor empty.
 
 use super::refusal::Refusal;
 
-/// The refusal of input without a word in it.
+/// The refusal of blank input.
 pub const BLANK: Refusal = Refusal::InvalidInput("Empty message can't be sent to an agent");
 
-/// What a request gave as input.
+/// The input fields of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GivenInput<Item> {
-    /// The plain form.
+    /// The input as plain text.
     pub message: Option<String>,
-    /// The form in pieces.
+    /// The input as a list of items.
     pub items: Vec<Item>,
 }
 
-/// The input of a request that must have one.
+/// Returns the input of a request that requires one.
 ///
 /// # Errors
-/// [`Refusal::InvalidInput`] with the originals' texts if both or none are given, or what is given is blank.
+/// [`Refusal::InvalidInput`], with the texts of the original tools, if both or none are set, or the input is blank.
 pub fn required<Item>(given: GivenInput<Item>, text: impl FnOnce(String) -> Item) -> Result<Vec<Item>, Refusal> {
     match given {
         GivenInput {

@@ -1,4 +1,4 @@
-//! Depth, slots and totals: how large a session's tree may grow. All are functions of the state, never counters beside it.
+//! Limits of depth, slots and thread counts. All counts are functions of the state, without separate counters.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use super::{
     budget, event::CloseCause, ids::ThreadId, refusal::Refusal, session::Session, thread::Thread, time::UnixMillis,
 };
 
-/// How much input may wait for one thread.
+/// Maximum number of queued inputs of one thread.
 pub const MAX_PENDING_INPUTS: usize = 64;
 
-/// How many bytes of input may wait for one thread, unless it is a single one: a turn is given all of it in one message,
-/// as it came and as text, and once more what a lost attempt was given.
+/// Maximum total size of a thread's queued inputs, in bytes. A single input may be larger. A turn receives all of them
+/// in one message, in the original form and as text, and again any input that a lost attempt had received.
 pub const MAX_PENDING_INPUT_BYTES: u64 = 512 * 1024;
 
-/// How often a thread is restarted within [`RESTART_WINDOW`]; one restart more closes its subtree instead.
+/// Maximum number of restarts of a thread within [`RESTART_WINDOW`]. The next restart closes its subtree instead.
 pub const MAX_RESTARTS_IN_WINDOW: usize = 3;
 
-/// The time in which restarts are counted together: a thread that kills its runners is not tried for ever, one that lost
-/// a runner now and then is.
+/// The time window in which restarts are counted. A thread that repeatedly crashes its runners is closed, while a
+/// thread that loses a runner occasionally is restarted.
 pub const RESTART_WINDOW: Duration = Duration::from_secs(10 * 60);
 
-/// Checks that a child of `parent` would not be too deep, and answers its depth.
+/// Checks that a child of `parent` does not exceed the maximum depth, and returns its depth.
 ///
 /// # Errors
 /// [`Refusal::DepthLimit`].
@@ -33,30 +33,31 @@ pub fn child_depth(session: &Session, parent: &Thread) -> Result<u32, Refusal> {
     Ok(depth)
 }
 
-/// Whether a thread may be offered spawn tools: by depth, a child of it would be legal.
+/// Returns whether a thread may be offered spawn tools: a child would not exceed the maximum depth.
 #[must_use]
 pub fn may_spawn(session: &Session, thread: &Thread) -> bool {
     child_depth(session, thread).is_ok()
 }
 
-/// How many threads count against the limit: those that hold a slot, but for those that lent theirs to a queued descendant
-/// and wait for it. When such a wait is over more than the limit may count for a while; nobody new is admitted meanwhile.
+/// Returns the number of threads that count against the limit: threads that hold a slot, except those that lend it to a
+/// queued descendant while they wait for it. After such a wait ends, the number can temporarily exceed the limit. No
+/// other thread is admitted during that time.
 #[must_use]
 pub fn active(session: &Session) -> u32 {
     let lent = session.waits.lenders(session).len();
     u32::try_from(session.holding().len().saturating_sub(lent)).unwrap_or(u32::MAX)
 }
 
-/// Whether a slot is free for somebody who is not in the queue: a newcomer never overtakes it. Who is queued under a fence
-/// will never be admitted and holds nobody up.
+/// Returns whether a slot is free for a thread that is not in the queue. Such a thread never overtakes the queue.
+/// Threads that are queued below a fence are never admitted and do not block others.
 #[must_use]
 pub fn slot_for_newcomer(session: &Session) -> bool {
     let somebody_waits = session.queued().any(|id| !session.is_closing(id));
     !somebody_waits && active(session) < session.settings.limits.max_threads
 }
 
-/// The threads that are admitted now: first those whose turn ended with input waiting, since the slot that the one turn
-/// frees is the next one's, then the queue, first come, first served.
+/// Returns the threads to admit. Threads whose turn ended with queued input come first, because the slot that the turn
+/// frees belongs to their next turn. The queue follows in order of arrival.
 #[must_use]
 pub fn admissible(session: &Session) -> Vec<ThreadId> {
     if session.paused {
@@ -83,13 +84,13 @@ pub fn admissible(session: &Session) -> Vec<ThreadId> {
     admitted
 }
 
-/// Whether the thread's next turn takes a slot that it does not hold yet. The root needs none.
+/// Returns whether the thread's next turn needs a slot that the thread does not hold. The root needs none.
 #[must_use]
 pub fn needs_slot(session: &Session, thread: &Thread) -> bool {
     thread.spawned.parent.is_some() && !session.holding().contains(&thread.id)
 }
 
-/// The refusal of a newcomer when no slot is free.
+/// Returns the refusal of a new thread when no slot is free.
 #[must_use]
 pub fn no_slot(session: &Session) -> Refusal {
     Refusal::ThreadLimit {
@@ -98,7 +99,7 @@ pub fn no_slot(session: &Session) -> Refusal {
     }
 }
 
-/// Checks that the session may ever have one thread more.
+/// Checks that the session's total number of threads permits another one.
 ///
 /// # Errors
 /// [`Refusal::OpenLimit`].
@@ -114,8 +115,8 @@ pub fn total(session: &Session) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// How many threads have to be closed so that one more may be open. Those that are leaving already, because they were
-/// evicted, do not count as open.
+/// Returns how many threads must close before another one can open. Evicted threads that are closing do not count as
+/// open.
 #[must_use]
 pub fn open_excess(session: &Session) -> usize {
     let evicted = session
@@ -126,7 +127,7 @@ pub fn open_excess(session: &Session) -> usize {
     (open + 1).saturating_sub(session.settings.limits.max_open_threads as usize)
 }
 
-/// The refusal where as many threads are open as may be, and none can make room.
+/// Returns the refusal at the limit of open threads when no thread can be evicted.
 #[must_use]
 pub fn no_room(session: &Session) -> Refusal {
     Refusal::OpenLimit {
@@ -136,7 +137,7 @@ pub fn no_room(session: &Session) -> Refusal {
     }
 }
 
-/// Whether a thread was restarted as often as it may be: the next loss of its runner is its end.
+/// Returns whether a thread has used all its restarts. The next loss of its runner closes it.
 #[must_use]
 pub fn restarts_are_spent(thread: &Thread, now: UnixMillis) -> bool {
     let recent = thread.restarts.iter().filter(|at| now.since(**at) < RESTART_WINDOW);

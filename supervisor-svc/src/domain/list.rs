@@ -1,4 +1,4 @@
-//! Which threads a listing shows: scopes around a thread, in spawn order.
+//! Thread listings: the threads in a scope around a thread, in spawn order.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -9,30 +9,30 @@ use super::{ids::ThreadId, session::Session, status::StatusKind, thread::Thread}
 pub enum ListScope {
     /// Its children.
     Children,
-    /// Everything below it.
+    /// All descendants.
     Descendants,
-    /// Everything that the caller may see.
+    /// All threads that are visible to the caller.
     All,
 }
 
-/// What a listing asks for.
+/// The parameters of a listing.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// Where to look from.
+    /// The thread at the center of the scope.
     pub around: ThreadId,
-    /// The thread below which the caller may see; the root for operators.
+    /// The top of the subtree that is visible to the caller. The root for operators.
     pub visible: ThreadId,
-    /// Which threads around it.
+    /// The scope.
     pub scope: ListScope,
-    /// Closed ones too.
+    /// Whether closed threads are included.
     pub include_closed: bool,
-    /// The thread itself too.
+    /// Whether the thread itself is included.
     pub include_self: bool,
-    /// Only these statuses; empty: all.
+    /// The statuses to include. Empty includes all.
     pub statuses: BTreeSet<StatusKind>,
 }
 
-/// The threads that a listing shows, in spawn order.
+/// Returns the listed threads in spawn order.
 #[must_use]
 pub fn list(session: &Session, listing: &Listing) -> Vec<Arc<Thread>> {
     let mut found: Vec<&Arc<Thread>> = match listing.scope {

@@ -1,5 +1,5 @@
-//! Mail: what a thread is told by others. A letter is derived from the event that sent it and named by that event's
-//! sequence; it stays until it is acknowledged.
+//! Mail: messages from other threads. A letter is derived from the event that sent it and identified by that event's
+//! sequence. It is stored until it is acknowledged.
 
 use std::sync::Arc;
 
@@ -12,36 +12,38 @@ use super::{
     time::UnixMillis,
 };
 
-/// How many handoffs wait in one mailbox at most. What is said of children needs no bound: of each only the latest counts.
+/// Maximum number of handoffs in one mailbox. Letters about children need no limit, because only the latest ones are
+/// stored.
 pub const MAX_HANDOFFS: usize = 1_000;
 
 /// One piece of mail.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Letter {
-    /// The event that it comes from.
+    /// The event that sent the letter.
     pub sequence: Sequence,
-    /// When that event was recorded.
+    /// The time of that event.
     pub time: UnixMillis,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// What a letter says.
+/// The content of a letter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
-    /// Somebody handed work or results over.
+    /// Another thread handed over work or results.
     Handoff(Arc<Handoff>),
     /// A child settled or was closed.
     Settled {
         /// The child.
         child: ThreadId,
-        /// Where it stood then.
+        /// The child's status at that time.
         status: Status,
     },
 }
 
 impl Letter {
-    /// The letter that an event of the log was to a thread, read or not. `session` is the session at any time after it.
+    /// Returns the letter that a log event sent to the thread, read or unread. `session` may be the session at any
+    /// later time.
     #[must_use]
     pub fn in_log(session: &Session, receiver: ThreadId, recorded: &Recorded) -> Option<Self> {
         let Event::Thread(id, event) = &recorded.event else {
@@ -78,8 +80,8 @@ impl Letter {
     }
 }
 
-/// The threads that their mail wakes now, the longest waiting letter first. They take slots that are free and that nobody in
-/// the queue waits for.
+/// Returns the threads that their mail wakes now, ordered by their oldest letter. They take only free slots that no
+/// queued thread needs.
 #[must_use]
 pub fn woken(session: &Session) -> Vec<ThreadId> {
     if session.paused {

@@ -1,5 +1,5 @@
-//! A thread's mail that is not acknowledged yet. Of each child it holds two letters at most, how it settled last and that it
-//! was closed since, so it cannot grow with the turns of children.
+//! A thread's unacknowledged mail. It holds at most two letters of each child, the last outcome and the close, so its
+//! size does not depend on the number of the child's turns.
 
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ impl Mailbox {
         self.settled.contains_key(&child) || self.closed.contains_key(&child)
     }
 
-    /// A letter arrives. How a child settled takes the place of all that was said of it before; that it was closed does not
-    /// take away what it had to say.
+    /// Adds a letter. A child's outcome replaces all earlier letters about the child. A close does not replace the
+    /// outcome.
     pub(super) fn put(&mut self, letter: Letter) {
         let earlier = match &letter.body {
             Body::Settled { child, status } => match status {

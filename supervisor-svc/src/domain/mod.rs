@@ -1,8 +1,8 @@
-//! The rules of the supervisor, pure: no clock, no ids of its own, no I/O, no runtime. Time, ids and randomness come in as
-//! arguments, so that the same commands give the same history.
+//! The rules of the supervisor, without side effects: no clock, no id generation, no I/O, no async runtime. Time, ids
+//! and randomness are arguments, so the same commands always produce the same history.
 //!
-//! [`decide()`](decide::decide) says what happens, [`evolve()`](evolve::evolve) folds it into a [`Session`](session::Session),
-//! and [`effect`] says what is then owed to the world outside.
+//! [`decide()`](decide::decide) returns events, [`evolve()`](evolve::evolve) folds them into a
+//! [`Session`](session::Session), and [`effect`] returns the pending effects.
 
 pub mod actor;
 pub mod approval;

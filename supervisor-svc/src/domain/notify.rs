@@ -1,5 +1,5 @@
-//! What a person should look at: derived from the events of the log, never recorded. A notification has the number of its
-//! event.
+//! Notifications for people, derived from the events of the log and never recorded. A notification has the number of
+//! its event.
 
 use std::collections::BTreeSet;
 
@@ -14,24 +14,24 @@ use super::{
     time::UnixMillis,
 };
 
-/// One event that a person should look at, with everything that it is.
+/// A notification: one event, with all of its notification kinds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// Its event.
+    /// The sequence of the event.
     pub sequence: Sequence,
-    /// When that was recorded.
+    /// The time of the event.
     pub time: UnixMillis,
-    /// The thread that it is about.
+    /// The thread that the event concerns.
     pub thread: ThreadId,
-    /// Everything that it is, for somebody who looks at no thread; never empty.
+    /// All kinds of the notification, for a receiver without a focused thread. Never empty.
     pub kinds: BTreeSet<NotificationKind>,
     line: String,
     detail: String,
 }
 
 impl Notification {
-    /// What an event notifies of, if of anything. `session` is the session at any time after the event: the answer is the
-    /// same. Settlings under a fence notify of nothing but that of its top.
+    /// Returns the notification of an event, if any. `session` may be the session at any time after the event, with the
+    /// same result. Outcomes below a fence produce no notifications, except that of the fence's top thread.
     #[must_use]
     pub fn of(session: &Session, recorded: &Recorded) -> Option<Self> {
         let Event::Thread(id, event) = &recorded.event else {
@@ -57,7 +57,7 @@ impl Notification {
         })
     }
 
-    /// The line for people, with or without what agents and callers wrote.
+    /// Returns the line of text, with or without text written by agents and callers.
     #[must_use]
     pub fn text(&self, details: bool) -> String {
         if details && !self.detail.is_empty() {
@@ -68,7 +68,7 @@ impl Notification {
     }
 }
 
-/// What an event says, before it is known about whom.
+/// The content of a notification, without its thread.
 struct Told<'e> {
     kinds: &'static [NotificationKind],
     what: &'static str,
@@ -154,7 +154,7 @@ impl<'e> Told<'e> {
     }
 }
 
-/// `type/persona`, or the type alone.
+/// Returns `type/persona`, or the type alone.
 fn role(thread: &Thread) -> String {
     let spawned = &thread.spawned;
     if spawned.role.agent_name.is_empty() {
@@ -164,14 +164,14 @@ fn role(thread: &Thread) -> String {
     }
 }
 
-/// Which notifications a client wants.
+/// The notifications that a client selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotificationPolicy {
     /// None.
     Off,
     /// All.
     All,
-    /// Those that are one of these kinds.
+    /// Notifications of at least one of these kinds.
     Kinds(BTreeSet<NotificationKind>),
 }
 
@@ -181,17 +181,17 @@ impl Default for NotificationPolicy {
     }
 }
 
-/// What a receiver wants and what it is looking at.
+/// A receiver's selection and focus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attention {
-    /// What it wants.
+    /// The selected notifications.
     pub policy: NotificationPolicy,
-    /// The thread that it is looking at: a turn that completes before its eyes needs no telling.
+    /// The focused thread. Turns that complete in it cause no notification.
     pub focus: Option<ThreadId>,
 }
 
 impl Attention {
-    /// That of a webhook, which looks at nothing.
+    /// Returns the interest of a webhook, which has no focus.
     #[must_use]
     pub fn of_webhook(webhook: &Webhook) -> Self {
         let policy = if webhook.kinds.is_empty() {
@@ -202,7 +202,7 @@ impl Attention {
         Self { policy, focus: None }
     }
 
-    /// Everything that a notification is to this receiver, if it wants to be told.
+    /// Returns the kinds of a notification for this receiver, if it selects any.
     #[must_use]
     pub fn kinds_of(&self, notification: &Notification) -> Option<BTreeSet<NotificationKind>> {
         let mut kinds = notification.kinds.clone();
@@ -218,17 +218,17 @@ impl Attention {
     }
 }
 
-/// Where telling a webhook begins.
+/// The delivery start of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebhookStart {
-    /// The event that it begins after if nothing was sent to it yet.
+    /// The event after which delivery starts if nothing was sent yet.
     pub after: Sequence,
-    /// The event that gave it: how far its URL had come before that is of no account. Zero if it is not known.
+    /// The event that configured the webhook. Earlier progress of its URL is ignored. Zero if unknown.
     pub given: Sequence,
 }
 
 impl WebhookStart {
-    /// That of a webhook which an event gave: it is told what comes after that.
+    /// Returns the delivery start of a webhook configured by an event: delivery starts after that event.
     #[must_use]
     pub const fn given_by(event: Sequence) -> Self {
         Self {
@@ -237,7 +237,7 @@ impl WebhookStart {
         }
     }
 
-    /// Where it goes on, if `reached` is how far its URL had come when that was last written down.
+    /// Returns the position at which delivery continues. `reached` is the last recorded progress of the webhook's URL.
     #[must_use]
     pub fn position(self, reached: Option<Sequence>) -> Sequence {
         reached.filter(|reached| *reached >= self.given).unwrap_or(self.after)

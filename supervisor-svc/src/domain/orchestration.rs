@@ -1,5 +1,5 @@
-//! Automatic orchestration: an orchestrator whose turn completed with nothing pending gets another one, until it says that
-//! it is done. Being due a turn is a level, a function of the state: a restart finds it as the last append left it.
+//! Automatic orchestration. An orchestrator whose turn completed with nothing pending receives another turn, until it
+//! reports that it is done. Whether a turn is due is a function of the state, so a restart does not change it.
 
 use super::{
     content::truncate,
@@ -12,21 +12,21 @@ use super::{
     thread::Thread,
 };
 
-/// What an orchestrator is told in a turn that nobody else asked for.
+/// The input of an automatic turn.
 pub const AUTO_TURN: &str = "\
 Auto loop turn: no new inputs. Continue toward the goal or explicitly mark completion/stall.
 Mark completion with a line that is exactly TROUPE_COMPLETE, a stall with a line that is exactly TROUPE_STALLED.";
 
-/// The lines by which an orchestrator ends the loop: it reached the goal, or it knows no way on.
+/// The lines with which an orchestrator ends the loop: the goal is reached, or no progress is possible.
 const MARKS: [&str; 2] = ["TROUPE_COMPLETE", "TROUPE_STALLED"];
 
-/// The first line of a message that ends the loop; blanks around it do not count.
+/// Returns the mark in the first line of a message that ends the loop. Surrounding blanks are ignored.
 fn mark(message: &str) -> Option<&str> {
     message.lines().map(str::trim).find(|line| MARKS.contains(line))
 }
 
-/// The beginning of a message, at most `max` bytes. A mark that stands behind them becomes its last line, since the state
-/// knows no more of the message than this.
+/// Returns the beginning of a message, at most `max` bytes. A mark after that limit becomes the last line of the
+/// result, because the state contains only this part of the message.
 #[must_use]
 pub fn excerpt(message: &str, max: usize) -> String {
     let beginning = truncate(message, max);
@@ -39,8 +39,8 @@ pub fn excerpt(message: &str, max: usize) -> String {
     }
 }
 
-/// Whether the thread is an orchestrator that completed its turn and did not say that it is done: it waits for input, or
-/// for the loop. A function of the one thread; the session has an index of it.
+/// Returns whether the thread is an orchestrator that completed its turn without a mark. It waits for input or for the
+/// loop. Depends on this thread only, and the session maintains an index of the result.
 #[must_use]
 pub fn is_idle(thread: &Thread) -> bool {
     is_orchestrator(thread)
@@ -50,14 +50,14 @@ pub fn is_idle(thread: &Thread) -> bool {
         && matches!(&thread.status, Status::Settled(settled) if mark(settled.last_word()).is_none())
 }
 
-/// A graph template that may manage all edges, or the role of that name.
+/// Returns whether the thread has a graph template that may manage all edges, or the role of that name.
 fn is_orchestrator(thread: &Thread) -> bool {
     let spawned = &thread.spawned;
     (spawned.role.is_graph() && spawned.edge_management == EdgeManagement::All)
         || spawned.role.agent_type == "orchestrator"
 }
 
-/// The orchestrators that are due a turn now.
+/// Returns the orchestrators whose automatic turn is due.
 #[must_use]
 pub fn due(session: &Session) -> Vec<ThreadId> {
     if session.settings.orchestration == Orchestration::Interactive {
@@ -70,8 +70,9 @@ pub fn due(session: &Session) -> Vec<ThreadId> {
         .collect()
 }
 
-/// Whether an idle orchestrator is due a turn: nothing holds it back, nothing is pending that will start one by itself, and
-/// nobody below it is at work or waits. Mail that does not wake it is no reason to wait: the turn shows it.
+/// Returns whether an idle orchestrator's automatic turn is due: nothing blocks it, nothing pending will start a turn,
+/// and no descendant is active or waiting. Mail that does not wake the thread does not delay the turn, because the
+/// turn's prompt contains it.
 #[must_use]
 pub fn is_due(session: &Session, thread: &Thread) -> bool {
     session.settings.orchestration == Orchestration::Auto
@@ -82,7 +83,7 @@ pub fn is_due(session: &Session, thread: &Thread) -> bool {
         && !is_awaited_below(session, thread.id)
 }
 
-/// Whether a descendant is active, queued, or waits for an operator.
+/// Returns whether a descendant is active, queued, or waits for an operator.
 fn is_awaited_below(session: &Session, id: ThreadId) -> bool {
     let is_below = |other: ThreadId| other != id && session.is_within(other, id);
     let is_active = |other: ThreadId| {

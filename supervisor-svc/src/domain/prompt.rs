@@ -1,4 +1,4 @@
-//! The task block: what an agent is told about its work and its surroundings. The other blocks come from the registry.
+//! The task block of a prompt: the agent's work and environment. The registry provides the other blocks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,46 +18,47 @@ use super::{
     thread::Thread,
 };
 
-/// How many threads and how many edges a task lists at most; it says how many more there are.
+/// Maximum number of threads and of edges in a task block. The block contains the number of omitted entries.
 pub const MAX_LISTED: usize = 200;
 
-/// How much of one text of a handoff a task shows, in bytes; it says how to get at the rest.
+/// Maximum size of one text of a handoff in a task block, in bytes. The block says how to read the rest.
 pub const MAX_TEXT_BYTES: usize = 16 * 1_024;
 
-/// How much mail a task shows, in bytes as `bytes_of` estimates them. No letter is larger, so one is always shown.
+/// Maximum size of the mail in a task block, in bytes as estimated by `bytes_of`. No letter is larger, so at least one
+/// always fits.
 pub const MAX_MAIL_BYTES: u64 = 256 * 1_024;
 
-/// What a letter takes beside its texts, in bytes.
+/// Overhead of a letter in addition to its texts, in bytes.
 const LETTER_BYTES: u64 = 512;
 
-/// What a spawn said about the work beside its input.
+/// The description of the work from a spawn, in addition to its input.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assignment<'a> {
-    /// What shall be reached.
+    /// The objective.
     pub objective: &'a str,
-    /// How to tell that it is.
+    /// The criteria for completion.
     pub definition_of_done: &'a str,
 }
 
-/// What was sent to the thread, as texts: the state only refers to them.
+/// The texts sent to the thread. The state contains only references to them.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
     /// The undelivered inputs, oldest first.
     pub messages: &'a [String],
-    /// What the handoffs of [`shown_mail`] say, by their letters. One that is missing is shown by its preview.
+    /// The texts of the handoffs of [`shown_mail`], by letter. A missing text is replaced by its preview.
     pub handoffs: &'a BTreeMap<Sequence, HandoffText>,
 }
 
-/// What a handoff says; of each text at most the first [`MAX_TEXT_BYTES`].
+/// The texts of a handoff, each truncated to [`MAX_TEXT_BYTES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HandoffText {
     /// Its message.
     pub message: String,
-    /// Its JSON value; empty: none.
+    /// The JSON value. Empty means none.
     pub structured: String,
 }
 
-/// The mail that the next task shows: the oldest letters, as many as have room. The others wait for the task after it.
+/// Returns the mail for the next task block: as many of the oldest letters as fit. The rest is part of later blocks.
 #[must_use]
 pub fn shown_mail(thread: &Thread) -> Vec<&Arc<Letter>> {
     let mut room = MAX_MAIL_BYTES;
@@ -71,7 +72,7 @@ pub fn shown_mail(thread: &Thread) -> Vec<&Arc<Letter>> {
     thread.mail.letters().take_while(fits).collect()
 }
 
-/// The task block of a thread's next turn.
+/// Returns the task block of a thread's next turn.
 #[must_use]
 pub fn task_block(session: &Session, thread: &Thread, assignment: Assignment<'_>, incoming: Incoming<'_>) -> String {
     let mut text = String::from("# Task\n");
@@ -119,8 +120,9 @@ fn section(text: &mut String, title: &str, entries: &[String]) {
 
 // ---- surroundings ----
 
-/// Whom it can name: itself, its parent, whoever it has an edge with, and everything below it where it manages all
-/// edges. The nearest come first where not all have room; the whole tree would grow every prompt with the session.
+/// Returns the threads that the thread can name: itself, its parent, the threads it has edges with, and its descendants
+/// if it manages all edges. If they do not all fit, the nearest come first. Listing the whole tree would make every
+/// prompt grow with the session.
 fn known_threads(session: &Session, thread: &Thread) -> Vec<String> {
     let edges = graph::edges_of(session, thread.id);
     let neighbours = edges.iter().flat_map(|edge| [edge.from, edge.to]);
@@ -158,7 +160,7 @@ fn described(thread: &Thread) -> String {
     format!("{label} ({id}) alias={alias} role={role} status={status}")
 }
 
-/// The edges that it ends in, and those below it where it manages all.
+/// Returns the thread's edges, and those of its descendants if it manages all edges.
 fn known_edges(session: &Session, thread: &Thread) -> Vec<String> {
     let edges = match graph::edge_management(session, thread) {
         EdgeManagement::None | EdgeManagement::SelfOnly => graph::edges_of(session, thread.id),
@@ -182,7 +184,7 @@ fn arrow(edge: &Edge) -> String {
     format!("{} {arrow} {} type={kind}{label}", edge.from, edge.to)
 }
 
-/// Entries in order, and how many more there are than those.
+/// Returns entries in order, followed by the number of omitted entries.
 fn listed(mut entries: Vec<String>, total: usize) -> Vec<String> {
     entries.sort();
     let more = total - entries.len();
@@ -207,7 +209,7 @@ fn bytes_of(letter: &Letter) -> u64 {
     LETTER_BYTES + texts
 }
 
-/// The letters of [`shown_mail`], oldest first.
+/// Returns the letters of [`shown_mail`], oldest first.
 fn mail(session: &Session, thread: &Thread, texts: &BTreeMap<Sequence, HandoffText>) -> Vec<String> {
     let shown = shown_mail(thread);
     let mut entries: Vec<String> = shown
@@ -260,7 +262,7 @@ fn handoff(session: &Session, handoff: &Handoff, text: Option<&HandoffText>) -> 
     entry
 }
 
-/// A text, and where it is cut, what it is cut from.
+/// Returns a text. A truncated text is followed by a reference to the complete content.
 fn whole_or_cut(text: &str, content: &ContentRef) -> String {
     if text.len() as u64 >= content.size {
         text.to_owned()

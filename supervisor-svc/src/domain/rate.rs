@@ -1,17 +1,18 @@
-//! How many events a session's threads may cause: token buckets, so that no thread can push the rest of the history out
-//! of the log.
+//! Event rate limits of a session's threads, implemented as token buckets. They prevent a thread from displacing the
+//! rest of the history from the log.
 //!
-//! The buckets are volatile: a session that is loaded again starts with full ones. The time is passed in. Events that the
-//! service, runners and operators cause are not limited here; a runner reports a bounded number for each turn.
+//! The buckets are volatile: a session that is loaded again starts with full buckets. The caller passes the time.
+//! Events caused by the service, runners and operators are not limited here. A runner reports a bounded number of
+//! events per turn.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{actor::Actor, command::Command, ids::ThreadId, refusal::Refusal, time::UnixMillis};
 
-/// The number of buckets from which on full ones are removed.
+/// Number of buckets above which full buckets are removed.
 const FEW: usize = 1_024;
 
-/// How many events a second a thread may cause; everything else follows from that.
+/// The event rate of one thread, in events per second. All other allowances derive from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRate(u32);
 
@@ -22,7 +23,7 @@ impl Default for EventRate {
 }
 
 impl EventRate {
-    /// The highest rate.
+    /// The maximum rate, in events per second.
     pub const MAX: u32 = 10_000;
 
     /// A rate from 1 to [`Self::MAX`] events a second.
@@ -38,7 +39,7 @@ impl EventRate {
         }
     }
 
-    /// What one thread may cause.
+    /// Returns the allowance of one thread.
     #[must_use]
     pub const fn of_thread(self) -> Allowance {
         Allowance {
@@ -47,7 +48,8 @@ impl EventRate {
         }
     }
 
-    /// What all threads of a session may cause together; the same again for refused tool calls.
+    /// Returns the allowance of all threads of a session together. Denied tool calls have a separate allowance of the
+    /// same size.
     #[must_use]
     pub const fn of_session(self) -> Allowance {
         Allowance {
@@ -57,12 +59,12 @@ impl EventRate {
     }
 }
 
-/// What a bucket takes.
+/// The parameters of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    /// Events a second, without end.
+    /// The sustained rate, in events per second.
     pub per_second: u32,
-    /// Events at once after a pause.
+    /// The maximum number of events after a pause.
     pub burst: u32,
 }
 
@@ -72,12 +74,12 @@ pub struct EventRates {
     rate: EventRate,
     threads: BTreeMap<ThreadId, Bucket>,
     session: Bucket,
-    /// A bucket of their own: a thread cannot hide refused calls behind a flood of other events.
+    /// A separate bucket, so that a thread cannot hide denied calls behind a flood of other events.
     denials: Bucket,
 }
 
 impl EventRates {
-    /// Full buckets.
+    /// Creates full buckets.
     #[must_use]
     pub fn new(rate: EventRate, now: UnixMillis) -> Self {
         Self {
@@ -88,12 +90,12 @@ impl EventRates {
         }
     }
 
-    /// Charges the events of a command to the thread that causes it, if one does; a request that is remembered counts as
-    /// one event at least. Closing is always possible, but to repeat it counts. A command that records more events than are
-    /// left is let through and leaves a debt of one burst at most.
+    /// Charges the events of a command to the thread that causes it, if any. A remembered request costs at least one
+    /// event. A first close is always possible, but a repeated close is charged. A command with more events than
+    /// available is accepted and leaves a debt of at most one burst.
     ///
     /// # Errors
-    /// [`Refusal::RateLimited`]; nothing is charged then.
+    /// [`Refusal::RateLimited`]. Nothing is charged in this case.
     pub fn charge(
         &mut self,
         command: &Command,
@@ -143,12 +145,12 @@ fn limited(thread: Option<ThreadId>, allowance: Allowance, retry_after: Duration
     }
 }
 
-/// The rest of an allowance.
+/// The remaining allowance.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// In thousandths of an event; below zero it is a debt.
+    /// In thousandths of an event. A negative level is a debt.
     level: i64,
-    /// As of when.
+    /// The time of the level.
     at: UnixMillis,
 }
 
@@ -175,7 +177,7 @@ impl Bucket {
         self.level == most(allowance)
     }
 
-    /// How long to wait for the next event, as an error, if none is left.
+    /// Returns the time until the next event as an error if none is available.
     fn wait(&mut self, allowance: Allowance, now: UnixMillis) -> Result<(), Duration> {
         self.refill(allowance, now);
         let missing = Self::EVENT - self.level;

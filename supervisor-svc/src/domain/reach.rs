@@ -1,4 +1,4 @@
-//! Which contents belong to a subtree by its present state. What belonged to it before is found in the log, by its marks.
+//! Contents that belong to a subtree in its current state. The log identifies contents that belonged to it earlier.
 
 use super::{
     content::ContentRef,

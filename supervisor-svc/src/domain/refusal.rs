@@ -1,4 +1,5 @@
-//! Why a command was refused, with the facts that a client needs. A refused command changes and records nothing.
+//! Reasons for which a command is rejected, with the details that a client needs. A rejected command changes and
+//! records nothing.
 
 use std::time::Duration;
 
@@ -10,30 +11,30 @@ use super::{
     status::StatusKind,
 };
 
-/// Why a command was refused. The texts are part of the contract.
+/// The reason for which a command was rejected. The texts are part of the contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The token's thread is closed, or was placed anew since.
+    /// The token's thread is closed, or was placed again since the token was minted.
     #[error("missing, malformed or stale token; send \"authorization: Bearer TOKEN\"")]
     StaleToken,
-    /// A thread named another branch, or nothing at all: one answer for both.
+    /// A thread named a target outside its subtree, or a nonexistent thread. Both return the same error.
     #[error("Not permitted to {} agents outside your subtree.", .0.as_str())]
     OutsideSubtree(GuardedVerb),
-    /// The tool of the call is not in the caller's effective policy.
+    /// The tool is not in the caller's effective policy.
     #[error("tool \"{tool}\" is not allowed for agent_type \"{agent_type}\"")]
     ToolDenied {
         /// The tool.
         tool: String,
-        /// The caller's role.
+        /// The role of the caller.
         agent_type: String,
     },
-    /// Only operators may use the field.
+    /// The field is reserved for operators.
     #[error("{field} may be set by operators only; leave it out")]
     OperatorsOnly {
         /// The field.
         field: &'static str,
     },
-    /// No such thread.
+    /// The thread does not exist.
     #[error("agent with id {0} not found")]
     ThreadNotFound(String),
     /// The thread is closed.
@@ -51,19 +52,19 @@ pub enum Refusal {
     /// The child would be deeper than the limit.
     #[error("Agent depth limit reached. Solve the task yourself.")]
     DepthLimit {
-        /// How deep the child would be.
+        /// The depth of the child.
         depth: u32,
         /// The limit.
         max_depth: u32,
     },
-    /// The role of the caller may not spawn that role.
+    /// The caller's role does not allow this role.
     #[error("agent_type \"{caller}\" may not spawn \"{wanted}\"; its spawn_list allows: {}", .allowed.join(", "))]
     SpawnNotAllowed {
-        /// The caller's role.
+        /// The role of the caller.
         caller: String,
-        /// The role that it wanted.
+        /// The requested role.
         wanted: String,
-        /// What its spawn_list has.
+        /// The caller's spawn_list.
         allowed: Vec<String>,
     },
     /// No slot is free.
@@ -71,20 +72,20 @@ pub enum Refusal {
     ThreadLimit {
         /// The limit.
         max_threads: u32,
-        /// How many hold a slot.
+        /// The number of threads that hold a slot.
         active: u32,
     },
-    /// The session holds as many threads as it may.
+    /// The session has the maximum number of threads.
     #[error("{what} limit reached (max {max}); {remedy}")]
     OpenLimit {
         /// `open agent thread` or `total agent thread`.
         what: &'static str,
         /// The limit.
         max: u32,
-        /// What helps.
+        /// The suggested remedy.
         remedy: &'static str,
     },
-    /// The input is missing, blank or given twice.
+    /// The input is missing, blank or set twice.
     #[error("{0}")]
     InvalidInput(&'static str),
     /// An argument is malformed or too large.
@@ -92,104 +93,104 @@ pub enum Refusal {
     InvalidArgument {
         /// The field's path in the request.
         field: &'static str,
-        /// What is wrong, with which value, and what to do.
+        /// The problem, the invalid value and the remedy.
         message: String,
     },
-    /// The alias is taken.
+    /// The alias is already in use.
     #[error("alias \"{alias}\" is already in use{}; choose another", .by.map(|by| format!(" by agent {by}")).unwrap_or_default())]
     AliasInUse {
         /// The alias.
         alias: String,
-        /// Who has it; `None`: one of whom the caller is to know nothing.
+        /// The thread with the alias. `None` if it is invisible to the caller.
         by: Option<ThreadId>,
     },
-    /// The state machine has no such step.
+    /// The transition is not legal in the thread's status.
     #[error("agent with id {thread} is {status}; it cannot {wanted}")]
     IllegalTransition {
         /// The thread.
         thread: ThreadId,
-        /// Where it stands.
+        /// The current status.
         status: StatusKind,
-        /// What was wanted.
+        /// The requested action.
         wanted: &'static str,
     },
-    /// A role's or a request's patterns are malformed.
+    /// The patterns of a role or a request are malformed.
     #[error("tool policy: {0}")]
     Policy(String),
-    /// A request_id was used with another body.
+    /// The request_id was used with a different body.
     #[error("request_id \"{0}\" was already used with another request; use a new one")]
     RequestIdReused(String),
-    /// The thread has as much waiting input as it may have.
+    /// The thread has the maximum amount of queued input.
     #[error("agent with id {thread} has {waiting} inputs waiting; wait until it has read them")]
     TooMuchInput {
         /// The thread.
         thread: ThreadId,
-        /// How many wait.
+        /// The number of queued inputs.
         waiting: u32,
-        /// The number of the newest.
+        /// The number of the newest input.
         newest: InputNumber,
     },
-    /// Something beside threads that the request names does not exist.
+    /// A named object other than a thread does not exist.
     #[error("{what} {id} not found")]
     Missing {
-        /// What kind of thing: `edge`, `approval`, `artifact`, ...
+        /// The type of the object: `edge`, `approval`, `artifact`, ...
         what: &'static str,
-        /// Its id, as it was given.
+        /// The id from the request.
         id: String,
     },
-    /// The present state does not allow it.
+    /// The current state does not allow the request.
     #[error("{0}")]
     IllegalState(String),
-    /// The caller may not do this, whatever its tool policy says.
+    /// The caller may not do this, regardless of its tool policy.
     #[error("{0}")]
     NotPermitted(String),
-    /// A size or a count is exhausted.
+    /// A size or count limit is reached.
     #[error("{message}")]
     LimitExceeded {
-        /// Which limit.
+        /// The name of the limit.
         limit: &'static str,
-        /// What is full, with its bound, and what helps.
+        /// The exhausted resource, its limit and the remedy.
         message: String,
     },
-    /// Threads cause more events than they may.
+    /// Threads exceed their event rate.
     #[error(
         "{} more than {per_second} events a second; wait {} ms",
         .thread.map_or_else(|| String::from("the agents of the session cause"), |id| format!("agent with id {id} causes")),
         .retry_after.as_millis()
     )]
     RateLimited {
-        /// The thread; `None`: all of the session together.
+        /// The thread. `None` means all threads of the session together.
         thread: Option<ThreadId>,
-        /// How many they may cause without end.
+        /// The sustained rate, in events per second.
         per_second: u32,
-        /// When the next event is possible.
+        /// The time until the next event is allowed.
         retry_after: Duration,
     },
-    /// What a thread above may spend is spent.
+    /// The budget of the thread or an ancestor is exhausted.
     #[error("the budget of agent {thread} is spent ({what}); raise it with UpdateThreadBudget")]
     BudgetExhausted {
-        /// The thread whose budget it is.
+        /// The thread that has the budget.
         thread: ThreadId,
         /// `tokens`, `turns` or `wall_time`.
         what: &'static str,
     },
-    /// What follows the position of a watch is not in the log any more.
+    /// The events after the position of a watch are no longer in the log.
     #[error("the events up to {oldest} are compacted; watch from {oldest}, or without after_sequence for a snapshot")]
     HistoryCompacted {
-        /// The first position that a watch can go on from.
+        /// The first valid position of a watch.
         oldest: Sequence,
         /// The newest event.
         head: Sequence,
     },
-    /// A budget does not fit into what the thread above that bounds it has left.
+    /// The budget exceeds the remaining amount of the limiting ancestor.
     #[error("{0}")]
     OverBudget(Shortage),
     /// The position of a watch is ahead of the log.
     #[error("after_sequence {after} is ahead of the newest event {head}; watch from {head} or without after_sequence")]
     AheadOfHead {
-        /// What was asked for.
+        /// The requested position.
         after: Sequence,
-        /// The oldest event that is still there.
+        /// The oldest available event.
         oldest: Sequence,
         /// The newest.
         head: Sequence,
@@ -202,12 +203,12 @@ impl From<PolicyError> for Refusal {
     }
 }
 
-/// What a thread wanted to do outside its subtree, as the guard's text says it.
+/// The action outside its subtree that a thread requested, for the text of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardedVerb {
     /// CloseAgent.
     Close,
-    /// Everything else.
+    /// Any other action.
     Act,
 }
 

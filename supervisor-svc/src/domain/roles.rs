@@ -1,4 +1,4 @@
-//! The roles of a session's threads, each once: a thousand threads of a role share what it says.
+//! The distinct roles of a session's threads. Threads with equal roles share one allocation.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -6,11 +6,11 @@ use imbl::OrdSet;
 
 use super::event::Role;
 
-/// Every role that a thread of the session has. It grows with the threads, which are never forgotten either.
+/// Every role of the session's threads. It never shrinks, because threads are never removed either.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Roles(OrdSet<Entry>);
 
-/// Ordered by what the role says; the very same role is equal without a look at it.
+/// A role, ordered by its content. Identical allocations compare as equal without reading the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry(Arc<Role>);
 
@@ -31,7 +31,7 @@ impl PartialOrd for Entry {
 }
 
 impl Roles {
-    /// The role that equals this one and that the threads before share; this one if it is the first.
+    /// Returns the shared role that equals this one, or this one if it is the first.
     pub fn shared(&mut self, role: &Arc<Role>) -> Arc<Role> {
         let entry = Entry(Arc::clone(role));
         if let Some(Entry(known)) = self.0.get(&entry) {

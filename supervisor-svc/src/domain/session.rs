@@ -1,10 +1,11 @@
-//! A session as its events made it. Cheap to clone: the maps share their nodes, so that a snapshot, a working copy and the
-//! published state cost what differs between them.
+//! The state of a session, folded from its events. Cheap to clone: the maps share their nodes, so a snapshot, a working
+//! copy and the published state cost only their differences.
 //!
-//! Invariant: `root` and the indices (`order`, `aliases`, `roles`, `counts`, and what a `Place` names) are functions of `threads`;
-//! `Session::put` and `Session::update` alone change either. `edges_at` is a function of `edges`; `Session::connect` and
-//! `Session::disconnect` alone change them. `pending`, `decided` and `moot` are functions of `approvals` and `threads`, kept
-//! where approvals are folded. So a snapshot does not keep any of them.
+//! Invariant: `root` and the indices (`order`, `aliases`, `roles`, `counts`, and those named by a `Place`) are
+//! functions of `threads`. Only `Session::put` and `Session::update` change them. `edges_at` is a function of `edges`.
+//! Only `Session::connect` and `Session::disconnect` change them. `pending`, `decided` and `moot` are functions of
+//! `approvals` and `threads`, and are maintained where approvals are folded. Snapshots therefore contain none of the
+//! indices.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,20 +27,20 @@ use super::{
     waiting::Waits,
 };
 
-/// One root thread and the tree under it.
+/// One root thread and its tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Session {
     /// Its id.
     pub id: SessionId,
-    /// What binds it.
+    /// The settings.
     pub settings: Arc<Settings>,
-    /// The tools that no thread exceeds.
+    /// The maximum tool policy of all threads.
     pub ceiling: Policy,
-    /// The tools of which no call needs an operator.
+    /// The tools that never need an approval.
     pub approval_gate: Policy,
-    /// Whether turns and spawns are held back.
+    /// Whether the session is paused: turns and spawns do not start.
     pub paused: bool,
-    /// Whether its root is closed for good.
+    /// Whether the root is closed permanently.
     pub closed: bool,
     /// When it was opened.
     pub created: UnixMillis,
@@ -47,19 +48,20 @@ pub struct Session {
     pub updated: UnixMillis,
     /// The sequence of its last event.
     pub sequence: Sequence,
-    /// The edges that were created, all between open threads. One between each parent and child is there without an event.
+    /// The created edges, all between open threads. The tree edges between parents and children are implicit and have
+    /// no event.
     pub edges: OrdMap<EdgeId, Arc<Edge>>,
-    /// What waits for an operator, and what was decided lately.
+    /// The pending approvals and the recently decided ones.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
-    /// The undecided ones, by deadline.
+    /// The pending approvals, by deadline.
     pub(super) pending: OrdSet<(UnixMillis, ApprovalId)>,
-    /// The decided ones, by the event that requested them.
+    /// The decided approvals, by the event that requested them.
     pub(super) decided: OrdSet<(Sequence, ApprovalId)>,
-    /// Those that wait and whose thread is being closed or is closed. Empty after every append: they are decided in the same one.
+    /// The pending approvals of closing or closed threads. Empty after every append, because that append decides them.
     pub(super) moot: OrdSet<ApprovalId>,
-    /// Where telling each of the present webhooks begins, by its URL; see [`Self::receivers`].
+    /// The delivery start of each current webhook, by URL. See [`Self::receivers`].
     pub(crate) webhook_starts: OrdMap<String, WebhookStart>,
-    /// Who waits for whom at this moment. Volatile: in no log, and no part of what makes two states equal.
+    /// The current waits between threads. Volatile: not in the log, and ignored when states are compared.
     pub waits: Waits,
     root: Option<ThreadId>,
     edges_at: OrdMap<ThreadId, OrdSet<EdgeId>>,
@@ -80,14 +82,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session without threads, as of its creation.
+    /// Creates a session without threads.
     pub(crate) fn new(id: SessionId, settings: Settings, created: UnixMillis) -> Self {
         let ceiling = settings
             .tool_ceiling
             .clone()
             .and_then(|layer| Policy::compile(vec![layer]).ok())
             .unwrap_or_else(Policy::unrestricted);
-        // Both were checked when the session was opened.
+        // Both were validated when the session was opened.
         let approval_gate =
             authorize::approval_gate(&settings.approve_tools).unwrap_or_else(|_| Policy::unrestricted());
         let webhook_starts = webhook_starts(&settings.webhooks, &OrdMap::new(), Sequence::ZERO);
@@ -127,62 +129,63 @@ impl Session {
         }
     }
 
-    /// The root's id. A session that was opened has one: both events are one append.
+    /// Returns the root's id. An opened session always has a root, because both events are in one append.
     #[must_use]
     pub const fn root_id(&self) -> Option<ThreadId> {
         self.root
     }
 
-    /// A thread by its id.
+    /// Returns a thread by its id.
     #[must_use]
     pub fn thread(&self, id: ThreadId) -> Option<&Arc<Thread>> {
         self.threads.get(&id)
     }
 
-    /// A thread by its alias, case-insensitive. A thread that never came to be has given its alias back.
+    /// Returns a thread by its alias, case-insensitive. The alias of a thread whose spawn was never approved is
+    /// released.
     #[must_use]
     pub fn thread_by_alias(&self, alias: &str) -> Option<ThreadId> {
         self.aliases.get(&alias.to_lowercase()).copied()
     }
 
-    /// Every thread in spawn order, so parents come before children.
+    /// Returns all threads in spawn order. Parents precede their children.
     pub fn in_spawn_order(&self) -> impl DoubleEndedIterator<Item = &Arc<Thread>> {
         self.order.values().filter_map(|id| self.threads.get(id))
     }
 
-    /// How many threads the session ever had.
+    /// Returns the number of threads over the session's lifetime.
     #[must_use]
     pub fn total(&self) -> usize {
         self.threads.len()
     }
 
-    /// How many threads have a status.
+    /// Returns the number of threads with the given status.
     #[must_use]
     pub fn count(&self, kind: StatusKind) -> u32 {
         self.counts.get(&kind).copied().unwrap_or_default()
     }
 
-    /// How many threads are open, the root included.
+    /// Returns the number of open threads, including the root.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.total() - self.count(StatusKind::Shutdown) as usize
     }
 
-    /// The threads that hold a slot.
+    /// Returns the threads that hold a slot.
     #[must_use]
     pub fn holding(&self) -> &OrdSet<ThreadId> {
         &self.holding
     }
 
-    /// The threads that wait for a slot, first come, first served.
+    /// Returns the threads that wait for a slot, in order of arrival.
     pub fn queued(&self) -> impl Iterator<Item = ThreadId> {
         self.queue.values().copied()
     }
 
-    /// A thread's place in the queue, counted from 1.
+    /// Returns a thread's position in the queue, counted from 1.
     #[must_use]
     pub fn queue_position(&self, id: ThreadId) -> Option<u32> {
-        // Most threads are in no queue, and are not looked for in it.
+        // Most threads are not queued. Skip the search for them.
         let thread = self
             .thread(id)
             .filter(|thread| thread.status.kind() == StatusKind::Queued)?;
@@ -190,75 +193,76 @@ impl Session {
         u32::try_from(place + 1).ok()
     }
 
-    /// The threads in PENDING_INIT: a runner or a turn is owed to them.
+    /// Returns the threads in PENDING_INIT, which have a pending placement or turn.
     pub fn starting(&self) -> impl Iterator<Item = ThreadId> {
         self.starting.iter().copied()
     }
 
-    /// The settled threads that their mail would wake, the longest waiting letter first; see [`Thread::woken_by`].
+    /// Returns the settled threads that their mail would wake, ordered by their oldest letter. See
+    /// [`Thread::woken_by`].
     pub fn waking(&self) -> impl Iterator<Item = ThreadId> {
         self.waking.values().copied()
     }
 
-    /// The open threads that carry a fence of their own.
+    /// Returns the open threads with their own fence.
     pub fn fenced(&self) -> impl Iterator<Item = (ThreadId, &Arc<Fence>)> {
         self.fences
             .iter()
             .filter_map(|id| Some((*id, self.thread(*id)?.fence.as_ref()?)))
     }
 
-    /// The approvals that wait for an operator, the nearest deadline first.
+    /// Returns the pending approvals, earliest deadline first.
     pub fn pending_approvals(&self) -> impl Iterator<Item = &Arc<Approval>> {
         self.pending.iter().filter_map(|(_, id)| self.approvals.get(id))
     }
 
-    /// The settled threads whose turn ended with input waiting, in the order in which they ended.
+    /// Returns the settled threads whose turn ended with queued input, in the order in which the turns ended.
     pub fn going_on(&self) -> impl Iterator<Item = &Arc<Thread>> {
         self.going_on.values().filter_map(|id| self.thread(*id))
     }
 
-    /// The open threads that have a budget of their own.
+    /// Returns the open threads with their own budget.
     pub fn budgeted(&self) -> impl Iterator<Item = &Arc<Thread>> {
         self.budgeted.iter().filter_map(|id| self.thread(*id))
     }
 
-    /// The open threads whose budget is spent, or that are marked so.
+    /// Returns the open threads with an exhausted budget, or with the condition set.
     pub fn at_their_budget(&self) -> impl Iterator<Item = &Arc<Thread>> {
         self.spent.iter().filter_map(|id| self.thread(*id))
     }
 
-    /// The orchestrators that completed their turn and did not say that they are done.
+    /// Returns the orchestrators that completed their turn without a final mark.
     pub fn idle_orchestrators(&self) -> impl Iterator<Item = &Arc<Thread>> {
         self.idle_orchestrators.iter().filter_map(|id| self.thread(*id))
     }
 
-    /// Where a thread works: in its own directory, else in the session's; empty: nowhere.
+    /// Returns the working directory of a thread: its own, otherwise the session's. Empty means none.
     #[must_use]
     pub fn workspace<'a>(&'a self, thread: &'a Thread) -> &'a str {
         let own = &thread.spawned.working_directory;
         if own.is_empty() { &self.settings.cwd } else { own }
     }
 
-    /// The thread and its ancestors, from itself to the root.
+    /// Returns the thread and its ancestors, up to the root.
     pub fn lineage(&self, id: ThreadId) -> impl Iterator<Item = &Arc<Thread>> {
         std::iter::successors(self.thread(id), |thread| {
             thread.spawned.parent.and_then(|parent| self.thread(parent))
         })
     }
 
-    /// Whether `id` is `ancestor` or below it.
+    /// Returns whether `id` is `ancestor` or below it.
     #[must_use]
     pub fn is_within(&self, id: ThreadId, ancestor: ThreadId) -> bool {
         self.lineage(id).any(|thread| thread.id == ancestor)
     }
 
-    /// Whether the thread or an ancestor is fenced: nothing may start in it.
+    /// Returns whether the thread or an ancestor is fenced. No new work may start in it.
     #[must_use]
     pub fn is_closing(&self, id: ThreadId) -> bool {
         self.fence_over(id).is_some()
     }
 
-    /// Whether the thread is closed, or on its way there.
+    /// Returns whether the thread is closed or closing.
     fn is_gone(&self, id: ThreadId) -> bool {
         self.is_closing(id)
             || self
@@ -266,25 +270,26 @@ impl Session {
                 .is_none_or(|thread| thread.status.kind() == StatusKind::Shutdown)
     }
 
-    /// The nearest fence over a thread.
+    /// Returns the nearest fence of a thread and its ancestors.
     #[must_use]
     pub fn fence_over(&self, id: ThreadId) -> Option<&Arc<Fence>> {
         self.fences_over(id).next()
     }
 
-    /// Every fence over a thread, the nearest first: the earliest deadline and the strictest policy of them count.
+    /// Returns all fences of a thread and its ancestors, nearest first. The earliest deadline and the strictest policy
+    /// apply.
     pub fn fences_over(&self, id: ThreadId) -> impl Iterator<Item = &Arc<Fence>> {
         self.lineage(id).filter_map(|thread| thread.fence.as_ref())
     }
 
-    /// Whether the thread or an ancestor was fenced when the event of that number had happened. The answer is the same
-    /// whenever it is asked for, so that what is derived from the log does not depend on when it is read.
+    /// Returns whether the thread or an ancestor was fenced after the event with that number. The result never changes
+    /// over time, so data derived from the log does not depend on when it is read.
     #[must_use]
     pub fn was_closing(&self, id: ThreadId, at: Sequence) -> bool {
         self.lineage(id).any(|thread| thread.was_fenced(at))
     }
 
-    /// A thread and everything below it, parents before children, siblings in spawn order.
+    /// Returns a thread and its descendants. Parents precede their children, and siblings are in spawn order.
     #[must_use]
     pub fn subtree(&self, top: ThreadId) -> Vec<&Arc<Thread>> {
         let mut found = Vec::new();
@@ -296,13 +301,13 @@ impl Session {
         found
     }
 
-    /// The created edges that end in a thread, in the order of their ids.
+    /// Returns the created edges of a thread, ordered by id.
     pub fn created_edges_of(&self, id: ThreadId) -> impl Iterator<Item = &Arc<Edge>> {
         let ids = self.edges_at.get(&id).into_iter().flatten();
         ids.filter_map(|id| self.edges.get(id))
     }
 
-    /// What all threads spent, closed ones included.
+    /// Returns the usage of all threads, including closed ones.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.root
@@ -311,8 +316,9 @@ impl Session {
             .unwrap_or_default()
     }
 
-    /// Whether work is owed that no request brings about: the session must be awake, and is loaded at the service's start. A
-    /// thread that is active has a runner that may be lost, or waits for one; only a root that its client executes has not.
+    /// Returns whether the session has pending effects that no request triggers. Such a session must stay active and is
+    /// loaded at startup. An active thread has a runner that can be lost, or waits for one. The exception is a root
+    /// that its client executes.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         let active = self.count(StatusKind::PendingInit) + self.count(StatusKind::Running);
@@ -330,13 +336,13 @@ impl Session {
             .is_some_and(|root| root.spawned.client_owned && root.status.kind().is_active())
     }
 
-    /// The receivers of notifications, each with where telling it begins.
+    /// Returns the webhooks, each with its delivery start.
     pub fn receivers(&self) -> impl Iterator<Item = (&Webhook, WebhookStart)> {
         let webhooks = self.settings.webhooks.iter();
         webhooks.filter_map(|webhook| Some((webhook, *self.webhook_starts.get(&webhook.url)?)))
     }
 
-    /// When a closed session is to be deleted, if it is not kept for good.
+    /// Returns the time at which a closed session is deleted. `None` if it is kept.
     #[must_use]
     pub fn expires(&self) -> Option<UnixMillis> {
         let retention = self.settings.retention.filter(|_| self.closed)?;
@@ -344,7 +350,7 @@ impl Session {
         Some(ended.plus(retention))
     }
 
-    /// Takes up an edge.
+    /// Adds an edge.
     pub(crate) fn connect(&mut self, edge: &Edge) {
         for end in [edge.from, edge.to] {
             self.edges_at.entry(end).or_default().insert(edge.id);
@@ -352,11 +358,11 @@ impl Session {
         self.edges.insert(edge.id, Arc::new(edge.clone()));
     }
 
-    /// Takes up an approval as it stands.
+    /// Stores an approval in its current state.
     pub(crate) fn remember_approval(&mut self, approval: Approval) {
         if approval.verdict.is_none() {
             self.pending.insert((approval.deadline, approval.id));
-            // Only in a snapshot of the middle of an append.
+            // Only possible in a snapshot taken in the middle of an append.
             if self.is_gone(approval.thread) {
                 self.moot.insert(approval.id);
             }
@@ -366,7 +372,7 @@ impl Session {
         self.approvals.insert(approval.id, Arc::new(approval));
     }
 
-    /// Drops an edge.
+    /// Removes an edge.
     pub(super) fn disconnect(&mut self, id: EdgeId) {
         let Some(edge) = self.edges.remove(&id) else {
             return;
@@ -381,7 +387,7 @@ impl Session {
         }
     }
 
-    /// Takes up a thread that is new and has no children yet, below its parent.
+    /// Adds a new thread without children below its parent.
     pub(crate) fn put(&mut self, mut thread: Thread) {
         let id = thread.id;
         let adopted = thread.spawned.parent.and_then(|parent| {
@@ -406,15 +412,16 @@ impl Session {
         self.threads.insert(id, Arc::new(thread));
     }
 
-    /// Changes a thread and keeps the indices in step; nothing happens if there is none.
+    /// Changes a thread and updates the indices. Does nothing if the thread does not exist.
     pub(super) fn update<R>(&mut self, id: ThreadId, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
         let slot_release = self.settings.slot_release;
-        // Whoever holds the state before keeps the thread as it was; in a replay nobody does, and nothing is copied.
+        // Copies the thread only if another owner shares the state. During replay the state is not shared, so nothing
+        // is copied.
         let thread = Arc::make_mut(self.threads.get_mut(&id)?);
         let before = Place::of(thread, slot_release);
         let result = change(thread);
         let after = Place::of(thread, slot_release);
-        // Who loses it never gets it back.
+        // A released alias is never restored.
         let given_back = (before.has_alias && !after.has_alias).then(|| thread.spawned.alias.to_lowercase());
         if let Some(alias) = given_back {
             self.aliases.remove(&alias);
@@ -423,7 +430,7 @@ impl Session {
         Some(result)
     }
 
-    /// Touches only the indices in which the place differs: the others stay shared with the state before.
+    /// Updates only the indices in which the place differs. The other indices remain shared with the previous state.
     fn move_thread(&mut self, id: ThreadId, before: &Place, after: &Place) {
         if before == after {
             return;
@@ -498,7 +505,7 @@ impl Session {
         }
     }
 
-    /// Gives a thread a budget. The session's budget is the root's; its settings only repeat it.
+    /// Sets a thread's budget. The root's budget is the session's budget, and the settings repeat it.
     pub(super) fn set_budget(&mut self, id: ThreadId, budget: Budget) {
         if self.update(id, |thread| thread.budget = budget).is_none() {
             return;
@@ -509,7 +516,7 @@ impl Session {
     }
 }
 
-/// Where telling each webhook begins once an event gave these: one whose URL is there already goes on where it is.
+/// Returns the delivery start of each webhook of an event. A URL that was already present keeps its start.
 fn webhook_starts(
     webhooks: &[Webhook],
     present: &OrdMap<String, WebhookStart>,
@@ -525,11 +532,11 @@ fn webhook_starts(
         .collect()
 }
 
-/// The longest that a cascade may take before the rest of it is forced.
+/// Maximum duration of a cascade before the remaining threads are closed by force.
 pub const CASCADE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Where a thread stands in the indices: a function of the thread and of the session's slot rule, which never changes. The
-/// default is that of a thread that is not there.
+/// The position of a thread in the indices: a function of the thread and the session's slot rule, which never changes.
+/// The default is the place of a thread that does not exist.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Place {
     kind: Option<StatusKind>,
@@ -565,11 +572,11 @@ impl Place {
     }
 }
 
-/// The slot rule. The root holds none.
+/// Returns whether a thread holds a slot under the slot rule. The root holds none.
 fn holds_slot(thread: &Thread, slot_release: SlotRelease) -> bool {
     let counted = match slot_release {
         SlotRelease::Settle => thread.status.kind().is_active(),
-        // Who settled before it ever had a turn took no slot that closing could free.
+        // A thread that settled before its first turn took no slot, so closing it frees none.
         SlotRelease::Close => match thread.status.kind() {
             StatusKind::PendingInit | StatusKind::Running => true,
             StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => thread.turn != LatestTurn::None,

@@ -1,4 +1,4 @@
-//! What binds a whole session: limits, policy, mode, labels.
+//! Session settings: limits, policies, mode and labels.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,18 +6,18 @@ use tool_policy::{Inheritance, Layer};
 
 use super::content::ContentRef;
 
-/// How much an agent may change; ordered from strict to loose.
+/// The access of an agent to files and network, ordered from strict to loose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sandbox {
-    /// No write outside a scratch directory, no network for tools.
+    /// No writes outside a scratch directory, and no network access for tools.
     ReadOnly,
-    /// Writes inside the working directory.
+    /// Writes only inside the working directory.
     WorkspaceWrite,
-    /// No restriction by the sandbox.
+    /// No sandbox restrictions.
     FullAccess,
 }
 
-/// What the session is for at the moment.
+/// The current mode of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Read-only except docs/.
@@ -27,21 +27,20 @@ pub enum Mode {
     Implementation,
 }
 
-/// Which edges a thread may manage; each includes the ones before it.
+/// The edges that a thread may manage. Each value includes the previous ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EdgeManagement {
     /// None.
     #[default]
     None,
-    /// Those that it ends in.
+    /// The thread's own edges.
     SelfOnly,
-    /// All.
+    /// All edges.
     All,
 }
 
 impl EdgeManagement {
-    /// What these capabilities of a graph template allow, by the names that the registry reads it from. Other capabilities
-    /// say nothing about edges.
+    /// Returns the edge management that the capabilities of a graph template declare. Other capabilities are ignored.
     #[must_use]
     pub fn of_capabilities(names: &[String]) -> Self {
         let has = |name: &str| names.iter().any(|given| given == name);
@@ -54,7 +53,7 @@ impl EdgeManagement {
         }
     }
 
-    /// The name for people.
+    /// Returns the display name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -65,17 +64,17 @@ impl EdgeManagement {
     }
 }
 
-/// Who keeps the agents going.
+/// The orchestration mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Orchestration {
-    /// Turns start when somebody asks for them.
+    /// Turns start only on request.
     #[default]
     Interactive,
-    /// An orchestrator is given another turn until it is done.
+    /// An orchestrator receives another turn automatically until it is done.
     Auto,
 }
 
-/// How much of the prompts is kept.
+/// The parts of prompts that are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PromptLog {
     /// Texts.
@@ -87,17 +86,17 @@ pub enum PromptLog {
     Off,
 }
 
-/// What happens to a thread whose runner is lost.
+/// The behavior when a thread's runner is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestartPolicy {
-    /// It is settled as ERRORED.
+    /// The thread is settled as ERRORED.
     #[default]
     Never,
-    /// It is placed anew.
+    /// The thread is placed again.
     OnLost,
 }
 
-/// What frees a slot.
+/// The event that frees a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlotRelease {
     /// Settling.
@@ -107,15 +106,15 @@ pub enum SlotRelease {
     Close,
 }
 
-/// How a running turn ends when its thread is closed; ordered from mild to strict.
+/// How a running turn ends when its thread closes, ordered from mild to strict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClosePolicy {
-    /// Let the turn finish within the cascade's deadline.
+    /// The turn may finish before the cascade's deadline.
     FinishTurn,
-    /// Ask, then kill after the grace.
+    /// Request a stop, then kill after the grace period.
     #[default]
     Terminate,
-    /// Kill at once.
+    /// Kill immediately.
     Kill,
 }
 
@@ -127,23 +126,23 @@ pub enum WakePolicy {
     None,
     /// When it is COMPLETED.
     OnIdle,
-    /// When it is settled and open, however.
+    /// When it is settled and open, for any outcome.
     Always,
 }
 
-/// When a thread that is at work gets more input.
+/// When an active thread receives more input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Urgency {
     /// With its next turn.
     #[default]
     Wait,
-    /// Within the running turn, if its program takes more in one; with the next turn otherwise.
+    /// During the running turn if the program supports it, otherwise with the next turn.
     Steer,
-    /// With its next turn, and the running one is stopped for it.
+    /// With the next turn. The running turn is stopped.
     Interrupt,
 }
 
-/// What to do when no slot is free.
+/// The behavior when no slot is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLimit {
     /// Refuse.
@@ -153,16 +152,16 @@ pub enum OnLimit {
     Queue,
 }
 
-/// Bounds of a session's tree.
+/// Limits of a session's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The deepest thread; the root is 0.
+    /// Maximum depth of a thread. The root has depth 0.
     pub max_depth: u32,
-    /// Active threads, the root not counted.
+    /// Maximum number of active threads, without the root.
     pub max_threads: u32,
-    /// Threads that are not closed, the root included.
+    /// Maximum number of open threads, including the root.
     pub max_open_threads: u32,
-    /// Threads that the session ever had, the root included.
+    /// Maximum number of threads over the session's lifetime, including the root.
     pub max_total_threads: u32,
 }
 
@@ -178,7 +177,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What no session may exceed, whatever the configuration says.
+    /// Upper bounds of the limits, which no configuration can exceed.
     pub const CEILING: Self = Self {
         max_depth: 16,
         max_threads: 10_000,
@@ -216,7 +215,7 @@ impl Limits {
     }
 }
 
-/// New limits, each by itself; `None` stays as it was.
+/// A change of limits. A field that is `None` keeps its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitsChange {
     /// See [`Limits::max_depth`].
@@ -230,7 +229,7 @@ pub struct LimitsChange {
 }
 
 impl LimitsChange {
-    /// The limits after the change of these.
+    /// Returns the limits with this change applied.
     #[must_use]
     pub fn over(self, present: Limits) -> Limits {
         Limits {
@@ -242,23 +241,23 @@ impl LimitsChange {
     }
 }
 
-/// What may be spent; `None` is without bound.
+/// A budget. A field that is `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Tokens, read and written.
+    /// Input and output tokens.
     pub tokens: Option<u64>,
     /// Turns.
     pub turns: Option<u32>,
-    /// Time in running turns.
+    /// Time spent in running turns.
     pub wall_time: Option<Duration>,
 }
 
-/// When a thread counts as stalled.
+/// The rule that detects stalled threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallRule {
-    /// How many completed turns in a row with the same output; zero: outputs are not compared.
+    /// Number of consecutive completed turns with the same output. Zero disables the comparison.
     pub repeats: u32,
-    /// How long nothing is heard of a running turn; zero: silence is no sign.
+    /// Maximum time without a report from a running turn. Zero disables the check.
     pub silence: Duration,
 }
 
@@ -272,7 +271,7 @@ impl Default for StallRule {
 }
 
 impl StallRule {
-    /// The longest silence that can be configured.
+    /// Maximum value of `silence` that can be configured.
     pub const MAX_SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Checks a configured rule.
@@ -296,23 +295,23 @@ impl StallRule {
     }
 }
 
-/// What was spent.
+/// The used resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tokens read, cached ones included.
+    /// Input tokens, including cached tokens.
     pub input_tokens: u64,
-    /// Of these, from a cache.
+    /// Input tokens that were read from a cache.
     pub cached_input_tokens: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub output_tokens: u64,
-    /// Turns ended.
+    /// Ended turns.
     pub turns: u32,
-    /// Time in running turns.
+    /// Time spent in running turns.
     pub wall_time: Duration,
 }
 
 impl Usage {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -324,13 +323,13 @@ impl Usage {
         }
     }
 
-    /// Tokens read and written.
+    /// Returns the sum of input and output tokens.
     #[must_use]
     pub const fn tokens(self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
-    /// What this is more than `earlier`, field by field; a field that shrank counts as unchanged.
+    /// Returns the increase since `earlier` for each field. A field that decreased counts as unchanged.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
@@ -343,25 +342,25 @@ impl Usage {
     }
 }
 
-/// What a notification is about.
+/// The kind of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NotificationKind {
-    /// A spawned thread completed a turn that nobody was looking at.
+    /// A spawned thread that is not in focus completed a turn.
     AgentTurnComplete,
     /// A spawned thread settled.
     SubAgentComplete,
-    /// Something waits for an operator.
+    /// An approval is pending.
     ApprovalRequested,
     /// A thread stalled.
     Stalled,
-    /// A budget is spent.
+    /// A budget is exhausted.
     BudgetExhausted,
     /// A runner was lost.
     RunnerLost,
 }
 
 impl NotificationKind {
-    /// The name that webhooks are sent.
+    /// Returns the name that is sent to webhooks.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -375,14 +374,14 @@ impl NotificationKind {
     }
 }
 
-/// A receiver of notifications.
+/// A webhook that receives notifications.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Webhook {
-    /// Where they are sent.
+    /// The URL that receives the notifications.
     pub url: String,
-    /// Which kinds; empty: all.
+    /// The kinds to send. Empty selects all kinds.
     pub kinds: Vec<NotificationKind>,
-    /// The key that signs them.
+    /// The key that signs the notifications.
     pub secret: String,
 }
 
@@ -395,50 +394,50 @@ impl std::fmt::Debug for Webhook {
     }
 }
 
-/// Everything that was decided when the session was opened. What SessionUpdated may change is said there.
+/// The settings of a session. SessionUpdated can change some of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The project's directory; empty: no project.
+    /// The project directory. Empty means no project.
     pub cwd: String,
-    /// The bundle that stands for its templates; empty: none.
+    /// The digest of the bundle that contains its templates. Empty means no bundle.
     pub workspace_digest: String,
-    /// The bundle itself, kept with the session so that a registry that lost it can be given it again; `None`: there is
-    /// none.
+    /// The bundle itself. It is stored with the session, so that it can be sent to a registry that lost it. `None`
+    /// means no bundle.
     pub workspace: Option<ContentRef>,
     /// Bounds of the tree.
     pub limits: Limits,
-    /// What frees a slot.
+    /// The event that frees a slot.
     pub slot_release: SlotRelease,
-    /// What the session may spend.
+    /// The budget of the session.
     pub budget: Budget,
-    /// What it is for.
+    /// The mode of the session.
     pub mode: Mode,
-    /// Who keeps its agents going.
+    /// The orchestration mode.
     pub orchestration: Orchestration,
-    /// Which edges graph threads may manage at most.
+    /// The maximum edge management of graph threads.
     pub edge_management: EdgeManagement,
-    /// The graph templates whose threads are orchestrators, whatever they declare and whoever wrote them.
+    /// Graph templates whose threads are orchestrators, regardless of their declarations and their author.
     pub orchestrators: Vec<String>,
-    /// Whether orchestrators need an approval too.
+    /// Whether orchestrators need approvals too.
     pub approve_orchestrators: bool,
-    /// How much of the prompts is kept.
+    /// The parts of prompts that are stored.
     pub prompt_log: PromptLog,
-    /// What happens to threads whose runner is lost.
+    /// The behavior when a thread's runner is lost.
     pub restart_policy: RestartPolicy,
-    /// What a child may be granted.
+    /// The maximum permissions of a child.
     pub policy_inheritance: Inheritance,
     /// The tools that no thread may exceed.
     pub tool_ceiling: Option<Layer>,
-    /// Patterns of tools of which every call needs an operator.
+    /// Patterns of tools whose calls need an approval.
     pub approve_tools: Vec<String>,
     /// Receivers of notifications.
     pub webhooks: Vec<Webhook>,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
-    /// Its threads are given only to runners that have all of these labels.
+    /// Labels that a runner must have to receive the session's threads.
     pub runner_labels: BTreeMap<String, String>,
-    /// When a thread of it counts as stalled: the service's rule when it was opened.
+    /// The stall rule of the session: the service's rule when the session was opened.
     pub stall: StallRule,
-    /// How long a closed session is kept; `None`: until it is deleted.
+    /// Time for which a closed session is kept. `None` keeps it until it is deleted.
     pub retention: Option<Duration>,
 }

@@ -1,5 +1,5 @@
-//! Threads that get nowhere: their turns end with the same output or the same changes again and again, or nothing is heard of
-//! a running one. Never judged by prompts, which are often equal for a good reason.
+//! Detection of stalled threads: consecutive turns with the same output or file changes, or a running turn without
+//! reports. Prompts are not compared, because they are often equal for good reasons.
 
 use super::{
     event::ConditionKind,
@@ -10,8 +10,8 @@ use super::{
     thread::{Product, Repeated, Repetition, Thread},
 };
 
-/// What the latest turns have in common after one that ended like this. Only completed turns count; any other ends both rows,
-/// and one whose output or changes nobody knows ends that row.
+/// Returns the runs of equal turns after a turn with this outcome. Only completed turns count. Any other outcome ends
+/// both runs, and an unknown output or unknown changes end the respective run.
 #[must_use]
 pub fn repeated_after(before: Repeated, outcome: StatusKind, product: Product) -> Repeated {
     let row = |before: Option<Repetition>, digest: Option<Digest>| {
@@ -28,7 +28,7 @@ pub fn repeated_after(before: Repeated, outcome: StatusKind, product: Product) -
     }
 }
 
-/// What makes a stall: the row that is as long as the rule has it, named for people.
+/// Returns a human-readable reason for a stall if a run is as long as the rule requires.
 #[must_use]
 pub fn stalled_by(repeated: Repeated, rule: &StallRule) -> Option<&'static str> {
     let is_long = |row: Option<Repetition>| rule.repeats > 0 && row.is_some_and(|row| row.times >= rule.repeats);
@@ -36,8 +36,8 @@ pub fn stalled_by(repeated: Repeated, rule: &StallRule) -> Option<&'static str> 
     rows.into_iter().find_map(|(name, row)| is_long(row).then_some(name))
 }
 
-/// Whether silence would be a sign: the thread has a runner to be heard through, and waits neither for others nor for an
-/// operator.
+/// Returns whether silence indicates a stall: the thread has a reachable runner, and waits neither for other threads
+/// nor for an operator.
 #[must_use]
 pub fn ought_to_be_heard(session: &Session, thread: &Thread) -> bool {
     thread.status == Status::Running
@@ -46,13 +46,14 @@ pub fn ought_to_be_heard(session: &Session, thread: &Thread) -> bool {
         && !session.waits.any_by(thread)
 }
 
-/// Whether it is silence that stalls the thread: then its next word is the end of it.
+/// Returns whether the thread is stalled because of silence. The next report then ends the stall.
 #[must_use]
 pub fn is_by_silence(thread: &Thread, rule: &StallRule) -> bool {
     thread.conditions.contains_key(&ConditionKind::Stalled) && stalled_by(thread.repeated, rule).is_none()
 }
 
-/// Whether a stall would be over by now: by silence it ends with the turn, by repetition with something else.
+/// Returns whether a stall has ended. A stall by silence ends with the turn, a stall by repetition with a different
+/// output.
 #[must_use]
 pub fn is_over(thread: &Thread, rule: &StallRule) -> bool {
     let repeats = thread.status.kind().is_open() && stalled_by(thread.repeated, rule).is_some();

@@ -1,52 +1,52 @@
-//! The states of a thread and the steps between them: the one table of legal transitions.
+//! The statuses of a thread and the table of legal transitions.
 
 use std::{fmt, sync::Arc};
 
 use super::content::ContentRef;
 
-/// How a thread settled while it stays open.
+/// The outcome of a settled thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Settled {
-    /// The last turn ended well.
+    /// The last turn succeeded.
     Completed {
-        /// Its last message, if it had one; at most 4 KiB.
+        /// The last message, if any, at most 4 KiB.
         message: Option<String>,
-        /// The whole message, if it is longer.
+        /// The complete message, if it exceeds that size.
         content: Option<ContentRef>,
     },
     /// The last turn failed.
     Errored {
-        /// What went wrong; at most 4 KiB.
+        /// The error message, at most 4 KiB.
         message: String,
-        /// The whole message, if it is longer.
+        /// The complete message, if it exceeds that size.
         content: Option<ContentRef>,
     },
     /// The last turn was stopped.
     Interrupted {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Where a thread stands.
+/// The status of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Waits for a slot.
+    /// Waiting for a slot.
     Queued,
-    /// Waits for an operator's decision on its spawn.
+    /// Waiting for an operator's decision on its spawn.
     AwaitingApproval,
     /// Holds a slot; its turn has not started yet.
     PendingInit,
     /// A turn is running, or its client executes it.
     Running,
-    /// Settled and open. Whoever is told of it shares it.
+    /// Settled and open. The outcome is shared with all receivers.
     Settled(Arc<Settled>),
     /// Settled and closed.
     Shutdown {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// How it had settled before, which ResumeAgent restores; `None`: its spawn was never approved, so there is nothing
-        /// to restore.
+        /// The outcome before the close, which ResumeAgent restores. `None` if the spawn was never approved, so that
+        /// nothing can be restored.
         before: Option<Arc<Settled>>,
     },
 }
@@ -73,7 +73,7 @@ pub enum StatusKind {
 }
 
 impl Status {
-    /// The status without its data.
+    /// Returns the status without its data.
     #[must_use]
     pub fn kind(&self) -> StatusKind {
         match self {
@@ -88,7 +88,7 @@ impl Status {
 }
 
 impl Settled {
-    /// The last message, or why there is none; empty where nothing was said.
+    /// Returns the last message, or the reason for its absence. Empty if neither exists.
     #[must_use]
     pub fn last_word(&self) -> &str {
         match self {
@@ -98,7 +98,7 @@ impl Settled {
         }
     }
 
-    /// The status without its data.
+    /// Returns the status without its data.
     #[must_use]
     pub const fn kind(&self) -> StatusKind {
         match self {
@@ -110,7 +110,7 @@ impl Settled {
 }
 
 impl StatusKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::Queued,
         Self::AwaitingApproval,
@@ -122,13 +122,13 @@ impl StatusKind {
         Self::Shutdown,
     ];
 
-    /// PENDING_INIT or RUNNING.
+    /// Returns whether the status is PENDING_INIT or RUNNING.
     #[must_use]
     pub const fn is_active(self) -> bool {
         matches!(self, Self::PendingInit | Self::Running)
     }
 
-    /// COMPLETED, ERRORED, INTERRUPTED or SHUTDOWN: what WaitAgents waits for.
+    /// Returns whether the status is COMPLETED, ERRORED, INTERRUPTED or SHUTDOWN. WaitAgents waits for these.
     #[must_use]
     pub const fn is_settled(self) -> bool {
         matches!(
@@ -137,13 +137,13 @@ impl StatusKind {
         )
     }
 
-    /// Not SHUTDOWN.
+    /// Returns whether the status is not SHUTDOWN.
     #[must_use]
     pub const fn is_open(self) -> bool {
         !matches!(self, Self::Shutdown)
     }
 
-    /// The name on the wire, without its prefix.
+    /// Returns the name on the wire, without its prefix.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -158,14 +158,14 @@ impl StatusKind {
         }
     }
 
-    /// Where a step leads from here; `None` if the table has no such transition.
+    /// Returns the status after a step. `None` if the transition is not legal.
     #[must_use]
     pub const fn after(self, step: Step) -> Option<Self> {
         use Step as S;
         match (self, step) {
-            // Behind those who wait already; if a slot is free, it is admitted in the same append.
+            // The thread queues behind earlier ones. If a slot is free, the same append admits it.
             (Self::AwaitingApproval, S::Granted) => Some(Self::Queued),
-            // A settled thread with input left over from the turn that ended is admitted without waiting again.
+            // A settled thread with queued input left from its last turn is admitted without queueing again.
             (Self::Queued | Self::Completed | Self::Errored | Self::Interrupted, S::Admitted) => {
                 Some(Self::PendingInit)
             }
@@ -205,25 +205,25 @@ impl fmt::Display for StatusKind {
     }
 }
 
-/// What moves a thread from one status to another.
+/// A step from one status to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Its spawn was approved.
+    /// The spawn was approved.
     Granted,
-    /// It took a slot.
+    /// The thread took a slot.
     Admitted,
     /// A runner was chosen.
     Placed,
-    /// A turn was handed to the runner.
+    /// A turn was dispatched to the runner.
     Dispatched,
-    /// The turn runs.
+    /// The turn started.
     Started,
-    /// The turn is over.
+    /// The turn ended.
     Ended(StatusKind),
-    /// Input waits for it.
+    /// Input was queued.
     InputQueued,
-    /// It is closed.
+    /// The thread was closed.
     Closed,
-    /// It is open again.
+    /// The thread was resumed.
     Resumed(StatusKind),
 }

@@ -1,4 +1,4 @@
-//! One thread as its events made it.
+//! The state of one thread, folded from its events.
 
 use std::sync::Arc;
 
@@ -15,84 +15,86 @@ use super::{
     time::UnixMillis,
 };
 
-/// One agent at work or at rest.
+/// One agent, active or passive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thread {
     /// Its id.
     pub id: ThreadId,
-    /// What its spawn fixed.
+    /// The properties that its spawn fixed.
     pub spawned: Arc<Spawned>,
-    /// The sequence of its spawn: the order of spawning.
+    /// The sequence of its spawn event, which defines the spawn order.
     pub spawn_sequence: Sequence,
     /// When it was spawned.
     pub created: UnixMillis,
-    /// Where it stands.
+    /// The current status.
     pub status: Status,
-    /// Since when.
+    /// The time of the last status change.
     pub since: UnixMillis,
-    /// The event that brought it there; its place in the queue while it is QUEUED.
+    /// The event that set the status. Defines the position in the queue while the thread is QUEUED.
     pub status_sequence: Sequence,
-    /// The attempt at executing it.
+    /// The current attempt.
     pub generation: Generation,
-    /// The newest attempt in which a runner was handed a turn; older than the present one while nobody was.
+    /// The newest generation in which a turn was dispatched. Older than the current generation until a turn of the
+    /// current one is dispatched.
     pub handed_out: Generation,
-    /// Its note; empty: none.
+    /// The note. Empty means no note.
     pub note: Arc<str>,
-    /// Which tools it may use.
+    /// The effective tool policy.
     pub effective: Policy,
-    /// What its children may hold.
+    /// The maximum permissions of its children.
     pub grant: Policy,
-    /// What it may change.
+    /// The sandbox in which the agent runs.
     pub sandbox: Sandbox,
-    /// What it and its descendants may spend.
+    /// The budget of the thread and its descendants.
     pub budget: Budget,
     /// Its children in spawn order.
     pub children: Vector<ThreadId>,
-    /// How many of them are open: none means that a fenced thread may close.
+    /// The number of open children. A fenced thread can close when it is zero.
     pub open_children: u32,
-    /// Its own fence; an ancestor's counts too, see [`Session::is_closing`](super::session::Session::is_closing).
+    /// The thread's own fence. An ancestor's fence applies too, see
+    /// [`Session::is_closing`](super::session::Session::is_closing).
     pub fence: Option<Arc<Fence>>,
-    /// The runner that it was given to last; see [`Self::holder`].
+    /// The runner of the last placement. See [`Self::holder`].
     pub runner: Option<RunnerId>,
     /// Its latest turn.
     pub turn: LatestTurn,
-    /// Input that no turn consumed yet, oldest first.
+    /// Input that no turn has consumed yet, oldest first.
     pub pending_inputs: Vector<Arc<PendingInput>>,
     /// The number of the newest input.
     pub last_input: InputNumber,
-    /// Whether its last turn ended with input waiting: it goes on as soon as nothing holds it back. Never while it is not
-    /// settled.
+    /// Whether the last turn ended with queued input. The next turn then starts as soon as nothing prevents it. Only
+    /// set while the thread is settled.
     pub goes_on: bool,
-    /// The stop of a turn that is owed.
+    /// The pending stop request of a turn.
     pub interrupt: Option<Interrupt>,
-    /// The newest report of this attempt that is in the log.
+    /// The newest recorded report of this attempt.
     pub last_report: ReportSequence,
-    /// What holds beside its status, with since and reason.
+    /// The active conditions, with start time and reason.
     pub conditions: OrdMap<ConditionKind, (UnixMillis, String)>,
-    /// What this attempt spent. Time is that of ended turns, and of the running one up to [`Self::metered`].
+    /// The usage of this attempt. Time includes ended turns, and the running turn up to [`Self::metered`].
     pub usage: Usage,
-    /// Up to when the time of the turn that runs is in `usage`; means nothing while none runs.
+    /// The time up to which `usage` includes the running turn. Meaningless while no turn runs.
     pub metered: UnixMillis,
-    /// What earlier attempts spent.
+    /// The usage of earlier attempts.
     pub earlier_usage: Usage,
-    /// What it and all its descendants spent, in all attempts.
+    /// The usage of the thread and all its descendants, in all attempts.
     pub subtree_usage: Usage,
-    /// Its mail that is not acknowledged yet.
+    /// The unacknowledged mail.
     pub mail: Mailbox,
-    /// The newest letter that the turn under way was shown; zero: none.
+    /// The newest letter in the prompt of the turn in flight. Zero means none.
     pub mail_shown: Sequence,
-    /// The newest letter that it acknowledged; zero: none.
+    /// The newest acknowledged letter. Zero means none.
     pub mail_acknowledged: Sequence,
-    /// The newest letter that any turn was shown, or that was there when a turn was stopped before it was handed out; zero:
-    /// none. Only a later letter wakes the thread, so a turn that failed is not tried again for ever.
+    /// The newest letter that was part of any turn's prompt, or that was present when an undispatched turn was stopped.
+    /// Zero means none. Only a later letter wakes the thread, so a failed turn is not retried forever.
     pub woken_up_to: Sequence,
-    /// When it carried a fence of its own, oldest first, the latest few.
+    /// The latest periods in which the thread had its own fence, oldest first.
     pub fenced: Vec<FenceSpan>,
-    /// What its latest turns brought forth, as long as it is the same.
+    /// The digests that the latest turns have in common.
     pub repeated: Repeated,
-    /// When it was placed anew in the middle of a turn, the latest few.
+    /// The times of the latest restarts in the middle of a turn.
     pub restarts: Vec<UnixMillis>,
-    /// The W3C trace context of the call that it works on: of its spawn, or of the newest input since.
+    /// The W3C trace context of the current call: the spawn, or the newest input since.
     pub traceparent: Option<Arc<str>>,
     /// When its last event was recorded.
     pub updated: UnixMillis,
@@ -100,42 +102,43 @@ pub struct Thread {
     pub sequence: Sequence,
 }
 
-/// How many restarts of a thread are remembered: no intensity allows more.
+/// Number of restarts that a thread stores. No configured intensity is higher.
 pub const MAX_RESTARTS: usize = 16;
 
-/// How many of its own fences a thread remembers; each closing and resuming makes one.
+/// Number of own fences that a thread stores. Each close and resume adds one.
 pub const MAX_FENCE_SPANS: usize = 16;
 
-/// From when to when a thread carried a fence: what came under it is told to nobody, however much later the log is read.
+/// The period in which a thread had its own fence. Outcomes below a fence are never delivered, however late the log is
+/// read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceSpan {
     /// The event that set it.
     pub from: Sequence,
-    /// When that was; `None`: an earlier release did not keep it.
+    /// The time of that event. `None` if an earlier release did not record it.
     pub since: Option<UnixMillis>,
     /// The event that closed the thread; `None` while it is not closed.
     pub until: Option<Sequence>,
 }
 
-/// A turn that is to be stopped.
+/// A request to stop a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interrupt {
     /// The turn.
     pub turn: Turn,
-    /// Why, for people; it becomes the reason of the turn's end.
+    /// A human-readable reason. It becomes the reason of the turn's outcome.
     pub reason: String,
 }
 
-/// What a turn brought forth, to compare turns by.
+/// The digests of a turn's output, used to compare turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Product {
-    /// SHA-256 of its output; `None`: unknown.
+    /// SHA-256 of the output. `None` if unknown.
     pub output: Option<Digest>,
-    /// SHA-256 of what it changed in its files; `None`: nothing, or unknown.
+    /// SHA-256 of the file changes. `None` if nothing changed or the changes are unknown.
     pub diff: Option<Digest>,
 }
 
-/// What the latest turns have in common.
+/// The runs of equal turns at the end of the thread's history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repeated {
     /// The output.
@@ -144,35 +147,35 @@ pub struct Repeated {
     pub diff: Option<Repetition>,
 }
 
-/// Turns in a row that ended with the same.
+/// A run of turns with the same digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
-    /// SHA-256 of what is the same.
+    /// The common SHA-256 digest.
     pub digest: Digest,
-    /// How many turns.
+    /// The number of turns.
     pub times: u32,
 }
 
-/// Where a thread's latest turn stands.
+/// The state of a thread's latest turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LatestTurn {
-    /// No turn was handed to a runner yet.
+    /// No turn was dispatched yet.
     None,
-    /// Handed to the runner of this attempt; not started.
+    /// Dispatched to the runner of this attempt, but not started.
     Dispatched {
         /// The turn.
         turn: Turn,
-        /// The inputs that it consumes; they are pending again if the attempt is lost.
+        /// The inputs that the turn consumes. They are pending again if the attempt is lost.
         inputs: Vector<Arc<PendingInput>>,
     },
     /// Running.
     Running {
         /// The turn.
         turn: Turn,
-        /// The inputs that it was given; they are pending again if it is begun anew.
+        /// The inputs that the turn received. They are pending again if the turn is restarted.
         inputs: Vector<Arc<PendingInput>>,
     },
-    /// Over.
+    /// Ended.
     Ended {
         /// The turn.
         turn: Turn,
@@ -180,13 +183,13 @@ pub enum LatestTurn {
 }
 
 impl LatestTurn {
-    /// Whether no runner was handed the turn that the thread waits for.
+    /// Returns whether the thread's pending turn was not dispatched yet.
     #[must_use]
     pub const fn is_undispatched(&self) -> bool {
         matches!(self, Self::None | Self::Ended { .. })
     }
 
-    /// What it was given, while it is under way.
+    /// Returns the inputs of the turn in flight.
     #[must_use]
     pub fn inputs(&self) -> Vector<Arc<PendingInput>> {
         match self {
@@ -195,7 +198,7 @@ impl LatestTurn {
         }
     }
 
-    /// Its number; zero if there is none.
+    /// Returns the number of the turn. Zero if no turn exists.
     #[must_use]
     pub const fn number(&self) -> Turn {
         match self {
@@ -210,14 +213,14 @@ impl LatestTurn {
 pub struct PendingInput {
     /// Its number.
     pub number: InputNumber,
-    /// The input itself, an encoded `Input`.
+    /// The encoded `Input`.
     pub content: ContentRef,
-    /// Whether the running turn is to get it, if it can.
+    /// Whether the input is delivered to the running turn, if the program supports it.
     pub steers: bool,
 }
 
 impl Thread {
-    /// The turn that is under way, or that the thread waits for; the last one where it is settled.
+    /// Returns the turn in flight, or the turn that the thread waits for. For a settled thread, returns the last turn.
     #[must_use]
     pub fn present_turn(&self) -> Turn {
         let waits = matches!(self.status, Status::Queued | Status::PendingInit) && self.turn.is_undispatched();
@@ -228,19 +231,20 @@ impl Thread {
         }
     }
 
-    /// Whether an agent works on a turn now. A root that its client executes has no turns.
+    /// Returns whether an agent is working on a turn. A root that its client executes has no turns.
     #[must_use]
     pub const fn runs_turn(&self) -> bool {
         matches!(self.turn, LatestTurn::Running { .. })
     }
 
-    /// Whether a runner was handed this turn and has not ended it.
+    /// Returns whether this turn was dispatched and has not ended.
     #[must_use]
     pub fn has_under_way(&self, turn: Turn) -> bool {
         !self.turn.is_undispatched() && self.turn.number() == turn
     }
 
-    /// The oldest letter that no turn has shown yet, if the thread's wake policy lets it begin a turn from where it stands.
+    /// Returns the oldest letter that was not part of any turn's prompt, if the wake policy lets it start a turn in the
+    /// current status.
     #[must_use]
     pub fn woken_by(&self) -> Option<Sequence> {
         let kind = self.status.kind();
@@ -255,7 +259,7 @@ impl Thread {
         self.mail.after(self.woken_up_to).next().map(|letter| letter.sequence)
     }
 
-    /// The newest letter that it ever got and that still counts; zero: none.
+    /// Returns the newest letter that the thread received and that is still relevant. Zero means none.
     #[must_use]
     pub fn newest_letter(&self) -> Sequence {
         self.mail
@@ -263,7 +267,7 @@ impl Thread {
             .map_or(self.mail_acknowledged, |newest| newest.max(self.mail_acknowledged))
     }
 
-    /// Whether it carried a fence of its own when the event of that number had happened.
+    /// Returns whether the thread had its own fence after the event with that number.
     #[must_use]
     pub fn was_fenced(&self, at: Sequence) -> bool {
         self.fenced
@@ -271,27 +275,28 @@ impl Thread {
             .any(|span| span.from <= at && span.until.is_none_or(|until| at < until))
     }
 
-    /// Since when it carries its own fence, where that is known.
+    /// Returns the start time of the thread's own fence, if known.
     #[must_use]
     pub fn fenced_since(&self) -> Option<UnixMillis> {
         self.fence.as_ref()?;
         self.fenced.last()?.since
     }
 
-    /// The runner that was handed the present attempt; `None` while nobody was.
+    /// Returns the runner of the current attempt. `None` until a turn of it is dispatched.
     #[must_use]
     pub fn holder(&self) -> Option<&RunnerId> {
         self.runner.as_ref().filter(|_| self.handed_out == self.generation)
     }
 
-    /// Whether that attempt is the present one, of that runner, and the thread open: only then may a program execute it.
+    /// Returns whether the generation is current, belongs to that runner, and the thread is open. Only then may a
+    /// program execute it.
     #[must_use]
     pub fn is_held_by(&self, runner: &RunnerId, generation: Generation) -> bool {
         self.holder() == Some(runner) && self.generation == generation && self.status.kind().is_open()
     }
 
-    /// The attempt that begins when the thread is given to a runner that does not have it: a new one, unless nobody was
-    /// handed the present one.
+    /// Returns the generation for a placement on a runner that does not hold the thread. It is a new generation, unless
+    /// no runner received the current one.
     #[must_use]
     pub fn next_attempt(&self) -> Generation {
         if self.holder().is_some() {
@@ -301,19 +306,19 @@ impl Thread {
         }
     }
 
-    /// Whether it was closed before its spawn was approved: nothing opens it again.
+    /// Returns whether the thread was closed before its spawn was approved. It cannot be resumed.
     #[must_use]
     pub const fn never_came_to_be(&self) -> bool {
         matches!(self.status, Status::Shutdown { before: None, .. })
     }
 
-    /// Its usage in its lifetime: in all attempts. It never decreases.
+    /// Returns the usage of all attempts. Never decreases.
     #[must_use]
     pub const fn total_usage(&self) -> Usage {
         self.usage.plus(self.earlier_usage)
     }
 
-    /// A name for people: the alias, else the label, else the role with its persona.
+    /// Returns a display name: the alias, otherwise the label, otherwise the role with its persona.
     #[must_use]
     pub fn display_name(&self) -> String {
         let spawned = &self.spawned;

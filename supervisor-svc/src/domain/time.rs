@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long a request is remembered by its `request_id`; whoever comes with it later makes another one.
+/// Time for which a `request_id` is remembered. A later request with the same id is a new request.
 pub const REQUESTS_REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Milliseconds since the Unix epoch.
@@ -10,19 +10,19 @@ pub const REQUESTS_REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct UnixMillis(u64);
 
 impl UnixMillis {
-    /// Takes a number of milliseconds for a point in time.
+    /// Creates a point in time from milliseconds.
     #[must_use]
     pub const fn new(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// The number of milliseconds.
+    /// Returns the number of milliseconds.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// This point and a span; saturates.
+    /// Returns this point plus a span. Saturates.
     #[must_use]
     pub fn plus(self, span: Duration) -> Self {
         Self(
@@ -31,7 +31,7 @@ impl UnixMillis {
         )
     }
 
-    /// How long after `earlier` this is; nothing if it is not.
+    /// Returns the time elapsed since `earlier`. Zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

@@ -1,8 +1,8 @@
-//! Threads that wait for others at this moment. Volatile: a wait lives as long as the call that waits, so it stands in no log
-//! and no snapshot, and after a restart nobody waits until somebody calls again.
+//! Waits of threads for other threads. Waits are volatile: a wait lives as long as its call and is not part of the log
+//! or of snapshots. After a restart, no waits exist until callers repeat their calls.
 //!
-//! A thread that waits for a queued descendant lends its slot until the wait is over, so that waiting cannot deadlock the
-//! queue: parents would else hold every slot and wait for children that need one.
+//! A thread that waits for a queued descendant lends its slot until the wait ends. Otherwise parents could hold every
+//! slot while they wait for children that need one, and the queue would deadlock.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,17 +15,17 @@ use super::{
     thread::Thread,
 };
 
-/// A thread's call that waits for others.
+/// A call of a thread that waits for other threads.
 #[derive(Clone, Debug)]
 pub struct Wait {
     thread: ThreadId,
     generation: Generation,
     awaited: Arc<BTreeSet<ThreadId>>,
-    /// Somebody whom it awaits was admitted meanwhile: the slot is lent to the end of the wait.
+    /// A thread that it waits for was admitted. The slot is lent until the wait ends.
     lent: bool,
 }
 
-/// Every wait of a session's threads. States that differ in their waits only are the same state.
+/// All waits of a session's threads. Waits do not affect the equality of states.
 #[derive(Clone, Debug, Default)]
 pub struct Waits(OrdMap<WaitId, Wait>);
 
@@ -36,7 +36,7 @@ impl PartialEq for Waits {
 }
 
 impl Wait {
-    /// A wait of an attempt at a thread.
+    /// Creates a wait of an attempt.
     #[must_use]
     pub const fn new(thread: ThreadId, generation: Generation, awaited: Arc<BTreeSet<ThreadId>>) -> Self {
         Self {
@@ -47,13 +47,13 @@ impl Wait {
         }
     }
 
-    /// The thread that waits.
+    /// Returns the waiting thread.
     #[must_use]
     pub const fn thread(&self) -> ThreadId {
         self.thread
     }
 
-    /// Whether the attempt that waits is still the present one, and runs.
+    /// Returns whether the waiting attempt is still current and running.
     fn lasts(&self, session: &Session) -> bool {
         session
             .thread(self.thread)
@@ -69,17 +69,17 @@ impl Wait {
 }
 
 impl Waits {
-    /// A wait begins.
+    /// Starts a wait.
     pub fn begin(&mut self, id: WaitId, wait: Wait) {
         self.0.insert(id, wait);
     }
 
-    /// A wait is over; answers it.
+    /// Ends a wait and returns it.
     pub fn end(&mut self, id: WaitId) -> Option<Wait> {
         self.0.remove(&id)
     }
 
-    /// A thread left the queue: whoever waits for it has lent it a slot.
+    /// Marks the slots of the threads that wait for `admitted` as lent, because it left the queue.
     pub(super) fn lend_to(&mut self, admitted: ThreadId) {
         let waits = self.0.iter().filter(|(_, wait)| wait.awaited.contains(&admitted));
         let lending: Vec<WaitId> = waits.map(|(id, _)| *id).collect();
@@ -90,7 +90,7 @@ impl Waits {
         }
     }
 
-    /// Whether the thread waits for others.
+    /// Returns whether the thread waits for other threads.
     #[must_use]
     pub fn any_by(&self, thread: &Thread) -> bool {
         self.0
@@ -98,7 +98,7 @@ impl Waits {
             .any(|wait| wait.thread == thread.id && wait.generation == thread.generation)
     }
 
-    /// The threads whose slots are lent.
+    /// Returns the threads that lend their slot.
     #[must_use]
     pub fn lenders(&self, session: &Session) -> BTreeSet<ThreadId> {
         let somebody_is_queued = session.queued().next().is_some();

@@ -1,6 +1,8 @@
-//! Calls of threads to which an operator must agree first: those of the supervisor's own tools that `approve_tools` names.
-//! It is asked here, where all of them arrive: a thread's token may come past its runner. A spawn and an edge wait by
-//! themselves instead, resolved and recorded; see [`approval::is_needed`](crate::domain::approval::is_needed).
+//! Approval of thread calls to the supervisor's own tools that `approve_tools` names.
+//!
+//! The check runs here because all of these calls arrive here: a thread's token can bypass its runner. Spawns and
+//! edges instead wait in their own handlers after they are resolved and recorded; see
+//! [`approval::is_needed`](crate::domain::approval::is_needed).
 
 use prost::Message;
 use serde_json::Value;
@@ -17,8 +19,8 @@ use crate::{
 };
 
 impl SupervisorService {
-    /// Waits until an operator has agreed to a call that the caller may make and that is in order; what nobody has to be asked
-    /// about does not wait.
+    /// Waits until an operator has approved an authorized and valid call. Returns at once if the call needs no
+    /// approval.
     pub(super) async fn agreed(&self, call: &Call, handle: &Handle, asked: Option<AskedCall>) -> Result<(), Status> {
         let (Some(thread), Some(asked)) = (call.caller.thread(), asked) else {
             return Ok(());
@@ -50,9 +52,12 @@ impl SupervisorService {
     }
 }
 
-/// What an operator is asked about a call; `None`: nobody is. `shown` are the arguments that the operator sees. What comes
-/// again within the turn, by the same `request_id` where there is one, is the same call, and is answered by the same approval.
-/// In a thread without turns a decision is for the call that hears it; see [`Again`](crate::domain::approval::Again).
+/// Builds the approval request for a call. Returns `None` if the call needs no approval. `shown` are the arguments
+/// displayed to the operator.
+///
+/// A repeated call within the same turn, matched by `request_id` if it has one, counts as the same call and uses the
+/// same approval. In a thread without turns, a decision applies to the call that receives it; see
+/// [`Again`](crate::domain::approval::Again).
 pub(super) fn asked(
     call: &Call,
     handle: &Handle,

@@ -1,4 +1,4 @@
-//! What waits for an operator: listing it, and deciding it.
+//! Handlers that list and decide pending approvals.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What threads made.
+//! Handlers that list the artifacts of threads.
 
 use std::sync::Arc;
 

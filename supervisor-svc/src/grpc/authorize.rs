@@ -1,4 +1,5 @@
-//! AuthorizeTool: stands in front of every tool call of an agent, so an allowed call costs a look at the published state.
+//! The AuthorizeTool handler. It runs before every tool call of an agent, so a permitted call only reads the published
+//! state.
 
 use serde::de::IgnoredAny;
 use tonic::{Request, Status};
@@ -33,7 +34,7 @@ impl SupervisorService {
         let state = handle.state();
         authority::authorize(&state, &call.caller, "AuthorizeTool", target)?;
         let asked_for = match check::span("wait", request.wait)?.unwrap_or_default() {
-            // Who waits for as long as an approval does hears how it ended.
+            // A caller that waits for the full approval timeout receives the decision.
             long if long >= APPROVAL_TIMEOUT => DECIDED_WITHIN,
             short => short,
         };
@@ -65,7 +66,8 @@ impl SupervisorService {
         })
     }
 
-    /// Whether the thread's runner confines what it executes. Who names no kind gets what all of the runner's kinds do.
+    /// Returns whether the thread's runner confines what it executes. Without a kind, the result is the confinement
+    /// that all of the runner's kinds provide.
     fn confines(&self, state: &Session, id: ThreadId, kind: &str) -> bool {
         let runner = state.thread(id).and_then(|thread| thread.runner.as_ref());
         let Some((runner, thread)) = runner.zip(state.thread(id)) else {

@@ -1,4 +1,4 @@
-//! Changing what a thread may spend.
+//! Handlers that change a thread's budget.
 
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;

@@ -1,4 +1,4 @@
-//! Who calls, for which session, under which request id.
+//! The context of a call: caller, session and request id.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(super) struct Call {
     pub scope: String,
     pub deadline: Option<Deadline>,
     pub trace: TraceParent,
-    /// How much the caller sees.
+    /// Which data is visible to the caller.
     pub sight: Sight,
 }
 
@@ -105,7 +105,7 @@ impl Call {
         }))
     }
 
-    /// Refuses a field that only operators may set.
+    /// Rejects a field that only operators may set.
     pub fn operators_only(&self, field: &'static str, is_set: bool) -> Result<(), Status> {
         match &self.caller {
             Caller::Thread { .. } if is_set => Err(Refusal::OperatorsOnly { field }.into()),
@@ -126,7 +126,7 @@ impl SupervisorService {
         let named: Option<SessionId> = check::optional_id("session_id", session_id)?;
         if let Some(token) = &call.token {
             let own = SessionId::from_uuid(token.session);
-            // A token of a session that is gone is as stale as any.
+            // A token of a deleted session is treated as stale.
             let handle = self.directory.session(own).await.map_err(|failure| match failure {
                 Failure::SessionNotFound(_) => svc_kit::auth::unauthenticated(),
                 other => other.into(),
@@ -148,7 +148,8 @@ impl SupervisorService {
         })
     }
 
-    /// A thread's token, for an operator or the thread's parent: nobody else may act as the thread.
+    /// Returns a thread's token if the caller is an operator or the thread's parent. No other caller may act as the
+    /// thread.
     pub(super) fn token_for(&self, call: &Call, thread: &Thread, handle: &Handle) -> Option<String> {
         let entitled = match call.caller {
             Caller::Operator { .. } => true,
@@ -163,7 +164,8 @@ impl SupervisorService {
         })
     }
 
-    /// The thread that a call is about where the request may leave it out: the caller's own, an operator's the root.
+    /// Returns the thread of a request that may omit it. The default is the caller's own thread, or the root for an
+    /// operator.
     pub(super) fn thread_or_own(call: &Call, handle: &Handle, named: Option<ThreadId>) -> Result<ThreadId, Status> {
         named
             .or_else(|| call.caller.thread())

@@ -31,7 +31,7 @@ use crate::{
 pub(super) const NAME_BYTES: usize = 128;
 /// The longest alias.
 pub(super) const ALIAS_BYTES: usize = 64;
-/// Names that agents and people use for threads by their position; no alias may be one of them.
+/// Names that agents and users give to threads by their position. They are not valid aliases.
 const RESERVED_ALIASES: [&str; 3] = ["root", "parent", "self"];
 /// The longest note.
 pub(super) const NOTE_BYTES: usize = event::MAX_NOTE_BYTES;
@@ -47,7 +47,7 @@ pub(super) const INPUT_BYTES: usize = 1_024 * 1_024;
 pub(super) const INPUT_ITEMS: usize = 64;
 /// The most labels of one kind.
 pub(super) const LABELS: usize = 32;
-/// The shortest wall time that a budget may bound.
+/// Minimum wall time bound of a budget.
 const LEAST_WALL_TIME: Duration = Duration::from_millis(1);
 /// The most patterns of tools whose calls need an operator.
 pub(super) const APPROVE_TOOLS: usize = 64;
@@ -78,7 +78,7 @@ pub(super) fn text(field: &'static str, value: &str, max: usize) -> Result<(), S
     Ok(())
 }
 
-/// A name: a text without any control character, since it is shown within a line.
+/// Validates a name: a text without control characters, because it is displayed within a line.
 pub(super) fn line(field: &'static str, value: &str, max: usize) -> Result<(), Status> {
     text(field, value, max)?;
     if value.contains(char::is_control) {
@@ -91,7 +91,7 @@ fn control_characters(field: &'static str) -> Status {
     bad(field, format!("{field} has control characters; remove them"))
 }
 
-/// An id that must be there.
+/// Parses a required id.
 pub(super) fn id<T: FromStr>(field: &'static str, value: &str) -> Result<T, Status> {
     if value.is_empty() {
         return Err(bad(field, format!("{field} is required")));
@@ -105,7 +105,7 @@ pub(super) fn id<T: FromStr>(field: &'static str, value: &str) -> Result<T, Stat
     })
 }
 
-/// An id that may be left out.
+/// Parses an optional id.
 pub(super) fn optional_id<T: FromStr>(field: &'static str, value: &str) -> Result<Option<T>, Status> {
     if value.is_empty() {
         Ok(None)
@@ -114,8 +114,8 @@ pub(super) fn optional_id<T: FromStr>(field: &'static str, value: &str) -> Resul
     }
 }
 
-/// An alias that a spawn asks for; empty: none. The character set excludes characters that look like another one or
-/// like nothing, and a UUID would read as the id of a thread.
+/// Validates the alias that a spawn requests. Empty means no alias. The character set excludes invisible and
+/// look-alike characters. A UUID is rejected because it would read as a thread id.
 pub(super) fn alias(value: &str) -> Result<(), Status> {
     const FIELD: &str = "alias";
     line(FIELD, value, ALIAS_BYTES)?;
@@ -149,7 +149,7 @@ pub(super) fn alias(value: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// The name of a thread, its id or its alias, that must be there.
+/// Validates a required thread name: an id or an alias.
 pub(super) fn thread_name<'a>(field: &'static str, value: &'a str) -> Result<&'a str, Status> {
     text(field, value, ALIAS_BYTES)?;
     let name = value.trim();
@@ -164,17 +164,17 @@ pub(super) fn choice<E: WireEnum>(field: &'static str, number: i32) -> Result<E,
     E::from_number(number).map_err(|unknown| bad(field, format!("{field}: {unknown}")))
 }
 
-/// A value of an enumeration that may be left out.
+/// Parses an optional enumeration value.
 pub(super) fn given<E: WireEnum>(field: &'static str, number: i32) -> Result<Option<E>, Status> {
     E::given(number).map_err(|unknown| bad(field, format!("{field}: {unknown}")))
 }
 
-/// A session's id that must be there.
+/// Parses a required session id.
 pub(super) fn session_id(value: &str) -> Result<SessionId, Status> {
     id("session_id", value)
 }
 
-/// A directory: absolute, or not given.
+/// Validates an optional directory, which must be absolute.
 pub(super) fn directory(field: &'static str, value: &str) -> Result<(), Status> {
     text(field, value, PATH_BYTES)?;
     if value.is_empty() || value.starts_with('/') {
@@ -186,7 +186,8 @@ pub(super) fn directory(field: &'static str, value: &str) -> Result<(), Status> 
     ))
 }
 
-/// A directory, likewise, that is named without going up: whoever followed such a way would tell what lies along it.
+/// Validates a directory like [`directory`] and rejects parent components (`..`). Following such a path would reveal
+/// the directories along it.
 pub(super) fn direct(field: &'static str, value: &str) -> Result<(), Status> {
     directory(field, value)?;
     if !Path::new(value).components().any(|part| part == Component::ParentDir) {
@@ -198,7 +199,7 @@ pub(super) fn direct(field: &'static str, value: &str) -> Result<(), Status> {
     ))
 }
 
-/// Labels of a session, or those that its runners must have.
+/// Validates labels of a session, or labels required of its runners.
 pub(super) fn labels(field: &'static str, labels: &BTreeMap<String, String>) -> Result<(), Status> {
     wanted_labels(field, labels)?;
     labels
@@ -207,7 +208,7 @@ pub(super) fn labels(field: &'static str, labels: &BTreeMap<String, String>) -> 
         .try_for_each(|text| line(field, text, NAME_BYTES))
 }
 
-/// Labels to look for. Sessions that an earlier release opened may have line breaks in theirs.
+/// Validates labels of a filter. Labels of sessions from earlier releases may contain line breaks.
 pub(super) fn wanted_labels(field: &'static str, labels: &BTreeMap<String, String>) -> Result<(), Status> {
     if labels.len() > LABELS {
         return Err(bad(
@@ -265,14 +266,14 @@ pub(super) fn orchestrators(names: &[String]) -> Result<(), Status> {
     names.iter().try_for_each(|name| line(FIELD, name, NAME_BYTES))
 }
 
-/// A span of time that is not negative; `None` where it was not given.
+/// Parses an optional duration, which must not be negative.
 pub(super) fn span(field: &'static str, value: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     value
         .map(|span| Duration::try_from(span).map_err(|_| bad(field, format!("{field} must not be negative"))))
         .transpose()
 }
 
-/// A budget; one that is not given is without bound.
+/// Parses a budget. A missing budget is unbounded.
 pub(super) fn budget(given: Option<pb::Budget>) -> Result<Budget, Status> {
     let budget = budget_from_request(given.unwrap_or_default())
         .map_err(|_| bad("budget.wall_time", "budget.wall_time must not be negative"))?;

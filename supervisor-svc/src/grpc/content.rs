@@ -1,4 +1,4 @@
-//! Content by its digest, for those to whom it belongs: to know a digest opens nothing.
+//! Content by digest, for authorized callers. Knowing a digest grants no access.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,13 +27,13 @@ use crate::{
 
 /// The most bytes of a part.
 pub(super) const PART_BYTES: usize = 256 * 1_024;
-/// How many parts wait for a reader at most.
+/// Maximum number of buffered parts per reader.
 const WAITING_PARTS: usize = 4;
-/// How long a reader may take for a part.
+/// Maximum time for a reader to take a part.
 pub(super) const PART_WITHIN: Duration = Duration::from_secs(60);
-/// How many contents are in memory for their readers at most.
+/// Maximum number of contents in memory for readers.
 pub(super) const MAX_READS: usize = 64;
-/// When somebody who came when there were as many may try again.
+/// Retry delay for a caller that was rejected because the maximum number of reads was in progress.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 type Parts = mpsc::Sender<Result<pb::GetContentResponse, Status>>;
@@ -58,7 +58,7 @@ impl SupervisorService {
         Ok(ReceiverStream::new(parts))
     }
 
-    /// The bytes, if the caller may read them.
+    /// Returns the bytes if the caller may read them.
     async fn readable(&self, call: &Call, handle: &Handle, digest: Digest) -> Result<Bytes, Status> {
         let session = handle.id();
         let (is_theirs, may_know) = match &call.caller {
@@ -70,7 +70,7 @@ impl SupervisorService {
             Caller::Operator { .. } if call.sight.has_texts() => (true, true),
             Caller::Operator { .. } => (self.is_artifact(session, digest).await?, true),
         };
-        // To a thread, what is not its own does not exist.
+        // Contents that do not belong to a thread do not exist for it.
         let found = if is_theirs || may_know {
             let store = &self.directory.context().store;
             store.content(session, digest).await.map_err(Failure::from)?
@@ -98,8 +98,8 @@ impl SupervisorService {
         }
     }
 
-    /// Whether it must be there, and is not: a last message that was not left out for want of room. Of other contents, and of
-    /// those whose record is gone, nobody can tell.
+    /// Returns whether the content is lost: it should be stored and is not. This can only be determined for a last
+    /// message that was not omitted for lack of space, and only while its record exists.
     async fn is_lost(&self, handle: &Handle, digest: Digest) -> Result<bool, Failure> {
         let Some(named_at) = reach::named_as_last_message(&handle.state(), digest) else {
             return Ok(false);
@@ -117,7 +117,7 @@ impl SupervisorService {
         Ok(!recorded.circumstances.contents_left_out)
     }
 
-    /// Whether some thread made it and it shows no prompt.
+    /// Returns whether the content is an artifact of some thread and reveals no prompt.
     async fn is_artifact(&self, session: SessionId, digest: Digest) -> Result<bool, Failure> {
         let is_it = |recorded: &Recorded| match &recorded.event {
             Event::Thread(_, ThreadEvent::ArtifactRecorded { artifact, .. }) => {
@@ -128,8 +128,8 @@ impl SupervisorService {
         self.marks_of(session, MarkKind::Artifact).any(is_it).await
     }
 
-    /// Whether it belongs to a thread or one below it: by the present state, which is cheap, or by the log as an artifact, a
-    /// prompt or a handoff, among at most [`SEARCHED`](super::marks::SEARCHED) of each.
+    /// Whether it belongs to a thread or one below it: by the present state, which is cheap, or by the log as an
+    /// artifact, a prompt or a handoff, among at most [`SEARCHED`](super::marks::SEARCHED) of each.
     async fn belongs_to(&self, session: &Session, own: ThreadId, digest: Digest) -> Result<bool, Failure> {
         if reach::has_content(session, own, digest) {
             return Ok(true);
@@ -173,7 +173,7 @@ fn owner_of(recorded: &Recorded, digest: Digest) -> Option<ThreadId> {
 
 /// Sends the bytes in parts, at the pace of their reader.
 async fn send(bytes: Bytes, outbox: Parts) {
-    // Only a reader who has left leaves no room in a new channel.
+    // A new channel has no free slot only if the reader has disconnected.
     let Ok(last_word) = outbox.clone().reserve_owned().await else {
         return;
     };

@@ -1,4 +1,4 @@
-//! What differs between two prompts, block by block.
+//! Block-by-block diff of two prompts.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -6,7 +6,7 @@ use similar::TextDiff;
 
 use crate::domain::event::BlockKind;
 
-/// How long one block is looked at for the smallest diff; after that a larger one will do.
+/// Maximum time to search for the smallest diff of one block. After that, a larger diff is acceptable.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// An effective prompt with its texts.

@@ -26,9 +26,9 @@ use crate::{
 pub(super) const TEXT_BYTES: usize = 1_024 * 1_024;
 /// The most artifacts of a handoff.
 pub(super) const ARTIFACTS: usize = 64;
-/// The longest reference: to an artifact, and to what a handoff is about.
+/// Maximum length of a reference, to an artifact or to the subject of a handoff, in bytes.
 pub(super) const REFERENCE_BYTES: usize = 1_024;
-/// The most bytes that the types and references of all artifacts of a handoff have: they stand in one record.
+/// Maximum total size of the types and references of a handoff's artifacts, in bytes. They are stored in one record.
 pub(super) const ARTIFACTS_BYTES: usize = 8 * 1_024;
 
 impl SupervisorService {
@@ -82,7 +82,8 @@ impl SupervisorService {
         let handle = self
             .session_for(&call, &request.session_id, None, GuardedVerb::Act)
             .await?;
-        // A retry finds the edge gone, so only what the caller is can be checked before it is recognised.
+        // A retry may find that the edge no longer exists, so only the caller's own permissions can be checked before
+        // the retry is recognized.
         if let Some(own) = call.caller.thread() {
             authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own)?;
         }
@@ -166,7 +167,7 @@ impl SupervisorService {
         let done = handle
             .execute(command, call.origin(&request_id), remember, contents)
             .await?;
-        // The letter may be read and gone when a retry is answered, so the answer is made of the request.
+        // When a retry arrives, the letter may already be read and removed, so the response is built from the request.
         let sent = Handoff {
             id: done.outcome.other.map_or(handoff.id, HandoffId::from_uuid),
             ..handoff
@@ -177,14 +178,14 @@ impl SupervisorService {
     }
 }
 
-/// An end of an edge, if the caller may act on it.
+/// Returns one end of an edge if the caller may act on it.
 fn end(session: &Session, call: &Call, name: &str) -> Result<ThreadId, Refusal> {
     let id = graph::find(session, &call.caller, name)?;
     authority::authorize(session, &call.caller, "CreateEdge", id).map(|thread| thread.id)
 }
 
-/// The edge that the wish for `wanted` came to, or the approval that it waits for. One that is neither was there once,
-/// and is told again to who asks again.
+/// Returns the edge that the request for `wanted` created, or the approval that it waits for. If neither exists any
+/// more, the request succeeded earlier, and the repeated call gets the original result.
 fn connected(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
     let id = done.outcome.other.map_or(wanted.id, EdgeId::from_uuid);
     let present = graph::edge(&done.session, id);
@@ -204,7 +205,7 @@ fn connected(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
     }
 }
 
-/// Who shall be answered, if the request says.
+/// Returns the thread that receives the reply, if the request names one.
 fn reply_to(session: &Session, call: &Call, name: &str) -> Result<Option<ThreadId>, Status> {
     if name.trim().is_empty() {
         return Ok(None);

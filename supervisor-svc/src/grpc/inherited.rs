@@ -1,4 +1,5 @@
-//! What a parent hands down to a child whose role has no words of its own, or whose words follow the parent's.
+//! Instructions that a child inherits from its parent. They apply if the child's role has no instructions, or if its
+//! instructions follow the parent's.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ const LIMITS: MemoLimits = MemoLimits {
     entry_bytes: 256 * 1024,
 };
 
-/// What the agents of resolved roles read as their role, by the digests of the resolutions.
+/// Cache of the role instructions of resolved roles, by the digests of the resolutions.
 #[derive(Debug)]
 pub(super) struct Instructions(Memo<Digest, Arc<str>>);
 
@@ -41,9 +42,9 @@ impl Default for Instructions {
 }
 
 impl SupervisorService {
-    /// Asks the registry for a child of that parent: about what the question says, and once more with the parent's
-    /// instructions only if the answer depends on them. So a role with words of its own costs neither a reading of the
-    /// parent's nor a question that is as long as they are.
+    /// Resolves a spawn below the given parent. The first request omits the parent's instructions. A second request
+    /// includes them only if the result depends on them. A role with its own instructions therefore costs neither a
+    /// read of the parent's instructions nor a large request.
     pub(super) async fn resolve_below(
         &self,
         call: &Call,
@@ -67,7 +68,7 @@ impl SupervisorService {
         resolve(&registry, call, question).await
     }
 
-    /// The role block of a thread, as its spawn left it. Empty: it has none.
+    /// Returns the role block that the thread's spawn recorded. Empty if there is no role block.
     async fn instructions_of(&self, session: SessionId, role: &Role) -> Result<Arc<str>, Failure> {
         let Some(content) = &role.resolved else {
             return Ok(Arc::default());

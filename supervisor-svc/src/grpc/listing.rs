@@ -6,8 +6,8 @@ use troupe_proto::supervisor::v1 as pb;
 use super::{SupervisorService, call::Call, check, page::Page};
 use crate::{domain::ids::SessionId, session::Filter};
 
-/// How many times one call looks at some sessions more, whatever it shows of them: together at a few more than the largest
-/// page has.
+/// Maximum number of scans per call, regardless of how many sessions match. Together, the scans examine slightly more
+/// sessions than the largest page has.
 const LOOKS: usize = 8;
 
 impl SupervisorService {
@@ -31,8 +31,8 @@ impl SupervisorService {
         })
     }
 
-    /// The sessions of a page, newest first, and the token of the next. There may be fewer than there is room for, or none:
-    /// what a filter hides costs as much as what it shows.
+    /// Returns the sessions of a page, newest first, and the token of the next page. The page may be shorter than the
+    /// maximum or empty, because sessions that a filter hides count towards the scan limit too.
     async fn fill(&self, page: &Page<SessionId>, filter: &Filter) -> Result<(Vec<pb::Session>, String), Status> {
         let mut draft = page.draft();
         let mut before = page.after().copied();

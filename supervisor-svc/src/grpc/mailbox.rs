@@ -21,7 +21,7 @@ use crate::{
     wire::mail::letter_to_pb,
 };
 
-/// How many pages of the log one page of read mail looks through; each has [`MAX_PAGE`](crate::store::limits::MAX_PAGE)
+/// Maximum number of log pages that one page of read mail scans. Each has [`MAX_PAGE`](crate::store::limits::MAX_PAGE)
 /// records.
 const LOG_PAGES: usize = 8;
 
@@ -54,8 +54,9 @@ impl SupervisorService {
         Ok(pb::ListMailboxResponse { mail, next_page_token })
     }
 
-    /// A thread's letters in the log after a number: more than `wanted`, or all that the looked-at part holds; and where the
-    /// rest of the log begins. Of those that were compacted away, the ones that wait still.
+    /// Returns a thread's letters in the log after a sequence number, and the position where the unread log begins.
+    /// Returns more than `wanted` letters, or all letters of the scanned part. Of compacted letters, only those that
+    /// still wait are included.
     async fn letters_in_log(
         &self,
         session: &Session,

@@ -16,9 +16,9 @@ use crate::{
     wire::record::decode_record,
 };
 
-/// How many records are in memory at once.
+/// Number of records in memory at once.
 const CHUNK: usize = 256;
-/// The most records that one page looks at; what it shows of them may be fewer than were asked for.
+/// Maximum number of records that one page scans. The page may contain fewer entries than requested.
 const LOOKED_AT: usize = 16 * CHUNK;
 /// The most records of one kind that a content is searched for in.
 pub(super) const SEARCHED: usize = 256 * CHUNK;
@@ -33,7 +33,8 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// A page of what `show` makes of the records; what it makes nothing of is passed over.
+    /// Returns a page of the messages that `show` builds from the records. Records for which `show` returns nothing
+    /// are skipped.
     pub async fn page<M: Message>(
         &self,
         page: &Page<Sequence>,
@@ -60,10 +61,10 @@ impl Marks {
         Ok(page.cut(shown, identity, rest))
     }
 
-    /// Whether one of the records is what is looked for.
+    /// Returns whether any of the records matches.
     ///
     /// # Errors
-    /// [`Refusal::LimitExceeded`] if it is not among the oldest [`SEARCHED`] and there are more.
+    /// [`Refusal::LimitExceeded`] if no match is among the oldest [`SEARCHED`] records and there are more.
     pub async fn any(&self, is_it: impl Fn(&Recorded) -> bool) -> Result<bool, Failure> {
         let mut after = Sequence::ZERO;
         for _ in 0..SEARCHED / CHUNK {
@@ -82,11 +83,11 @@ impl Marks {
         }))
     }
 
-    /// The last record for which `is_later` does not hold; all those after it must be later. Reads about as many records
-    /// as the log's length has bits.
+    /// Returns the last record for which `is_later` is false. The predicate must be true for all records after it.
+    /// This is a binary search: it reads a logarithmic number of records.
     pub async fn last_before(&self, is_later: impl Fn(&Recorded) -> bool) -> Result<Option<Recorded>, Failure> {
         let head = self.store.head(self.session).await?;
-        // What is looked for, unless it was found, is after `low`; nothing after `high` is it.
+        // Unless already found, the target lies after `low`. No record after `high` matches.
         let (mut low, mut high) = (0, head.map_or(0, |head| head.sequence.get()));
         let mut found = None;
         while low < high {

@@ -1,5 +1,5 @@
-//! The service as clients call it: thin. A handler checks the request's form, finds the session and the caller, hands a
-//! command to the session, and shows the result. It decides nothing.
+//! The gRPC service for clients, as a thin layer. A handler validates the request, locates the session and the caller,
+//! sends a command to the session, and converts the result. It contains no domain rules.
 
 mod agreement;
 mod approvals;

@@ -1,4 +1,4 @@
-//! What a person should look at, and what that person is looking at.
+//! Handlers for notifications and for the client's current view.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl SupervisorService {
         let after = request.after_sequence.map(Sequence::new);
         let store = Arc::clone(&self.directory.context().store);
         let log = store.head(handle.id()).await.map_err(Failure::from)?;
-        // What was compacted away before the client was told can be told to nobody.
+        // Notifications that were compacted before the client received them are lost.
         let oldest = log.map_or(Sequence::ZERO, |log| log.oldest);
         if let Some(after) = after.filter(|after| *after > head) {
             return Err(Refusal::AheadOfHead { after, oldest, head }.into());
@@ -97,7 +97,7 @@ impl SupervisorService {
     }
 }
 
-/// A thread of the session that a client looks at, if it names one.
+/// Returns the thread that a client currently displays, if the request names one.
 fn looked_at(handle: &Handle, field: &'static str, thread_id: &str) -> Result<Option<ThreadId>, Status> {
     let focus: Option<ThreadId> = check::optional_id(field, thread_id)?;
     match focus {

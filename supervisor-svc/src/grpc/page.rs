@@ -1,6 +1,8 @@
-//! Pages of a listing: at most so many entries and so many bytes. The token carries the entry that a page ended with, so that
-//! what comes and goes between two pages makes the next one neither skip nor repeat what stays; and what was asked, so that
-//! it cannot be used for another listing.
+//! Pagination of listings, bounded by entries and bytes.
+//!
+//! The token contains the last entry of the page, so entries that are added or removed between two pages do not make
+//! the next page skip or repeat the remaining ones. The token also contains a hash of the request, so it is not valid
+//! for another listing.
 
 use std::{fmt::Display, mem, str::FromStr};
 
@@ -19,15 +21,15 @@ pub(super) const MAX_SIZE: usize = 1_000;
 /// The most bytes of a page.
 pub(super) const MAX_BYTES: usize = 1_024 * 1_024;
 
-/// So much of the hash of what was asked tells two questions apart.
+/// Length of the request hash prefix that distinguishes two requests.
 const FINGERPRINT_BYTES: usize = 8;
 
 /// A request for a page of a listing.
 pub(super) trait Paged: Message {
-    /// What tells it from requests of other listings.
+    /// Name that distinguishes this request from requests for other listings.
     const NAME: &'static str;
 
-    /// Takes out the size and the token, so that what is left is what was asked.
+    /// Removes the page size and the token from the request. The remaining fields identify the listing.
     fn take_page(&mut self) -> (i32, String);
 }
 
@@ -44,12 +46,12 @@ macro_rules! paged {
 }
 paged! { ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest }
 
-/// What names an entry of a listing for good, and orders it.
+/// A stable and ordered identifier of a listing's entry.
 pub(super) trait Key: Clone + Ord + Display + FromStr {}
 
 impl<K: Clone + Ord + Display + FromStr> Key for K {}
 
-/// What a request asks of its page.
+/// The page parameters of a request.
 #[derive(Debug)]
 pub(super) struct Page<K> {
     size: usize,
@@ -59,7 +61,8 @@ pub(super) struct Page<K> {
 }
 
 impl<K: Key> Page<K> {
-    /// Takes size and token out of the request. What is left of it, and who asks, is what the token is bound to.
+    /// Takes the page size and the token out of the request. The token is bound to the remaining request fields and to
+    /// the caller.
     pub fn of(request: &mut impl Paged, who: &str) -> Result<Self, Status> {
         let (size, token) = request.take_page();
         let fingerprint = fingerprint(request, who);
@@ -75,7 +78,7 @@ impl<K: Key> Page<K> {
         self.size
     }
 
-    /// The entry that the page goes on behind.
+    /// Returns the entry after which the page starts.
     pub const fn after(&self) -> Option<&K> {
         self.after.as_ref()
     }
@@ -90,8 +93,9 @@ impl<K: Key> Page<K> {
         }
     }
 
-    /// The entries of this page, shown one by one, and the token of the next. `entries` are in the order of their keys: as
-    /// many as there are, or at least one more than fit; `rest` is where the listing goes on if all of them do.
+    /// Builds this page's entries and the token of the next page. `entries` are in key order. They contain all
+    /// remaining entries, or at least one more than fits on the page. `rest` is the position at which the listing
+    /// continues if all of them fit.
     pub fn cut<T, M: Message>(
         &self,
         entries: impl IntoIterator<Item = (K, T)>,
@@ -121,12 +125,12 @@ pub(super) struct Draft<'p, K, M> {
     page: &'p Page<K>,
     entries: Vec<M>,
     bytes: usize,
-    /// The entry that was looked at last, on this page or those before.
+    /// The last entry that was examined, on this page or an earlier one.
     last: Option<K>,
 }
 
 impl<K: Key, M: Message> Draft<'_, K, M> {
-    /// Takes one entry more. Answers whether there was room for it.
+    /// Adds an entry. Returns whether there was space for it.
     pub fn take(&mut self, key: K, entry: M) -> bool {
         let bytes = self.bytes + entry.encoded_len();
         let is_full = self.entries.len() >= self.page.size || (bytes > MAX_BYTES && !self.entries.is_empty());
@@ -161,7 +165,7 @@ fn size_of(size: i32) -> Result<usize, Status> {
     }
 }
 
-/// What was asked and by whom, so that a token serves for no other listing. It has no hyphen.
+/// Hashes the request and the caller, so that a token is not valid for another listing. The result contains no hyphen.
 fn fingerprint<R: Paged>(asked: &R, who: &str) -> String {
     let asked = asked.encode_to_vec();
     let mut hash = Sha256::new();

@@ -1,4 +1,4 @@
-//! The prompts that threads were sent: each is a record of the log, its texts are content beside it.
+//! Prompts sent to threads. Each prompt is a record in the log, and its texts are stored as separate content.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::{
     wire,
 };
 
-/// The most bytes of texts in an answer; what does not fit is left out.
+/// Maximum total size of the texts in a response, in bytes. Texts beyond the limit are omitted.
 pub(super) const TEXT_BYTES: u64 = 3 * 1_024 * 1_024;
-/// The most bytes of two prompts together that are compared. A diff has at most about twice as many, so it fits into an
-/// answer beside the texts.
+/// Maximum total size of two prompts to compare, in bytes. A diff is at most about twice as large, so it fits into a
+/// response together with the texts.
 pub(super) const DIFF_BYTES: u64 = 1_024 * 1_024;
 
 /// A prompt in the log.
@@ -99,7 +99,7 @@ impl SupervisorService {
         })
     }
 
-    /// The thread whose prompts a request is about, if the caller may read them.
+    /// Returns the thread whose prompts a request reads, if the caller may read them.
     async fn prompted(
         &self,
         call: &Call,
@@ -123,7 +123,7 @@ impl SupervisorService {
         }
     }
 
-    /// Puts the texts into a prompt, as many as were kept and fit into an answer.
+    /// Adds the stored texts to a prompt, as far as they fit into the response.
     async fn add_texts(&self, session: SessionId, sent: &mut Sent) -> Result<(), Failure> {
         let mut room = TEXT_BYTES;
         let left_out = sent.shown.texts_left_out;
@@ -148,7 +148,7 @@ impl SupervisorService {
         }
         let earlier = self.side(session, earlier).await?;
         let later = self.side(session, later).await?;
-        // In a thread for it: each kind of block may take as long as the diff's patience.
+        // Runs on a blocking thread: each kind of block may take as long as the diff's time limit.
         tokio::task::spawn_blocking(move || diff::unified(&earlier, &later))
             .await
             .map_err(|error| {
@@ -203,7 +203,7 @@ async fn sent_for(marks: &Marks, turn: u32) -> Result<Sent, Status> {
         })
 }
 
-/// A diff shows texts.
+/// A diff reveals texts, so it requires permission to read them.
 fn may_compare(call: &Call, keeps_texts: bool) -> Result<(), Refusal> {
     if !call.sight.has_texts() {
         let text = "viewers see digests of prompts, not their texts; leave diff_with_turn out";

@@ -13,7 +13,7 @@ use crate::{
     wire::{Resolution, content_of},
 };
 
-/// How much of a template's capabilities an error repeats.
+/// Maximum size of a template's capabilities in an error text, in bytes.
 const DECLARED_BYTES: usize = 1_024;
 
 /// A role for one spawn. Spawns of one role share what is not changed for one of them.
@@ -32,7 +32,8 @@ impl Resolved {
         Self(resolution)
     }
 
-    /// Which edges the template lets a thread manage that keeps only these of its capabilities; empty: all of them.
+    /// Returns the edges that the template permits a thread to manage if it keeps only the given capabilities. Empty
+    /// keeps all of them.
     pub fn edge_management(&self, kept: &[String]) -> Result<EdgeManagement, Status> {
         let declared = self.edge_management;
         if kept.is_empty() {
@@ -67,7 +68,7 @@ impl Resolved {
         self.role_layers.iter().cloned().chain([narrowed]).collect()
     }
 
-    /// The capabilities for people, as many as a message may have.
+    /// Formats the capabilities for an error text, up to its maximum size.
     fn declared(&self) -> String {
         if self.capabilities.is_empty() {
             return String::from("none");

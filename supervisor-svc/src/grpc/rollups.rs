@@ -8,7 +8,8 @@ use troupe_proto::supervisor::v1 as pb;
 use super::{SupervisorService, call::Call, check};
 use crate::{session::Filter, watch::SessionsWatch};
 
-/// How many messages a watcher may leave unread; what changes meanwhile is told later, as it is then.
+/// Maximum number of unread messages per watcher. Changes that occur while the outbox is full are sent later, with
+/// their values at that time.
 const OUTBOX: usize = 64;
 
 impl SupervisorService {

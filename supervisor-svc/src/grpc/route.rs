@@ -1,4 +1,4 @@
-//! Automatic routing: which agent type a request gets whose text decides on it.
+//! Automatic routing: selects the agent type of a request based on its text.
 
 use tonic::Status;
 use troupe_proto::{
@@ -12,7 +12,7 @@ use crate::{
     registry::{RegistryClient, Unresolved},
 };
 
-/// How much of a text the registry scores.
+/// Maximum size of the text that the registry scores, in bytes.
 const TEXT_BYTES: usize = 64 * 1024;
 
 /// The agent type of a request without a template.
@@ -59,7 +59,7 @@ pub(super) fn text(message: Option<&String>, items: &[pb::InputItem]) -> String 
     truncate(&texts.join("\n"), TEXT_BYTES).to_owned()
 }
 
-/// The agent types that a thread may spawn below a parent. `None`: all of them.
+/// Returns the agent types that a thread may spawn below a parent. `None` means all.
 pub(super) fn permitted(session: &Session, call: &Call, parent: &Thread) -> Option<Vec<String>> {
     let caller = call.caller.thread().and_then(|id| session.thread(id))?;
     let list = [&**caller, parent]

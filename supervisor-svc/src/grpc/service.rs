@@ -20,12 +20,12 @@ use crate::{
     watch::{BeginWatch as _, WatchLimits},
 };
 
-/// What the service is told at its start.
+/// Startup configuration of the service.
 #[derive(Clone, Debug)]
 pub struct ServiceConfig {
     /// Defaults and maxima of sessions' limits.
     pub limits: Limits,
-    /// When threads of new sessions count as stalled.
+    /// The stall rule for threads of new sessions.
     pub stall: StallRule,
     /// Times of WaitAgents.
     pub wait: WaitLimits,
@@ -40,7 +40,7 @@ pub struct SupervisorService {
     pub(super) registry: RegistryClient,
     pub(super) keys: Arc<TokenKeys>,
     pub(super) clients: Clients,
-    /// What parents hand down.
+    /// Cache of the instructions that parents pass to their children.
     pub(super) instructions: Arc<Instructions>,
     /// Room for contents that are being read.
     pub(super) reads: Arc<Semaphore>,
@@ -69,7 +69,7 @@ impl SupervisorService {
         }
     }
 
-    /// Where the time of day and new ids come from.
+    /// Returns the source of wall-clock time and new ids.
     pub(super) fn clock(&self) -> &Clock {
         &self.directory.context().clock
     }

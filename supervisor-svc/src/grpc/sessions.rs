@@ -100,7 +100,7 @@ impl SupervisorService {
         })
     }
 
-    /// The bundle of a new session, to be kept with it: the registry may forget it at any time.
+    /// Returns the bundle of a new session, which is stored with it because the registry may drop it at any time.
     async fn bundle(&self, call: &Call, workspace_digest: String) -> Result<(ContentRef, Content), Status> {
         let files = self
             .registry
@@ -113,7 +113,7 @@ impl SupervisorService {
         }))
     }
 
-    /// The registry for the questions of a session, which may be about its bundle.
+    /// Returns the registry client for a session's requests, which may need its bundle.
     pub(super) fn registry_for(&self, session: &Session) -> RegistryClient {
         let kept = KeptWorkspace::of(session, &self.directory.context().store);
         self.registry.with_workspace(kept)
@@ -131,7 +131,7 @@ impl SupervisorService {
         }
     }
 
-    /// Has the registry choose the root's agent type, if the request wants that.
+    /// Lets the registry select the root's agent type, if the request asks for it.
     async fn route_root(
         &self,
         call: &Call,
@@ -187,7 +187,7 @@ impl SupervisorService {
         ]
         .into_iter()
         .any(|text| !text.trim().is_empty());
-        // Only the registry can tell whether what the request names is there.
+        // Only the registry can check whether the named items exist.
         let resolved = if input.is_some() || names_something {
             let question = ResolveSpawnRequest {
                 cwd: request.cwd.clone(),
@@ -238,7 +238,8 @@ impl SupervisorService {
             note: Arc::clone(&resolved.default_note),
             sandbox: resolved.sandbox.min(sandbox),
             effective: rights.effective,
-            // A root may hand on all that the session may have, whatever it uses itself.
+            // A root may grant its children all of the session's permissions, regardless of the subset that it uses
+            // itself.
             grant: ceiling.clone(),
             working_directory: request.cwd.as_str().into(),
             input,
@@ -286,7 +287,7 @@ impl SupervisorService {
         })
     }
 
-    /// The limits that a request gives a session: the configured ones are maxima.
+    /// Returns a session's limits from a request. The configured limits are maxima.
     pub(super) fn limits(&self, given: pb::Limits) -> Result<LimitsChange, Status> {
         let most = &self.config.limits;
         let bounded = |field: &'static str, given: Option<u32>, most: u32, least: u32| match given {
@@ -368,7 +369,7 @@ impl SupervisorService {
     }
 }
 
-/// How long a cascade may take: what was asked for, at most the service's own bound.
+/// Returns the deadline of a cascade: the requested value, at most the service's own maximum.
 pub(super) fn cascade_time(given: Option<prost_types::Duration>) -> Result<Duration, Status> {
     match check::span("deadline", given)? {
         None => Ok(CASCADE_DEADLINE),

@@ -36,14 +36,14 @@ use crate::{
     wire::{View, WireEnum as _},
 };
 
-/// The most capabilities that a spawn may name.
+/// Maximum number of capabilities in a spawn request.
 pub(super) const CAPABILITIES: usize = 64;
 
-/// Why there is nothing to commit.
+/// The reason why a spawn cannot be committed.
 pub(super) enum Unspawnable {
     /// The registry's verdict on the spawn; it is recorded.
     Verdict(Status),
-    /// Nothing is known about the spawn; nothing is recorded.
+    /// The outcome of the spawn could not be determined, so nothing is recorded.
     Unknown(Status),
 }
 
@@ -137,7 +137,7 @@ impl SupervisorService {
         self.answer(&call, &handle, &done, return_token, warnings, routed)
     }
 
-    /// Has the registry choose an agent type that the caller may spawn.
+    /// Lets the registry select an agent type that the caller may spawn.
     async fn route(
         &self,
         call: &Call,
@@ -151,7 +151,7 @@ impl SupervisorService {
         check::direct("working_directory", &request.working_directory)?;
         let permitted = route::permitted(session, call, parent);
         if permitted.as_ref().is_some_and(Vec::is_empty) {
-            // No role is left to choose from; the spawn gate says what is permitted.
+            // No role remains to choose from. The spawn gate reports which roles are permitted.
             return Ok(pb::AgentRoute {
                 agent_type: agent_type_of(request),
                 ..pb::AgentRoute::default()
@@ -303,7 +303,7 @@ fn keep_inside(call: &Call, parent: &str, wanted: &str) -> Result<(), Status> {
     }
 }
 
-/// Where a spawn works, which is where its role is looked for.
+/// Returns the spawn's working directory, which is also where its role is looked up.
 fn directory(session: &Session, parent: &Thread, request: &pb::SpawnAgentRequest) -> String {
     if request.working_directory.is_empty() {
         session.workspace(parent).to_owned()
@@ -365,7 +365,7 @@ fn commit(
         parent: Some(parent.id),
         client_owned: false,
         role: Arc::clone(&resolved.role),
-        // Of these the decision makes what the parent lets the child have.
+        // The engine computes the child's permissions from these and the parent's grant.
         sandbox: resolved.sandbox,
         effective: Policy::unrestricted(),
         grant: Policy::unrestricted(),
@@ -414,9 +414,9 @@ async fn record_verdict(
             .unwrap_or_default(),
         message: truncate(verdict.message(), 4 * 1_024).to_owned(),
     };
-    // Only successes are remembered: a retry of a refused spawn asks the registry again.
+    // Only successes are stored: a retry of a rejected spawn asks the registry again.
     let recording = in_flight.execute_unremembered(command, call.origin(request_id));
-    // In a task of its own: a client that leaves now does not take the record with it.
+    // Runs in a separate task, so that a client that disconnects does not cancel the record.
     match tokio::spawn(recording).await {
         Ok(Ok(_)) => {}
         Ok(Err(Failure::Refused(limited @ Refusal::RateLimited { .. }))) => return Err(limited),

@@ -7,7 +7,7 @@ use troupe_proto::{fault::Fault, reason::Reason};
 
 use crate::{session::Failure, wire};
 
-/// When a call that met a store that cannot write may be tried again.
+/// Retry delay for a call that failed because the store cannot write.
 const STORE_RETRY: Duration = Duration::from_secs(5);
 
 impl From<Failure> for Status {
@@ -25,7 +25,7 @@ impl From<Failure> for Status {
             Failure::OutcomeUnknown => {
                 Fault::new(Code::Unavailable, Reason::OutcomeUnknown, text).retry_after(Duration::from_secs(1))
             }
-            // It may have been carried out before its session's owner ended.
+            // The command may have been executed before its session's owner ended.
             Failure::Gone => {
                 Fault::new(Code::Unavailable, Reason::OutcomeUnknown, text).retry_after(Duration::from_millis(100))
             }

@@ -176,7 +176,8 @@ impl SupervisorService {
             .target(&call, &request.session_id, &request.thread_id, "ResumeAgent")
             .await?;
         let remember = call.remember("ResumeAgent", &request_id, &request)?;
-        // A thread comes back settled, without a turn that could wait in the queue: both values refuse.
+        // A thread is reopened in a settled state, without a turn that could wait in the queue. Both values therefore
+        // reject.
         check::choice::<OnLimit>("on_limit", request.on_limit)?;
         let asked = asked(
             &call,
@@ -238,7 +239,7 @@ impl SupervisorService {
         })
     }
 
-    /// The session and the thread that a call names, once the caller may act on it.
+    /// Returns the session and the thread that a call names, if the caller may act on the thread.
     pub(super) async fn target(
         &self,
         call: &Call,
@@ -264,7 +265,7 @@ impl SupervisorService {
         Ok(self.directory.context().show(session, thread, View::default()))
     }
 
-    /// As [`Self::show`], as much as the caller may see.
+    /// Like [`Self::show`], restricted to the data visible to the caller.
     pub(super) fn show_to(&self, call: &Call, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
         let thread = session
             .thread(id)
@@ -304,8 +305,9 @@ fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
     }
 }
 
-/// The status that a close answers: that from before the call, with its message where the thread had settled. It may have
-/// settled after the caller looked, and be closed by now; a closed thread still has how it had settled.
+/// Returns the status for the response of a close: the status before the call, with its message if the thread had
+/// settled. The thread may have settled after the caller read it and may be closed by now. A closed thread retains its
+/// settled status.
 fn status_before(before: &Session, after: &Session, target: ThreadId, remembered: Option<StatusKind>) -> pb::Status {
     let shown = |thread: &Arc<Thread>| wire::thread::status(&thread.status, thread.since);
     let after = after.thread(target);

@@ -1,6 +1,6 @@
-//! What a thread is offered: its tools with their schemas, and the roles that it may spawn. Both come from the registry
-//! and are cut down to what the thread may do. A thread learns what roles are for, what they may use and, if it asks,
-//! how they are told to work; never where they lie.
+//! Tools and roles available to a thread: its tools with their schemas, and the roles that it may spawn. Both come
+//! from the registry and are reduced to the thread's permissions. A thread sees each role's purpose, its permissions
+//! and, on request, its instructions. It never sees where a role is stored.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
 
 /// Tools that need a child: not offered at the limit of the depth.
 const SPAWN_TOOLS: &[&str] = &["spawn_agent", "spawn_node", "list_agents"];
-/// How many names of a spawn_list the registry is asked about; more than a hint has.
+/// Maximum number of names of a spawn_list in one registry request. It exceeds the number of names in a hint.
 const MAX_ROLES: usize = 1_000;
 
 impl SupervisorService {
@@ -82,11 +82,11 @@ impl SupervisorService {
                 "ListSpawnableAgents",
             )
             .await?;
-        // A thread that spawns in its subtree is bound by its own role too.
+        // A thread that spawns within its subtree is also bound by its own role.
         let caller = call.caller.thread().and_then(|id| state.thread(id));
         let is_listed = |name: &str| lists(&thread, name) && caller.is_none_or(|caller| lists(caller, name));
-        // Of a role that it may not spawn, a thread does not learn whether there is one, or what is wrong with it. What is no
-        // name is the registry's to refuse: that says nothing of any role.
+        // For a role that the thread may not spawn, the response reveals neither whether the role exists nor what is
+        // wrong with it. The registry rejects malformed names, which reveals nothing about any role.
         let is_hidden = request.agent_type.as_deref().is_some_and(|name| {
             let name = role_name(name);
             let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -97,7 +97,7 @@ impl SupervisorService {
             let question = registry::ListAgentsRequest {
                 cwd: state.workspace(&thread).to_owned(),
                 workspace_digest: state.settings.workspace_digest.clone(),
-                // Broken roles are left out of a list; who names one is told what is wrong with it.
+                // A list omits broken roles. A request that names a broken role gets its error.
                 allow_partial: request.agent_type.is_none(),
                 agent_type: request.agent_type,
                 expanded: request.expanded,
@@ -118,8 +118,8 @@ impl SupervisorService {
         })
     }
 
-    /// The thread that a request is about (the caller's own unless it names another; an operator's the root), if the
-    /// caller may, and an operator has agreed where one must.
+    /// Returns the thread of a request, if the caller may read it and an operator has approved the call where
+    /// required. The default is the caller's own thread, or the root for an operator.
     async fn beheld(
         &self,
         call: &Call,
@@ -146,7 +146,7 @@ fn is_offered(session: &Session, thread: &Thread, tool: &str) -> bool {
     !too_deep && !no_node && thread.effective.allows(tool)
 }
 
-/// Whether a thread speaks of nodes, and the spawn gate would let it have one.
+/// Returns whether the thread works with graph nodes and the spawn gate would permit it to spawn one.
 fn spawns_nodes(session: &Session, thread: &Thread) -> bool {
     let role = &thread.spawned.role;
     role.is_graph() && role.spawn_list.is_empty() && graph::edge_management(session, thread) != EdgeManagement::None

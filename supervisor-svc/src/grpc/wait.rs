@@ -25,13 +25,13 @@ use crate::{
 /// The most threads that one call waits for.
 pub(super) const MAX_WAITED: usize = 1_000;
 
-/// How much earlier than its caller's deadline a call that waits answers, so that the answer arrives.
+/// Time by which a waiting call returns before its caller's deadline, so that the response arrives.
 const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 
 /// Times of WaitAgents.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitLimits {
-    /// Where the request does not say.
+    /// Used if the request specifies no time.
     pub default: Duration,
     /// The longest.
     pub max: Duration,
@@ -47,7 +47,7 @@ impl Default for WaitLimits {
 }
 
 impl WaitLimits {
-    /// How long a call waits that gives this time and has this deadline.
+    /// Returns how long a call with the given timeout and deadline waits.
     fn time(self, given: Option<prost_types::Duration>, deadline: Option<Deadline>) -> Result<Duration, Status> {
         let zero = || check::bad("timeout", "timeout_ms must be greater than zero");
         let asked = match given {
@@ -138,7 +138,7 @@ impl SupervisorService {
             || json!({"ids": request.thread_ids}),
         );
         self.agreed(&call, &handle, asked).await?;
-        // From now on, since an operator may have taken a while to agree.
+        // Starts now, since the operator's approval may have taken a while.
         let until = Instant::now() + self.config.wait.time(request.timeout, call.deadline)?;
         // For as long as the call lasts.
         let _waiting = match &call.caller {
@@ -169,7 +169,7 @@ impl SupervisorService {
         Ok(None)
     }
 
-    /// As long as a call waits for an operator: so long at most, and not once the service drains.
+    /// Returns how long a call waits for an operator: at most `wanted`, and only until the service drains.
     pub(super) async fn patience(&self, deadline: Option<Deadline>, wanted: Duration) {
         tokio::select! {
             () = sleep(patience(deadline, wanted)) => {}
@@ -177,7 +177,7 @@ impl SupervisorService {
         }
     }
 
-    /// Waits for a durable state, at most as long as a cascade may take and the caller waits.
+    /// Waits for a durable state. The caller's deadline and the maximum duration of a cascade bound the wait.
     pub(super) async fn until(
         &self,
         handle: &Handle,
@@ -215,7 +215,7 @@ impl SupervisorService {
     }
 }
 
-/// How long a call waits that would wait for so long: it answers before its caller's deadline.
+/// Returns how long a call that wants to wait this long can wait: it returns before its caller's deadline.
 fn patience(deadline: Option<Deadline>, wanted: Duration) -> Duration {
     deadline.map_or(wanted, |deadline| {
         deadline.remaining().saturating_sub(ANSWER_MARGIN).min(wanted)

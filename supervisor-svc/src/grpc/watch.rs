@@ -1,4 +1,4 @@
-//! WatchThreads: where a watch begins and what it shows.
+//! The WatchThreads handler: validates where a watch begins and what it includes.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::{
     watch::{BeginWatch, Messages, Position, Scope, ThreadWatch, WatchLimits},
 };
 
-/// How many messages a watcher may leave unread before it is fed from the log.
+/// Maximum number of unread messages before a watcher falls back to the log.
 pub(super) const OUTBOX: usize = 64;
 
 #[tonic::async_trait]

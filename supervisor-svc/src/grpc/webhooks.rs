@@ -13,7 +13,7 @@ pub(super) const URL_BYTES: usize = 1_024;
 /// The shortest and the longest secret: below this it is a password to guess.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=256;
 
-/// The webhooks of a request. Names are resolved when something is sent, so only what a URL itself says is judged here.
+/// Validates the webhooks of a request. Names are resolved at delivery, so only the URL itself is checked here.
 pub(super) fn checked(given: &[pb::Webhook], allow_private: bool) -> Result<Vec<Webhook>, Status> {
     if given.len() > WEBHOOKS {
         return Err(check::bad(

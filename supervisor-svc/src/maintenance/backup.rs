@@ -20,18 +20,18 @@ const UNFINISHED: &str = "troupe.db.unfinished";
 pub struct Backup {
     /// The size of its log.
     pub bytes: u64,
-    /// Whether the keys of tokens are in it: a directory whose service never got as far as to make them has none.
+    /// Whether the backup contains the token keys. False if the service never started far enough to create them.
     pub has_keys: bool,
 }
 
-/// Copies the log and the keys of a data directory into another directory, which must be empty or absent, beside a
-/// running service. The files are their owner's alone.
+/// Copies the log and the keys of a data directory into another directory, which must be empty or absent. The service
+/// may be running. Only the owner can access the files.
 ///
-/// `troupe.db` is there only once everything is: a backup that was cut short has none. What is restored from it is a
-/// log with an id of its own, so no position in the present log is taken for one in it.
+/// `troupe.db` is created last, so an interrupted backup does not contain it. A log restored from the backup has its
+/// own log id, so positions in the current log are not valid in it.
 ///
 /// # Errors
-/// See [`MaintenanceError`]; nothing is left in the destination then but the directory itself.
+/// See [`MaintenanceError`]. After an error, the destination contains nothing except the directory itself.
 pub fn backup(data_dir: &Path, destination: &Path) -> Result<Backup, MaintenanceError> {
     let database = database_of(data_dir)?;
     claim(destination)?;
@@ -45,7 +45,7 @@ pub fn backup(data_dir: &Path, destination: &Path) -> Result<Backup, Maintenance
     made
 }
 
-/// Makes the directory (0700) if it is missing, and refuses one that holds anything.
+/// Creates the directory with mode 0700 if it is missing. Rejects a directory that is not empty.
 fn claim(destination: &Path) -> Result<(), MaintenanceError> {
     let found = DirBuilder::new()
         .recursive(true)

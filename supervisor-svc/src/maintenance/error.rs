@@ -1,4 +1,4 @@
-//! Why work on a data directory failed. Each says what to do, where something can be done.
+//! Errors of operations on a data directory. Each error says how to fix the problem where possible.
 
 use std::{io, path::PathBuf};
 
@@ -11,13 +11,13 @@ use crate::{
     wire::DecodeError,
 };
 
-/// Why work on a data directory failed.
+/// The error of an operation on a data directory.
 #[derive(Debug, Error)]
 pub enum MaintenanceError {
     /// The directory has no log.
     #[error("there is no log at {}; is --data-dir right?", .path.display())]
     NoLog {
-        /// Where it was looked for.
+        /// The expected path.
         path: PathBuf,
     },
     /// The log can't be opened.
@@ -25,7 +25,7 @@ pub enum MaintenanceError {
     Open {
         /// Its file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: OpenError,
     },
     /// The directory can't be locked, most likely because a service has it.
@@ -37,7 +37,7 @@ pub enum MaintenanceError {
     /// The log can't be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The log has no such session.
+    /// The log does not contain the session.
     #[error("session with id {0} not found")]
     SessionNotFound(SessionId),
     /// A record has no meaning to this program.
@@ -47,7 +47,7 @@ pub enum MaintenanceError {
         session: SessionId,
         /// Its number.
         sequence: Sequence,
-        /// Why.
+        /// The cause.
         source: DecodeError,
     },
     /// The directory for a backup holds something.
@@ -59,18 +59,18 @@ pub enum MaintenanceError {
     /// The directory has no keys of tokens.
     #[error("there are no keys at {}; the next start of the service makes them", .path.display())]
     NoKeys {
-        /// Where they were looked for.
+        /// The expected path.
         path: PathBuf,
     },
     /// The keys of tokens can't be copied or replaced.
     #[error(transparent)]
     Keys(#[from] SecretError),
-    /// A file or directory can't be made.
+    /// A file or directory cannot be created.
     #[error("cannot write {}: {cause}", .path.display())]
     Write {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         cause: io::Error,
     },
 }

@@ -20,8 +20,8 @@ pub struct Events {
     has_ended: bool,
 }
 
-/// Returns the events of a session after `after`, and those appended while they are read. Of a compacted part, the events come that
-/// compaction has left.
+/// Returns the events of a session after `after`, including those appended during the read. Of a compacted part, it
+/// returns the events that compaction retained.
 ///
 /// # Errors
 /// See [`MaintenanceError`].

@@ -1,7 +1,8 @@
-//! Work on a data directory without asking a service: verify its log, read it, pack it, back it up; and rotate the keys of
-//! its threads' tokens.
+//! Offline operations on a data directory: verify, read, compact and back up its log, and rotate the keys of its
+//! threads' tokens.
 //!
-//! Everything but [`compact`] and [`rotate_keys`] works beside a running service: it reads without a lock and never holds the service up.
+//! All operations except [`compact`] and [`rotate_keys`] work while a service is running. They read without a lock and
+//! never block the service.
 
 mod backup;
 mod error;
@@ -25,10 +26,10 @@ pub use self::{
 pub use crate::store::Compacted;
 use crate::store::{self, DATABASE, LogReader};
 
-/// Packs the log of a data directory, which must not be in use: what was deleted gives its space back.
+/// Compacts the log of a data directory and frees the space of deleted data. The directory must not be in use.
 ///
 /// # Errors
-/// See [`MaintenanceError`]; above all [`MaintenanceError::Locked`], which names the process that has the directory.
+/// See [`MaintenanceError`]. In particular, [`MaintenanceError::Locked`] names the process that uses the directory.
 pub fn compact(data_dir: &Path) -> Result<Compacted, MaintenanceError> {
     // Before the lock, which would make the directory.
     let database = database_of(data_dir)?;
@@ -36,11 +37,12 @@ pub fn compact(data_dir: &Path) -> Result<Compacted, MaintenanceError> {
     Ok(store::compact(&database)?)
 }
 
-/// Puts a new key on top of those of a data directory, which must not be in use: it makes threads' tokens from the next
-/// start on, and so many of those before go on to be accepted. Answers how many keys there are then.
+/// Adds a new signing key to a data directory and returns the resulting number of keys. The directory must not be in
+/// use. From the next start on, the new key signs threads' tokens. `keep` sets how many older keys remain valid for
+/// verification.
 ///
 /// # Errors
-/// As of [`compact`], and [`MaintenanceError::NoKeys`].
+/// The errors of [`compact`], and [`MaintenanceError::NoKeys`].
 pub fn rotate_keys(data_dir: &Path, keep: Kept) -> Result<usize, MaintenanceError> {
     // Before the lock, which would make the directory.
     database_of(data_dir)?;

@@ -1,4 +1,4 @@
-//! Which contents an event names.
+//! The contents that an event names.
 
 use std::iter::once;
 
@@ -8,8 +8,8 @@ use crate::domain::{
     status::Settled,
 };
 
-/// The contents that an event brings and that are kept with it, whatever the session's settings. What a resumed thread said
-/// last was brought by the end of that turn.
+/// Returns the contents that an event introduces and that are stored with it regardless of the session's settings. A
+/// resumed thread's last message is stored by the event that ended that turn.
 pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
     match event {
         Event::Session(SessionEvent::Opened(settings)) => settings.workspace.iter().collect(),
@@ -45,7 +45,7 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
     }
 }
 
-/// The blocks of the prompt that an event names. They are kept only where the session's `prompt_log` is FULL.
+/// Returns the prompt blocks that an event names. They are stored only if the session's `prompt_log` is FULL.
 pub(super) fn prompt(event: &Event) -> impl Iterator<Item = &ContentRef> {
     let blocks = match event {
         Event::Thread(_, ThreadEvent::TurnDispatched { blocks, .. }) => blocks.as_slice(),

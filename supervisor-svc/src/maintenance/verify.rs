@@ -1,8 +1,9 @@
-//! Verifying a log: that everything lies there as it was written, and that it means something.
+//! Verification of a log: stored data is intact and consistent.
 //!
-//! Of each session, as of one moment: every record matches its checksum, stands where its number says and can be read;
-//! the records fold to a state; every content matches its checksum and its digest; every content that an event names is
-//! there, unless the event says that it was left out; the snapshot and the remembered requests match their checksums. A fault never ends the check of the others.
+//! For each session, as of one moment, the check verifies the following. Every record matches its checksum, is stored
+//! under its own number and can be decoded. The records fold to a state. Every content matches its checksum and its
+//! digest. Every content that an event names is stored, unless the event says that it was omitted. The snapshot and
+//! the stored requests match their checksums. A fault does not stop the check of other sessions.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -22,16 +23,16 @@ use crate::{
     wire::{DecodeError, decode_record, decode_snapshot},
 };
 
-/// How far a check has come.
+/// Progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The engine checks the pages of the file.
     Pages,
-    /// So many sessions are checked.
+    /// Sessions are being checked.
     Sessions {
-        /// How many.
+        /// Number of sessions checked so far.
         checked: u64,
-        /// How many there were at the beginning.
+        /// Number of sessions at the start.
         of: u64,
     },
 }
@@ -39,66 +40,67 @@ pub enum Progress {
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How many sessions were checked.
+    /// Number of sessions checked.
     pub sessions: u64,
-    /// How many records they have.
+    /// Number of records checked.
     pub events: u64,
-    /// How many contents.
+    /// Number of contents checked.
     pub contents: u64,
     /// The bytes of both.
     pub bytes: u64,
-    /// How many blocks of prompts are named but not kept, as a session's `prompt_log` may ask for. Not a fault.
+    /// Number of prompt blocks that are named but not stored, in accordance with the session's `prompt_log`. Not a
+    /// fault.
     pub not_kept: u64,
-    /// How many contents are named but were left out, because their session had no room for them. Not a fault.
+    /// Number of contents that are named but were omitted because their session had no space for them. Not a fault.
     pub left_out: u64,
-    /// What is wrong with the file itself.
+    /// Damage to the database file itself.
     pub damage: Vec<String>,
-    /// What is wrong with sessions: one entry for each that has a problem.
+    /// Sessions with problems, one entry per session.
     pub faults: Vec<Fault>,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns whether the check found no problem.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty() && self.faults.is_empty()
     }
 }
 
-/// What is wrong with a session.
+/// A session with its problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which.
+    /// The session's id.
     pub session: SessionId,
     /// The first problem that was found.
     pub first: Problem,
-    /// How many there are.
+    /// Number of problems.
     pub problems: u64,
 }
 
-/// One thing that is wrong with a session.
+/// A problem of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
-    /// Records are not there.
+    /// A record is missing.
     #[error("record {0} is missing")]
     Missing(Sequence),
     /// A record is not what was written.
     #[error("record {0} does not match its checksum")]
     Changed(Sequence),
-    /// A record is there that the session does not count.
+    /// A record is beyond the session's head.
     #[error("record {found} is beyond the last one, {head}")]
     Beyond {
         /// The record.
         found: Sequence,
-        /// The last one by the session's word.
+        /// The last record according to the session.
         head: Sequence,
     },
-    /// A record says that it is another.
+    /// A record is stored under a different number than its own.
     #[error("record {lies_under} says that it is record {says}")]
     Misplaced {
-        /// The number that it lies under.
+        /// The number under which it is stored.
         lies_under: Sequence,
-        /// The number that it says.
+        /// The number that it contains.
         says: Sequence,
     },
     /// A record can't be read.
@@ -106,15 +108,15 @@ pub enum Problem {
     Unreadable {
         /// The record.
         sequence: Sequence,
-        /// Why.
+        /// The cause.
         cause: DecodeError,
     },
-    /// The snapshot of a compacted session can't be read, and nothing else tells what came before.
+    /// The snapshot of a compacted session cannot be read, and no other data covers the compacted part.
     #[error("its snapshot as of record {sequence}: {cause}")]
     UnreadableSnapshot {
-        /// As of which record it is.
+        /// The last record that the snapshot includes.
         sequence: Sequence,
-        /// Why.
+        /// The cause.
         cause: DecodeError,
     },
     /// The first record doesn't open the session.
@@ -123,16 +125,16 @@ pub enum Problem {
     /// Records were compacted away that no snapshot includes.
     #[error("it is compacted up to record {oldest}, and no snapshot goes so far")]
     NoSnapshot {
-        /// The last record that is gone.
+        /// The last compacted record.
         oldest: Sequence,
     },
-    /// Something beside the records is not what was written.
+    /// Data stored with the records does not match its checksum.
     #[error("its {0} does not match its checksum")]
     SideChanged(Side),
     /// A content is not what its digest names.
     #[error("content {0} does not match its digest")]
     WrongContent(Digest),
-    /// A content is not there.
+    /// A content is missing.
     #[error("content {digest} of record {sequence} is missing")]
     NoContent {
         /// The content.
@@ -140,7 +142,7 @@ pub enum Problem {
         /// The first record that names it.
         sequence: Sequence,
     },
-    /// A content has another size than the event says.
+    /// The size of a content differs from the size in the event.
     #[error("content {digest} has {found} bytes; record {sequence} says {says}")]
     WrongSize {
         /// The content.
@@ -157,10 +159,10 @@ pub enum Problem {
     Engine(String),
 }
 
-/// Checks the log of a data directory, beside a running service or without one, and tells how far it is.
+/// Verifies the log of a data directory and reports progress. A service may be running.
 ///
 /// # Errors
-/// See [`MaintenanceError`]: only what keeps the check from beginning. What it finds is in the report.
+/// See [`MaintenanceError`]: only errors that prevent the check from starting. Findings are in the report.
 pub fn verify(data_dir: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Report, MaintenanceError> {
     let log = open(data_dir)?;
     tell(Progress::Pages);
@@ -182,7 +184,7 @@ fn each_session(log: &LogReader, report: &mut Report, tell: &mut dyn FnMut(Progr
         let Some(&last) = page.last() else { return Ok(()) };
         after = Some(last);
         for session in page {
-            // It may have been deleted meanwhile.
+            // The session may have been deleted in the meantime.
             if let Some(stored) = log.session(session)? {
                 report.add(check(&stored));
                 tell(Progress::Sessions {
@@ -212,9 +214,9 @@ impl Report {
     }
 }
 
-/// What the records came to so far.
+/// The state folded from the records so far.
 enum Fold {
-    /// There was none yet.
+    /// The session did not exist yet.
     Before,
     /// They fold to this.
     At(Box<Session>),
@@ -228,18 +230,18 @@ struct Named {
     sequence: Sequence,
     /// Its size by that record.
     size: u64,
-    /// What the strictest of them says.
+    /// The strictest requirement of these events.
     keeping: Keeping,
 }
 
-/// What an event says of a content that it names, from what asks for least on.
+/// How an event stores a content that it names, from the weakest requirement to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Keeping {
     /// The session's settings do not ask for it.
     NotAskedFor,
-    /// The session had no room for it.
+    /// The session had no space for the content.
     LeftOut,
-    /// It must be there.
+    /// The content must be stored.
     Kept,
 }
 
@@ -247,7 +249,7 @@ enum Keeping {
 struct Check {
     session: SessionId,
     head: Head,
-    /// The last record that was seen or was missing; those up to `oldest` may be missing.
+    /// The last record that was read or reported missing. Records up to `oldest` may be missing.
     seen: Sequence,
     fold: Fold,
     named: BTreeMap<Digest, Named>,
@@ -308,7 +310,7 @@ impl Check {
         self.problem(problem);
     }
 
-    /// Takes for missing what lies after the last record that was seen, up to this one.
+    /// Reports the records after the last one read, up to `last`, as missing.
     fn missing_up_to(&mut self, last: Sequence) {
         let missing = last.get().saturating_sub(self.seen.get());
         if missing > 0 {
@@ -330,7 +332,7 @@ impl Check {
             });
             return;
         }
-        // What is compacted has left only its marked records, and gaps between them.
+        // A compacted part contains only its marked records, with gaps between them.
         if sequence > self.head.oldest {
             self.missing_up_to(Sequence::new(sequence.get().saturating_sub(1)));
             self.seen = sequence;
@@ -423,7 +425,7 @@ impl Check {
         }
     }
 
-    /// What is still named was not among the contents.
+    /// Reports contents that are named but not stored.
     fn missing_contents(&mut self) {
         for (digest, named) in std::mem::take(&mut self.named) {
             match named.keeping {
@@ -448,7 +450,7 @@ impl Check {
             Ok(Some(Snapshot { sequence, bytes })) if sequence >= oldest => {
                 match decode_snapshot(self.session, sequence, &bytes) {
                     Ok(session) if is_compacted => self.fold = Fold::At(Box::new(session)),
-                    // The whole log is there, and is folded where the snapshot can't be read.
+                    // The full log is available and is folded if the snapshot cannot be read.
                     Err(cause) if is_compacted => self.problem(Problem::UnreadableSnapshot { sequence, cause }),
                     Ok(_) | Err(_) => {}
                 }

@@ -1,5 +1,5 @@
-//! The clients that watch notifications: what each wants, what it is looking at, and how far it has come. All three are kept
-//! in the store under the client's name and survive a restart.
+//! Clients that watch notifications: each one's policy, current view and progress. All three are stored under the
+//! client's name and survive a restart.
 
 use std::{
     collections::HashMap,
@@ -23,10 +23,11 @@ use crate::{
 /// A client's name in its session.
 type Key = (SessionId, String);
 
-/// The clients in use. All streams and calls of one client share it, so that a change of focus reaches open streams at once.
+/// The clients in use. All streams and calls of one client share it, so that a change of focus reaches open streams at
+/// once.
 #[derive(Clone, Default)]
 pub struct Clients {
-    // Held for look-ups only, never across an await. Bounded by the open streams and calls.
+    // Locked for look-ups only, never across an await. Bounded by the open streams and calls.
     used: Arc<Mutex<HashMap<Key, Weak<Client>>>>,
 }
 
@@ -54,28 +55,28 @@ impl Clients {
     }
 }
 
-/// What is kept about a client.
+/// The stored state of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The last event that needs no telling any more.
     pub sequence: Sequence,
-    /// What it wants and what it is looking at.
+    /// The client's notification policy and its current view.
     pub attention: Attention,
 }
 
-/// One client of one session.
+/// A client of a session.
 pub struct Client {
     store: Arc<dyn EventStore>,
     key: CursorKey,
-    /// Held while the store is asked, so that what is kept is what was said last. `None`: not read yet.
+    /// Locked during store access, so that the latest update is stored last. `None` if not read yet.
     kept: tokio::sync::Mutex<Option<Kept>>,
 }
 
 impl Client {
-    /// Changes what is kept, and answers it once it is durable. A client that is not known begins at `head`.
+    /// Updates the stored state and returns it once it is durable. An unknown client starts at `head`.
     ///
     /// # Errors
-    /// What the store met; nothing is changed then, as far as open streams see.
+    /// The store's error. Open streams then see no change.
     pub async fn update(&self, head: Sequence, change: impl FnOnce(&mut Kept) + Send) -> Result<Kept, Failure> {
         let mut guard = self.kept.lock().await;
         let before = match guard.clone() {
@@ -94,7 +95,7 @@ impl Client {
         Ok(kept)
     }
 
-    /// What the client wants now.
+    /// Returns the client's current notification policy and view.
     pub async fn attention(&self) -> Attention {
         let kept = self.kept.lock().await;
         kept.as_ref().map(|kept| kept.attention.clone()).unwrap_or_default()

@@ -1,6 +1,6 @@
-//! Telling people: streams of notifications for clients, and webhooks. What there is to tell is derived from the log
-//! ([`domain::notify`](crate::domain::notify)); how far each receiver has come is a cursor in the store, so that what it
-//! missed is told later.
+//! Notification delivery: notification streams for clients, and webhooks. Notifications are derived from the log
+//! ([`domain::notify`](crate::domain::notify)). Each receiver's progress is a cursor in the store, so that missed
+//! notifications are delivered later.
 
 mod clients;
 mod stream;

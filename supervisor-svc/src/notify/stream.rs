@@ -1,5 +1,5 @@
-//! One stream of notifications: what the client missed, then what comes. How far it has come is written down once the
-//! transport has taken what was sent, so that nothing is lost with a stream that breaks; at worst it is told again.
+//! One notification stream: first the notifications that the client missed, then new ones. The cursor is stored after
+//! the transport has taken a message, so a broken stream loses nothing. At worst, a notification is delivered twice.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
     wire,
 };
 
-/// How many notifications a client may leave unread before its stream waits for it.
+/// Maximum number of unread notifications before a stream waits for its client.
 pub const OUTBOX: usize = 64;
 
-/// How often a stream's position is written down at most.
+/// Minimum time between two writes of a stream's position.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
 type Outbox = mpsc::Sender<Result<pb::WatchNotificationsResponse, Status>>;
@@ -34,23 +34,23 @@ pub struct NotificationStream {
     pub store: Arc<dyn EventStore>,
     /// The session.
     pub handle: Handle,
-    /// Who watches.
+    /// The watching client.
     pub client: Arc<Client>,
-    /// Where it begins.
+    /// The position after which the stream starts.
     pub after: Sequence,
-    /// Whether it shows what agents and callers wrote.
+    /// Whether notifications include texts of agents and callers.
     pub details: bool,
-    /// How long it lives.
+    /// Maximum lifetime of the stream.
     pub lifetime: Duration,
-    /// How long it waits at its end for the client to take what was sent.
+    /// Maximum time that an ending stream waits for the client to take the sent messages.
     pub last_word: Duration,
     /// Cancelled when the service drains.
     pub draining: CancellationToken,
 }
 
-/// How far a stream has come.
+/// The progress of a stream.
 struct Progress {
-    /// The last event that was looked at, and told if there was something to tell.
+    /// The last event that was processed, and sent if it causes a notification.
     position: Sequence,
     /// The position before the first message that the transport may not have taken yet.
     unread_after: Option<Sequence>,
@@ -65,11 +65,11 @@ impl Progress {
 
 /// Why a stream ended.
 enum End {
-    /// The client is gone.
+    /// The client disconnected.
     Gone,
-    /// As planned; the client watches again.
+    /// Planned end. The client watches again.
     Planned,
-    /// With this error.
+    /// Ended with this error.
     Failed(Status),
 }
 
@@ -80,7 +80,7 @@ impl NotificationStream {
             position: self.after,
             unread_after: None,
         };
-        // Whatever ends a stream ends it while it waits for its client, too.
+        // Every reason to end a stream also applies while the stream waits for its client.
         let end = tokio::select! {
             biased;
             () = self.draining.cancelled() => End::Failed(draining(RESUME)),
@@ -97,7 +97,7 @@ impl NotificationStream {
         }
         self.save(&progress).await;
         if let End::Failed(status) = end {
-            // Who took everything has room for it; who takes nothing is left without it.
+            // A client that has read everything has room for the status. A client that does not read misses it.
             let _ = outbox.try_send(Err(status));
         }
     }
@@ -133,7 +133,7 @@ impl NotificationStream {
         for recorded in events {
             if let Some(message) = self.message(&session, recorded).await {
                 outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
-                // What was sent and what is known of it change together: nothing is awaited between them.
+                // The sent message and the progress change together: there is no await between them.
                 progress.unread_after.get_or_insert(progress.position);
             }
             progress.position = recorded.sequence;
@@ -141,7 +141,8 @@ impl NotificationStream {
         Ok(())
     }
 
-    /// What the client is told of an event, if it wants to be told.
+    /// Builds the client's notification for an event. Returns `None` if the event causes no notification or the client
+    /// does not want it.
     async fn message(&self, session: &Session, recorded: &Recorded) -> Option<pb::WatchNotificationsResponse> {
         let notification = Notification::of(session, recorded)?;
         let kinds = self.client.attention().await.kinds_of(&notification)?;
@@ -151,7 +152,7 @@ impl NotificationStream {
         })
     }
 
-    /// Writes down how far the client has come. A position that cannot be written costs a repetition.
+    /// Stores the client's progress. A failed write only causes a repeated notification.
     async fn save(&self, progress: &Progress) {
         let safe = progress.safe();
         let saved = self
@@ -164,7 +165,7 @@ impl NotificationStream {
     }
 }
 
-/// Waits until the transport has taken everything that was sent; false if the client is gone.
+/// Waits until the transport has taken all sent messages. Returns false if the client disconnected.
 async fn all_taken(outbox: &Outbox) -> bool {
     outbox.reserve_many(outbox.max_capacity()).await.is_ok()
 }

@@ -1,5 +1,5 @@
-//! Whether it makes sense to ask the registry at all. After some questions in a row without an answer, the next ones are
-//! told so at once for a while, instead of each waiting for its own time to pass; then one may try.
+//! Circuit breaker for the registry. After several consecutive unanswered requests, further requests fail at once for
+//! a while instead of waiting for their timeouts. After that, one request may try again.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -8,22 +8,22 @@ use std::{
 
 use tokio::time::Instant;
 
-/// After so many questions in a row without an answer nobody asks for a while.
+/// Number of consecutive unanswered requests that opens the circuit.
 const FAILURES: u32 = 8;
-/// How long that is. Callers are told to wait at least so long before they try again.
+/// How long the circuit stays open. A rejected caller should not retry earlier.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether the registry answers. Every clone is the same circuit.
+/// The state of the circuit. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Circuit(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 enum State {
-    /// As far as is known; so many questions in a row were not answered.
+    /// Closed. `failures` counts consecutive unanswered requests.
     Answers { failures: u32 },
-    /// It does not, and nobody asks before this.
+    /// The registry does not respond. No request is sent before `until`.
     Away { until: Instant },
-    /// One is trying.
+    /// One trial request is in flight.
     Tried,
 }
 
@@ -56,7 +56,8 @@ impl Circuit {
     }
 }
 
-/// The leave to ask once. Dropped without a word, as when its caller has left, it says nothing about the registry.
+/// Permission for one request. Dropping it without a result, as when the caller disconnects, leaves the registry's
+/// state undecided.
 #[derive(Debug)]
 pub(super) struct Passage {
     circuit: Circuit,
@@ -65,13 +66,13 @@ pub(super) struct Passage {
 }
 
 impl Passage {
-    /// The registry answered, whatever it said.
+    /// Records a response from the registry, including an error response.
     pub(super) fn answered(mut self) {
         self.is_over = true;
         self.circuit.with(|state| *state = State::default());
     }
 
-    /// It did not.
+    /// Records that the registry did not respond.
     pub(super) fn unanswered(mut self) {
         self.is_over = true;
         let away = State::Away {

@@ -1,9 +1,9 @@
-//! The supervisor's way to the registry, asked for every spawn and for what may be spawned. All of these are pure reads,
-//! or can be repeated like one, so they are retried where the connection, not the registry, failed.
+//! Client of the registry, which is used for every spawn and for listing spawnable roles. All requests are pure reads
+//! or can be repeated like one, so they are retried if the connection, not the registry, failed.
 //!
-//! A registry forgets the bundles that clients upload: when it restarts, or when others need their room. A session
-//! keeps its own, so where one of its questions meets a registry without it, the bundle is uploaded and the question
-//! asked again, here and nowhere else ([`RegistryClient::with_workspace`]).
+//! A registry drops uploaded bundles when it restarts or needs the space. A session stores its own bundle. If the
+//! registry does not hold the bundle of a session's request, this module uploads it and repeats the request
+//! ([`RegistryClient::with_workspace`]). No other module does this.
 
 mod circuit;
 mod pool;
@@ -51,25 +51,26 @@ use self::{
 };
 use crate::{clock::Clock, wire::Resolution, workspace::KeptWorkspace};
 
-/// How long an answer may take, whatever the caller would wait.
+/// Maximum time for a response, even if the caller's deadline is later.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a bundle may be on its way, and how long one waits until others are not.
+/// Maximum time of a bundle upload, and of the wait for other uploads.
 pub(crate) const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long connecting may take.
+/// Maximum time to connect.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a question waits at most until it is put for the last time: many lose their connections together, and are not to
-/// come back together.
+/// Maximum delay before the last retry of a request. Many callers lose their connections at the same time, and the
+/// delay spreads their retries.
 const AGAIN_WITHIN: Duration = Duration::from_millis(100);
 
-/// A connection is pinged so often, and given up where the answer takes longer: one whose other end vanished without a
-/// word, with its machine or behind a cut network, would otherwise swallow questions for as long as TCP sends again.
+/// Interval of connection pings, and the maximum time for a reply. Without pings, a connection whose peer vanished
+/// silently, with its machine or behind a partitioned network, would lose requests until TCP stops retransmitting.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
 pub(crate) const PING_ANSWER: Duration = Duration::from_secs(5);
 
-/// How many agents a page of a listing has, and how many pages are read: more than a catalogue may hold.
+/// Number of agents per page of a listing. Together with the maximum number of pages, it exceeds the maximum size of a
+/// catalogue.
 const PAGE_SIZE: i32 = 2_000;
 const MAX_PAGES: usize = 64;
 
@@ -81,27 +82,28 @@ pub struct RegistryClient {
     pool: Pool,
     token: Option<ShownToken>,
     url: Arc<str>,
-    /// What it answered to spawns.
+    /// Cached responses to spawn requests.
     resolutions: Arc<Resolutions>,
-    /// What spawns are asking it.
+    /// Spawn requests in flight.
     rounds: Arc<Rounds>,
-    /// One bundle is on its way at a time: what they need of memory is bounded, and after a restart of the registry the
-    /// questions of one session upload its bundle once.
+    /// Serializes bundle uploads. This bounds their memory, and after a restart of the registry the requests of one
+    /// session upload its bundle only once.
     transfers: Arc<Mutex<()>>,
     kept: Option<KeptWorkspace>,
     circuit: Circuit,
     clock: Clock,
-    /// How often it did not answer.
+    /// Number of unanswered requests.
     unanswered: Counter<u64>,
 }
 
-/// Why there is no answer.
+/// The reason why a request has no result.
 #[derive(Clone, Debug)]
 pub enum Unresolved {
-    /// The registry answered: this question is wrong. The status is passed on.
+    /// The registry rejected the request. The status is passed on.
     Verdict(Status),
-    /// Nothing is known about the question: the registry is away or overloaded, or does not hold a workspace that the
-    /// supervisor does not keep. The latter (WORKSPACE_UNKNOWN) is passed on, since whoever has it can upload it.
+    /// The request has no result: the registry is unavailable or overloaded, or it lacks a workspace that the
+    /// supervisor does not store. The last case (WORKSPACE_UNKNOWN) is passed on to the caller, which can upload the
+    /// workspace.
     Away(Status),
 }
 
@@ -156,8 +158,8 @@ impl RegistryClient {
         }
     }
 
-    /// The same registry for the questions of a session that keeps this bundle. It is uploaded again where the registry
-    /// does not hold it, and nobody who asks hears of that.
+    /// Returns a client for the requests of a session that stores this bundle. If the registry does not hold the
+    /// bundle, the client uploads it again, transparently to callers.
     #[must_use]
     pub fn with_workspace(&self, kept: Option<KeptWorkspace>) -> Self {
         Self { kept, ..self.clone() }
@@ -186,8 +188,8 @@ impl RegistryClient {
         answer.map(|answer| answer.files).map_err(|status| self.judge(status))
     }
 
-    /// What a spawn would get, as the registry answers a question that is put from now on. Under load spawns that ask the
-    /// same share one, in the trace of the spawn that put it.
+    /// Resolves a spawn with a request that is sent after this call. Under load, identical concurrent spawns share one
+    /// request, in the trace of the spawn that sent it.
     ///
     /// # Errors
     /// See [`Unresolved`].
@@ -331,7 +333,7 @@ impl RegistryClient {
         R: Future<Output = Result<Response<A>, Status>>,
     {
         let _turn = self.turn(deadline).await?;
-        // Whoever had the turn before may have brought the same bundle back.
+        // The previous holder of the lock may have uploaded the same bundle.
         match self.question(place, question, deadline, trace, call).await {
             Err(status) if is_unknown_workspace(&status) => {}
             answer => return answer.map_err(|status| self.judge(status)),
@@ -339,7 +341,7 @@ impl RegistryClient {
         self.bring_back(kept, place, deadline, trace).await?;
         let answer = self.question(place, question, deadline, trace, call).await;
         answer.map_err(|status| {
-            // Lost again already: the caller can do nothing about it but try again.
+            // The workspace was dropped again. The caller can only retry.
             if is_unknown_workspace(&status) {
                 self.away(&status)
             } else {
@@ -360,7 +362,7 @@ impl RegistryClient {
             let mut client = client.max_encoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
             client.put_workspace(request).await
         };
-        // Whatever the registry has against it, it is no verdict on the question.
+        // The registry may reject the upload for any reason, but that does not make the request itself invalid.
         let answer = self
             .attempt(place, &bundle, TRANSFER_WITHIN, deadline, trace, &put)
             .await
@@ -414,7 +416,7 @@ impl RegistryClient {
             .await;
         match &answer {
             Err(status) if reason_of(status).is_none() => {
-                // Of a caller who had no time it says nothing.
+                // An expired deadline of the caller says nothing about the registry.
                 if deadline.is_none_or(|deadline| !deadline.remaining().is_zero()) {
                     passage.unanswered();
                 }
@@ -424,7 +426,8 @@ impl RegistryClient {
         answer
     }
 
-    /// Asks once, and where the connection was lost at once over another one, and soon after that over the first, made anew.
+    /// Sends a request. If the connection is lost, retries at once over another connection, and after a short delay
+    /// over the first one, which is reconnected.
     async fn attempt<Q, A, F, R>(
         &self,
         place: &Lease<'_>,
@@ -444,7 +447,8 @@ impl RegistryClient {
         if answer.as_ref().is_err_and(lost::in_transport) {
             answer = attempt(&self.pool.lease(Some(place))).await;
         }
-        // Where a registry left, that one may have ended with the first, which is made anew by now.
+        // If a registry shut down, the second connection may have ended with the first. The first is reconnected by
+        // now.
         if answer.as_ref().is_err_and(lost::in_transport) {
             let longest = deadline::within(deadline, AGAIN_WITHIN);
             sleep(self.clock.part_of(longest)).await;
@@ -467,11 +471,12 @@ impl RegistryClient {
     }
 
     fn judge(&self, status: Status) -> Unresolved {
-        // What has no reason is no word of a registry's: of something on the way to it, or of one that lacks the method.
+        // A status without a reason does not come from a registry. It comes from an intermediary, or from a server
+        // that lacks the method.
         let Some(reason) = reason_of(&status) else {
             return self.away(&status);
         };
-        // The latter is our own word where it was not asked at all.
+        // The supervisor itself creates the latter reason if it sent no request.
         if matches!(reason, Reason::WorkspaceUnknown | Reason::RegistryUnavailable) {
             return Unresolved::Away(status);
         }
@@ -542,7 +547,7 @@ mod tests {
         }
     }
 
-    /// When a question was put whose connections are all lost.
+    /// Returns the times at which a request was sent whose connections are all lost.
     async fn asked_at(deadline: Option<Duration>) -> Vec<Duration> {
         let clock = Clock::new(Unlucky);
         let registry = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default(), clock).unwrap();
@@ -593,12 +598,12 @@ mod tests {
                 fault(Code::PermissionDenied, Reason::CwdOutsideRoots),
                 (true, Code::PermissionDenied, Some(Reason::CwdOutsideRoots)),
             ),
-            // The supervisor's own token is bad: nothing about the spawn.
+            // The supervisor's own token is invalid, which says nothing about the spawn.
             (
                 fault(Code::PermissionDenied, Reason::NotPermitted),
                 (false, Code::Unavailable, Some(Reason::RegistryUnavailable)),
             ),
-            // Whoever has the workspace uploads it; a record of a failed spawn would be a lie.
+            // The caller that has the workspace uploads it. Recording a failed spawn would be wrong.
             (
                 fault(Code::FailedPrecondition, Reason::WorkspaceUnknown),
                 (false, Code::FailedPrecondition, Some(Reason::WorkspaceUnknown)),

@@ -1,6 +1,6 @@
-//! Connections to the registry. A question takes the one that carries the fewest, so who asks little has one connection, and
-//! who asks much is spread over the registries that a Service of Kubernetes, which balances connections, puts behind the
-//! address. A question whose connection is lost is put again over another one.
+//! Connection pool for the registry. A request uses the connection with the fewest requests in flight. A light load
+//! uses one connection, and a heavy load is spread over the registries behind a Kubernetes Service, which balances
+//! connections. A request whose connection is lost is repeated over another connection.
 
 use std::{
     array, ptr,
@@ -16,7 +16,7 @@ use troupe_proto::{MAX_MESSAGE_BYTES, registry::v1::agent_registry_service_clien
 
 use super::Client;
 
-/// How many there are at most; each is made when it is first needed.
+/// Maximum number of connections. Each is opened when it is first needed.
 pub(crate) const CONNECTIONS: usize = 4;
 
 /// The connections. Every clone has the same.
@@ -26,7 +26,7 @@ pub(super) struct Pool(Arc<[Connection; CONNECTIONS]>);
 #[derive(Debug)]
 struct Connection {
     client: Client,
-    /// How many questions it carries.
+    /// Number of requests in flight.
     questions: AtomicUsize,
 }
 

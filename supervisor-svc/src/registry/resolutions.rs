@@ -1,5 +1,5 @@
-//! Resolutions that the registry gave, by its names for them. A spawn asks in any case; as long as the answer stays the
-//! same, only its name is sent, and all threads of the role share one resolution.
+//! Resolutions from the registry, by etag. Every spawn still sends a request. While the result is unchanged, the
+//! registry sends only its etag, and all threads of the role share one resolution.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) struct Known {
     pub resolution: Arc<Resolution>,
 }
 
-/// What is known.
+/// Cache of resolutions.
 #[derive(Debug)]
 pub(super) struct Resolutions(Memo<ResolveSpawnRequest, Known>);
 
@@ -42,7 +42,7 @@ impl Resolutions {
     pub fn keep(&self, question: ResolveSpawnRequest, known: Known) {
         if !known.etag.is_empty() {
             let content = known.resolution.content.as_ref();
-            // What was taken out of the content is about as large again.
+            // The data extracted from the content is about as large as the content.
             let bytes = question.encoded_len() + 2 * content.map_or(0, |content| content.bytes.len());
             self.0.keep(question, known, bytes);
         }

@@ -1,6 +1,6 @@
-//! Spawns that ask the same at the same time ask together. Every spawn gets an answer to a question that was put after the
-//! spawn came, so sharing it tells nobody anything older than asking alone would; and hundreds of callers that want the same
-//! role cost the registry a few questions.
+//! Request coalescing for identical concurrent spawns. A spawn only shares a request that is sent after the spawn
+//! arrived, so a shared response is never older than the response to its own request would be. Hundreds of callers
+//! that want the same role cost the registry only a few requests.
 
 use std::{
     collections::HashMap,
@@ -22,29 +22,30 @@ use troupe_proto::{fault::reason_of, reason::Reason, registry::v1::ResolveSpawnR
 use super::Unresolved;
 use crate::wire::Resolution;
 
-/// So many of the same question are on their way before the next ones wait for each other: a caller at a time, or a few,
-/// never wait.
+/// Number of identical requests in flight before further ones wait for each other. A few concurrent callers never
+/// wait.
 const ON_THEIR_WAY: usize = 2;
 
-/// How long they wait at most: many times what a healthy registry takes. Where it hangs nobody waits for the others.
+/// Maximum time that callers share a request: many times the latency of a healthy registry. If the registry hangs,
+/// callers do not wait for each other.
 const TOGETHER_WITHIN: Duration = Duration::from_millis(100);
 
 type Answer = Result<Arc<Resolution>, Unresolved>;
 
-/// Those who share an answer. `None`: there was none for them, and they ask anew.
+/// The shared response of a round. `None` if the round produced none; its callers then repeat the request.
 type Round = OnceCell<Option<Answer>>;
 
-/// The questions that are being asked.
+/// The requests in flight.
 #[derive(Debug, Default)]
 pub(super) struct Rounds(Mutex<HashMap<ResolveSpawnRequest, Arc<Line>>>);
 
-/// Everybody who asks one question.
+/// All callers of one request.
 #[derive(Debug)]
 struct Line {
-    /// How many they are. It changes under the lock of [`Rounds`] alone.
+    /// Number of callers. It changes only under the lock of [`Rounds`].
     places: AtomicUsize,
     on_their_way: Semaphore,
-    /// The round that has not been asked for yet: who comes now may join it.
+    /// The next round, whose request has not been sent yet. New callers may join it.
     open: Mutex<Arc<Round>>,
 }
 
@@ -63,7 +64,7 @@ impl Line {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on nobody joins the round.
+    /// Closes the round to new callers.
     fn close(&self, round: &Arc<Round>) {
         let mut open = self.open();
         if Arc::ptr_eq(&open, round) {
@@ -73,8 +74,8 @@ impl Line {
 }
 
 impl Rounds {
-    /// Asks with the others who ask the same. `ask` puts the question before that deadline, once for a round, and once more
-    /// if who was asking for it gives up.
+    /// Shares a request with identical concurrent callers. `ask` sends the request before the given deadline, once per
+    /// round, and once more if the sending caller gives up.
     ///
     /// # Errors
     /// See [`Unresolved`].
@@ -91,7 +92,7 @@ impl Rounds {
             let place = self.join(question);
             let mut own = None;
             let turn = async {
-                // Whether or not it came.
+                // Continues whether or not the permit was acquired.
                 let _turn = timeout(TOGETHER_WITHIN, place.line.on_their_way.acquire()).await;
                 place.line.close(&place.round);
                 // The futures around it have a copy of it each.
@@ -132,8 +133,8 @@ impl Rounds {
     }
 }
 
-/// Whether the answer to one is as good for the others: it is not where one had no time left, or a workspace of its own that
-/// could not be brought to the registry.
+/// Returns whether the result applies to all callers of a round. It does not if the sending caller ran out of time, or
+/// if its workspace could not be uploaded.
 fn concerns_all(answer: &Answer, deadline: Option<Deadline>) -> bool {
     match answer {
         Ok(_) | Err(Unresolved::Verdict(_)) => true,
@@ -144,7 +145,7 @@ fn concerns_all(answer: &Answer, deadline: Option<Deadline>) -> bool {
     }
 }
 
-/// One who asks. The last to leave takes the question away.
+/// A caller of a request. The last one to leave removes the request.
 struct Place<'a> {
     rounds: &'a Rounds,
     question: &'a ResolveSpawnRequest,
@@ -173,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// A registry that answers when it is told to, the same to all.
+    /// A registry that responds on command, with the same response for all callers.
     struct Registry {
         asked: AtomicUsize,
         answers: Semaphore,
@@ -229,7 +230,8 @@ mod tests {
         assert!(poll!(&mut first).is_pending());
         assert!(poll!(&mut together).is_pending());
         assert_eq!(registry.asked(), ON_THEIR_WAY + 1);
-        // Asked after the round was, so not by it: an answer may be no older than who gets it.
+        // This caller arrived after the round's request was sent and must not share it: a response must not be older
+        // than its caller.
         let mut late = Box::pin(spawn());
         assert!(poll!(&mut late).is_pending());
 

@@ -1,4 +1,4 @@
-//! The runners' side of the service: one stream a runner, hello first, then reports in order and commands as they come.
+//! The Attach RPC: one stream per runner. The first message is a hello; reports and commands follow in order.
 
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
@@ -48,37 +48,37 @@ use crate::{
     wire::parts::{usage_from_pb, usage_to_pb},
 };
 
-/// How long a new stream may take to say hello.
+/// How long a new stream may take to send its hello.
 pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
-/// The longest name of a tool that is decided.
+/// The maximum length of a tool name in a tool request.
 pub(super) const MAX_TOOL_BYTES: usize = 256;
 
-/// The largest arguments of a tool call that is decided.
+/// The maximum size of the arguments in a tool request.
 pub(super) const MAX_ARGUMENTS_BYTES: usize = tool_calls::ARGUMENTS_BYTES;
 
-/// How many tool requests of one stream are not decided yet at most: each may wait for an operator.
+/// The maximum number of undecided tool requests per stream. Each may wait for an operator.
 pub(super) const MAX_UNDECIDED: usize = 1_024;
 
-/// How many reports of one stream wait for their append at most.
+/// The maximum number of reports per stream that wait for their append.
 pub(super) const REPORTS_IN_FLIGHT: usize = 256;
 
-/// The longest id of a runner, and of a tool request.
+/// The maximum length of a runner id or a tool request id.
 pub(super) const MAX_ID_BYTES: usize = 128;
 
-/// The longest kind of a runner, key of a label, and value of one.
+/// The maximum length of a runner kind, a label key or a label value.
 pub(super) const MAX_LABEL_BYTES: usize = 128;
 
-/// The most kinds that a runner offers.
+/// The maximum number of kinds that a runner offers.
 pub(super) const MAX_KINDS: usize = 16;
 
-/// The most labels of a runner.
+/// The maximum number of labels of a runner.
 pub(super) const MAX_LABELS: usize = 32;
 
-/// The most threads that a runner comes back with.
+/// The maximum number of threads in the hello of a returning runner.
 pub(super) const MAX_HELD: usize = 100_000;
 
-/// Lets runners attach.
+/// The gRPC service that runners attach to.
 #[derive(Clone)]
 pub struct RunnerGate {
     directory: Directory,
@@ -86,7 +86,7 @@ pub struct RunnerGate {
 }
 
 impl RunnerGate {
-    /// A gate to these sessions; it closes when `draining` is cancelled.
+    /// Creates a gate to the sessions of `directory`. The gate closes when `draining` is cancelled.
     #[must_use]
     pub const fn new(directory: Directory, draining: CancellationToken) -> Self {
         Self { directory, draining }
@@ -96,7 +96,7 @@ impl RunnerGate {
         &self.directory.context().runners
     }
 
-    /// What to do with each thread that a returning runner has, and which of them it keeps.
+    /// Returns the action for each thread that a returning runner holds, and the attempts that it keeps.
     async fn review(
         &self,
         runner: &RunnerId,
@@ -112,7 +112,7 @@ impl RunnerGate {
             };
             if let Some((session, thread)) = self.thread(&held.thread_id).await?
                 && thread.is_held_by(runner, Generation::new(held.generation))
-                // A turn that was sent and never arrived is owed still: the attempt is given up, and begun anew.
+                // The turn was sent but did not arrive, so it is still pending. The attempt ends and a new one starts.
                 && (thread.turn.is_undispatched() || thread.turn.number().get() == held.turn)
             {
                 verdict.go_on = true;
@@ -125,8 +125,8 @@ impl RunnerGate {
         Ok((verdicts, kept))
     }
 
-    /// Looks again at what an attached runner was told to go on with. Between the review and the attaching it was away, so
-    /// an attempt that ended then ended without it, and nobody owes it a word: it is told to stop.
+    /// Rechecks the attempts that an attached runner was told to continue. An attempt that ended between the review and
+    /// the attachment has no pending effects, so this call stops it.
     async fn review_again(&self, runner: &RunnerId, kept: &[Kept]) -> Result<(), Failure> {
         for kept in kept {
             let session = found(self.directory.session(kept.session).await)?;
@@ -140,7 +140,7 @@ impl RunnerGate {
         Ok(())
     }
 
-    /// A thread and its session; `None` if there is no such thread.
+    /// Returns a thread and its session; `None` if the thread does not exist.
     async fn thread(&self, id: &str) -> Result<Option<(SessionId, Arc<Thread>)>, Failure> {
         let Ok(id) = id.parse::<ThreadId>() else {
             return Ok(None);
@@ -149,8 +149,8 @@ impl RunnerGate {
         Ok(found.and_then(|handle| Some((handle.id(), handle.state().thread(id).cloned()?))))
     }
 
-    /// Why a tool call of one of the runner's threads may not run; `None`: it may. Where an operator must agree, it waits
-    /// for that.
+    /// Returns the reason why a tool call of one of the runner's threads may not run; `None` if it may run. Waits for
+    /// the operator if the call needs approval.
     async fn tool(&self, runner: &RunnerId, request: pb::ToolRequest, origin: Origin) -> Option<String> {
         let unknown = || Some(String::from("the agent is not known to this supervisor"));
         let Ok(thread) = request.thread_id.parse::<ThreadId>() else {
@@ -203,13 +203,13 @@ impl RunnerGate {
         }
         match tool_calls::decide(context, &session, thread, &call, origin, pending()).await {
             Ok(decided) => decided.answer.refusal(),
-            // Fail closed: what cannot be written down does not run.
+            // Fail closed: a call that cannot be recorded does not run.
             Err(failure) => Some(failure.to_string()),
         }
     }
 
-    /// The session of an attempt that a runner has; `None` if it has another one or none, whose word counts for nothing, or
-    /// the session is deleted.
+    /// Returns the session of an attempt that the runner holds. Returns `None` if the session is deleted, or if the
+    /// runner does not hold this attempt; such messages are ignored.
     async fn session(
         &self,
         runner: &RunnerId,
@@ -244,14 +244,14 @@ impl ThreadRunnerService for RunnerGate {
         tracing::info!(%runner, %principal, kinds = hello.kinds.len(), "a runner attached");
 
         let (outbox, responses) = mpsc::channel(OUTBOX);
-        // What cannot be looked at now is not given up: the runner comes again.
+        // An error must not abandon attempts that could not be reviewed: the runner attaches again.
         let (threads, kept) = self.review(&runner, &hello.threads).await?;
         let welcome = pb::RunnerWelcome {
             lease: prost_types::Duration::try_from(self.hub().lease()).ok(),
             peers: Vec::new(),
             threads,
         };
-        // Room is certain: nobody else has the outbox yet.
+        // The send cannot fail for lack of capacity: the outbox is not shared yet.
         let _ = outbox.try_send(Ok(pb::AttachResponse {
             message: Some(ToRunner::Welcome(welcome)),
         }));
@@ -267,7 +267,7 @@ impl ThreadRunnerService for RunnerGate {
         tokio::spawn(async move {
             match stream.gate.review_again(&stream.runner, &going_on).await {
                 Ok(()) => stream.serve(incoming).await,
-                // What cannot be looked at now is not given up: the runner comes again.
+                // An error must not abandon attempts that could not be reviewed: the runner attaches again.
                 Err(failure) => {
                     tracing::warn!(runner = %stream.runner, %failure, "what a runner holds cannot be looked at");
                 }
@@ -279,7 +279,7 @@ impl ThreadRunnerService for RunnerGate {
     }
 }
 
-/// An attempt that a runner came back with and goes on with.
+/// An attempt that a returning runner keeps.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     session: SessionId,
@@ -297,23 +297,23 @@ impl Kept {
     }
 }
 
-/// One runner's stream.
+/// The stream of one runner.
 struct Stream {
     gate: RunnerGate,
     runner: RunnerId,
-    /// Which of all streams it is.
+    /// The stream's number, unique in the hub.
     number: u64,
-    /// Where its answers go, while the hub has it.
+    /// The sender of responses. It is valid while the hub holds the outbox.
     answers: mpsc::WeakSender<Result<pb::AttachResponse, Status>>,
 }
 
 type Applied = oneshot::Receiver<Result<Done, Failure>>;
 
 impl Stream {
-    /// Serves the stream until it ends, falls silent for a lease, gives way to a later one, or the service drains.
+    /// Serves the stream until it ends, is silent for a lease, is replaced by a later stream, or the service drains.
     async fn serve(&self, mut incoming: Streaming<pb::AttachRequest>) {
         let mut in_flight = FuturesOrdered::new();
-        // They end with the stream: on the next one the runner asks again.
+        // The tasks end with the stream. The runner repeats its requests on the next stream.
         let mut undecided = JoinSet::new();
         let mut pieces = Pieces::default();
         let mut has_told = false;
@@ -322,7 +322,7 @@ impl Stream {
         loop {
             let room = in_flight.len() < REPORTS_IN_FLIGHT;
             tokio::select! {
-                // What is durable is acknowledged before more is taken in.
+                // Acknowledge durable reports before taking more messages.
                 biased;
                 () = self.gate.draining.cancelled() => {
                     let reason = String::from("the supervisor is shutting down");
@@ -330,7 +330,7 @@ impl Stream {
                     return;
                 }
                 Some(ack) = in_flight.next(), if !in_flight.is_empty() => {
-                    // A report that was not recorded ends the stream: on the next one the runner sends it again.
+                    // An unrecorded report ends the stream. The runner resends the report on the next stream.
                     let Some(ack) = ack else { return };
                     self.gate.hub().send(&self.runner, ToRunner::ReportAck(ack));
                 }
@@ -340,7 +340,7 @@ impl Stream {
                 },
                 message = timeout_at(last_word + lease, incoming.message()), if room => {
                     let Ok(message) = message else {
-                        // Its lease is over: it does not begin anew when that is noticed.
+                        // The lease has expired. It runs from the last message, not from the time of this check.
                         self.gate.hub().detach(&self.runner, self.number, last_word);
                         return;
                     };
@@ -348,7 +348,7 @@ impl Stream {
                         Ok(Some(pb::AttachRequest { message })) => message,
                         Ok(None) => return,
                         Err(status) => {
-                            // It was malformed or too large, if the runner is still there to read that.
+                            // The message was malformed or too large. Report the error if the stream is still open.
                             if let Some(answers) = self.answers.upgrade() {
                                 let _ = answers.try_send(Err(status));
                             }
@@ -356,7 +356,7 @@ impl Stream {
                         }
                     };
                     last_word = Instant::now();
-                    // What a stream still says that a later one took the place of is no word of the runner any more.
+                    // Messages of a stream that a later one replaced are ignored.
                     if !self.gate.hub().is_present(&self.runner, self.number) {
                         return;
                     }
@@ -389,8 +389,8 @@ impl Stream {
                             tracing::info!(runner = %self.runner, "a runner drains");
                             self.gate.hub().drain(&self.runner);
                         }
-                        // Any message keeps the lease; a second hello means nothing, and commands are levels that need
-                        // no acknowledgement.
+                        // Every message renews the lease. A second hello is ignored. Commands are levels and need no
+                        // acknowledgement.
                         FromRunner::Hello(_) | FromRunner::CommandAck(_) => {}
                     }
                 }
@@ -398,7 +398,7 @@ impl Stream {
         }
     }
 
-    /// Whatever is said about an attempt shows that it lives: a stall by silence is over.
+    /// Records activity of an attempt. A message about an attempt proves that it is alive and ends a stall.
     async fn heard(&self, message: &FromRunner) {
         let Some((thread, generation)) = attempt_of(message) else {
             return;
@@ -406,7 +406,7 @@ impl Stream {
         let Some(session) = self.gate.hub().heard(&self.runner, thread, generation) else {
             return;
         };
-        // A session that was put away has nobody at work who could be stalled.
+        // A passivated session has no running thread, so none of its threads can be stalled.
         let Some(state) = self.gate.directory.peek(session) else {
             return;
         };
@@ -427,7 +427,7 @@ impl Stream {
         let Ok(session) = self.gate.directory.session(session).await else {
             return;
         };
-        // Nobody waits for it; should it not be recorded, the next word says it again.
+        // The result is not awaited. If this is not recorded, the next message records it.
         let _ = session.submit(command, Origin::service(), None, Vec::new()).await;
     }
 
@@ -445,7 +445,7 @@ impl Stream {
         }
     }
 
-    /// Passes over what only a newer release knows: counted each time, told once a stream.
+    /// Ignores a message that only newer releases know. Each one is counted; the first one of a stream is logged.
     fn pass_over(&self, has_told: &mut bool, what: &'static str) {
         self.gate.directory.context().measures.passed_over();
         if !std::mem::replace(has_told, true) {
@@ -457,16 +457,17 @@ impl Stream {
         }
     }
 
-    /// Says why the stream ends: what it brought could not be recorded, and is brought again by the next one.
+    /// Logs that the stream ends because a report could not be recorded. The runner resends the report on the next
+    /// stream.
     fn unrecorded(&self, failure: &Failure) {
         tracing::warn!(runner = %self.runner, %failure, "a report was not recorded");
     }
 
-    /// Puts a report into its session's mailbox; the acknowledgement follows when it is durable or void. A part of an
-    /// artifact has none of its own: it is neither before the artifact is.
+    /// Puts a report into its session's mailbox. The acknowledgement follows when the report is durable or void. A part
+    /// of an artifact is not acknowledged separately, because it is durable only with the whole artifact.
     ///
     /// # Errors
-    /// What the session cannot be had for; the report must not be acknowledged.
+    /// The failure to reach the session. The report must not be acknowledged.
     async fn report(
         &self,
         report: pb::RunnerReport,
@@ -540,19 +541,20 @@ impl Stream {
                 message: why.to_owned(),
             },
         };
-        // Of an attempt that is over it is void.
+        // A report of an ended attempt is void.
         if let Err(failure) = session.execute(command, self.origin(), None, Vec::new()).await {
             tracing::debug!(%thread, %failure, "a start that was refused is not recorded");
         }
         Ok(())
     }
 
-    /// Shows the latest values to watchers; usage that spends a budget, or was not written down for long, goes into the log.
+    /// Publishes the latest values to watchers. Writes usage to the log if it counts against a budget or was not
+    /// recorded for a long time.
     async fn telemetry(&self, telemetry: pb::Telemetry) {
         let Ok(thread) = telemetry.thread_id.parse::<ThreadId>() else {
             return;
         };
-        // A session that was put away has nobody at work, and needs no waking for what a resting program says.
+        // A passivated session has no running thread. Telemetry of an idle program does not activate it.
         let generation = Generation::new(telemetry.generation);
         let present = self.gate.hub().session_of(&self.runner, thread, generation);
         if present.is_none_or(|session| self.gate.directory.peek(session).is_none()) {
@@ -562,12 +564,12 @@ impl Stream {
             return;
         };
         let state = session.state();
-        // What an earlier attempt says late is nobody's present value.
+        // Late telemetry of an earlier attempt is ignored.
         let Some(present) = state.thread(thread).filter(|thread| thread.generation == generation) else {
             return;
         };
         let usage = telemetry.usage.and_then(|usage| usage_from_pb(usage).ok());
-        // A runner counts by attempt. Watchers and readers see what the thread has used in all of them.
+        // A runner counts per attempt. Watchers and readers see the thread's total over all attempts.
         let telemetry = pb::Telemetry {
             usage: usage.map(|usage| usage_to_pb(present.earlier_usage.plus(usage))),
             ..telemetry
@@ -582,12 +584,12 @@ impl Stream {
                 generation,
                 usage,
             };
-            // Nobody waits for it: what is not written down now comes with the next telemetry.
+            // The result is not awaited. The next telemetry repeats usage that is not recorded now.
             let _ = session.submit(command, self.origin(), None, Vec::new()).await;
         }
     }
 
-    /// Takes a question about a tool call. It is decided in a task of its own, since an operator may take minutes.
+    /// Takes a tool request. It is decided in a separate task, because an operator may take minutes.
     fn tool(&self, request: pb::ToolRequest, undecided: &mut JoinSet<pb::ToolDecision>) {
         let is_full = undecided.len() >= MAX_UNDECIDED;
         let many = is_full.then(|| {
@@ -619,7 +621,7 @@ impl Stream {
     }
 }
 
-/// The answer to a question about a tool call; `refused`: why it may not run.
+/// Builds the response to a tool request. `refused` is the reason why the call may not run.
 fn decision(request_id: String, refused: Option<String>) -> pb::ToolDecision {
     pb::ToolDecision {
         request_id,
@@ -628,7 +630,7 @@ fn decision(request_id: String, refused: Option<String>) -> pb::ToolDecision {
     }
 }
 
-/// What of a question about a tool call is more than what is decided; `None`: nothing.
+/// Returns which part of a tool request exceeds its limit; `None` if none does.
 fn too_large(request: &pb::ToolRequest) -> Option<String> {
     let longest_path = request.resolved_paths.iter().map(String::len).max();
     let bounds = [
@@ -650,7 +652,7 @@ fn too_large(request: &pb::ToolRequest) -> Option<String> {
     Some(format!("the tool call is too large to be decided: {what}"))
 }
 
-/// What was asked for, unless its session is gone for good.
+/// Maps a missing session to `None`.
 fn found<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -659,7 +661,7 @@ fn found<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
     }
 }
 
-/// The attempt that a message shows to be alive.
+/// Returns the attempt whose activity a message proves.
 fn attempt_of(message: &FromRunner) -> Option<(ThreadId, Generation)> {
     let (thread, generation) = match message {
         FromRunner::Report(report) => (&report.thread_id, report.generation),
@@ -675,8 +677,8 @@ fn attempt_of(message: &FromRunner) -> Option<(ThreadId, Generation)> {
     Some((thread.parse().ok()?, Generation::new(generation)))
 }
 
-/// The acknowledgement, once the report is durable or void. A report that could not be written is not acknowledged: the
-/// runner keeps it and sends it again.
+/// Returns the acknowledgement when the report is durable or void. A report that could not be written is not
+/// acknowledged: the runner keeps it and resends it.
 async fn acknowledge(ack: pb::ReportAck, applied: Option<Applied>, stream: &Stream) -> Option<pb::ReportAck> {
     match applied {
         None => Some(ack),

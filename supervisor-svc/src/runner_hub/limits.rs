@@ -1,4 +1,4 @@
-//! The numbers that runners meet, for the table of all numbers.
+//! The limits for runners, for the limits reference.
 
 use svc_kit::limits::Limit;
 

@@ -1,5 +1,5 @@
-//! Where threads are executed: which runners are attached, what each holds, and the way to them. All of it is volatile;
-//! what a runner owes is a function of the sessions' states.
+//! The attached runners, the attempts that each one holds, and the streams to them. All of it is volatile: the pending
+//! effects for a runner are a function of the sessions' states.
 
 mod attach;
 pub(crate) mod limits;

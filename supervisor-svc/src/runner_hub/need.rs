@@ -1,4 +1,4 @@
-//! Which runner fits a thread: what the one needs, what the other offers.
+//! Matching of threads and runners: the requirements of a thread and the offer of a runner.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ use crate::domain::{
     thread::Thread,
 };
 
-/// What a thread needs of a runner.
+/// The requirements of a thread on a runner.
 #[derive(Clone, Copy, Debug)]
 pub struct Need<'s> {
     pub(super) session: SessionId,
     labels: &'s BTreeMap<String, String>,
-    /// Whether the operating system must keep it from writing.
+    /// Whether the operating system must prevent writes.
     read_only: bool,
-    /// Whether tools must be held back.
+    /// Whether the runner must enforce a tool policy.
     restricted: bool,
 }
 
 impl<'s> Need<'s> {
-    /// What a thread with that sandbox and these tools needs.
+    /// Returns the requirements of a thread with this sandbox and these tools.
     #[must_use]
     pub fn new(session: SessionId, settings: &'s Settings, sandbox: Sandbox, effective: &Policy) -> Self {
         Self {
@@ -39,16 +39,16 @@ impl<'s> Need<'s> {
         }
     }
 
-    /// What a thread of that session needs.
+    /// Returns the requirements of an existing thread of the session.
     #[must_use]
     pub fn of(session: &'s Session, thread: &Thread) -> Self {
         Self::new(session.id, &session.settings, thread.sandbox, &thread.effective)
     }
 
-    /// What the thread of a spawn will need.
+    /// Returns the requirements of the thread that a spawn will create.
     ///
     /// # Errors
-    /// A bad pattern in the role's lists.
+    /// An invalid pattern in the role's lists.
     pub fn of_spawn(session: &'s Session, parent: &Thread, spawn: &Spawn) -> Result<Self, Refusal> {
         let effective = child_rights(session, parent, spawn)?.effective;
         let sandbox = spawn.spawned.sandbox.min(parent.sandbox);
@@ -56,7 +56,7 @@ impl<'s> Need<'s> {
     }
 }
 
-/// What a runner said of itself.
+/// The properties that a runner declared when it attached.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
     pub kinds: Vec<pb::RunnerKind>,
@@ -66,7 +66,8 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Whether it takes threads of this session and has the labels, whatever it can hold them to.
+    /// Returns whether the runner accepts threads of this session and has the labels. Does not check what it can
+    /// enforce.
     pub fn is_for(&self, need: &Need<'_>) -> bool {
         let takes_session = self.session.is_none_or(|only| only == need.session);
         takes_session
@@ -76,7 +77,7 @@ impl Offer {
                 .all(|(key, value)| self.labels.get(key) == Some(value))
     }
 
-    /// Whether one kind of its programs can be held to all that is needed.
+    /// Returns whether one of the runner's kinds can enforce all requirements.
     pub fn enforces(&self, need: &Need<'_>) -> bool {
         self.kinds
             .iter()
@@ -84,8 +85,8 @@ impl Offer {
     }
 }
 
-/// Checks that one of the runners, with or without room, could hold a thread to its role. With no runner at all there is
-/// nobody to judge by.
+/// Checks that one of the runners, with or without a free slot, could enforce a thread's role. Succeeds if no runner is
+/// attached, because there is no offer to check against.
 pub(super) fn check_enforceable<'o>(attached: impl Iterator<Item = &'o Offer>, need: &Need<'_>) -> Result<(), Fault> {
     let offers: Vec<&Offer> = attached.filter(|offer| offer.is_for(need)).collect();
     if offers.is_empty() || offers.iter().any(|offer| offer.enforces(need)) {
@@ -105,7 +106,7 @@ pub(super) fn check_enforceable<'o>(attached: impl Iterator<Item = &'o Offer>, n
         .filter(|(is_needed, _, is_offered)| *is_needed && !is_offered);
     let mut missing: Vec<&str> = nowhere.map(|(_, what, _)| *what).collect();
     if missing.is_empty() {
-        // Each is there, but in no one program.
+        // Each requirement is met by some program, but no program meets all of them.
         missing = vec!["a READ_ONLY sandbox together with a tool policy"];
     }
     let missing = missing.join(" and ");

@@ -1,11 +1,11 @@
-//! Artifacts that come in pieces.
+//! Assembly of artifacts that arrive in pieces.
 //!
-//! Nothing of an artifact is durable before its last piece is, so no earlier piece is acknowledged, and a runner that
-//! attaches anew sends them all again: what is here belongs to one stream and is forgotten with it.
+//! An artifact is durable only with its last piece, so no earlier piece is acknowledged. A runner that attaches again
+//! resends all pieces. Therefore this state belongs to one stream and is dropped with it.
 //!
-//! To acknowledge a report is to acknowledge every one before it. So the pieces of an artifact are consecutive reports of
-//! their thread, and an artifact that another report comes into is given up before that report is acknowledged: a thread
-//! has one unfinished artifact at most.
+//! Acknowledging a report acknowledges all earlier ones. The pieces of an artifact must therefore be consecutive
+//! reports of their thread. If another report arrives between them, the artifact is dropped before that report is
+//! acknowledged. A thread has at most one unfinished artifact.
 
 use std::collections::VecDeque;
 
@@ -17,16 +17,16 @@ use crate::{
     store::limits::MAX_CONTENT_BYTES,
 };
 
-/// The largest artifact.
+/// The maximum size of an artifact.
 pub(super) const MAX_ARTIFACT_BYTES: usize = 16 * 1_024 * 1_024;
-/// The most bytes of unfinished artifacts on one stream.
+/// The maximum total size of unfinished artifacts per stream.
 pub(super) const MAX_UNFINISHED_BYTES: usize = 64 * 1_024 * 1_024;
-/// The most unfinished artifacts on one stream.
+/// The maximum number of unfinished artifacts per stream.
 pub(super) const MAX_UNFINISHED: usize = 256;
 
 const _: () = assert!(MAX_ARTIFACT_BYTES <= MAX_CONTENT_BYTES && MAX_ARTIFACT_BYTES <= MAX_UNFINISHED_BYTES);
 
-/// A report's place.
+/// The position of a report: its thread, attempt and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub thread: ThreadId,
@@ -44,41 +44,41 @@ impl Place {
     }
 }
 
-/// What a piece made of its artifact.
+/// The result of adding a piece to its artifact.
 #[derive(Debug)]
 pub(super) enum Added {
-    /// It is whole, with all its bytes.
+    /// The artifact is complete, with all its bytes.
     Whole(pb::ArtifactReport),
-    /// More is to come.
+    /// More pieces are expected.
     Unfinished,
-    /// There is none: it is too large, or pieces are missing.
+    /// The artifact is dropped: it is too large, or pieces are missing.
     Dropped,
 }
 
-/// The first piece of an artifact, and the bytes of all so far.
+/// The first piece of an artifact, and the bytes of all pieces so far.
 #[derive(Debug)]
 struct Unfinished {
     first: pb::ArtifactReport,
     bytes: BytesMut,
-    /// Where the last piece stood.
+    /// The position of the last piece.
     last: Place,
 }
 
-/// The unfinished artifacts of a stream, the one continued longest ago first.
+/// The unfinished artifacts of a stream, least recently continued first.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     unfinished: VecDeque<Unfinished>,
 }
 
 impl Pieces {
-    /// Takes a report that is no artifact: what its thread had not finished is given up.
+    /// Takes a report that is not an artifact. Drops the thread's unfinished artifact.
     pub fn interrupt(&mut self, thread: ThreadId) {
         if let Some(artifact) = self.take(thread) {
             artifact.give_up("another report came between its pieces");
         }
     }
 
-    /// Takes a piece, or a whole artifact. Its texts are within their bounds.
+    /// Takes a piece or a whole artifact. Its texts must be within their limits.
     pub fn add(&mut self, place: Place, piece: pb::ArtifactReport) -> Added {
         let mut artifact = match self.take(place.thread) {
             Some(before) if before.is_continued_by(place, &piece) => before,
@@ -137,7 +137,7 @@ impl Pieces {
 }
 
 impl Unfinished {
-    /// An artifact without its bytes yet.
+    /// Creates an unfinished artifact without bytes.
     fn begin(place: Place, first: &pb::ArtifactReport) -> Self {
         Self {
             first: pb::ArtifactReport {

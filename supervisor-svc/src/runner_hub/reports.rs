@@ -1,4 +1,4 @@
-//! What runners say, as commands of the domain.
+//! Conversion of runner reports to domain reports.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -21,26 +21,28 @@ use crate::{
     wire::parts::usage_from_pb,
 };
 
-/// The longest name of an artifact.
+/// The maximum length of an artifact's name.
 pub(super) const MAX_NAME_BYTES: usize = 256;
-/// The longest kind of an artifact.
+/// The maximum length of an artifact's kind.
 pub(super) const MAX_KIND_BYTES: usize = 64;
-/// The longest media type of an artifact.
+/// The maximum length of an artifact's media type.
 pub(super) const MAX_MEDIA_TYPE_BYTES: usize = 128;
-/// The longest word on how a program ended, or on a gap of its policy.
+/// The maximum length of the detail of a program's end or of a policy gap.
 pub(super) const MAX_DETAIL_BYTES: usize = 1_024;
 
-/// What a report comes to.
+/// The result of reading a report.
 pub(super) enum Heard {
-    /// It is the session's to judge, with the content that it refers to.
+    /// A report for the session to decide, with the content that it refers to.
     News(Box<(Report, Vec<Content>)>),
-    /// It is a part of one that is not whole yet. Not to be acknowledged: the last part's acknowledgement is for all.
+    /// A part of an incomplete artifact. It must not be acknowledged: the acknowledgement of the last part covers all
+    /// parts.
     Part,
-    /// It changes no state.
+    /// A report that changes no state.
     Nothing,
 }
 
-/// The domain's report, with what came of it before. `log` says how much of a prompt is kept.
+/// Converts a runner's report to a domain report, combined with its earlier parts. `log` selects how much of a prompt
+/// is stored.
 pub(super) fn read(
     place: Place,
     report: pb::RunnerReport,
@@ -94,7 +96,7 @@ fn artifact(whole: pb::ArtifactReport, clock: &Clock, contents: &mut Vec<Content
     }
 }
 
-/// An artifact, or a piece of one, with its texts cut to their bounds.
+/// Returns an artifact, or a piece of one, with its texts cut to their limits.
 fn bounded(piece: pb::ArtifactReport) -> pb::ArtifactReport {
     pb::ArtifactReport {
         name: label(&piece.name, MAX_NAME_BYTES),
@@ -104,14 +106,14 @@ fn bounded(piece: pb::ArtifactReport) -> pb::ArtifactReport {
     }
 }
 
-/// A short text of a runner's, without control characters.
+/// Returns a runner's short text without control characters, cut to `max` bytes.
 fn label(text: &str, max: usize) -> String {
     let shown: String = text.chars().filter(|c| !c.is_control()).collect();
     truncate(shown.trim(), max).to_owned()
 }
 
-/// A prompt as the program was given it, as an artifact; `None` where no prompts are kept, or it is larger than an
-/// artifact may be.
+/// Returns the prompt that the program received, as an artifact. Returns `None` if prompts are not stored or the prompt
+/// is larger than an artifact may be.
 fn prompt_artifact(prompt: &pb::PromptReport, log: PromptLog) -> Option<pb::ArtifactReport> {
     let keeps_texts = match log {
         PromptLog::Full => true,
@@ -175,7 +177,8 @@ fn turn_ended(ended: pb::TurnEndedReport, contents: &mut Vec<Content>) -> Report
     }
 }
 
-/// A message as an event carries it: the beginning, and the whole as content where that is longer.
+/// Returns the excerpt of a message that an event carries. If the message is longer, the full text is added to
+/// `contents`.
 fn message(text: String, contents: &mut Vec<Content>) -> (String, Option<ContentRef>) {
     if text.len() <= MAX_EVENT_MESSAGE_BYTES {
         return (text, None);

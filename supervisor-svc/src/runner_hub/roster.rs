@@ -1,4 +1,4 @@
-//! The roster of runners: attached, away within their lease, or lost.
+//! The roster of runners: attached, disconnected within their lease, or lost.
 
 use std::{
     collections::BTreeMap,
@@ -25,31 +25,32 @@ use crate::{
     wire::WireEnum as _,
 };
 
-/// How long a runner is trusted without a word from it.
+/// How long a silent runner keeps its attempts.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// How long a program may take to end before its runner kills it.
+/// How long a program may take to stop before its runner kills it.
 pub const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// How many messages wait for a runner at most; one that falls behind further is cut off and attaches anew.
+/// The maximum number of messages queued for a runner. A runner that falls further behind is disconnected and must
+/// attach again.
 pub(super) const OUTBOX: usize = 1_024;
 
-/// How many runners whose lease ran out are remembered, those that were lost last. Nothing hangs on the others: of a runner
-/// that is not known everything is lost as well, and it may attach again like any other.
+/// The maximum number of lost runners that are remembered, most recently lost first. Forgetting a runner is safe: the
+/// attempts of an unknown runner are lost too, and it may attach again like any other.
 const MAX_LOST: usize = 64;
 
-/// How a runner stands to an attempt at a thread.
+/// The relation of a runner to an attempt at a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is attached and has it.
+    /// The runner is attached and holds the attempt.
     Holds,
-    /// It does not have it, or had it no more when it left.
+    /// The runner does not hold the attempt, or did not hold it when it disconnected.
     Without,
-    /// It is not attached, but its lease runs.
+    /// The runner is disconnected within its lease.
     Away,
-    /// It is not attached, and half of its lease is over.
+    /// The runner is disconnected and half of its lease is over.
     Unreachable,
-    /// Its lease ran out.
+    /// The runner's lease has expired.
     Lost,
 }
 
@@ -59,25 +60,25 @@ struct Roster {
     streams: u64,
 }
 
-/// Why a program is stopped.
+/// The reason for stopping a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhyStopped {
-    /// Its thread is closed.
+    /// The thread is closed.
     Closed,
-    /// Its thread stays open, and its place is needed.
+    /// The thread stays open, and another thread needs the program's slot.
     InTheWay,
-    /// Its thread stays open, and this attempt is no longer the present one.
+    /// The thread stays open, and a newer attempt replaced this one.
     Superseded,
 }
 
-/// A program that has to leave so that a thread has its place.
+/// A program that must stop to free its slot for another thread.
 struct Dismissal {
     runner: RunnerId,
     thread: ThreadId,
     generation: Generation,
 }
 
-/// The runners. Cheap to clone; every clone is the same roster.
+/// The registry of runners. Cheap to clone; all clones share the same roster.
 #[derive(Clone, Debug)]
 pub struct RunnerHub {
     // Held for look-ups and small changes only, never across an await.
@@ -88,7 +89,7 @@ pub struct RunnerHub {
 }
 
 impl RunnerHub {
-    /// An empty roster with the given lease. Leases of runners that were attached before a restart start anew with it.
+    /// Creates an empty roster with the given lease. Leases of runners that were attached before a restart begin again.
     #[must_use]
     pub fn new(lease: Duration) -> Self {
         let hub = Self {
@@ -101,13 +102,13 @@ impl RunnerHub {
         hub
     }
 
-    /// How long a runner is trusted without a word from it.
+    /// Returns how long a silent runner keeps its attempts.
     #[must_use]
     pub const fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// How many runners are attached.
+    /// Returns the number of attached runners.
     #[must_use]
     pub fn attached(&self) -> usize {
         let roster = self.lock();
@@ -118,7 +119,7 @@ impl RunnerHub {
             .count()
     }
 
-    /// How many are not, but have a lease that runs: what they execute is theirs until it is over.
+    /// Returns the number of disconnected runners within their lease. They keep their attempts until the lease expires.
     #[must_use]
     pub fn away(&self) -> usize {
         let is_away = |runner: &&Runner| match runner.link {
@@ -128,13 +129,13 @@ impl RunnerHub {
         self.lock().runners.values().filter(is_away).count()
     }
 
-    /// Changes whenever somebody's standing may have changed, or there may be room where there was none.
+    /// Returns a receiver that changes when a runner's [`Standing`] may have changed or a slot may have become free.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Why no attached runner takes a thread now; `None` if one does.
+    /// Returns the reason why no attached runner can take a thread now; `None` if one can.
     #[must_use]
     pub fn lacks_one_for(&self, need: &Need<'_>) -> Option<&'static str> {
         let roster = self.lock();
@@ -152,11 +153,11 @@ impl RunnerHub {
         }
     }
 
-    /// Checks that one of the attached runners, with or without room, could hold a thread to its role. Where none is
-    /// attached for it, it may wait for one.
+    /// Checks that one of the attached runners, with or without a free slot, could enforce a thread's role. Succeeds if
+    /// no suitable runner is attached, because the thread may wait for one.
     ///
     /// # Errors
-    /// POLICY_NOT_ENFORCEABLE with what is missing.
+    /// POLICY_NOT_ENFORCEABLE with the missing capabilities.
     pub fn check_enforceable(&self, need: &Need<'_>) -> Result<(), Fault> {
         let roster = self.lock();
         let attached = roster
@@ -166,8 +167,9 @@ impl RunnerHub {
         check_enforceable(attached.map(|runner| &runner.offer), need)
     }
 
-    /// Chooses a runner for an attempt and holds it there: among those that fit, the one that keeps the fewest programs.
-    /// Where all are full, the program that has rested longest is asked to leave; its room is announced when it is gone.
+    /// Chooses a runner for an attempt and assigns the attempt to it: among the suitable runners, the one with the
+    /// fewest programs. If all of them are full, the program that has been idle longest is asked to stop.
+    /// [`Self::changes`] announces the free slot when that program ends.
     #[must_use]
     pub fn place(&self, need: &Need<'_>, thread: ThreadId, generation: Generation) -> Option<RunnerId> {
         let mut roster = self.lock();
@@ -188,8 +190,8 @@ impl RunnerHub {
         None
     }
 
-    /// Has the program of an attempt go on with its thread's next turn. False: the runner does not have it any more, or
-    /// lets it go.
+    /// Marks the program of an attempt as busy with its thread's next turn. Returns false if the runner no longer holds
+    /// the attempt or is stopping its program.
     #[must_use]
     pub fn take_up(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> bool {
         let mut roster = self.lock();
@@ -197,7 +199,8 @@ impl RunnerHub {
         runner.is_some_and(|runner| matches!(runner.link, Link::Attached { .. }) && runner.take_up(thread, generation))
     }
 
-    /// The turn of an attempt is over. Its program waits for the next one, until its place is needed or the runner drains.
+    /// Marks the program of an attempt as idle after a turn. It waits for the next turn until its slot is needed or the
+    /// runner drains.
     pub fn rest(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         let mut roster = self.lock();
         let Some(runner) = roster.runners.get_mut(id) else {
@@ -212,7 +215,7 @@ impl RunnerHub {
         }
     }
 
-    /// Gives an attempt back.
+    /// Releases an attempt.
     pub fn release(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         let mut roster = self.lock();
         let Some(runner) = roster.runners.get_mut(id) else {
@@ -225,23 +228,23 @@ impl RunnerHub {
         }
     }
 
-    /// Something was heard of an attempt. Answers its session; `None` if the runner does not have it.
+    /// Records activity of an attempt. Returns its session; `None` if the runner does not hold the attempt.
     pub fn heard(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<SessionId> {
         self.lock().runners.get_mut(id)?.heard(thread, generation)
     }
 
-    /// When something was last heard of an attempt; `None` if its runner is not attached, or does not have it.
+    /// Returns the time of an attempt's last activity; `None` if its runner is disconnected or does not hold it.
     #[must_use]
     pub fn last_word(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<Instant> {
         self.lock().runners.get(id)?.last_word(thread, generation)
     }
 
-    /// How a runner stands to an attempt.
+    /// Returns the relation of a runner to an attempt.
     #[must_use]
     pub fn standing(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Standing {
         let roster = self.lock();
         let away_since = match roster.runners.get(id) {
-            // Also one that is away: it does not get what it did not have when it left.
+            // Also for a disconnected runner: it cannot receive an attempt that it did not hold before.
             Some(runner) if runner.held(thread, generation).is_none() => return Standing::Without,
             Some(runner) => match runner.link {
                 Link::Attached { .. } => return Standing::Holds,
@@ -259,8 +262,8 @@ impl RunnerHub {
         }
     }
 
-    /// Whether the operating system keeps a thread with that sandbox to it, where a runner executes it as that kind;
-    /// `None`: as any of its kinds.
+    /// Returns whether the operating system enforces the sandbox for a thread that the runner executes as `kind`.
+    /// `None` means any of the runner's kinds.
     #[must_use]
     pub fn confines(&self, id: &RunnerId, kind: Option<&str>, sandbox: Sandbox) -> bool {
         let roster = self.lock();
@@ -281,14 +284,14 @@ impl RunnerHub {
             })
     }
 
-    /// Starts an attempt at a thread; false: it is not on its way.
+    /// Sends the start of an attempt at a thread. Returns false if it was not sent.
     #[must_use]
     pub fn start(&self, id: &RunnerId, thread: ThreadId, generation: Generation, start: pb::StartThread) -> bool {
         tracing::debug!(runner = %id, session = start.session_id, %thread, "start");
         self.send_about(id, thread, generation, Message::StartThread(start))
     }
 
-    /// Gives a thread that the runner has its next turn; false: it is not on its way.
+    /// Sends the next turn of a thread that the runner holds. Returns false if it was not sent.
     #[must_use]
     pub fn deliver_turn(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: pb::Turn) -> bool {
         self.send_about(
@@ -304,7 +307,7 @@ impl RunnerHub {
         )
     }
 
-    /// Gives a running turn more input; false: it is not on its way.
+    /// Sends more input for a running turn. Returns false if it was not sent.
     pub fn deliver_input(
         &self,
         id: &RunnerId,
@@ -325,7 +328,7 @@ impl RunnerHub {
         )
     }
 
-    /// Stops a running turn.
+    /// Interrupts a running turn.
     pub fn interrupt(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: Turn, reason: String) {
         self.send(
             id,
@@ -339,7 +342,7 @@ impl RunnerHub {
         );
     }
 
-    /// Stops a thread's program, since the thread is closed; `left` is what its cascade has of its time.
+    /// Stops the program of a closed thread. `left` is the remaining time of the close cascade.
     pub fn shut_down(
         &self,
         id: &RunnerId,
@@ -356,14 +359,14 @@ impl RunnerHub {
         self.stop_program(id, thread, generation, policy, grace, WhyStopped::Closed);
     }
 
-    /// Stops the program of an attempt that is over already, at once; to a runner that does not have it nothing is said.
+    /// Stops the program of an ended attempt immediately. Sends nothing to a runner that does not hold the attempt.
     pub fn stop_over(&self, id: &RunnerId, thread: ThreadId, generation: Generation, why: WhyStopped) {
         let message = stop_message(thread, generation, ClosePolicy::Kill, Duration::ZERO, why);
-        // What is not on its way is said when the runner attaches anew: it does not keep the attempt then.
+        // If this is not sent, the runner's next welcome stops the attempt.
         let _ = self.send_about(id, thread, generation, message);
     }
 
-    /// Stops a program at rest whose thread stays open.
+    /// Stops an idle program whose thread stays open.
     fn let_go(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         tracing::debug!(runner = %id, %thread, %generation, "a program at rest has to leave");
         let why = WhyStopped::InTheWay;
@@ -382,21 +385,21 @@ impl RunnerHub {
         self.send(id, stop_message(thread, generation, policy, grace, why));
     }
 
-    /// A runner attached. An earlier stream of the same runner ends. Answers the new stream's number.
+    /// Registers an attached runner and ends an earlier stream of the same runner. Returns the new stream's number.
     pub(super) fn attach(&self, id: &RunnerId, offer: Offer, outbox: Outbox, held: BTreeMap<ThreadId, Held>) -> u64 {
         let mut roster = self.lock();
         roster.streams += 1;
         let stream = roster.streams;
         let runner = Runner::new(offer, Link::Attached { outbox, stream }, held, roster.runners.get(id));
-        // The old outbox is dropped with the old entry, which ends its stream.
+        // Replacing the entry drops the old outbox, which ends the old stream.
         roster.runners.insert(id.clone(), runner);
         drop(roster);
         self.announce();
         stream
     }
 
-    /// A runner's stream ended, unless a newer one took its place. Its lease runs from `since`: its last word, or the end of
-    /// the stream where that is later.
+    /// Marks a runner as disconnected, unless a newer stream replaced this one. The lease runs from `since`: the last
+    /// message, or the end of the stream if that is later.
     pub(super) fn detach(&self, id: &RunnerId, stream: u64, since: Instant) {
         let mut roster = self.lock();
         if let Some(runner) = roster.runners.get_mut(id)
@@ -409,17 +412,17 @@ impl RunnerHub {
         }
     }
 
-    /// Whether that stream is a runner's present one: none took its place, and it was not cut off.
+    /// Returns whether this is the runner's current stream: it was neither replaced nor disconnected.
     pub(super) fn is_present(&self, id: &RunnerId, stream: u64) -> bool {
         self.lock().runners.get(id).is_some_and(|runner| runner.is_on(stream))
     }
 
-    /// The session of an attempt that a runner has.
+    /// Returns the session of an attempt that a runner holds.
     pub(super) fn session_of(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<SessionId> {
         Some(self.lock().runners.get(id)?.held(thread, generation)?.session)
     }
 
-    /// A runner takes no more threads; programs at rest have to leave.
+    /// Marks a runner as draining: it takes no more threads, and its idle programs are stopped.
     pub(super) fn drain(&self, id: &RunnerId) {
         let mut roster = self.lock();
         let leaving = roster.runners.get_mut(id).map(Runner::drain).unwrap_or_default();
@@ -429,7 +432,7 @@ impl RunnerHub {
         }
     }
 
-    /// A runner does not take an attempt that it was given, `full` because it has no room.
+    /// Removes an attempt that the runner rejected. `full` means that it has no free slot.
     pub(super) fn turned_away(&self, id: &RunnerId, thread: ThreadId, generation: Generation, full: bool) {
         let mut roster = self.lock();
         let runner = roster.runners.get_mut(id);
@@ -440,7 +443,7 @@ impl RunnerHub {
         }
     }
 
-    /// A runner that had no room is asked again at its next heartbeat: what filled it may not have been ours.
+    /// Makes a full runner eligible again at its heartbeat: work outside this supervisor may have filled it.
     pub(super) fn heartbeat(&self, id: &RunnerId) {
         let mut roster = self.lock();
         let was_full = roster.runners.get_mut(id).is_some_and(Runner::ask_again);
@@ -450,8 +453,8 @@ impl RunnerHub {
         }
     }
 
-    /// As [`Self::send`], about an attempt that the runner has. To one that came back without it nothing is sent: it would
-    /// execute what it is asked nothing more about.
+    /// Sends a message about an attempt, as [`Self::send`], if the runner holds that attempt. A runner that came back
+    /// without the attempt must not receive it: no later message would refer to the work.
     fn send_about(&self, id: &RunnerId, thread: ThreadId, generation: Generation, message: Message) -> bool {
         let roster = self.lock();
         let runner = roster.runners.get(id);
@@ -459,7 +462,7 @@ impl RunnerHub {
         has_it && self.send_in(roster, id, message)
     }
 
-    /// Whether it is on its way. What is not is owed still.
+    /// Returns whether the message was queued. The effect of a message that was not queued stays pending.
     pub(super) fn send(&self, id: &RunnerId, message: Message) -> bool {
         self.send_in(self.lock(), id, message)
     }
@@ -474,7 +477,8 @@ impl RunnerHub {
         let response = pb::AttachResponse { message: Some(message) };
         let is_sent = outbox.try_send(Ok(response)).is_ok();
         if !is_sent {
-            // It is gone or hopelessly behind. What it missed is owed still; it learns of it when it attaches anew.
+            // The stream has ended or its outbox is full. The effect stays pending; the runner receives it when it
+            // attaches again.
             runner.link = Link::Away { since: Instant::now() };
             drop(roster);
             self.announce();
@@ -487,7 +491,7 @@ impl RunnerHub {
         self.changes.send_modify(|version| *version += 1);
     }
 
-    /// Announces the two moments of a lease that begins now: when half of it is over, and all of it. Whose it is is lost then.
+    /// Announces a change at half of a lease that begins now, and at its end, when the runner is lost.
     fn announce_lease(&self) {
         let (roster, changes) = (Arc::downgrade(&self.roster), Arc::downgrade(&self.changes));
         let (lease, half) = (self.lease, self.lease / 2);
@@ -534,12 +538,12 @@ fn stop_message(
 }
 
 fn locked(roster: &Mutex<Roster>) -> MutexGuard<'_, Roster> {
-    // Every change to the roster is whole, so a panic elsewhere leaves it usable.
+    // Each change to the roster is complete, so it stays usable after a panic elsewhere.
     roster.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Roster {
-    /// Forgets the runners whose lease ran out, but for the last few.
+    /// Forgets runners whose lease expired, except for the most recent [`MAX_LOST`].
     fn forget_lost(&mut self, lease: Duration) {
         let mut lost: Vec<(Instant, RunnerId)> = Vec::new();
         for (id, runner) in &self.runners {
@@ -555,7 +559,7 @@ impl Roster {
         }
     }
 
-    /// Dismisses the program that has rested longest on a runner that would fit, once for each thread that waits.
+    /// Dismisses the program that has been idle longest on a suitable runner, at most one per waiting thread.
     fn make_place(&mut self, need: &Need<'_>, thread: ThreadId) -> Option<Dismissal> {
         let mut longest: Option<(RunnerId, ThreadId, Instant)> = None;
         for (id, runner) in &mut self.runners {
@@ -657,7 +661,7 @@ mod tests {
         let attach = |number: usize| hub.attach(&id(number), any_offer(), outbox.clone(), BTreeMap::new());
         let is_known = |number: usize| hub.lock().runners.contains_key(&id(number));
 
-        // The first one stays; of the others one too many is lost.
+        // The first runner stays attached. One more than the maximum of the others is lost.
         attach(0);
         for number in 1..=MAX_LOST + 1 {
             let stream = attach(number);

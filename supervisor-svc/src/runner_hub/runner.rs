@@ -1,4 +1,4 @@
-//! One runner as the roster knows it: its stream, what it offers, and the attempts that it has.
+//! A runner's roster entry: its stream, its offer and the attempts that it holds.
 
 use std::collections::BTreeMap;
 
@@ -9,41 +9,43 @@ use troupe_proto::supervisor::v1 as pb;
 use super::need::{Need, Offer};
 use crate::domain::ids::{Generation, SessionId, ThreadId};
 
-/// The way to a runner's stream.
+/// The sender of a runner's stream.
 pub(super) type Outbox = mpsc::Sender<Result<pb::AttachResponse, Status>>;
 
-/// Whether a runner can be reached.
+/// The connection state of a runner.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// On this stream.
+    /// Connected by this stream.
     Attached { outbox: Outbox, stream: u64 },
-    /// Not since then; its lease runs.
+    /// Disconnected since this time, within its lease.
     Away { since: Instant },
 }
 
-/// An attempt that a runner has.
+/// An attempt that a runner holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub session: SessionId,
     pub generation: Generation,
-    /// When something was last heard of it.
+    /// The time of the last activity.
     last_word: Instant,
     program: Program,
 }
 
-/// What the program of an attempt is there for.
+/// The state of an attempt's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
-    /// A turn is under way, or on its way.
+    /// A turn is running or was sent.
     AtWork,
-    /// It waits for its thread's next turn.
+    /// The program waits for its thread's next turn.
     Resting { since: Instant },
-    /// It was asked to stop although its thread is open, so that this thread has its place, if for anybody's sake.
+    /// The program was asked to stop although its thread is open. `place_for` is the thread that waits for its slot, if
+    /// any.
     Leaving { place_for: Option<ThreadId> },
 }
 
 impl Held {
-    /// An attempt that was just given to a runner, or that a runner came back with: idle if its thread waits for no turn.
+    /// Creates an entry for an attempt that was just assigned or that a returning runner holds. `is_idle` means that no
+    /// turn is in progress.
     pub fn new(session: SessionId, generation: Generation, is_idle: bool) -> Self {
         let now = Instant::now();
         Self {
@@ -59,22 +61,22 @@ impl Held {
     }
 }
 
-/// A runner.
+/// A runner and its attempts.
 #[derive(Debug)]
 pub(super) struct Runner {
     pub offer: Offer,
     pub link: Link,
     held: BTreeMap<ThreadId, Held>,
-    /// It said that it has no room; forgotten when something of it ends, and at its next heartbeat.
+    /// The runner reported that it has no free slot. Reset when one of its attempts ends, and at its next heartbeat.
     is_full: bool,
-    /// It takes no more threads.
+    /// The runner takes no more threads.
     is_draining: bool,
-    /// Somebody was turned away for want of room while every program was at work: to be told of the first that rests.
+    /// A thread found no slot while every program was busy, so the next idle program must be announced.
     is_wanted: bool,
 }
 
 impl Runner {
-    /// A runner that attached with these attempts. What was heard of them on `earlier` streams counts.
+    /// Creates an attached runner with these attempts. Activity on `earlier` streams counts.
     pub fn new(offer: Offer, link: Link, mut held: BTreeMap<ThreadId, Held>, earlier: Option<&Self>) -> Self {
         for (thread, held) in &mut held {
             if let Some(before) = earlier.and_then(|earlier| earlier.held(*thread, held.generation)) {
@@ -91,28 +93,28 @@ impl Runner {
         }
     }
 
-    /// Whether it is attached on that stream.
+    /// Returns whether the runner is attached by this stream.
     pub fn is_on(&self, stream: u64) -> bool {
         matches!(self.link, Link::Attached { stream: present, .. } if present == stream)
     }
 
-    /// Whether it is attached and takes threads like this, were there room.
+    /// Returns whether the runner is attached and accepts such threads, ignoring its free slots.
     pub fn would_fit(&self, need: &Need<'_>) -> bool {
         let attached = matches!(self.link, Link::Attached { .. });
         attached && !self.is_draining && self.offer.is_for(need) && self.offer.enforces(need)
     }
 
-    /// Whether it has room for one program more.
+    /// Returns whether the runner has a slot for one more program.
     pub fn has_room(&self) -> bool {
         !self.is_full && (self.offer.capacity == 0 || self.held.len() < self.offer.capacity as usize)
     }
 
-    /// How many programs it keeps.
+    /// Returns the number of programs.
     pub fn load(&self) -> usize {
         self.held.len()
     }
 
-    /// An attempt, if it has it.
+    /// Returns an attempt if the runner holds it.
     pub fn held(&self, thread: ThreadId, generation: Generation) -> Option<&Held> {
         self.held.get(&thread).filter(|held| held.generation == generation)
     }
@@ -121,12 +123,12 @@ impl Runner {
         self.held.get_mut(&thread).filter(|held| held.generation == generation)
     }
 
-    /// It is given an attempt.
+    /// Assigns an attempt to the runner.
     pub fn take(&mut self, thread: ThreadId, held: Held) {
         self.held.insert(thread, held);
     }
 
-    /// It does not take an attempt that it was given. Answers whether somebody may be glad of the room.
+    /// Removes an attempt that the runner rejected. Returns whether a waiting thread may use the slot.
     pub fn turn_away(&mut self, thread: ThreadId, generation: Generation, is_full: bool) -> bool {
         let had_room = self.has_room();
         if self.held(thread, generation).is_some() {
@@ -136,33 +138,33 @@ impl Runner {
         !had_room && self.has_room()
     }
 
-    /// It has an attempt no more. Answers whether somebody may be glad of the room.
+    /// Removes an attempt. Returns whether a waiting thread may use the slot.
     pub fn release(&mut self, thread: ThreadId, generation: Generation) -> bool {
         if self.held(thread, generation).is_none() {
             return false;
         }
-        // Only who was turned away before needs to hear that there is room now.
+        // A free slot is announced only if there was none before.
         let had_room = self.has_room();
         self.held.remove(&thread);
         self.is_full = false;
         !had_room
     }
 
-    /// It may have room again. Answers whether that is news.
+    /// Assumes that the runner has a free slot again. Returns whether this is a change.
     pub fn ask_again(&mut self) -> bool {
         std::mem::take(&mut self.is_full)
     }
 
-    // ---- words ----
+    // ---- activity ----
 
-    /// Something was heard of an attempt. Answers its session.
+    /// Records activity of an attempt. Returns its session.
     pub fn heard(&mut self, thread: ThreadId, generation: Generation) -> Option<SessionId> {
         let held = self.held_mut(thread, generation)?;
         held.last_word = Instant::now();
         Some(held.session)
     }
 
-    /// When something was last heard of an attempt; `None` if it is not here, or nothing can be heard.
+    /// Returns the time of an attempt's last activity; `None` if the runner does not hold it or is disconnected.
     pub fn last_word(&self, thread: ThreadId, generation: Generation) -> Option<Instant> {
         let attached = matches!(self.link, Link::Attached { .. });
         self.held(thread, generation)
@@ -170,9 +172,9 @@ impl Runner {
             .map(|held| held.last_word)
     }
 
-    // ---- programs that rest ----
+    // ---- idle programs ----
 
-    /// The program of an attempt goes on with its thread's next turn, unless it is gone or leaves.
+    /// Marks the program of an attempt as busy with the next turn. Returns false if it has ended or is stopping.
     pub fn take_up(&mut self, thread: ThreadId, generation: Generation) -> bool {
         match self.held_mut(thread, generation) {
             Some(held) if !matches!(held.program, Program::Leaving { .. }) => {
@@ -183,7 +185,7 @@ impl Runner {
         }
     }
 
-    /// The turn of an attempt is over, and its program has nothing to do.
+    /// Marks the program of an attempt as idle after a turn.
     pub fn rest(&mut self, thread: ThreadId, generation: Generation) -> AtRest {
         let is_draining = self.is_draining;
         let Some(held) = self.held_mut(thread, generation) else {
@@ -206,7 +208,7 @@ impl Runner {
         }
     }
 
-    /// The program that has rested longest, and since when.
+    /// Returns the thread whose program has been idle longest, and since when.
     pub fn longest_at_rest(&self) -> Option<(ThreadId, Instant)> {
         let resting = self.held.iter().filter_map(|(thread, held)| match held.program {
             Program::Resting { since } => Some((*thread, since)),
@@ -215,7 +217,7 @@ impl Runner {
         resting.min_by_key(|(_, since)| *since)
     }
 
-    /// Whether a program leaves already so that this thread has its place.
+    /// Returns whether a program is already stopping to free its slot for this thread.
     pub fn makes_place_for(&self, thread: ThreadId) -> bool {
         let place = Program::Leaving {
             place_for: Some(thread),
@@ -223,19 +225,19 @@ impl Runner {
         self.held.values().any(|held| held.program == place)
     }
 
-    /// A program at rest has to leave. Answers its attempt.
+    /// Marks an idle program as stopping. Returns its attempt.
     pub fn dismiss(&mut self, thread: ThreadId, place_for: Option<ThreadId>) -> Option<Generation> {
         let held = self.held.get_mut(&thread)?;
         held.program = Program::Leaving { place_for };
         Some(held.generation)
     }
 
-    /// Somebody found no room here, and no program at rest.
+    /// Records that a thread found neither a free slot nor an idle program.
     pub fn want_place(&mut self) {
         self.is_wanted = true;
     }
 
-    /// It takes no more threads. Answers the attempts whose programs rest: they have to leave.
+    /// Marks the runner as draining. Returns the attempts whose programs are idle and must stop.
     pub fn drain(&mut self) -> Vec<(ThreadId, Generation)> {
         self.is_draining = true;
         let mut leaving = Vec::new();
@@ -249,13 +251,13 @@ impl Runner {
     }
 }
 
-/// What becomes of a program that has nothing to do.
+/// The action for a program that became idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtRest {
-    /// It waits for its thread's next turn.
+    /// The program waits for its thread's next turn.
     Stays,
-    /// It waits, and somebody waits for its place.
+    /// The program waits, and another thread needs its slot.
     Wanted,
-    /// It has to leave at once.
+    /// The program must stop immediately.
     Leaves,
 }

@@ -1,5 +1,5 @@
-//! The one owner of a session: takes what its mailboxes hold, decides it on a working copy, appends once, and only then
-//! publishes, answers and acts.
+//! The session actor: the single owner of a session. It drains its mailboxes, decides the commands on a working copy
+//! and appends once. It publishes state, replies to callers and performs effects only after the append is durable.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -42,8 +42,8 @@ use crate::{
     watch::snapshot::Snapshots,
 };
 
-/// The owner of one session. Lives in a task of its own, which ends when nobody needs the session in memory, when it is
-/// deleted, when it is fenced off, and with the process.
+/// The single owner of one session. Runs as one task, which ends when the session is passivated, deleted or fenced off,
+/// and at shutdown.
 pub(super) struct Actor {
     pub(super) context: Arc<Context>,
     directory: Directory,
@@ -51,7 +51,7 @@ pub(super) struct Actor {
     pub(super) session: Arc<Session>,
     epoch: Epoch,
     requests: Requests,
-    /// How many events its threads may cause at present.
+    /// The events that each thread may still cause.
     rates: EventRates,
     room: ContentRoom,
     stored: StoredContents,
@@ -60,41 +60,42 @@ pub(super) struct Actor {
     spawns: mpsc::Receiver<Message>,
     published: watch::Sender<Arc<Session>>,
     feed: broadcast::Sender<Arc<Commit>>,
-    /// Commands of its own, carried out before anything that waits outside.
+    /// Commands issued by the actor itself. They run before any mailbox message.
     pub(super) own: VecDeque<Command>,
-    /// Threads whose dispatch is under way.
+    /// Threads with a dispatch in flight or waiting for a retry.
     pub(super) dispatching: HashSet<ThreadId>,
-    /// How far running turns were sent what steers them.
+    /// Delivery progress of steering input, by thread.
     pub(super) steered: HashMap<ThreadId, Steered>,
-    /// What came when the batch was full.
+    /// Requests that did not fit into the last append.
     backlog: VecDeque<Request>,
-    /// When it last looked at what the passing of time brings about.
+    /// The time of the last timer check.
     looked: Instant,
-    /// When to compute anew what is owed, because an append failed.
+    /// When to recompute pending effects after a failed append.
     look_again: Option<Instant>,
-    /// What could not be handed out, if anything.
+    /// Threads whose dispatch failed, with the time of the retry.
     undispatched: Option<Undispatched>,
-    /// The oldest report of each thread that a failed append took with it, until its runner sends it again.
+    /// The oldest unrecorded report of each thread after a failed append, until its runner resends it.
     lost_reports: HashMap<ThreadId, (Generation, ReportSequence)>,
-    /// What tells the session's webhooks, unless there are none or everything is told; ends with the actor.
+    /// The webhook delivery task. `None` if the session has no webhooks or all notifications are delivered. Stops with
+    /// the actor.
     pub(super) deliveries: Option<Deliveries>,
-    /// When to listen to the running threads; none while none runs.
+    /// When to check running threads for silence. `None` while no thread runs.
     pub(super) listen_at: Option<Instant>,
-    /// When to look whether anybody still needs the session in memory.
+    /// When to check whether the session can be passivated.
     rest_at: Instant,
-    /// Those who want the session to be removed.
+    /// Reply channels of pending deletions.
     deletions: Vec<oneshot::Sender<Result<(), Failure>>>,
 }
 
-/// Threads whose turns could not be handed out.
+/// Threads whose dispatch failed.
 struct Undispatched {
     threads: Vec<ThreadId>,
-    /// When to try again.
+    /// The time of the retry.
     again: Instant,
 }
 
 impl Undispatched {
-    /// Nobody yet; whoever joins is tried again after a pause from now.
+    /// Creates an empty set whose retry is one pause from now.
     fn now() -> Self {
         Self {
             threads: Vec::new(),
@@ -103,22 +104,22 @@ impl Undispatched {
     }
 }
 
-/// How long the actor leaves a store alone that could not write, before it tries its own work again.
+/// The delay before the actor retries its work after a failed append.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// The least time between two looks at what is due: a deadline that has passed is met at once, but a store that fails must
-/// not be hammered.
+/// The minimum time between two timer checks. An overdue deadline fires at once, but a failing store is not retried in
+/// a tight loop.
 const PAUSE_AT_DEADLINE: Duration = Duration::from_millis(50);
 
-/// How long a closed session stays in memory, so that the last answers find it there; and the least time between two looks
-/// whether a session is still needed.
+/// How long a closed session stays in memory so that late callers find the actor. Also the minimum time between two
+/// passivation checks.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The receivers of the published state that nobody waits on: the directory's and the actor's own.
+/// The receivers of the published state inside the service: the directory's and the actor's.
 const OWN_RECEIVERS: usize = 2;
 
 impl Actor {
-    /// Starts the owner of a session and answers the way to it.
+    /// Starts the actor of a session and returns a handle to it.
     pub fn start(directory: &Directory, loaded: Loaded) -> Handle {
         let context = Arc::clone(directory.context());
         let session = Arc::new(loaded.session);
@@ -180,7 +181,7 @@ impl Actor {
                 return;
             }
             let (wake_up, rest_at) = (self.wake_up(), self.rest_at);
-            // Before what waits outside: however much that is, it puts nothing of this off.
+            // Checked before the mailboxes, so that a busy mailbox cannot delay it.
             match roster.has_changed() {
                 Ok(true) => {
                     roster.mark_unchanged();
@@ -190,13 +191,13 @@ impl Actor {
                 Err(_) => return,
             }
             self.upkeep.see_end();
-            // What is to be done already goes first.
+            // Pending commands run first.
             if self.own.is_empty() && wake_up.is_some_and(|at| at <= Instant::now()) {
                 self.look();
                 if self.has_expired() && self.delete().await {
                     return;
                 }
-                // With nothing to carry out too: a failed append may have held up who waits for a slot.
+                // Append even without commands: after a failed append, threads may still wait for a slot.
                 if !self.append(Vec::new()).await {
                     return;
                 }
@@ -240,7 +241,7 @@ impl Actor {
         }
     }
 
-    /// Makes one append of the given messages and of whatever else waits. Answers whether the actor goes on.
+    /// Appends the given messages together with other waiting ones. Returns whether the actor continues.
     async fn append(&mut self, messages: Vec<Message>) -> bool {
         self.count_content().await;
         let mut draft = Draft::new(&self.session, self.handle.now(), self.room);
@@ -271,13 +272,14 @@ impl Actor {
                     self.reconcile(thread);
                 }
                 Message::Undispatched(thread) => {
-                    // Until then it counts as under way: the place that it gave back must not bring it here at once.
+                    // Until the retry, the thread counts as dispatching. Otherwise the slot that it released would
+                    // start the dispatch again at once.
                     let undispatched = self.undispatched.get_or_insert_with(Undispatched::now);
                     undispatched.threads.push(thread);
                 }
                 Message::Steered(thread, reached) => self.steered_up_to(thread, reached),
                 Message::Waiting { id, wait } => {
-                    // No event: it changes what the next decisions rest on, now and whether or not the append succeeds.
+                    // A wait is not an event. It affects the next decisions immediately, even if the append fails.
                     Arc::make_mut(&mut self.session).waits.begin(id, wait.clone());
                     draft.waits().begin(id, wait);
                 }
@@ -296,8 +298,8 @@ impl Actor {
         }
     }
 
-    /// What else fits into the append: first what did not fit before, then control before spawns, so that overload never
-    /// blocks a close.
+    /// Returns the next message that fits into the append: the backlog first, then control before spawns, so that
+    /// overload never blocks a close.
     fn next_waiting(&mut self, draft: &Draft) -> Option<Message> {
         if draft.is_full() {
             return None;
@@ -324,13 +326,13 @@ impl Actor {
                 let goes_on = matches!(error, AppendError::Refused(_) | AppendError::Invalid(_));
                 self.stop_if_unknown(&error);
                 tracing::warn!(session = %self.handle.id, %error, "an append failed");
-                // What the store never takes is void, and acknowledged as that.
+                // A report that the store can never accept is void, and is acknowledged as such.
                 let is_void = matches!(error, AppendError::Invalid(_));
                 for (thread, generation, sequence) in pending.reports.iter().filter(|_| !is_void) {
                     self.lost_reports.entry(*thread).or_insert((*generation, *sequence));
                 }
                 pending.fail(&Failure::from(error));
-                // What was owed before the failed append still is.
+                // The failed append did not change the pending effects. They are recomputed later.
                 self.own.clear();
                 self.look_again = Some(Instant::now() + PAUSE_AFTER_FAILURE);
                 goes_on
@@ -338,9 +340,9 @@ impl Actor {
         }
     }
 
-    /// Why a command has to wait for a better time. After a failed append nothing is begun for a while, so that closing gets
-    /// through where only a little room is left; and no report is taken before the one that was lost comes again, since
-    /// the number of the newer one would say that the older one is durable too.
+    /// Returns why a command must wait. After a failed append nothing new starts for a while, so that closing succeeds
+    /// when little space is left. Reports of a thread are rejected until the lost one is resent, because acknowledging
+    /// a newer sequence number also acknowledges the older report.
     fn held_up(&mut self, command: &Command) -> Option<Failure> {
         let why = match command {
             Command::Spawn(_) | Command::Dispatch(_) | Command::SendInput { .. } if self.look_again.is_some() => {
@@ -379,7 +381,7 @@ impl Actor {
         }
         pending.answer();
         let commit = Arc::new(Commit::new(std::mem::take(&mut pending.recorded)));
-        // Nobody may be watching.
+        // An error means that there are no watchers.
         let _ = self.feed.send(Arc::clone(&commit));
         if self.deliveries.is_none() {
             self.deliver_notifications();
@@ -409,21 +411,22 @@ impl Actor {
             }
             Ok(None) => {
                 if let Some((remember, reply)) = self.requests.begin((remember, reply)) {
-                    // Whoever asked may have left: then this is dropped, which gives the id back.
+                    // If the caller has disconnected, dropping the value releases the request id.
                     let _ = reply.send(Ok(Begun::New(InFlight::new(&self.handle, Some(remember)))));
                 }
             }
         }
     }
 
-    /// Those who waited for an equal request ask again: they find it done, or one of them begins.
+    /// Ends a request. Equal requests that waited for it are checked again: they find the result, or one of them
+    /// begins.
     fn end(&mut self, key: &store::RequestKey) {
         for (remember, reply) in self.requests.end(key) {
             self.begin(remember, reply);
         }
     }
 
-    /// Who waited may be silent no longer than anybody else from now on.
+    /// Ends a wait. The thread's silence is measured from now.
     fn end_wait(&mut self, id: WaitId) {
         let wait = Arc::make_mut(&mut self.session).waits.end(id);
         let waited = wait.and_then(|wait| self.session.thread(wait.thread()));
@@ -434,7 +437,7 @@ impl Actor {
         }
     }
 
-    /// Looks at all that may be due, whatever it is that is.
+    /// Runs all timer checks.
     fn look(&mut self) {
         self.looked = Instant::now();
         self.look_again = None;
@@ -449,14 +452,14 @@ impl Actor {
         self.listen();
     }
 
-    /// Does what the passing of time brings about, if its time has come.
+    /// Issues a tick if a deadline has passed.
     fn meet_deadlines(&mut self) {
         if tick::next(&self.session).is_some_and(|deadline| deadline <= self.handle.now()) {
             self.own.push_back(Command::Tick);
         }
     }
 
-    /// Asks the store how much content there is, where it may be too much.
+    /// Reads the session's content size from the store if the session may be near its limit.
     async fn count_content(&mut self) {
         if self.room.needs_count()
             && let Ok(Some(head)) = self.context.store.head(self.session.id).await
@@ -465,18 +468,18 @@ impl Actor {
         }
     }
 
-    /// The session was used: it stays in memory for a while.
+    /// Restarts the idle period after use of the session.
     fn stay_awake(&mut self) {
         let idle = self.context.upkeep.idle;
         let stays = if self.session.closed { idle.min(SOON) } else { idle };
         self.rest_at = Instant::now() + stays;
     }
 
-    /// Puts the session away if nothing needs it in memory and what finds it again is made; else looks again later. Answers
-    /// whether the actor ends.
+    /// Passivates the session if it is idle and its snapshot and summary are written; otherwise schedules the next
+    /// check. Returns whether the actor ends.
     fn put_away(&mut self) -> bool {
         self.rest_at = Instant::now() + self.context.upkeep.idle.max(SOON);
-        // They follow the session like any watcher. The next append begins them anew.
+        // Webhook deliveries follow the session like a watcher. The next append restarts them.
         let head = self.session.sequence;
         if !self.session.is_at_work()
             && self
@@ -489,10 +492,10 @@ impl Actor {
         self.may_rest() && self.upkeep.prepare_rest(&self.session) && self.leave()
     }
 
-    /// Whether the session has nothing to do by itself and nobody follows it.
+    /// Returns whether the session is idle and has no watchers.
     fn may_rest(&self) -> bool {
         let is_followed = self.feed.receiver_count() > 0 || self.published.receiver_count() > OWN_RECEIVERS;
-        // One with webhooks is looked for at the service's start, and at no later time.
+        // A session with webhooks is activated only when the service starts, so it must not miss a deadline.
         let has_date = self.session.expires().is_some() || tick::next(&self.session).is_some();
         let is_missed = has_date && !self.session.settings.webhooks.is_empty();
         !is_followed
@@ -502,8 +505,8 @@ impl Actor {
             && self.look_again.is_none()
     }
 
-    /// Gives up the place in the directory, unless somebody has a way here or something waits. Nobody can come between: a
-    /// caller either has a way before, and the actor stays, or finds no actor and loads the session anew.
+    /// Leaves the directory if there are no other handles and no waiting messages. This is race-free: a caller either
+    /// has a handle before, and the actor stays, or finds no actor and loads the session again.
     fn leave(&mut self) -> bool {
         let (control, spawns) = (&self.control, &self.spawns);
         let has_left = self
@@ -520,13 +523,14 @@ impl Actor {
         has_left
     }
 
-    /// Whether the session was kept as long as it was to be.
+    /// Returns whether the session's retention period is over.
     fn has_expired(&self) -> bool {
         let now = self.handle.now();
         self.session.expires().is_some_and(|expires| expires <= now)
     }
 
-    /// Removes the session, for those who asked for it or because it expired. Answers whether it is gone, and the actor with it.
+    /// Deletes the session, on request or because it expired. Returns whether it is deleted, in which case the actor
+    /// ends.
     async fn delete(&mut self) -> bool {
         let id = self.session.id;
         let deleted = if self.session.closed {
@@ -560,18 +564,17 @@ impl Actor {
         deleted.is_ok()
     }
 
-    /// Ends the process, so that it replays, if nobody knows what a write did.
+    /// Stops the process if the outcome of a write is unknown, so that the log is replayed.
     fn stop_if_unknown(&self, error: &AppendError) {
         if matches!(error, AppendError::Unknown(_) | AppendError::Stopped) {
             self.context.fatal.cancel();
         }
     }
 
-    /// When the actor must look at its work without being told to: at the nearest deadline of a cascade or of anything else
-    /// that passes by itself, when the session expires, when running threads may have been silent for too long, and a while
-    /// after an append or a dispatch failed.
+    /// Returns the time of the next timer check: the nearest deadline, the session's expiry, the next silence check, or
+    /// the retry after a failed append or dispatch.
     fn wake_up(&self) -> Option<Instant> {
-        // One that could not be deleted waits for the next look.
+        // After a failed deletion, expiry waits for the retry.
         let expiry = self.session.expires().filter(|_| self.look_again.is_none());
         let cascade = self.session.fenced().map(|(_, fence)| fence.deadline).min();
         let deadline = cascade.into_iter().chain(tick::next(&self.session)).chain(expiry).min();
@@ -584,7 +587,7 @@ impl Actor {
             .min()
     }
 
-    /// A deadline on the monotonic clock; see [`PAUSE_AT_DEADLINE`] for one that has passed.
+    /// Converts a deadline to the monotonic clock. [`PAUSE_AT_DEADLINE`] applies to a deadline that has passed.
     fn instant(&self, deadline: UnixMillis) -> Instant {
         let due = Instant::now() + deadline.since(self.handle.now());
         due.max(self.looked + PAUSE_AT_DEADLINE)

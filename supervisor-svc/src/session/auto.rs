@@ -1,5 +1,5 @@
-//! Giving orchestrators the turns that they are due by themselves: a thin reading of [`orchestration::due`] after each append
-//! and wherever the actor computes anew what is owed.
+//! Automatic turns of orchestrators: applies [`orchestration::due`] after each append and whenever the actor recomputes
+//! its pending effects.
 
 use prost::Message as _;
 use troupe_proto::supervisor::v1 as pb;
@@ -19,7 +19,7 @@ impl Actor {
     }
 }
 
-/// The content that a command of the actor's own brings along.
+/// Returns the content that a command of the actor itself refers to.
 pub(super) fn contents_of(command: &Command) -> Vec<Content> {
     if matches!(command, Command::AutoTurn { .. }) {
         vec![input()]
@@ -28,7 +28,7 @@ pub(super) fn contents_of(command: &Command) -> Vec<Content> {
     }
 }
 
-/// What the orchestrator is told, as every input is stored.
+/// Returns the input of an automatic turn, encoded like every stored input.
 fn input() -> Content {
     let text = pb::InputItem {
         item: Some(pb::input_item::Item::Text(orchestration::AUTO_TURN.to_owned())),

@@ -1,4 +1,5 @@
-//! One append in the making: commands are decided on a working copy that the earlier ones of the batch have changed.
+//! Construction of one append. Each command is decided on a working copy that includes the earlier commands of the
+//! batch.
 
 use std::sync::Arc;
 
@@ -30,11 +31,12 @@ use crate::{
 
 type Reply = oneshot::Sender<Result<Done, Failure>>;
 
-/// When a session that is at work or has webhooks is due: always, whatever the clock says after a restart.
+/// The due time of a session that is active or has webhooks. It is always in the past, whatever the clock says after a
+/// restart.
 pub(super) const DUE_AT_ONCE: UnixMillis = UnixMillis::new(0);
 
-/// When a session must be awake, or removed, without being asked for. What its webhooks were sent is not known here, so one
-/// that has any is always loaded at the service's start.
+/// Returns when a session must be activated or deleted without a request. The progress of webhook deliveries is unknown
+/// here, so a session with webhooks is always loaded when the service starts.
 pub(super) fn due(session: &Session) -> Option<UnixMillis> {
     if session.is_at_work() || !session.settings.webhooks.is_empty() {
         return Some(DUE_AT_ONCE);
@@ -42,33 +44,33 @@ pub(super) fn due(session: &Session) -> Option<UnixMillis> {
     tick::next(session).into_iter().chain(session.expires()).min()
 }
 
-/// How many records an append has before the next command waits for the next append.
+/// The number of records above which a command waits for the next append.
 const FULL_RECORDS: usize = 256;
 
-/// How many requests likewise, refused ones included.
+/// The same for requests, rejected ones included.
 const FULL_REQUESTS: usize = 1_024;
 
-/// How many bytes of content likewise.
+/// The same for bytes of content.
 const FULL_CONTENT_BYTES: usize = 8 * 1024 * 1024;
 
-/// Answers, given when the append is durable: even a refusal may rest on what the batch changed before it.
+/// A reply that is sent when the append is durable. Even a rejection may depend on earlier changes of the batch.
 #[derive(Debug)]
 struct Answer {
     reply: Reply,
     result: Result<(Outcome, bool), Failure>,
 }
 
-/// A batch in the making.
+/// A batch under construction.
 #[derive(Debug)]
 pub(super) struct Draft {
-    /// The session before the batch.
+    /// The session's state before the batch.
     before: Arc<Session>,
     working: Session,
     now: UnixMillis,
     recorded: Vec<Recorded>,
     encoded: Vec<store::NewRecord>,
     contents: Vec<store::Content>,
-    /// Contents that commands refer to and that are durable already.
+    /// Digests of contents that commands refer to and that are already durable.
     stored: Vec<Digest>,
     room: ContentRoom,
     marks: Vec<store::Mark>,
@@ -78,17 +80,17 @@ pub(super) struct Draft {
     answers: Vec<Answer>,
 }
 
-/// What to do when the append is durable, or has failed.
+/// The work that remains when the append is durable or has failed.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub session: Arc<Session>,
     pub recorded: Vec<Recorded>,
     pub remembered: Vec<(Remember, Outcome)>,
     pub now: UnixMillis,
-    /// The runners' reports that it rests on.
+    /// The runner reports that the append contains.
     pub reports: Vec<(ThreadId, Generation, ReportSequence)>,
     pub room: ContentRoom,
-    /// The contents that it refers to, and that are durable with it.
+    /// The contents that the append refers to. They are durable together with it.
     pub stored: Vec<Digest>,
     answers: Vec<Answer>,
 }
@@ -98,7 +100,7 @@ impl Draft {
         Self {
             before: Arc::clone(session),
             working: Session::clone(session),
-            // The log's time never goes back, whatever the clock does.
+            // The log's time never decreases, whatever the clock does.
             now: now.max(session.updated),
             recorded: Vec::new(),
             encoded: Vec::new(),
@@ -114,7 +116,8 @@ impl Draft {
     }
 
     pub fn is_full(&self) -> bool {
-        // Refusals record nothing but wait for the append too: a flood of them must not put it off for ever.
+        // Rejections record nothing but wait for the append too. Without this limit, a flood of them could delay the
+        // append without bound.
         if self.answers.len() >= FULL_REQUESTS {
             return true;
         }
@@ -122,7 +125,7 @@ impl Draft {
         self.recorded.len() >= FULL_RECORDS || content >= FULL_CONTENT_BYTES
     }
 
-    /// Decides one request and folds what it does into the working copy.
+    /// Decides one request and applies its events to the working copy.
     pub fn take(&mut self, request: Request, requests: &Requests, stored: &StoredContents, rates: &mut EventRates) {
         let Request {
             command,
@@ -167,7 +170,7 @@ impl Draft {
         }
         rates.charge(command, &origin.actor, events.len(), remember.is_some(), self.now)?;
         let recorded = !events.is_empty();
-        // Nothing refers to the contents of a command that changed nothing.
+        // The contents of a command without effect are dropped, because no event refers to them.
         let keeps_contents = recorded && self.has_room(command, &contents)?;
         let circumstances = Circumstances {
             contents_left_out: recorded && !keeps_contents,
@@ -184,12 +187,12 @@ impl Draft {
         Ok((outcome, recorded))
     }
 
-    /// Who waits for whom, as the working copy has it.
+    /// Returns the waits of the working copy.
     pub fn waits(&mut self) -> &mut Waits {
         &mut self.working.waits
     }
 
-    /// Records what follows by itself without a command: waits that began make slots free.
+    /// Records follow-up events without a command: new waits can free slots.
     pub fn follow_up(&mut self) {
         let events = decide::follow_ups(&self.working);
         if let Err(error) = self.record_all(events, &super::Origin::service().circumstances()) {
@@ -197,7 +200,7 @@ impl Draft {
         }
     }
 
-    /// Records events and what follows from them, or none of it.
+    /// Records events and their follow-up events, or none of them.
     fn record_all(&mut self, mut events: Vec<Event>, circumstances: &Circumstances) -> Result<(), record::EncodeError> {
         let waits = self.working.waits.clone();
         let (recorded, new_threads, marks) = (self.recorded.len(), self.new_threads.len(), self.marks.len());
@@ -205,7 +208,7 @@ impl Draft {
         while !events.is_empty() {
             for event in events {
                 if let Err(error) = self.record(event, &circumstances) {
-                    // Mostly it is the first event that cannot be recorded, and then nothing was folded.
+                    // Usually the first event fails to encode, and the working copy is unchanged.
                     if self.recorded.len() > recorded {
                         self.recorded.truncate(recorded);
                         self.encoded.truncate(recorded);
@@ -216,15 +219,16 @@ impl Draft {
                     return Err(error);
                 }
             }
-            // Nothing followed from the state before, so what follows now follows from what these events began with.
+            // The earlier state had no pending follow-up events, so the first of these events is the cause.
             circumstances.cause = self.recorded.get(recorded).map(|first| first.sequence);
             events = decide::follow_ups(&self.working);
         }
         Ok(())
     }
 
-    /// Makes the working copy what the recorded events make of the state before. So rare that no copy is kept for it: one
-    /// that shares its nodes with the working copy would have every command copy what it changes.
+    /// Rebuilds the working copy from the earlier state and the recorded events. This is rare, so no backup copy is
+    /// kept: a copy that shares nodes with the working copy would force each command to clone the nodes that it
+    /// changes.
     fn fold_anew(&mut self, waits: Waits) {
         self.working = Session::clone(&self.before);
         for recorded in &self.recorded {
@@ -233,8 +237,8 @@ impl Draft {
         self.working.waits = waits;
     }
 
-    /// Whether the session has room for the contents of a command. A client is refused; what the supervisor and runners bring
-    /// is left out, since their events must be recorded, and tell its digests.
+    /// Returns whether the session has room for a command's contents. A client's command is rejected. Contents of the
+    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded.
     fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
         let Err(refusal) = self.room.check(contents) else {
             return Ok(true);
@@ -262,7 +266,7 @@ impl Draft {
 
     fn record(&mut self, event: Event, circumstances: &Circumstances) -> Result<(), record::EncodeError> {
         let mut circumstances = circumstances.clone();
-        // What no call causes follows from the one that its thread works on.
+        // An event without a calling request belongs to the trace of its thread's current request.
         if circumstances.traceparent.is_none() {
             let thread = event.thread().and_then(|id| self.working.thread(id));
             circumstances.traceparent = thread.and_then(|thread| thread.traceparent.clone());
@@ -287,7 +291,7 @@ impl Draft {
         Ok(())
     }
 
-    /// What the answer says that the state afterwards does not.
+    /// Returns the parts of the reply that the later state does not contain.
     fn outcome_of(&self, command: &Command) -> Outcome {
         let about = |thread: ThreadId| Outcome {
             thread: Some(thread),
@@ -334,7 +338,8 @@ impl Draft {
         }
     }
 
-    /// The batch, unless there is nothing to write: then everybody is answered from the present state.
+    /// Returns the batch, or `None` if there is nothing to write. In that case all replies are sent from the present
+    /// state.
     pub fn finish(self, epoch: Epoch, present: &Arc<Session>) -> Option<(store::Batch, Pending)> {
         if self.recorded.is_empty() && self.remembered.is_empty() {
             answer(self.answers, present);
@@ -373,7 +378,7 @@ impl Draft {
     }
 }
 
-/// What a record must be found as without reading the log.
+/// Returns the index entry by which a record is found without reading the log.
 fn mark(recorded: &Recorded) -> Option<store::Mark> {
     let (kind, thread) = match &recorded.event {
         Event::Thread(id, ThreadEvent::TurnDispatched { .. }) => (store::MarkKind::Prompt, *id),
@@ -389,14 +394,14 @@ fn mark(recorded: &Recorded) -> Option<store::Mark> {
 }
 
 impl Pending {
-    /// The append is durable: everybody is answered. Takes the answers, so it is done once.
+    /// Sends all replies after a durable append. Takes the replies, so a second call does nothing.
     pub fn answer(&mut self) {
         answer(std::mem::take(&mut self.answers), &self.session);
     }
 
-    /// The append did not happen, or nobody knows.
+    /// Reports a failed append, or one with an unknown outcome, to all callers.
     pub fn fail(self, failure: &Failure) {
-        // Refusals too: they may rest on what the batch would have changed before them.
+        // Rejections fail too, because they may depend on earlier changes of the batch.
         for Answer { reply, .. } in self.answers {
             let _ = reply.send(Err(failure.clone()));
         }

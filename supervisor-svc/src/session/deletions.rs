@@ -1,6 +1,6 @@
-//! Deleting sessions, and the memory of it: a retry of DeleteSession is told the same for 24 hours, although nothing of the
-//! session is left. The memory lies in cursors that belong to no session, in a fixed number of slots with the latest few
-//! each, so that it never grows.
+//! Deletion of sessions, and the record of deletions. A retry of DeleteSession succeeds for 24 hours, although the
+//! session no longer exists. The record is stored in cursors outside any session: a fixed number of slots with a
+//! bounded number of entries, so it never grows.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -19,22 +19,22 @@ use crate::{
     wire::parts::{time_from_pb, time_to_pb},
 };
 
-/// How many deletions a slot holds; beyond that the oldest is forgotten early. A slot with as many is below 4 KiB.
+/// The maximum number of deletions per slot. Beyond it, the oldest is forgotten early. A full slot is below 4 KiB.
 const PER_SLOT: usize = 40;
 
-/// The memory, in the store. There is one for each store, so that no two change a slot at once.
+/// The stored record of deletions. There is one instance per store, so that slots are not changed concurrently.
 #[derive(Debug, Default)]
 pub struct Deletions {
-    // A slot is read, changed and written under it.
+    // Held while a slot is read, changed and written.
     changing: Mutex<()>,
 }
 
 impl Directory {
-    /// Deletes a closed session with everything that is its own. A retry of what succeeded succeeds.
+    /// Deletes a closed session and all its data. A retry of a successful deletion succeeds.
     ///
     /// # Errors
-    /// [`Failure::SessionNotFound`]; a refusal if the session is open, or if the request id was used for another request;
-    /// else what the store met.
+    /// [`Failure::SessionNotFound`]; a refusal if the session is open or the request id was used for another request;
+    /// otherwise the store's error.
     pub async fn delete(&self, id: SessionId, remember: Option<&Remember>) -> Result<(), Failure> {
         let store = self.context().store.as_ref();
         let now = self.context().clock.now();
@@ -56,14 +56,14 @@ impl Directory {
     }
 }
 
-/// The refusal to delete a session that is not closed.
+/// Returns the refusal to delete an open session.
 pub(super) fn still_open(id: SessionId) -> Refusal {
     Refusal::IllegalState(format!(
         "session with id {id} is open; close it with CloseSession before it is deleted"
     ))
 }
 
-/// Whether the same request was made before and is remembered.
+/// Returns whether the same request is in the record.
 async fn recall(store: &dyn EventStore, remember: &Remember, now: UnixMillis) -> Result<bool, Failure> {
     let key = key_of(remember);
     let slot = read(store, &slot_of(key)).await?;
@@ -76,7 +76,7 @@ async fn recall(store: &dyn EventStore, remember: &Remember, now: UnixMillis) ->
 }
 
 impl Deletions {
-    /// Remembers a request that is about to be carried out. It counts only once its session is gone.
+    /// Records a request before it is carried out. The record applies only after its session is deleted.
     async fn remember(&self, store: &dyn EventStore, remember: &Remember, now: UnixMillis) -> Result<(), Failure> {
         let key = key_of(remember);
         let name = slot_of(key);
@@ -100,7 +100,7 @@ impl Deletions {
 
 async fn read(store: &dyn EventStore, name: &CursorKey) -> Result<pb::Deletions, Failure> {
     let value = store.cursor(name.clone()).await?.unwrap_or_default();
-    // A slot that cannot be read remembers nothing, and the next deletion writes it anew.
+    // A slot that cannot be decoded counts as empty. The next deletion overwrites it.
     Ok(pb::Deletions::decode(value).unwrap_or_default())
 }
 
@@ -120,7 +120,7 @@ fn key_of(remember: &Remember) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// One of 256 slots.
+/// Returns the key of one of 256 slots.
 fn slot_of([first, ..]: [u8; 32]) -> CursorKey {
     CursorKey {
         session: None,

@@ -48,7 +48,7 @@ impl Denials {
         });
     }
 
-    /// Answers the kind of refusal if it is new; otherwise it is counted.
+    /// Returns the kind of refusal if it is new; otherwise counts it and returns `None`.
     fn count(&self, thread: ThreadId, tool: &str, reason: &str) -> Option<Kind> {
         let mut counting = self.lock();
         let kinds = counting.entry(thread).or_default();
@@ -91,7 +91,7 @@ impl Denials {
     }
 }
 
-/// Answers whether the calls need not be written again.
+/// Writes refused calls. Returns whether they are settled and need not be written again.
 async fn write(session: &Handle, thread: ThreadId, (tool, reason): &Kind, count: u32) -> bool {
     let command = Command::DenyTool {
         thread,

@@ -1,5 +1,5 @@
-//! Finding the session that a call is about. The directory answers with a handle to the session's actor in this process; a
-//! replica that does not own a session would forward from here, and nowhere else.
+//! Lookup of sessions. The directory returns a handle to the session's actor in this process. A replica that does not
+//! own a session would forward calls here, and only here.
 
 use std::{
     collections::HashMap,
@@ -54,55 +54,55 @@ use crate::{
     wire::{self, View, record},
 };
 
-/// What every session of this process shares.
+/// Services shared by all sessions of this process.
 pub struct Context {
-    /// The log.
+    /// The event store.
     pub store: Arc<dyn EventStore>,
-    /// Where the time of day and new ids come from.
+    /// The source of the current time and of new ids.
     pub clock: Clock,
-    /// Where threads are executed.
+    /// The runners that execute threads.
     pub runners: RunnerHub,
     /// Mints and verifies the threads' tokens.
     pub keys: Arc<TokenKeys>,
-    /// The latest values about running threads.
+    /// The latest telemetry of running threads.
     pub telemetry: TelemetryBoard,
-    /// Refused tool calls on their way to the log.
+    /// Refused tool calls that are not written yet.
     pub denials: Denials,
-    /// Which decisions of operators on tool calls were heard.
+    /// Operators' decisions on tool calls that were returned to a call.
     pub heard: HeardDecisions,
-    /// What running threads write.
+    /// The output of running threads.
     pub output: OutputBoard,
-    /// Where agents' tools reach this service, as a URL; known once the service listens.
+    /// The URL at which agents' tools reach this service. Set once the service listens.
     pub public_url: OnceLock<String>,
-    /// Sends notifications to whoever a session names.
+    /// Sends notifications to the sessions' webhooks.
     pub webhooks: Webhooks,
-    /// Cancelled when the outcome of a write is unknown: the process must end and replay.
+    /// Cancelled when the outcome of a write is unknown: the process must stop and replay its log.
     pub fatal: CancellationToken,
-    /// When sessions are put away, and what is kept of them.
+    /// Limits of passivation, snapshots and compaction.
     pub upkeep: UpkeepLimits,
-    /// How many bytes of content a session may hold.
+    /// The maximum content of a session, in bytes.
     pub session_content_bytes: u64,
-    /// How many events a thread may cause.
+    /// The maximum rate of events of a thread.
     pub event_rate: EventRate,
-    /// Which sessions changed.
+    /// Notifies followers of changed sessions.
     pub news: News,
-    /// Which sessions were deleted lately.
+    /// The record of recent deletions.
     pub deletions: Deletions,
-    /// What is measured of sessions.
+    /// The metrics of sessions.
     pub measures: Measures,
-    /// Told when a session must be woken or removed at some time and will not see to that itself.
+    /// Notified when a session that leaves memory must be activated or deleted at some time.
     pub due: Notify,
 }
 
-/// How long the summaries of all loaded sessions may take at the service's end: less than lies between the end of its drain
-/// and its own.
+/// The time limit for writing the summaries of all loaded sessions at shutdown. It is shorter than the time between the
+/// end of the drain and the end of the process.
 const SUMMARIES_WITHIN: Duration = Duration::from_secs(1);
 
-/// How many of them are written at once.
+/// The maximum number of summaries that are written concurrently.
 const SUMMARIES_AT_ONCE: usize = 64;
 
 impl Context {
-    /// A thread as clients see it: what the log says, the latest telemetry, and whether a runner is there for it.
+    /// Returns a thread as clients see it: its logged state, the latest telemetry and the availability of a runner.
     #[must_use]
     pub fn show(&self, session: &Session, thread: &Thread, view: View) -> pb::Thread {
         let mut shown = wire::thread::thread(session, thread, view);
@@ -119,19 +119,19 @@ impl Context {
         shown
     }
 
-    /// A content that a session refers to, so it must be there.
+    /// Reads a content that a session refers to, and which must therefore exist.
     ///
     /// # Errors
-    /// What reading the store met; [`Failure::Corrupt`] if the content is missing.
+    /// The store's read error; [`Failure::Corrupt`] if the content is missing.
     pub async fn content(&self, session: SessionId, digest: Digest) -> Result<Bytes, Failure> {
         let bytes = self.store.content(session, digest).await?;
         bytes.ok_or_else(|| Failure::Corrupt(format!("content {digest} is missing")))
     }
 
-    /// Likewise, as the message that it encodes.
+    /// Reads a content and decodes it as a message.
     ///
     /// # Errors
-    /// As [`Self::content`]; [`Failure::Corrupt`] if it is no such message.
+    /// The errors of [`Self::content`]; [`Failure::Corrupt`] if the content does not decode.
     pub async fn message<M: prost::Message + Default>(
         &self,
         session: SessionId,
@@ -150,26 +150,26 @@ pub struct Directory {
     loaded: Arc<Mutex<HashMap<SessionId, Place>>>,
 }
 
-/// Where the way to a session's actor stands, or will: shared by those who wait for the actor.
+/// The slot for the handle to a session's actor, shared by the callers that wait for the actor to start.
 type Place = Arc<OnceCell<Handle>>;
 
-/// A session that is to be created: its first events, decided by the caller.
+/// A session to create, with its first events, which the caller decided.
 #[derive(Debug)]
 pub struct NewSession {
-    /// Its id.
+    /// The session's id.
     pub id: SessionId,
     /// SessionOpened, and the root's ThreadSpawned.
     pub events: Vec<Event>,
-    /// Content that they refer to.
+    /// The contents that the events refer to.
     pub contents: Vec<Content>,
-    /// For whom.
+    /// The origin of the request.
     pub origin: Origin,
-    /// How to recognise a retry.
+    /// The key by which a retry is recognised.
     pub key: Option<CreationKey>,
 }
 
 impl Directory {
-    /// A directory with nothing loaded.
+    /// Creates a directory without loaded sessions.
     #[must_use]
     pub fn new(context: Arc<Context>) -> Self {
         Self {
@@ -178,18 +178,19 @@ impl Directory {
         }
     }
 
-    /// What every session shares.
+    /// Returns the shared services.
     #[must_use]
     pub const fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// The way to a session; loads it if need be.
+    /// Returns a handle to a session. Loads the session if necessary.
     ///
     /// # Errors
-    /// [`Failure::SessionNotFound`], or what loading it met.
+    /// [`Failure::SessionNotFound`], or the error of loading the session.
     pub async fn session(&self, id: SessionId) -> Result<Handle, Failure> {
-        // An actor that ended (fenced off, its session deleted, its store stopped) is forgotten, and the session loaded anew.
+        // If the actor has ended (fenced off, session deleted, store stopped), its entry is removed and the session
+        // loaded again.
         for _ in 0..2 {
             let cell = self.cell(id);
             let found = cell.get_or_try_init(|| self.load(id)).await.cloned();
@@ -205,10 +206,10 @@ impl Directory {
         Err(Failure::Gone)
     }
 
-    /// The way to the session of a thread.
+    /// Returns a handle to the session of a thread; `None` if no session has the thread.
     ///
     /// # Errors
-    /// As for [`Self::session`]; `None` if no session has the thread.
+    /// The errors of [`Self::session`].
     pub async fn session_of(&self, thread: ThreadId) -> Result<Option<Handle>, Failure> {
         match self.context.store.session_of(thread).await? {
             Some(id) => self.session(id).await.map(Some),
@@ -216,14 +217,14 @@ impl Directory {
         }
     }
 
-    /// Creates a session, or finds the one that the same request created before.
+    /// Creates a session, or returns the one that the same request created before.
     ///
     /// # Errors
     /// [`Failure`]; REQUEST_ID_REUSED if the earlier request had another body.
     pub async fn create(&self, new: NewSession) -> Result<Handle, Failure> {
         let directory = self.clone();
-        // A task of its own: a client that hangs up must leave neither the write half awaited nor the session without its
-        // actor, which nobody would look for before the next start.
+        // Runs as a separate task. A client that disconnects must not interrupt the write, nor leave the session
+        // without an actor until the next start.
         let made = tokio::spawn(async move { directory.make(new).await });
         made.await.unwrap_or(Err(Failure::OutcomeUnknown))
     }
@@ -235,8 +236,8 @@ impl Directory {
         let content_bytes = new.contents.iter().map(|content| content.bytes.len() as u64).sum();
         let (session, batch) = first_batch(&new, epoch, self.context.clock.now())?;
         let (id, key, store) = (new.id, new.key, Arc::clone(&self.context.store));
-        // In the session's own place: whoever hears of the session before its actor stands waits for that actor, instead
-        // of loading the session and fencing the actor off.
+        // Uses the session's directory entry. A concurrent caller waits for the actor instead of loading the session
+        // and fencing the actor off.
         let cell = self.cell(id);
         let made = cell.get_or_try_init(|| async {
             let created = store.create(key, batch).await;
@@ -271,7 +272,7 @@ impl Directory {
         }
     }
 
-    /// The session that the same request created before.
+    /// Returns the session that the same request created before.
     ///
     /// # Errors
     /// REQUEST_ID_REUSED if the earlier request had another body; otherwise as for [`Self::session`].
@@ -289,27 +290,28 @@ impl Directory {
         }
     }
 
-    /// How many sessions are in memory.
+    /// Returns the number of sessions in memory.
     #[must_use]
     pub fn loaded(&self) -> usize {
         self.lock().len()
     }
 
-    /// The present states of all sessions in memory.
+    /// Returns the present states of all sessions in memory.
     pub fn states(&self) -> Vec<Arc<Session>> {
         let loaded = self.lock();
         let handles = loaded.values().filter_map(|place| place.get());
         handles.map(Handle::state).collect()
     }
 
-    /// The present state of a session that is in memory, without keeping it there.
+    /// Returns the present state of a session in memory, without keeping it there.
     pub fn peek(&self, id: SessionId) -> Option<Arc<Session>> {
         let loaded = self.lock();
         let handle = loaded.get(&id)?.get()?;
         (!handle.control.is_closed()).then(|| handle.state())
     }
 
-    /// Keeps the summaries of all sessions in memory, as far as there is time: the next start lists them without loading them.
+    /// Writes the summaries of all sessions in memory within the time limit. The next start lists these sessions
+    /// without loading them.
     pub async fn keep_summaries(&self) {
         let loaded: Vec<SessionId> = self.lock().keys().copied().collect();
         let states: Vec<Arc<Session>> = loaded.into_iter().filter_map(|id| self.peek(id)).collect();
@@ -327,8 +329,8 @@ impl Directory {
         Ok(Actor::start(self, loaded))
     }
 
-    /// Gives an actor's place up, if `is_idle` and nobody else has a way to the actor or is about to get one. All of it is
-    /// decided at one moment, in which nobody can look the session up.
+    /// Removes an actor's entry if `is_idle` and there are no other handles, existing or in the making. The check and
+    /// the removal happen under one lock, so no caller can look the session up in between.
     pub(super) fn release(&self, handle: &mut Handle, is_idle: impl FnOnce() -> bool) -> bool {
         let mut loaded = self.lock();
         if !is_place_of(loaded.get(&handle.id), handle) {
@@ -338,7 +340,7 @@ impl Directory {
             return false;
         };
         match Arc::try_unwrap(cell) {
-            // Somebody is about to take the way to the actor from it.
+            // A caller is about to take the handle from the cell.
             Err(cell) => {
                 loaded.insert(handle.id, cell);
                 false
@@ -354,7 +356,7 @@ impl Directory {
         }
     }
 
-    /// Takes an actor's place from it, whoever has a way to it.
+    /// Removes an actor's entry even if there are other handles.
     pub(super) fn remove(&self, handle: &Handle) {
         let mut loaded = self.lock();
         if is_place_of(loaded.get(&handle.id), handle) {
@@ -374,30 +376,30 @@ impl Directory {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Place>> {
-        // The map is whole after any panic: every change to it is one call.
+        // Each change to the map is a single call, so the map stays consistent after a panic.
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether this is the place of that handle's actor.
+/// Returns whether this is the entry of that handle's actor.
 fn is_place_of(place: Option<&Place>, handle: &Handle) -> bool {
     place
         .and_then(|place| place.get())
         .is_some_and(|present| present.is_same(handle))
 }
 
-/// Why a session was not made.
+/// The reason why a session was not created.
 enum NotMade {
-    /// The same request id made this one before.
+    /// The same request id created this session before.
     Existing {
         session: SessionId,
         hash: store::RequestHash,
     },
-    /// It could not be.
+    /// The creation failed.
     Failed(Failure),
 }
 
-/// The first append of a session and the state after it.
+/// Builds the first append of a session and the state after it.
 fn first_batch(new: &NewSession, epoch: Epoch, now: UnixMillis) -> Result<(Session, store::Batch), Failure> {
     let mut session: Option<Session> = None;
     let mut records = Vec::new();

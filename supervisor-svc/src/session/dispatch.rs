@@ -1,5 +1,5 @@
-//! Handing a turn to a runner: choose one, put the prompt together, record it, and send it when it is durable. Runs beside
-//! the actor, which it never blocks.
+//! Dispatch of a turn to a runner: choose a runner, build the prompt, record the dispatch, and send it when it is
+//! durable. Runs concurrently with the actor and never blocks it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,7 +31,7 @@ use crate::{
     wire::{WireEnum as _, policy},
 };
 
-/// One dispatch under way.
+/// A dispatch in flight.
 pub(super) struct Job {
     context: Arc<Context>,
     handle: Handle,
@@ -42,22 +42,22 @@ pub(super) struct Job {
     extent: PromptExtent,
 }
 
-/// What became of a turn.
+/// The result of a dispatch.
 enum Handed {
-    /// It is recorded, and on its way to the runner.
+    /// The dispatch is recorded and sent to the runner.
     Over,
-    /// It is recorded, and there was no way to the runner, or the runner does not have the attempt any more.
+    /// The dispatch is recorded, but the runner was not reachable or no longer holds the attempt.
     ToNobody,
-    /// It is not recorded: the thread changed meanwhile.
+    /// The dispatch is not recorded, because the thread changed in the meantime.
     Back,
 }
 
-/// A prompt that was put together.
+/// The prompt of a turn.
 struct Prompt {
     resolved: common::ResolvedSpawn,
-    /// What is sent.
+    /// The blocks to send.
     blocks: Vec<common::PromptBlock>,
-    /// The effective prompt, as much of it as is kept.
+    /// References to the stored part of the effective prompt.
     refs: Vec<BlockRef>,
     whole: Option<Digest>,
     contents: Vec<Content>,
@@ -65,8 +65,8 @@ struct Prompt {
 }
 
 impl Job {
-    /// Chooses a runner, if one fits, and holds the thread for it. A runner that still has the program goes on with it;
-    /// any other placement is a new attempt, unless nobody was handed the present one.
+    /// Chooses a suitable runner and reserves it for the thread. A runner that still has the program continues with it.
+    /// Any other placement is a new attempt, unless the present attempt was never dispatched.
     pub fn begin(
         context: &Arc<Context>,
         handle: &Handle,
@@ -114,7 +114,7 @@ impl Job {
         let _ = self.handle.control.send(ended).await;
     }
 
-    /// A turn whose record is too large would be as large the next time: it is over.
+    /// Ends a turn whose record is too large, because a retry would be as large.
     async fn give_up(&self, why: &str) -> Message {
         let command = Command::RefuseTurn {
             thread: self.thread.id,
@@ -151,7 +151,7 @@ impl Job {
                     Ok(Handed::ToNobody)
                 }
             }
-            // Something changed meanwhile; the actor looks again.
+            // The thread changed in the meantime. The actor checks it again.
             Some(_) | None => {
                 self.let_go();
                 Ok(Handed::Back)
@@ -159,7 +159,7 @@ impl Job {
         }
     }
 
-    /// The runner was promised a turn that it does not get: its place is free, or its program rests again.
+    /// Releases the runner's reservation after a failed dispatch: frees the slot, or marks the program as idle again.
     fn let_go(&self) {
         let runners = &self.context.runners;
         match self.extent {
@@ -200,7 +200,7 @@ impl Job {
             .filter_map(|block| Some((BlockKind::from_number(block.kind).ok()?, block.text.clone())))
             .collect();
         texts.push((BlockKind::Task, task));
-        // One block, however many inputs waited: the record of the turn names each block.
+        // All waiting inputs share one block, because the record of the turn names each block.
         let last_words = inputs.iter().map(|input| input.r#override.as_str());
         let last_words: Vec<&str> = last_words.filter(|text| !text.is_empty()).collect();
         if !last_words.is_empty() {
@@ -253,7 +253,8 @@ impl Job {
         Ok(prompt)
     }
 
-    /// The input of the spawn, which says for good what shall be reached; `None` if there is none, or the turn is given it.
+    /// Returns the input of the spawn, which states the thread's permanent goal. Returns `None` if there is none or the
+    /// turn already includes it.
     async fn earlier_first_input(&self) -> Result<Option<pb::Input>, Failure> {
         let Some(content) = &self.thread.spawned.input else {
             return Ok(None);
@@ -265,7 +266,7 @@ impl Job {
         self.read(content).await.map(Some)
     }
 
-    /// What the handoffs say that the prompt shows.
+    /// Returns the texts of the handoffs that the prompt shows.
     async fn handoffs(&self) -> Result<BTreeMap<Sequence, HandoffText>, Failure> {
         let mut texts = BTreeMap::new();
         for letter in prompt::shown_mail(&self.thread) {
@@ -281,7 +282,7 @@ impl Job {
         Ok(texts)
     }
 
-    /// As much of a text as a prompt shows.
+    /// Returns the beginning of a text, as much as a prompt shows.
     async fn beginning(&self, content: &ContentRef) -> Result<String, Failure> {
         let bytes = self.context.content(self.session.id, content.digest).await?;
         let text = String::from_utf8_lossy(&bytes);
@@ -292,7 +293,7 @@ impl Job {
         self.context.message(self.session.id, content).await
     }
 
-    /// Answers whether it is on its way.
+    /// Sends the turn to its runner. Returns whether it was queued.
     fn send(&self, thread: &Thread, prompt: Prompt) -> bool {
         let turn = pb::Turn {
             turn: thread.turn.number().get(),
@@ -338,9 +339,9 @@ impl Job {
     }
 }
 
-/// Puts the block of the session's present mode in the place of the one that the spawn was resolved with.
+/// Replaces the mode block from the spawn's resolution with the block of the session's present mode.
 fn bind_mode(resolved: &mut common::ResolvedSpawn, present: Mode) {
-    // A registry that does not say what the modes' blocks are leaves the one of the resolution.
+    // If the registry does not list the modes' blocks, the block of the resolution stays.
     if resolved.mode_blocks.is_empty() {
         return;
     }
@@ -353,7 +354,7 @@ fn bind_mode(resolved: &mut common::ResolvedSpawn, present: Mode) {
     resolved.blocks.extend(block);
 }
 
-/// An input as the text that the task block shows.
+/// Returns an input as the text of the task block.
 fn input_text(input: &pb::Input) -> String {
     use pb::input_item::Item;
     let parts: Vec<String> = input
@@ -370,7 +371,7 @@ fn input_text(input: &pb::Input) -> String {
     parts.join("\n")
 }
 
-/// SHA-256 of a prompt as an agent reads it: its blocks that are not blank, joined by a blank line.
+/// Returns the SHA-256 of a prompt as an agent reads it: its non-blank blocks, joined by a blank line.
 fn digest_of_whole(blocks: &[(BlockKind, String)]) -> Digest {
     let texts: Vec<&str> = blocks
         .iter()

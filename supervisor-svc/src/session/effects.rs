@@ -1,4 +1,5 @@
-//! Performing what is owed: a thin reading of [`effect::owed`] after each append, after a restart, and when runners come or go.
+//! Pending effects: performs the result of [`effect::owed`] after each append, after a restart, and when runners attach
+//! or disconnect.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +25,7 @@ use super::{
 };
 
 impl Actor {
-    /// What the events of an append to the state `before` owe the world outside.
+    /// Performs the effects of events appended to the state `before`.
     pub(super) fn act_on(&mut self, before: &Session, events: &[Recorded]) {
         for recorded in events {
             let (id, event) = match &recorded.event {
@@ -33,7 +34,7 @@ impl Actor {
                     if change.webhooks.is_some() {
                         self.deliver_notifications();
                     }
-                    // A pause may be over.
+                    // The events may have ended a pause.
                     self.hand_out_waiting();
                     continue;
                 }
@@ -87,16 +88,16 @@ impl Actor {
         }
     }
 
-    /// Tells the session's webhooks what there is to tell; those that it has no more are let go.
+    /// Starts webhook deliveries if there are pending notifications. Stops those of removed webhooks.
     pub(super) fn deliver_notifications(&mut self) {
         let (webhooks, store) = (&self.context.webhooks, &self.context.store);
         self.deliveries = webhooks.deliver(store, &self.handle, &self.session, self.deliveries.take());
     }
 
-    /// Everything that is owed, computed from the state alone: at load, when runners come or go, at a cascade's deadline, and
-    /// after a failed append.
+    /// Performs all pending effects, computed from the state alone: at load, when runners attach or disconnect, at a
+    /// cascade's deadline, and after a failed append.
     pub(super) fn resume_work(&mut self) {
-        // To streams that are new it is sent anew, also what is under way now, once that has ended.
+        // New streams need all steering input again. A delivery in flight is repeated after it ends.
         self.steered.retain(|_, steered| match steered {
             Steered::UnderWay { anew } => {
                 *anew = true;
@@ -114,7 +115,7 @@ impl Actor {
         self.keep_orchestrating();
     }
 
-    /// Hands out the turns that nobody was handed yet.
+    /// Dispatches the turns that wait for a runner.
     fn hand_out_waiting(&mut self) {
         let starting: Vec<ThreadId> = self.session.starting().collect();
         for id in starting {
@@ -122,7 +123,7 @@ impl Actor {
         }
     }
 
-    /// Hands out what waits for a runner, and sees how the others' runners stand.
+    /// Dispatches waiting turns and checks the runners of the other threads.
     fn reconcile_runners(&mut self) {
         let active: Vec<ThreadId> = self
             .session
@@ -136,21 +137,21 @@ impl Actor {
         }
     }
 
-    /// Sees how the runner of one thread stands, and performs what is owed for it.
+    /// Checks the runner of one thread and performs the thread's pending effects.
     pub(super) fn reconcile(&mut self, id: ThreadId) {
         let commands = self.standing_of(id);
         self.own.extend(commands);
         self.perform(id);
     }
 
-    /// What follows from how its runner stands to a thread at work: out of reach after half a lease, lost after all of it or
-    /// when the runner came back without it.
+    /// Returns the commands that follow from the state of an active thread's runner: unreachable after half a lease,
+    /// lost after a whole lease or if the runner came back without the attempt.
     fn standing_of(&self, id: ThreadId) -> Vec<Command> {
         let held = self.session.thread(id);
         let Some((thread, runner)) = held.and_then(|thread| Some((thread, thread.holder()?))) else {
             return Vec::new();
         };
-        // Without a dispatched turn there is nothing to lose: whoever has room gets it.
+        // A turn that was not dispatched cannot be lost. Any runner with a free slot may take it.
         let has_turn = !thread.turn.is_undispatched();
         if !thread.status.kind().is_active() || !has_turn || self.dispatching.contains(&id) {
             return Vec::new();
@@ -163,8 +164,8 @@ impl Actor {
             reason,
         };
         let is_unreachable = thread.conditions.contains_key(&ConditionKind::Unreachable);
-        // Whose turn runs and was never out of reach is so now, for a moment: that is what tells people of the loss. A turn
-        // that never started is handed out again.
+        // A running turn is marked unreachable before it is lost, because that event reports the loss to people. A turn
+        // that never started is dispatched again.
         let lost = |reason: String| -> Vec<Command> {
             let is_running = matches!(thread.turn, LatestTurn::Running { .. });
             let is_news = is_running && !is_unreachable && !self.session.is_closing(id);
@@ -192,8 +193,8 @@ impl Actor {
         }
     }
 
-    /// What the telemetry of an attempt has told since its usage was last recorded. Once the attempt is over, nothing else
-    /// knows it.
+    /// Returns the usage that telemetry reported since the last record. After the attempt ends, no other component has
+    /// it.
     fn unrecorded_usage(&self, thread: &Thread) -> Option<Command> {
         let telemetry = self.context.telemetry.of(self.session.id, thread.id)?;
         if telemetry.generation != thread.generation.get() {
@@ -207,7 +208,7 @@ impl Actor {
         })
     }
 
-    /// A turn is over: the runner may let its program go when it needs the place.
+    /// Marks a thread's program as idle after its turn, so that the runner may stop it when it needs the slot.
     fn rest(&self, id: ThreadId) {
         if let Some(thread) = self.session.thread(id)
             && let Some(runner) = thread.holder()
@@ -216,8 +217,9 @@ impl Actor {
         }
     }
 
-    /// A thread is closed. Its runner may have come back since it was found to be away: nothing is owed for the thread any
-    /// more, so this is the last word about the attempt. A runner that comes later is told by its welcome.
+    /// Stops the program of a closed thread. Its runner may have attached again in the meantime. The thread has no
+    /// further effects, so this is the last message about the attempt. A runner that attaches later learns it from its
+    /// welcome.
     fn stop_over(&self, before: &Session, id: ThreadId) {
         if let Some(thread) = before.thread(id)
             && let Some(runner) = thread.holder()
@@ -228,7 +230,7 @@ impl Actor {
         }
     }
 
-    /// Performs what is owed for one thread now. Repeating it does no harm: runners drop what they know already.
+    /// Performs the pending effects of one thread. Repetition is harmless: runners ignore duplicates.
     pub(super) fn perform(&mut self, id: ThreadId) {
         match effect::owed(&self.session, id) {
             None | Some(Owed::Start { .. }) => {}
@@ -266,10 +268,10 @@ impl Actor {
         }
     }
 
-    /// Once to each stream of the runner: when one comes or goes, all of it is looked at anew.
+    /// Sends steering input once per stream. When a runner attaches or disconnects, all of it is checked again.
     fn steer(&mut self, id: ThreadId, runner: RunnerId, turn: Turn, up_to: InputNumber) {
         let after = match self.steered.get(&id) {
-            // One after the other, so that inputs keep their order.
+            // One delivery at a time keeps inputs in order.
             Some(Steered::UnderWay { .. }) => return,
             Some(Steered::Over { turn: same }) if *same == turn => return,
             Some(Steered::Sent { turn: same, up_to }) if *same == turn => *up_to,
@@ -293,7 +295,7 @@ impl Actor {
         }
     }
 
-    /// A delivery has ended; what came meanwhile goes next.
+    /// Records the end of a delivery and sends the input that arrived in the meantime.
     pub(super) fn steered_up_to(&mut self, id: ThreadId, reached: Steered) {
         if let Some(Steered::UnderWay { anew: true }) = self.steered.insert(id, reached) {
             self.steered.remove(&id);
@@ -301,16 +303,16 @@ impl Actor {
         self.perform(id);
     }
 
-    /// Asks the runner to stop the program. Where there is no program to stop, or the cascade's time is over, the thread is
-    /// closed without the runner's word.
+    /// Asks the runner to stop the program. If there is no program or the cascade's time is over, closes the thread
+    /// without a confirmation.
     fn stop(&mut self, id: ThreadId, runner: &RunnerId, generation: Generation, policy: ClosePolicy) {
         let now = self.handle.now();
         let deadline = self.session.fences_over(id).map(|fence| fence.deadline).min();
         let overdue = deadline.is_some_and(|deadline| deadline <= now);
         let runners = &self.context.runners;
         let forced = match runners.standing(runner, id, generation) {
-            // Its runner is told once that is recorded. It may be the first word: where the thread's children took all of
-            // the time, or none was given.
+            // The runner receives the stop after that is recorded. It may be the first stop message, if the thread's
+            // children took all of the time or the time was zero.
             Standing::Holds if overdue => true,
             Standing::Holds => {
                 let left = deadline.map_or(Duration::ZERO, |deadline| deadline.since(now));

@@ -1,4 +1,4 @@
-//! Why a session did not carry a command out, or may not have.
+//! Errors of session commands.
 
 use crate::{
     domain::{ids::SessionId, refusal::Refusal},
@@ -6,16 +6,16 @@ use crate::{
     wire::record::{DecodeError, EncodeError},
 };
 
-/// Why there is no [`Done`](super::Done).
+/// The reason why there is no [`Done`](super::Done).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Failure {
-    /// The rules refuse it. Nothing happened.
+    /// The rules reject the command. Nothing happened.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// There is no such session.
+    /// The session does not exist.
     #[error("session with id {0} not found")]
     SessionNotFound(SessionId),
-    /// The store could not write. Nothing happened; it may work later.
+    /// The store could not write. Nothing happened; a retry may succeed.
     #[error("nothing was done: {0}; free the cause and try again")]
     StoreUnavailable(String),
     /// What would be recorded is larger than a record may be. Nothing happened.

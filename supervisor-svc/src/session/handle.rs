@@ -1,4 +1,4 @@
-//! The way to a session for everybody but its actor: commands go through a mailbox, reads see the published state.
+//! Handles to a session's actor: commands go through a mailbox, reads use the published state.
 
 use std::sync::Arc;
 
@@ -27,18 +27,18 @@ use crate::{
     wire::Sight,
 };
 
-/// How many messages wait for a session at most, per class; a sender beyond that waits.
+/// The maximum number of waiting messages per class. Beyond it, senders wait.
 pub(super) const MAILBOX: usize = 1_024;
 
-/// How many appends a watcher may lag behind before it reads the log instead.
+/// The number of appends that a watcher may lag behind before it reads the log instead.
 pub(super) const FEED: usize = 256;
 
-/// The events of one append, in order. No position of a watcher falls inside it.
+/// The events of one append, in order. A watcher's position never falls inside it.
 #[derive(Debug)]
 pub struct Commit {
     /// The events.
     pub events: Vec<Recorded>,
-    /// When they could be known.
+    /// When the events became visible.
     pub published: Instant,
     encoded: EncodedEvents,
 }
@@ -52,45 +52,45 @@ impl Commit {
         }
     }
 
-    /// The events as watchers are sent them, in the same order.
+    /// Returns the events as watchers receive them, in the same order.
     #[must_use]
     pub fn messages(&self, session: SessionId, sight: Sight) -> &[Bytes] {
         self.encoded.of(session, &self.events, sight)
     }
 }
 
-/// A session that is loaded. It stays in memory while anybody has one: hold it no longer than it is needed.
+/// A handle to a loaded session. Each handle keeps the session in memory, so drop it as soon as possible.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(super) id: SessionId,
     pub(super) control: mpsc::Sender<Message>,
     pub(super) spawns: mpsc::Sender<Message>,
     pub(super) state: watch::Receiver<Arc<Session>>,
-    /// The actor has the feed: it ends with the actor, not with the last who could follow it.
+    /// The actor owns the feed, so it ends with the actor and not with the last handle.
     pub(super) feed: broadcast::WeakSender<Arc<Commit>>,
     pub(super) snapshots: Snapshots,
     pub(super) clock: SessionClock,
-    /// What every way to one actor has in common. Dropped after the rest: who finds it unshared sees all that was sent.
+    /// Shared by all handles to one actor. Dropped after the other fields: when it is unshared, all messages were sent.
     pub(super) pin: Arc<()>,
 }
 
 /// Whether a request is new.
 #[derive(Debug)]
 pub enum Begun {
-    /// It is: carry it out with this, or drop it to give the id back.
+    /// The request is new. Carry it out with this value, or drop the value to release the request id.
     New(InFlight),
-    /// It was carried out before.
+    /// The request was carried out before.
     Before(Done),
 }
 
-/// A request that began and has not recorded anything yet. Equal ones wait for it.
+/// A request that has begun but not recorded anything yet. Equal requests wait for it.
 #[derive(Debug)]
 pub struct InFlight {
     handle: Handle,
     remember: Option<Remember>,
 }
 
-/// A thread waits for others until this is dropped.
+/// Marks a thread as waiting for others until it is dropped.
 #[derive(Debug)]
 pub struct Waiting {
     control: mpsc::Sender<Message>,
@@ -98,48 +98,48 @@ pub struct Waiting {
 }
 
 impl Handle {
-    /// The time of day in the session.
+    /// Returns the current time by the session's clock.
     #[must_use]
     pub fn now(&self) -> UnixMillis {
         self.clock.now()
     }
 
-    /// The session's id.
+    /// Returns the session's id.
     #[must_use]
     pub const fn id(&self) -> SessionId {
         self.id
     }
 
-    /// What its watchers are sent at first.
+    /// Returns the snapshots that watchers receive first.
     #[must_use]
     pub const fn snapshots(&self) -> &Snapshots {
         &self.snapshots
     }
 
-    /// Whether both lead to the same actor.
+    /// Returns whether both handles belong to the same actor.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.pin, &other.pin)
     }
 
-    /// Whether nobody else has a way to the actor.
+    /// Returns whether there are no other handles to the actor.
     pub(super) fn is_alone(&mut self) -> bool {
         Arc::get_mut(&mut self.pin).is_some()
     }
 
-    /// The present durable state.
+    /// Returns the present durable state.
     #[must_use]
     pub fn state(&self) -> Arc<Session> {
         Arc::clone(&self.state.borrow())
     }
 
-    /// The durable state as it changes, append by append; waits judge it.
+    /// Returns a receiver of the durable state after each append.
     #[must_use]
     pub fn states(&self) -> watch::Receiver<Arc<Session>> {
         self.state.clone()
     }
 
-    /// What is appended from now on, until the actor ends. Subscribe first, then take [`Self::state`]: nothing falls between
-    /// them, since the actor publishes the state before the events.
+    /// Returns a receiver of the appends from now on, until the actor ends. Subscribe first, then call [`Self::state`]:
+    /// no event is missed, because the actor publishes the state before the events.
     #[must_use]
     pub fn follow(&self) -> broadcast::Receiver<Arc<Commit>> {
         match self.feed.upgrade() {
@@ -148,12 +148,12 @@ impl Handle {
         }
     }
 
-    /// Waits until the session's actor has ended; the session may be looked up again then.
+    /// Waits until the session's actor has ended. The session may be looked up again then.
     pub async fn ended(&self) {
         self.control.closed().await;
     }
 
-    /// Carries a command out and answers when what it did is durable.
+    /// Executes a command and returns when its events are durable.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -170,8 +170,8 @@ impl Handle {
             .map_err(|_| Failure::Gone)?
     }
 
-    /// As [`Self::execute`], but answers when the command stands in the mailbox: commands that are submitted one after the
-    /// other are carried out in this order, and share appends.
+    /// Executes a command as [`Self::execute`], but returns when it is in the mailbox. Commands submitted in sequence
+    /// are executed in this order and share appends.
     ///
     /// # Errors
     /// [`Failure::Gone`].
@@ -224,10 +224,10 @@ impl Handle {
         Ok(answer)
     }
 
-    /// Removes the session with everything that is its own. Whoever still has a way to it finds it gone.
+    /// Deletes the session and all its data. Other handles stop working.
     ///
     /// # Errors
-    /// A refusal unless the session is closed; else what the store met.
+    /// A refusal unless the session is closed; otherwise the store's error.
     pub(super) async fn delete(&self) -> Result<(), Failure> {
         let (reply, answer) = oneshot::channel();
         self.control
@@ -237,8 +237,8 @@ impl Handle {
         answer.await.map_err(|_| Failure::Gone)?
     }
 
-    /// Asks whether a request was made before, and if not, holds its id. For requests that do something slow before their
-    /// command; the others are recognised by the command itself.
+    /// Checks whether a request was made before. If not, reserves its id. For requests with slow work before their
+    /// command; other requests are recognised by the command itself.
     ///
     /// # Errors
     /// [`Refusal::RequestIdReused`](crate::domain::refusal::Refusal::RequestIdReused) and [`Failure::Gone`].
@@ -254,7 +254,8 @@ impl Handle {
         answer.await.map_err(|_| Failure::Gone)?
     }
 
-    /// A thread waits for others, under an id of its own: that lends its slot to those of them that are queued below it.
+    /// Marks a thread as waiting for others, under a separate id. Its slot is lent to those of them that are queued
+    /// below it.
     ///
     /// # Errors
     /// [`Failure::Gone`].
@@ -278,7 +279,7 @@ impl InFlight {
         }
     }
 
-    /// Carries the request's command out.
+    /// Executes the request's command.
     ///
     /// # Errors
     /// See [`Handle::execute`].
@@ -287,7 +288,7 @@ impl InFlight {
         self.handle.execute(command, origin, remember, contents).await
     }
 
-    /// Carries a command out that is not the request's success, so that a retry begins anew.
+    /// Executes a command that does not complete the request, so that a retry begins again.
     ///
     /// # Errors
     /// See [`Handle::execute`].
@@ -299,7 +300,7 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         if let Some(remember) = self.remember.take() {
-            // The id is given back whatever ended the request.
+            // Release the request id regardless of how the request ended.
             send_in_any_case(&self.handle.control, Message::Abandon(remember.key));
         }
     }
@@ -307,12 +308,12 @@ impl Drop for InFlight {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // Whatever ended the call, a client that hung up too.
+        // End the wait regardless of how the call ended, including a disconnected client.
         send_in_any_case(&self.control, Message::WaitOver(self.id));
     }
 }
 
-/// Sends without waiting; where the mailbox has no room, a task waits for some.
+/// Sends without waiting. If the mailbox is full, a task waits for capacity.
 fn send_in_any_case(control: &mpsc::Sender<Message>, message: Message) {
     if let Err(mpsc::error::TrySendError::Full(message)) = control.try_send(message) {
         let control = control.clone();

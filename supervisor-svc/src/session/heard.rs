@@ -1,6 +1,6 @@
-//! Which decisions of operators were told to a call that asked. A call without an id of its own, in a thread without turns,
-//! cannot be told from the one before it, nor from one beside it: a decision is for the one that hears it first. Lost at a
-//! restart; then a decision stands for as long as its approval would have waited.
+//! Decisions of operators that were returned to a call. A call without an id, in a thread without turns, is
+//! indistinguishable from earlier or concurrent equal calls, so a decision applies to the first call that receives it.
+//! This state is lost at a restart. After that, a decision stays valid for as long as its approval would have waited.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -12,13 +12,14 @@ use crate::domain::{
     ids::{ApprovalId, Sequence},
 };
 
-/// How many are remembered, those that were heard last.
+/// The maximum number of remembered decisions. The oldest are forgotten first.
 const MAX_HEARD: usize = 10_000;
 
-/// An approval, and when it was asked for: an id comes again once the session has forgotten the approval that had it.
+/// An approval and its request. The sequence distinguishes approvals, because an id is reused after the session forgets
+/// its approval.
 type Asked = (ApprovalId, Sequence);
 
-/// The decisions that were heard.
+/// The decisions that were returned to a call.
 #[derive(Debug, Default)]
 pub struct HeardDecisions {
     // Held for one look-up or one change, never across an await.
@@ -28,12 +29,12 @@ pub struct HeardDecisions {
 #[derive(Debug, Default)]
 struct Heard {
     asked: HashSet<Asked>,
-    /// The same, in the order in which they were heard.
+    /// The same decisions, oldest first.
     order: VecDeque<Asked>,
 }
 
 impl HeardDecisions {
-    /// Takes a decision for the call that is about to be told it; false: another one was told before.
+    /// Claims a decision for a call. Returns false if another call has claimed it.
     pub(super) fn claim(&self, decided: &Approval) -> bool {
         let asked = (decided.id, decided.sequence);
         let mut heard = self.lock();
@@ -49,7 +50,7 @@ impl HeardDecisions {
         true
     }
 
-    /// Whether somebody was told it.
+    /// Returns whether a call has claimed the decision.
     pub(super) fn has(&self, decided: &Approval) -> bool {
         self.lock().asked.contains(&(decided.id, decided.sequence))
     }

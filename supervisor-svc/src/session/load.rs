@@ -1,4 +1,4 @@
-//! Bringing a session back: take it over, restore its snapshot, fold the rest of its log, recall its requests.
+//! Loading of a session: take ownership, restore the snapshot, fold the rest of the log and restore the request log.
 
 use futures::TryFutureExt as _;
 use tokio::task::{spawn_blocking, yield_now};
@@ -14,42 +14,42 @@ use crate::{
     wire::{decode_snapshot, record},
 };
 
-/// How many records are folded at a stretch: that takes a few tenths of a millisecond.
+/// The number of records folded without yielding. This takes a few tenths of a millisecond.
 const STINT: usize = 128;
 
-/// How many records are read first: while nothing is there to be folded, folding waits for it.
+/// The size of the first page. It is small, because folding cannot start before it arrives.
 const FIRST_PAGE: usize = 128;
 
-/// A session as its log made it.
+/// A session rebuilt from its log.
 pub(super) struct Loaded {
     pub session: Session,
     pub epoch: Epoch,
     pub requests: Requests,
-    /// As of when the store has a snapshot that can be read; zero: it has none.
+    /// The sequence of the store's readable snapshot; zero if there is none.
     pub snapshot: Sequence,
-    /// How much content the store has.
+    /// The size of the stored content, in bytes.
     pub content_bytes: u64,
 }
 
-/// Where the folding begins.
+/// The state where folding begins.
 enum Base {
-    /// With the first event: there is no snapshot.
+    /// At the first event: there is no snapshot.
     Beginning,
     /// After the snapshot.
     Snapshot(Box<Session>),
-    /// With the first event: the snapshot is of no use, for this reason.
+    /// At the first event: the snapshot is unusable for this reason.
     Useless(Failure),
 }
 
-/// Takes the session over, so that an earlier owner is fenced off, and brings it back. Both are begun at once: what the earlier
-/// owner still appended is folded afterwards.
+/// Takes ownership of the session, which fences off an earlier owner, and loads it. Both start concurrently. Events
+/// that the earlier owner still appended are folded afterwards.
 pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded, Failure> {
     let (epoch, early) = tokio::join!(store.claim(id), bring_back(store, id));
     let epoch = epoch.map_err(|error| match error {
         WriteError::NotFound { session } => Failure::SessionNotFound(session),
         other => crate::store::AppendError::from(other).into(),
     })?;
-    // From here on nobody else writes.
+    // From here on there are no other writers.
     let ((session, snapshot), requests, head) = tokio::try_join!(
         catch_up(store, id, early),
         requests(store, id),
@@ -65,7 +65,7 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
     })
 }
 
-/// What was brought back while somebody else may have written, as of now.
+/// Updates a session that was loaded while another owner could write.
 async fn catch_up(
     store: &dyn EventStore,
     id: SessionId,
@@ -75,13 +75,13 @@ async fn catch_up(
         return bring_back(store, id).await;
     };
     match store.read(id, session.sequence, FIRST_PAGE).await {
-        // Meanwhile it has a later snapshot.
+        // The log was compacted in the meantime, so there is a later snapshot.
         Err(ReadError::Compacted { .. }) => bring_back(store, id).await,
         page => Ok((fold_from(store, id, Some(session), page?).await?, snapshot)),
     }
 }
 
-/// The session as of the end of its log, and as of when its snapshot was.
+/// Returns the session at the end of its log, and the sequence of its snapshot.
 async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, Sequence), Failure> {
     let snapshot = store.snapshot(id).await;
     let after = match &snapshot {
@@ -103,7 +103,7 @@ async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, S
     let snapshot = session.as_ref().map_or(Sequence::ZERO, |session| session.sequence);
     let page = match page {
         Err(ReadError::Compacted { oldest, .. }) => {
-            // What was compacted stands in the snapshot only.
+            // Compacted records exist only in the snapshot.
             let missing = || Failure::Corrupt(format!("session {id} is compacted up to {oldest} without a snapshot"));
             return Err(useless.unwrap_or_else(missing));
         }
@@ -112,8 +112,8 @@ async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, S
     Ok((fold_from(store, id, session, page).await?, snapshot))
 }
 
-/// The session after this page of its log, which was asked for with [`FIRST_PAGE`], and all that follow. While one page is
-/// folded, the next one is read.
+/// Folds this page, which was requested with [`FIRST_PAGE`], and the rest of the log into the session. Reads the next
+/// page while one is folded.
 async fn fold_from(
     store: &dyn EventStore,
     id: SessionId,
@@ -121,7 +121,7 @@ async fn fold_from(
     mut page: Vec<StoredRecord>,
 ) -> Result<Session, Failure> {
     let mut wanted = FIRST_PAGE;
-    // One that is not full is the last.
+    // A partial page is the last one.
     while let Some(last) = page.last().filter(|_| page.len() >= wanted) {
         let after = last.sequence;
         wanted = MAX_PAGE;
@@ -132,7 +132,7 @@ async fn fold_from(
     session.ok_or(Failure::SessionNotFound(id))
 }
 
-/// What is remembered of the session's requests.
+/// Reads the session's remembered requests.
 async fn requests(store: &dyn EventStore, id: SessionId) -> Result<Requests, Failure> {
     let mut requests = Requests::default();
     let mut after = None;
@@ -146,7 +146,7 @@ async fn requests(store: &dyn EventStore, id: SessionId) -> Result<Requests, Fai
     }
 }
 
-/// The session after these records. It stays on this thread, whose caches know it; others may go first in between.
+/// Folds these records into the session. Stays on this thread for cache locality, but yields to other tasks in between.
 async fn fold_page(
     id: SessionId,
     mut session: Option<Session>,
@@ -172,7 +172,7 @@ fn fold(id: SessionId, mut session: Option<Session>, records: &[StoredRecord]) -
     Ok(session)
 }
 
-/// What the store's snapshot comes to.
+/// Decides where folding begins, given the store's snapshot.
 async fn base(id: SessionId, snapshot: Result<Option<Snapshot>, ReadError>) -> Result<Base, Failure> {
     let snapshot = match snapshot {
         Ok(Some(snapshot)) => snapshot,
@@ -182,7 +182,7 @@ async fn base(id: SessionId, snapshot: Result<Option<Snapshot>, ReadError>) -> R
         }
         Err(error @ ReadError::Engine(_)) => return Err(error.into()),
     };
-    // It may be large.
+    // The snapshot may be large.
     let decoded = spawn_blocking(move || decode_snapshot(id, snapshot.sequence, &snapshot.bytes)).await;
     Ok(match decoded {
         Ok(Ok(session)) => Base::Snapshot(Box::new(session)),

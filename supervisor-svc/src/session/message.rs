@@ -1,4 +1,4 @@
-//! What is sent to a session's actor, and what it answers.
+//! Messages to a session's actor, and its replies.
 
 use std::sync::Arc;
 
@@ -19,62 +19,62 @@ use crate::{
     store::{Content, RequestHash, RequestKey},
 };
 
-/// A command on its way to the actor.
+/// A command for the actor.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// What is asked.
+    /// The command.
     pub command: Command,
-    /// For whom.
+    /// The origin of the command.
     pub origin: Origin,
-    /// How to recognise a retry.
+    /// The key by which a retry is recognised.
     pub remember: Option<Remember>,
     /// Content that the command's events will refer to.
     pub contents: Vec<Content>,
-    /// Where the answer goes. Nobody may be listening any more: the command is carried out all the same.
+    /// The reply channel. The command is executed even if the receiver was dropped.
     pub reply: oneshot::Sender<Result<Done, Failure>>,
 }
 
-/// Everything that the actor takes.
+/// Every message that the actor accepts.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Carry out a command.
+    /// Executes a command.
     Request(Box<Request>),
-    /// Has this request been made before? Answered when an earlier one in flight is over.
+    /// Asks whether a request was made before. Answered when an equal request in flight has ended.
     Begin {
         remember: Remember,
         reply: oneshot::Sender<Result<Begun, Failure>>,
     },
-    /// The request that began is over without a command.
+    /// Ends a begun request without a command.
     Abandon(RequestKey),
     /// A dispatch task has ended.
     Dispatched(ThreadId),
-    /// A dispatch task has ended, and its turn reached nobody: how its runner stands is to be looked at.
+    /// A dispatch task has ended without reaching the runner. The runner's state must be checked.
     Astray(ThreadId),
-    /// A dispatch task has ended in vain: trying again at once would meet the same.
+    /// A dispatch task has failed. An immediate retry would fail for the same reason.
     Undispatched(ThreadId),
     /// A delivery to a running turn has ended.
     Steered(ThreadId, Steered),
-    /// A thread waits for others from now on.
+    /// A thread begins to wait for others.
     Waiting { id: WaitId, wait: Wait },
-    /// It waits no more.
+    /// The wait has ended.
     WaitOver(WaitId),
-    /// Remove the session, which must be closed.
+    /// Deletes the session, which must be closed.
     Delete(oneshot::Sender<Result<(), Failure>>),
 }
 
-/// For whom a command is carried out; goes into the header of its records.
+/// The origin of a command. It is stored in the header of its records.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// Who causes it.
+    /// The principal that causes the command.
     pub actor: Actor,
-    /// The request that causes it.
+    /// The request that causes the command.
     pub request_id: Option<Arc<str>>,
-    /// The trace that it belongs to.
+    /// The trace that the command belongs to.
     pub traceparent: Option<Arc<str>>,
 }
 
 impl Origin {
-    /// The supervisor itself.
+    /// Returns the origin of the supervisor itself.
     #[must_use]
     pub const fn service() -> Self {
         Self {
@@ -95,37 +95,38 @@ impl Origin {
     }
 }
 
-/// How a retry of a request is recognised.
+/// The key by which a retry of a request is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remember {
-    /// Principal and method, and the client's id.
+    /// The principal, the method and the client's request id.
     pub key: RequestKey,
     /// The request's canonical hash.
     pub hash: RequestHash,
 }
 
-/// A command was carried out, and what it did is durable.
+/// The result of a command whose events are durable.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// The state after the append that holds it.
+    /// The state after the append that contains the events.
     pub session: Arc<Session>,
-    /// What an answer needs that the state does not tell; for a retry that of the first time.
+    /// The parts of the reply that the state does not contain. A retry gets those of the first call.
     pub outcome: Outcome,
-    /// Whether it recorded anything.
+    /// Whether the command recorded anything.
     pub recorded: bool,
 }
 
-/// What a request's answer says beside the present state; remembered, so that a retry gets the same.
+/// The parts of a reply that the present state does not contain. They are remembered, so that a retry gets the same
+/// reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The thread that it made or was about.
+    /// The thread that the request created or changed.
     pub thread: Option<ThreadId>,
-    /// That thread's status before.
+    /// That thread's status before the request.
     pub status_before: Option<StatusKind>,
-    /// The input that it queued.
+    /// The queued input.
     pub input: Option<InputNumber>,
-    /// The edge, handoff or approval that it made or decided.
+    /// The edge, handoff or approval that the request created or decided.
     pub other: Option<Uuid>,
-    /// The threads whose turns it stopped, or asked to stop.
+    /// The threads whose turns were interrupted or asked to stop.
     pub stopped: Vec<ThreadId>,
 }

@@ -1,10 +1,11 @@
-//! Sessions at work: one actor owns each, a directory finds them, and everybody reads the state that the actor published.
+//! Loaded sessions: one actor owns each session, a directory finds them, and readers use the state that the actor
+//! published.
 //!
-//! Invariant: nothing that a crash could undo is ever published, answered or refused upon. The actor has one append in
-//! flight and lets go of its working copy only when that append is durable.
+//! Invariant: nothing that a crash could undo is published, returned to a caller or used to reject a command. The actor
+//! has one append in flight, and releases its working copy only when that append is durable.
 //!
-//! A session is in memory while it has work to do, somebody has a [`Handle`] to it, or it was used lately; then its actor ends
-//! and leaves nothing behind.
+//! A session stays in memory while it has work to do, has a [`Handle`], or was used recently. After that its actor ends
+//! and leaves no state behind.
 
 mod actor;
 mod auto;

@@ -1,5 +1,5 @@
-//! Which sessions changed, for those who follow all of them. Every follower has a set of its own: it grows with the sessions,
-//! never with their changes, so a slow follower slows nobody and misses none.
+//! Notifications of changed sessions for followers of all sessions. Each follower has a separate set that grows with
+//! the number of sessions, not of changes. A slow follower therefore misses no session and does not block others.
 
 use std::{
     collections::BTreeSet,
@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 
 use crate::domain::ids::SessionId;
 
-/// Where changes are told. Cheap to clone; every clone is the same.
+/// Publishes changes of sessions. Cheap to clone; all clones share the same followers.
 #[derive(Clone, Debug, Default)]
 pub struct News {
-    // Held for one change or one round, never across an await. Who begins to follow takes it too, and so either is told of a
-    // change or reads what was published before it.
+    // Held for one change or one iteration, never across an await. A new follower takes it too, so that it either
+    // receives a change or reads the state published before it.
     followers: Arc<Mutex<Vec<Arc<Inbox>>>>,
 }
 
@@ -24,7 +24,7 @@ struct Inbox {
     news: Notify,
 }
 
-/// One who follows all sessions, from its beginning until it is dropped.
+/// A subscription to all sessions, from its creation until it is dropped.
 #[derive(Debug)]
 pub struct Follower {
     inbox: Arc<Inbox>,
@@ -32,7 +32,7 @@ pub struct Follower {
 }
 
 impl News {
-    /// Tells every follower that a session is new, changed or gone, after that was published.
+    /// Notifies every follower that a session was created, changed or deleted. Call it after that was published.
     pub(super) fn tell(&self, session: SessionId) {
         for inbox in lock(&self.followers).iter() {
             lock(&inbox.changed).insert(session);
@@ -40,7 +40,7 @@ impl News {
         }
     }
 
-    /// Begins to follow. What is read after this call is not older than what is told.
+    /// Subscribes to changes. State read after this call is at least as new as the notifications.
     #[must_use]
     pub fn follow(&self) -> Follower {
         let inbox = Arc::new(Inbox::default());
@@ -53,7 +53,7 @@ impl News {
 }
 
 impl Follower {
-    /// Waits until a session changed; it is answered by [`Self::take`].
+    /// Waits until a session changed; [`Self::take`] returns it.
     pub async fn changed(&self) {
         loop {
             if !lock(&self.inbox.changed).is_empty() {
@@ -63,7 +63,7 @@ impl Follower {
         }
     }
 
-    /// The sessions that changed since this was called last.
+    /// Returns the sessions that changed since the last call.
     #[must_use]
     pub fn take(&self) -> BTreeSet<SessionId> {
         std::mem::take(&mut *lock(&self.inbox.changed))
@@ -77,6 +77,6 @@ impl Drop for Follower {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is one call, so a panic elsewhere leaves it whole.
+    // Each change is a single call, so the value stays consistent after a panic elsewhere.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Sessions as listings show them: the state of those that are in memory, the summary of the others. Only a session without a
-//! summary of its last event, as after a crash, is loaded for it.
+//! Listings of sessions: the state of sessions in memory, and the summary of the others. A session is loaded only if it
+//! has no summary of its last event, as after a crash.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use uuid::Uuid;
 use super::{directory::Directory, failure::Failure};
 use crate::{domain::ids::SessionId, store::SessionEntry, wire};
 
-/// How many sessions are looked at together. A summary may have 64 KiB.
+/// The number of sessions read together. A summary may have 64 KiB.
 const PAGE: usize = 128;
 
-/// Which sessions a listing shows.
+/// The filter of a listing.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// Only those that have all of these labels.
+    /// Selects sessions that have all of these labels.
     pub labels: BTreeMap<String, String>,
-    /// Closed ones too.
+    /// Includes closed sessions.
     pub include_closed: bool,
 }
 
 impl Filter {
-    /// Whether it shows that session.
+    /// Returns whether the filter selects that session.
     #[must_use]
     pub fn shows(&self, session: &pb::Session) -> bool {
         let has = |(key, value): (&String, &String)| session.labels.get(key) == Some(value);
@@ -32,11 +32,11 @@ impl Filter {
 }
 
 impl Directory {
-    /// Some sessions before `before`, newest first, and where to go on; `None` at the end. One that cannot be read is logged
-    /// and passed over: it must not hide the others.
+    /// Returns sessions before `before`, newest first, and the position of the next page; `None` at the end. A session
+    /// that cannot be read is logged and skipped, so that it does not hide the others.
     ///
     /// # Errors
-    /// If the store cannot be read.
+    /// The store's read error.
     pub async fn sessions_before(
         &self,
         before: Option<SessionId>,
@@ -48,7 +48,7 @@ impl Directory {
             let id = entry.session;
             match self.overview(entry).await {
                 Ok(session) => sessions.push((id, session)),
-                // It was deleted meanwhile.
+                // The session was deleted in the meantime.
                 Err(Failure::SessionNotFound(_)) => {}
                 Err(failure) => tracing::error!(session = %id, %failure, "a session cannot be listed"),
             }
@@ -56,12 +56,12 @@ impl Directory {
         Ok((sessions, next))
     }
 
-    /// One session as it is now; `None` if there is none.
+    /// Returns the present state of one session; `None` if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// The error of reading or loading the session.
     pub async fn session_now(&self, id: SessionId) -> Result<Option<pb::Session>, Failure> {
-        // The least id behind it: the first before that is the session, if there is one.
+        // The next larger id: the first session before it is this session, if it exists.
         let behind = Uuid::from_u128(id.as_uuid().as_u128().saturating_add(1));
         let before = Some(SessionId::from_uuid(behind));
         let mut entries = self.context().store.summaries(before, 1).await?;

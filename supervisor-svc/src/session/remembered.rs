@@ -1,4 +1,4 @@
-//! The memory of requests: a retry gets the answer of the first call. Only successes are remembered, for 24 hours.
+//! The request log: a retry gets the result of the first call. Only successes are remembered, for 24 hours.
 
 use std::collections::HashMap;
 
@@ -24,9 +24,9 @@ use crate::{
     store::{RequestHash, RequestKey, RequestRecord, limits::MAX_OUTCOME_BYTES},
 };
 
-/// What an outcome has for each thread that it stopped: an id, with its tag and length.
+/// The encoded size of a stopped thread in an outcome: an id with its tag and length.
 const STOPPED_BYTES: usize = 18;
-/// More than all the rest of an outcome has.
+/// An upper bound of the rest of an outcome.
 const REST_BYTES: usize = 1_024;
 
 // Only open threads are stopped.
@@ -34,26 +34,26 @@ const _: () = assert!(Limits::CEILING.max_open_threads as usize * STOPPED_BYTES 
 
 type Waiter = (Remember, oneshot::Sender<Result<Begun, Failure>>);
 
-/// How many requests are remembered before it is worth while to look for those that have expired.
+/// The number of requests below which expired ones are not removed.
 const FEW: usize = 1_024;
 
 /// The requests of one session.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     done: HashMap<RequestKey, (RequestHash, Outcome, UnixMillis)>,
-    /// How many there were when those that had expired were forgotten last.
+    /// The number of requests after the last removal of expired ones.
     kept: usize,
     in_flight: HashMap<RequestKey, Vec<Waiter>>,
 }
 
 impl Requests {
-    /// Takes what the store remembers.
+    /// Restores requests from the store.
     pub fn restore(&mut self, record: &RequestRecord) {
         self.done
             .insert(record.key(), (record.hash, decode(&record.outcome), record.expires));
     }
 
-    /// The outcome of the same request, if it was made before.
+    /// Returns the outcome of the same request, if it was made before.
     pub fn recall(&self, remember: &Remember, now: UnixMillis) -> Result<Option<Outcome>, Refusal> {
         match self.done.get(&remember.key) {
             Some((_, _, expires)) if *expires <= now => Ok(None),
@@ -63,7 +63,7 @@ impl Requests {
         }
     }
 
-    /// Whether the request may begin: true unless an equal one is in flight, whose end `waiter` is then told.
+    /// Begins a request and returns its waiter. If an equal request is in flight, queues the waiter and returns `None`.
     pub fn begin(&mut self, waiter: Waiter) -> Option<Waiter> {
         if let Some(waiting) = self.in_flight.get_mut(&waiter.0.key) {
             waiting.push(waiter);
@@ -73,14 +73,15 @@ impl Requests {
         Some(waiter)
     }
 
-    /// The request is over, however it ended; those who waited for it ask again.
+    /// Ends a request, however it ended. Returns the requests that waited for it, to be checked again.
     pub fn end(&mut self, key: &RequestKey) -> Vec<Waiter> {
         self.in_flight.remove(key).unwrap_or_default()
     }
 
-    /// What was just made durable.
+    /// Remembers a request whose events are now durable.
     pub fn remember(&mut self, key: RequestKey, hash: RequestHash, outcome: Outcome, now: UnixMillis) {
-        // Each time that they have doubled: next to nothing for each, and at most as many are useless as are of use.
+        // Runs when the number has doubled. The cost per request is constant, and at most half of the entries are
+        // expired.
         if self.done.len() >= FEW.max(2 * self.kept) {
             self.done.retain(|_, (.., expires)| *expires > now);
             self.kept = self.done.len();
@@ -120,7 +121,7 @@ fn encode(outcome: &Outcome) -> Bytes {
     .into()
 }
 
-/// An outcome that cannot be read says less, but the request is still known as done.
+/// Decodes an outcome. An undecodable outcome is returned as empty, but its request still counts as done.
 fn decode(bytes: &Bytes) -> Outcome {
     let stored = pb::Outcome::decode(bytes.clone()).unwrap_or_default();
     let place = usize::try_from(stored.status_before).unwrap_or_default();

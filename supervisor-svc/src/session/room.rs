@@ -1,23 +1,23 @@
-//! How much content a session may hold.
+//! The content quota of a session.
 
 use crate::{domain::refusal::Refusal, store::Content};
 
-/// More than one append brings: a session with less room left is counted exactly before each append.
+/// More than one append adds. If less room is left, the content is counted exactly before each append.
 const MARGIN: u64 = 32 * 1024 * 1024;
 
-/// The content of one session against its bound, in bytes.
+/// The used content of a session and its limit, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ContentRoom {
-    /// At least what is stored. Content that is brought twice is stored once, but counted twice here until the next count.
+    /// An upper bound of the stored bytes. A duplicate is stored once, but counted twice until the next exact count.
     used: u64,
     max: u64,
     is_exact: bool,
-    /// Whether something was left out already: the log of the service says so once.
+    /// Whether content was omitted before. The service logs only the first omission.
     left_out: bool,
 }
 
 impl ContentRoom {
-    /// The room of a session whose store holds `used` bytes.
+    /// Creates the quota of a session whose store holds `used` bytes.
     pub const fn new(used: u64, max: u64) -> Self {
         Self {
             used,
@@ -27,18 +27,18 @@ impl ContentRoom {
         }
     }
 
-    /// Whether the store is to be asked how much there is.
+    /// Returns whether the store must count the content.
     pub const fn needs_count(&self) -> bool {
         !self.is_exact && self.used.saturating_add(MARGIN) > self.max
     }
 
-    /// Takes what the store counted.
+    /// Sets the store's count.
     pub const fn count(&mut self, used: u64) {
         self.used = used;
         self.is_exact = true;
     }
 
-    /// Checks that the session has room for these.
+    /// Checks that the session has room for these contents.
     ///
     /// # Errors
     /// [`Refusal::LimitExceeded`].
@@ -56,14 +56,14 @@ impl ContentRoom {
         })
     }
 
-    /// Counts what is brought along with an append.
+    /// Counts the contents of an append.
     pub fn add(&mut self, contents: &[Content]) {
         let added = bytes_of(contents);
         self.used = self.used.saturating_add(added);
         self.is_exact &= added == 0;
     }
 
-    /// Notes that something was left out. Answers whether for the first time.
+    /// Records that content was omitted. Returns whether this is the first time.
     pub const fn leave_out(&mut self) -> bool {
         let is_first = !self.left_out;
         self.left_out = true;

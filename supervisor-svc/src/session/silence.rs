@@ -1,5 +1,5 @@
-//! Listening to running threads: one of which nothing was heard for as long as the session's rule has it counts as stalled.
-//! Its next word ends that; whoever takes the word says so.
+//! Detection of silent threads. A running thread without activity for the time of the session's rule is stalled. Its
+//! next message ends the stall; the receiver of the message records that.
 
 use tokio::time::Instant;
 
@@ -7,7 +7,7 @@ use super::actor::Actor;
 use crate::domain::{command::Command, event::ConditionKind, ids::ThreadId, stall, status::Status, thread::Thread};
 
 impl Actor {
-    /// A turn runs: sooner or later somebody must listen. Whoever begins after this is silent for less time when it is due.
+    /// Schedules a silence check when a turn runs. Threads that start later cannot be due before it.
     pub(super) fn listen_later(&mut self) {
         let silence = self.session.settings.stall.silence;
         if self.listen_at.is_none() && !silence.is_zero() {
@@ -15,8 +15,8 @@ impl Actor {
         }
     }
 
-    /// Listens to every running thread if it is time to, and says when to listen again: when the first of them could have
-    /// been silent for too long.
+    /// Checks all running threads if the check is due. Schedules the next check at the earliest time when a thread
+    /// could have been silent for too long.
     pub(super) fn listen(&mut self) {
         let now = Instant::now();
         if self.listen_at.is_none_or(|at| now < at) {
@@ -58,7 +58,7 @@ impl Actor {
         }
     }
 
-    /// Since when nothing was heard of a thread, if that could be a sign and is not known yet.
+    /// Returns since when a thread is silent, if it can stall and is not known to be stalled.
     fn silent_since(&self, thread: &Thread) -> Option<Instant> {
         let runner = thread.holder()?;
         let is_known = thread.conditions.contains_key(&ConditionKind::Stalled);

@@ -1,5 +1,6 @@
-//! Giving a running turn more input. Nothing is recorded here: the input waits until its runner reports that it was taken,
-//! and the next turn gets what was not. Sending it twice does no harm, since runners know inputs by their numbers.
+//! Delivery of more input to a running turn. Nothing is recorded here: the input stays queued until its runner reports
+//! that it was taken, and the next turn gets the rest. Duplicates are harmless, because runners recognise inputs by
+//! number.
 
 use std::sync::Arc;
 
@@ -12,21 +13,21 @@ use crate::domain::{
     thread::Thread,
 };
 
-/// How far the input of a thread was sent to its running turn.
+/// The delivery progress of a thread's input to its running turn.
 #[derive(Debug)]
 pub(super) enum Steered {
-    /// A delivery is under way; once it has ended, all is to be sent `anew`.
+    /// A delivery is in flight. If `anew` is set, all input is sent again after it ends.
     UnderWay { anew: bool },
-    /// All of it up to that input.
+    /// All input up to this number was sent.
     Sent { turn: Turn, up_to: InputNumber },
-    /// As much as this turn gets.
+    /// This turn gets no more input.
     Over { turn: Turn },
 }
 
-/// Input on its way into a turn.
+/// A delivery of input to a running turn.
 pub(super) struct Delivery {
     pub(super) context: Arc<Context>,
-    /// Who is told how it ended.
+    /// Receives the result.
     pub(super) control: mpsc::Sender<Message>,
     pub(super) session: SessionId,
     pub(super) thread: Arc<Thread>,
@@ -34,7 +35,7 @@ pub(super) struct Delivery {
     pub(super) turn: Turn,
     /// The last input that was sent before.
     pub(super) after: InputNumber,
-    /// The last of the inputs that it gets.
+    /// The last input to send.
     pub(super) up_to: InputNumber,
 }
 
@@ -44,7 +45,7 @@ impl Delivery {
             tracing::warn!(thread = %self.thread.id, %failure, "input could not be given to a running turn");
             Steered::Over { turn: self.turn }
         });
-        // The session may have been put away.
+        // An error means that the session was passivated.
         let _ = self.control.send(Message::Steered(self.thread.id, reached)).await;
     }
 
@@ -54,7 +55,7 @@ impl Delivery {
         let wanted = waiting.filter(|input| input.number > self.after && input.number <= self.up_to);
         for waiting in wanted {
             let input: pb::Input = self.context.message(self.session, &waiting.content).await?;
-            // A last word is the prompt's, and so is what comes after it.
+            // A system prompt override applies to the prompt of the next turn, and so do all later inputs.
             if !input.r#override.is_empty() {
                 return Ok(Steered::Over { turn });
             }
@@ -63,7 +64,7 @@ impl Delivery {
                 turn: turn.get(),
                 input: Some(input),
             };
-            // In order, or not at all.
+            // Inputs are sent in order or not at all.
             if !self
                 .context
                 .runners

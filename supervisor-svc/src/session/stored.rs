@@ -1,24 +1,25 @@
-//! Content that a session's store has already. Most spawns bring what an earlier one of the same role brought: it need not
-//! be sent to the store again, where it would change nothing.
+//! Contents that a session's store already has. Most spawns bring the same content as an earlier spawn of the same
+//! role, which need not be sent to the store again.
 
 use std::collections::VecDeque;
 
 use crate::domain::ids::Digest;
 
-/// How many contents are remembered: more than the roles that are spawned by turns, with an input for each.
+/// The number of remembered contents: more than the roles in concurrent use, with one input each.
 const REMEMBERED: usize = 64;
 
-/// The contents that were referred to last and are durable. Content lives as long as its session, so what is here is never wrong.
+/// The most recently referenced durable contents. Content lives as long as its session, so an entry never becomes
+/// invalid.
 #[derive(Debug, Default)]
 pub(super) struct StoredContents(VecDeque<Digest>);
 
 impl StoredContents {
-    /// Whether the store has it for certain.
+    /// Returns whether the store is known to have the content.
     pub fn has(&self, digest: Digest) -> bool {
         self.0.contains(&digest)
     }
 
-    /// These are durable.
+    /// Adds durable contents.
     pub fn add(&mut self, digests: impl IntoIterator<Item = Digest>) {
         for digest in digests {
             if let Some(place) = self.0.iter().position(|known| *known == digest) {

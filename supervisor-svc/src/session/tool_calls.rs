@@ -1,6 +1,6 @@
-//! Deciding tool calls for whoever asks: an agent's program, its runner, an operator, or a call of the service's own. An
-//! allowed call touches memory only; a refused one is recorded beside the answer, and one that needs an operator is recorded
-//! before it.
+//! Decisions on tool calls of an agent's program, its runner, an operator or the service itself. An allowed call
+//! touches memory only. A refused call is recorded concurrently with the reply. A call that needs an operator is
+//! recorded before the reply.
 
 use std::{future::Future, sync::Arc};
 
@@ -24,47 +24,47 @@ use crate::domain::{
 };
 use crate::store::Content;
 
-/// The largest arguments of a tool call, in bytes.
+/// The maximum size of the arguments of a tool call, in bytes.
 pub const ARGUMENTS_BYTES: usize = 64 * 1_024;
 
-/// The text for a call whose like has used up what an operator decided.
+/// The text for a call after an equal call has consumed the operator's decision.
 const HEARD: &str = "the operator's decision was for another call that says the same; call again to ask for this one";
 
-/// By what a call that comes again is known to be the same one.
+/// The property by which a repeated call is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownBy {
-    /// An id that its caller gave it.
+    /// An id that the caller assigned.
     Id,
-    /// What it says.
+    /// The content of the call.
     Content,
 }
 
-/// A tool call as it was asked about.
+/// A tool call to decide.
 #[derive(Clone, Debug)]
 pub struct AskedCall {
-    /// The tool's canonical name, or the program's own.
+    /// The tool's canonical name, or the program's own name for it.
     pub tool: String,
-    /// Its arguments as JSON.
+    /// The arguments as JSON.
     pub arguments: String,
-    /// The whole request, encoded, where the call is one of the service's own, of which the arguments are what people see.
+    /// The whole encoded request, if the service itself makes the call. People see only the arguments.
     pub request: Option<Vec<u8>>,
-    /// By what it is known when it comes again.
+    /// The property by which a repetition is recognised.
     pub known_by: KnownBy,
-    /// What the runner says identifies the call before it redacted the arguments; `None`: the other fields do.
+    /// The runner's digest of the call before redaction of the arguments. `None` if the other fields identify the call.
     pub unredacted: Option<Digest>,
-    /// The size of arguments that were too large to be sent; 0: they were sent.
+    /// The size of arguments that were too large to send; 0 if they were sent.
     pub omitted_bytes: u64,
-    /// The kind of runner that executes it; empty: not known.
+    /// The kind of the executing runner; empty if unknown.
     pub runner_kind: String,
-    /// What it would write; empty: not known.
+    /// The paths that the call would write; empty if unknown.
     pub paths: Vec<String>,
-    /// Whether the runner confines what it executes.
+    /// Whether the runner confines the execution.
     pub confined: bool,
 }
 
 impl AskedCall {
-    /// Identifies the call: its tool, unredacted arguments and resolved paths, and the request where it is one of the
-    /// service's own.
+    /// Returns the digest that identifies the call: its tool, unredacted arguments and resolved paths, and the request
+    /// if the service itself makes the call.
     fn digest(&self) -> Digest {
         let mut hash = Sha256::new();
         let texts = [&self.tool, &self.runner_kind, &self.arguments].map(String::as_bytes);
@@ -81,7 +81,7 @@ impl AskedCall {
         Digest::from_bytes(hash.finalize().into())
     }
 
-    /// Everything that an approval of the call covers, as an operator reads it.
+    /// Returns everything that an approval of the call covers, as an operator reads it.
     fn content(&self) -> Content {
         let arguments = serde_json::from_str(&self.arguments).unwrap_or_else(|_| Value::String(self.arguments.clone()));
         let shown = json!({
@@ -94,28 +94,28 @@ impl AskedCall {
     }
 }
 
-/// What was decided.
+/// The decision on a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// Whether it may run.
+    /// Whether the call may run.
     pub answer: Answer,
-    /// The approval that it waits for or rests on.
+    /// The approval that the call waits for or depends on.
     pub approval: Option<ApprovalId>,
 }
 
 /// Whether a call may run now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It may.
+    /// The call may run.
     Allowed,
-    /// It may not; why, for the agent.
+    /// The call may not run, with the reason for the agent.
     Refused(String),
-    /// An operator has not decided yet, and patience is over.
+    /// The operator has not decided yet, and `patience` is over.
     Waits,
 }
 
 impl Answer {
-    /// Why the call may not run now; `None`: it may.
+    /// Returns why the call may not run now; `None` if it may run.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
         match self {
@@ -126,10 +126,10 @@ impl Answer {
     }
 }
 
-/// Decides a call. Where an operator must agree, it waits for that until `patience` is over.
+/// Decides a call. If an operator must approve it, waits for the approval until `patience` is over.
 ///
 /// # Errors
-/// What recording the request for an approval met.
+/// The error of recording the approval request.
 pub async fn decide(
     context: &Context,
     handle: &Handle,
@@ -184,7 +184,7 @@ pub async fn decide(
     }
 }
 
-/// Records a call of a tool that the program did not offer to its model, and returns why it is refused.
+/// Records a call of a tool that the program did not offer to its model. Returns the reason for the refusal.
 pub fn refuse_unoffered(context: &Context, handle: &Handle, id: ThreadId, call: &AskedCall) -> String {
     let state = handle.state();
     let Some(thread) = state.thread(id) else {
@@ -221,7 +221,8 @@ async fn wait(
         () = patience => None,
     };
     let Some(state) = decided else {
-        // Whether its end is recorded already is not to make a difference: nobody can be asked to go on waiting for it.
+        // The result must not depend on whether the expiry is recorded already: an overdue approval cannot be waited
+        // for.
         let now = handle.now();
         let is_overdue = |approval: &Arc<Approval>| approval.is_overdue(now);
         if handle.state().approvals.get(&approval).is_some_and(is_overdue) {
@@ -233,7 +234,7 @@ async fn wait(
             approval: Some(approval),
         });
     };
-    // The whole decision again: policy and mode may have changed while it waited.
+    // Repeat the whole decision: policy and mode may have changed during the wait.
     let verdict = state.thread(id).map(|thread| {
         let is_first = claim(&context.heard, &state, thread, call, approval);
         (thread, verdict(&state, thread, call, approval), is_first)
@@ -266,8 +267,8 @@ fn described(call: &AskedCall, approval: ApprovalId) -> ToolCall<'_> {
     }
 }
 
-/// Takes what was decided for this call; false: another one has it. In a thread without turns a decision is for the first call
-/// that hears it. Of the others that say the same and waited beside it, nobody has agreed to any.
+/// Claims the decision for this call. Returns false if another call has claimed it. In a thread without turns a
+/// decision applies to the first call that receives it; it does not cover concurrent equal calls.
 fn claim(heard: &HeardDecisions, state: &Session, thread: &Thread, call: &AskedCall, approval: ApprovalId) -> bool {
     let is_told_from_others = match call.known_by {
         KnownBy::Id => true,
@@ -280,8 +281,8 @@ fn claim(heard: &HeardDecisions, state: &Session, thread: &Thread, call: &AskedC
     is_told_from_others || decided.is_none_or(|decided| heard.claim(decided))
 }
 
-/// The approval of a call. Within a turn a call has one. In a thread without turns it is the first that answers the call, or
-/// that was not asked for yet.
+/// Returns the approval id of a call. Within a turn a call has one approval. In a thread without turns it is the first
+/// id whose approval answers the call or that is unused.
 fn approval_of(
     heard: &HeardDecisions,
     state: &Session,
@@ -304,7 +305,7 @@ fn approval_of(
             approval.answers(again, now)
         })
     };
-    // So many at most are decided and remembered; the next one is free.
+    // At most this many decisions are remembered, so the next id is free.
     let later = (1..=MAX_DECIDED as u64).map(|number| {
         let mut hash = named.clone();
         hash.update(number.to_be_bytes());
@@ -316,7 +317,7 @@ fn approval_of(
         .unwrap_or(first)
 }
 
-/// What the approvals of a call are named by: asking again for the same one finds them, and they can serve for no other.
+/// Hashes the properties that name a call's approvals. The same call finds them again, and they apply to no other call.
 fn hash_of(thread: &Thread, call: &AskedCall) -> Sha256 {
     let mut hash = Sha256::new();
     hash.update(thread.id.as_uuid().as_bytes());
@@ -332,7 +333,8 @@ fn name(hash: Sha256) -> ApprovalId {
     ApprovalId::from_uuid(Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-/// Told in the audit log: the session's log has refusals only, since allowed calls are too many for it.
+/// Writes the allowed call to the audit log. The session's log contains only refusals, because allowed calls are too
+/// frequent.
 fn allowed(
     state: &Session,
     thread: &Thread,

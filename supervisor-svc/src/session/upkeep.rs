@@ -1,5 +1,5 @@
-//! What is kept of a session beside its log, so that it is found, listed and opened fast: its snapshot and its summary. Both
-//! are derived, and made beside the actor, which never waits for them.
+//! Snapshots and summaries of a session, which make it fast to find, list and load. Both are derived data. They are
+//! made concurrently with the actor, which never waits for them.
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -21,19 +21,19 @@ use crate::{
     wire::{self, record},
 };
 
-/// When sessions are put away, and what is kept of them.
+/// Limits of passivation, snapshots and compaction.
 #[derive(Clone, Copy, Debug)]
 pub struct UpkeepLimits {
-    /// How long a session that has nothing to do by itself stays in memory after it was last used.
+    /// How long a session without pending work stays in memory after its last use.
     pub idle: Duration,
-    /// How many events a session that stays in memory records between two snapshots: what a start after a crash folds at
-    /// most, beyond the snapshot.
+    /// The number of events between two snapshots of a session in memory. This bounds the events that are folded after
+    /// a crash, beyond the snapshot.
     pub snapshot_every: u64,
-    /// How many events a log holds before it is compacted.
+    /// The number of events above which a log is compacted.
     pub compact_above: u64,
-    /// How many events before its snapshot a compacted log keeps, for watchers that resume.
+    /// The number of events before its snapshot that a compacted log keeps, for watchers that resume.
     pub keep_before_snapshot: u64,
-    /// For how long a compacted log keeps security events.
+    /// How long a compacted log keeps security events.
     pub keep_security_events: Duration,
 }
 
@@ -50,15 +50,15 @@ impl Default for UpkeepLimits {
 }
 
 impl UpkeepLimits {
-    /// For how many days a compacted log keeps security events, unless it is configured otherwise.
+    /// The default number of days for which a compacted log keeps security events.
     pub const SECURITY_EVENT_DAYS: u32 = 90;
-    /// How many days can be configured: long enough to notice an attack, and at most about a hundred years.
+    /// The configurable range of days: long enough to notice an attack, and at most about a hundred years.
     const DAYS: RangeInclusive<u32> = 7..=36_500;
 
-    /// These limits with another age for security events.
+    /// Returns these limits with a different retention of security events.
     ///
     /// # Errors
-    /// A sentence that names the number and its bounds.
+    /// A sentence with the number and its bounds.
     pub fn keep_security_events_for(self, number: u32) -> Result<Self, String> {
         if Self::DAYS.contains(&number) {
             Ok(Self {
@@ -78,19 +78,19 @@ fn days(number: u32) -> Duration {
     Duration::from_secs(24 * 60 * 60) * number
 }
 
-/// The upkeep of one session: one task at a time.
+/// The maintenance of one session. It runs one task at a time.
 pub(super) struct Upkeep {
     store: Arc<dyn EventStore>,
     limits: UpkeepLimits,
-    /// As of when a snapshot was last made. One that could not be written is made anew with the next one that is due.
+    /// The sequence of the last snapshot. A failed snapshot is made again when the next one is due.
     snapshot: Sequence,
-    /// As of when the summary was last made.
+    /// The sequence of the last summary.
     summary: Option<Sequence>,
     under_way: Option<JoinHandle<()>>,
 }
 
 impl Upkeep {
-    /// The upkeep of a session whose log has a snapshot as of `snapshot`.
+    /// Creates the maintenance of a session whose log has a snapshot at `snapshot`.
     pub fn new(store: Arc<dyn EventStore>, limits: UpkeepLimits, snapshot: Sequence) -> Self {
         Self {
             store,
@@ -101,7 +101,7 @@ impl Upkeep {
         }
     }
 
-    /// After an append: makes a snapshot if the last one is too old.
+    /// Makes a snapshot after an append if the last one is too old.
     pub fn after_append(&mut self, session: &Arc<Session>) {
         let since = session.sequence.get().saturating_sub(self.snapshot.get());
         if since < self.limits.snapshot_every || self.under_way.is_some() {
@@ -114,7 +114,7 @@ impl Upkeep {
         }));
     }
 
-    /// Makes what lets the session be put away as it is now. Answers whether that is done: nothing is under way.
+    /// Makes the snapshot and summary that passivation needs. Returns whether both are done and no task is running.
     pub fn prepare_rest(&mut self, session: &Arc<Session>) -> bool {
         if self.under_way.is_some() {
             return false;
@@ -135,17 +135,17 @@ impl Upkeep {
         false
     }
 
-    /// Whether everything was made as of now.
+    /// Returns whether the snapshot and summary are current.
     pub fn is_prepared(&self, session: &Session) -> bool {
         self.under_way.is_none() && self.snapshot == session.sequence && self.summary == Some(session.sequence)
     }
 
-    /// Takes notice of the end of what was under way, if it has ended.
+    /// Clears the running task if it has ended.
     pub fn see_end(&mut self) {
         self.under_way.take_if(|task| task.is_finished());
     }
 
-    /// Waits until what is under way has ended; for ever if nothing is.
+    /// Waits until the running task has ended; forever if there is none.
     pub async fn ended(&mut self) {
         match &mut self.under_way {
             Some(task) => {
@@ -172,7 +172,7 @@ async fn keep_snapshot(store: &dyn EventStore, limits: UpkeepLimits, session: &A
     }
 }
 
-/// Removes the oldest part of a long log that its snapshot stands for, but for the security events that are not old.
+/// Removes the oldest part of a long log that its snapshot covers, except for recent security events.
 async fn compact(store: &dyn EventStore, limits: UpkeepLimits, session: &Session) {
     let (id, snapshot) = (session.id, session.sequence);
     let Ok(Some(head)) = store.head(id).await else { return };
@@ -187,7 +187,7 @@ async fn compact(store: &dyn EventStore, limits: UpkeepLimits, session: &Session
     }
 }
 
-/// Page by page, so that other sessions' writes come between.
+/// Compacts page by page, so that other sessions can write in between.
 async fn compact_up_to(
     store: &dyn EventStore,
     id: SessionId,
@@ -195,7 +195,7 @@ async fn compact_up_to(
     until: Sequence,
     is_old: &(dyn Fn(&Recorded) -> bool + Sync),
 ) -> Result<(), Failure> {
-    // One call removes all that a page has.
+    // One call can remove a whole page.
     const { assert!(MAX_PAGE <= MAX_COMPACTED) };
     while done < until {
         let mut keep = Vec::new();
@@ -231,7 +231,7 @@ async fn compact_up_to(
     Ok(())
 }
 
-/// Up to which record the oldest page of the evidence of earlier compactions is old.
+/// Returns the sequence up to which the oldest page of retained security events has expired.
 async fn expired_evidence(
     store: &dyn EventStore,
     id: SessionId,
@@ -248,7 +248,7 @@ async fn expired_evidence(
     Ok(expired)
 }
 
-/// Keeps what a listing shows of a session, so that it need not be loaded for that.
+/// Writes the summary of a session, so that a listing need not load the session.
 pub(super) async fn keep_summary(store: &dyn EventStore, session: &Session) {
     let bytes = Bytes::from(wire::thread::session(session).encode_to_vec());
     if let Err(error) = store.put_summary(session.id, session.sequence, bytes).await {
@@ -258,7 +258,7 @@ pub(super) async fn keep_summary(store: &dyn EventStore, session: &Session) {
 
 fn report(id: SessionId, what: &'static str, error: &WriteError) {
     match error {
-        // It was deleted meanwhile.
+        // The session was deleted in the meantime.
         WriteError::NotFound { .. } => {}
         WriteError::Invalid(_) | WriteError::Refused(_) | WriteError::Stopped | WriteError::Unknown(_) => {
             tracing::warn!(session = %id, %error, "{what}");

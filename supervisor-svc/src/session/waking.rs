@@ -1,5 +1,5 @@
-//! Waking sessions that were put away when their time has come: for a deadline, or to be deleted when they were kept long
-//! enough. Sessions in memory see to that themselves.
+//! Activation of passive sessions when they are due: for a deadline, or for deletion at the end of their retention.
+//! Sessions in memory do this themselves.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::{
     store::{Due, limits::MAX_PAGE},
 };
 
-/// How long it sleeps at most: the clock may be set, and a session that could not be woken is tried again.
+/// The maximum sleep. The clock may be changed, and failed activations are retried.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
-/// How long it sleeps at least, however many sessions are put away.
+/// The minimum sleep, however many sessions are passivated.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Behind every session that may be due at a time.
+/// A session id that sorts after all sessions due at the same time.
 const LAST: SessionId = SessionId::from_uuid(Uuid::max());
 
-/// Behind the sessions that are due at once, because they are at work or have webhooks.
+/// The position after the sessions that are always due, because they are active or have webhooks.
 const AT_WORK: Due = Due {
     at: DUE_AT_ONCE,
     session: LAST,
 };
 
-/// What came of waking those that were due.
+/// The result of activating due sessions.
 #[derive(Default)]
 struct Round {
     woken: usize,
@@ -36,10 +36,11 @@ struct Round {
 }
 
 impl Directory {
-    /// Brings back the sessions that were at work when the service stopped, and from then on each that is due, until
-    /// `ended`.
+    /// Activates the sessions that were active when the service stopped, and after that each session that becomes due,
+    /// until `ended`.
     pub async fn keep_awake(&self, ended: CancellationToken) {
-        // Who is at work is in memory, once everybody was woken, and who was put away has told its webhooks everything.
+        // After this round all active sessions are in memory. Passivated sessions have delivered all webhook
+        // notifications.
         let mut after = None;
         loop {
             let now = self.context().clock.now();
@@ -57,7 +58,7 @@ impl Directory {
             let next = self.until_next(now).await;
             let sleeps = async {
                 sleep(SHORTEST_SLEEP).await;
-                // What was put away meanwhile may be due earlier.
+                // A session that was passivated in the meantime may be due earlier.
                 let _ = timeout(next, self.context().due.notified()).await;
             };
             tokio::select! {
@@ -67,8 +68,7 @@ impl Directory {
         }
     }
 
-    /// Wakes every session that is due at `now` and was not due up to `after`. The ones that cannot be woken are logged and
-    /// passed over.
+    /// Activates every session that is due at `now` and was not due up to `after`. Failures are logged and skipped.
     async fn wake(&self, mut after: Option<Due>, now: UnixMillis) -> Result<Round, Failure> {
         let mut round = Round::default();
         loop {
@@ -81,7 +81,7 @@ impl Directory {
                 }
                 match self.session(due.session).await {
                     Ok(_) => round.woken += 1,
-                    // It was deleted meanwhile.
+                    // The session was deleted in the meantime.
                     Err(Failure::SessionNotFound(_)) => {}
                     Err(failure) => {
                         round.failed += 1;
@@ -92,7 +92,7 @@ impl Directory {
         }
     }
 
-    /// How long until the next session is due that is not due yet at `now`.
+    /// Returns the time until the next session becomes due after `now`.
     async fn until_next(&self, now: UnixMillis) -> Duration {
         let after = Due { at: now, session: LAST };
         let next = self

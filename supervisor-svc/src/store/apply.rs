@@ -162,7 +162,7 @@ pub(super) fn claim(connection: &Connection, session: SessionId) -> Result<Epoch
     Ok(epoch)
 }
 
-/// Keeps a snapshot, unless a newer one is kept.
+/// Stores a snapshot unless a newer one is stored.
 pub(super) fn put_snapshot(
     connection: &Connection,
     session: SessionId,
@@ -276,7 +276,7 @@ pub(super) fn put_cursor(
     Ok(())
 }
 
-/// Removes a session and all that is its own. Answers whether there was one.
+/// Deletes a session and its data. Returns whether it existed.
 pub(super) fn delete_session(
     connection: &Connection,
     session: SessionId,
@@ -306,7 +306,7 @@ pub(super) fn delete_session(
     Ok(sessions > 0)
 }
 
-/// Forgets what has expired, as many of each kind as one call may.
+/// Deletes expired entries, up to the maximum per call for each kind.
 pub(super) fn forget_requests(connection: &Connection, now: UnixMillis) -> Result<u64, Failure<WriteError>> {
     const KINDS: [&str; 2] = [
         "DELETE FROM requests WHERE (session, scope, request_id) IN \

@@ -1,4 +1,4 @@
-//! What a migration computes from the records that are there already. Elsewhere the store does not look into records.
+//! Data that migrations compute from existing records. No other part of the store decodes records.
 
 use prost::Message as _;
 use rusqlite::{Transaction, params};
@@ -7,10 +7,11 @@ use uuid::Uuid;
 
 use super::{batch::MarkKind, error::OpenError};
 
-/// Marks the records that were written before there were marks. One that cannot be read is left: whoever needs it says so.
+/// Adds marks to the records that were written before marks existed. A record that cannot be decoded is skipped; its
+/// readers report the error.
 ///
 /// # Errors
-/// The engine's.
+/// Errors of the database engine.
 pub(super) fn marks(transaction: &Transaction<'_>) -> Result<(), OpenError> {
     let mut records = transaction.prepare("SELECT session, sequence, bytes FROM records ORDER BY session, sequence")?;
     let mut insert =
@@ -26,7 +27,7 @@ pub(super) fn marks(transaction: &Transaction<'_>) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// As an append marks its records.
+/// Returns the same mark as an append of the record would add.
 fn mark(record: Record) -> Option<(MarkKind, Uuid)> {
     let thread = || Uuid::from_slice(&record.header.as_ref()?.thread).ok();
     match record.event?.kind? {

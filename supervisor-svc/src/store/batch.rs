@@ -1,4 +1,4 @@
-//! What is written and read, and the checks on it that no engine needs to look anything up for.
+//! The store's input and output types, and the checks on them that need no database access.
 
 use bytes::Bytes;
 
@@ -23,11 +23,12 @@ pub type RequestHash = [u8; 32];
 pub struct NewRecord {
     /// Its number: one more than the record's before it, or than the expected head.
     pub sequence: Sequence,
-    /// What it says, opaque to the store.
+    /// Encoded content, opaque to the store.
     pub bytes: Bytes,
 }
 
-/// A content to keep, keyed by session and digest: at most [`MAX_CONTENT_BYTES`]. To keep one again changes nothing.
+/// A content to store, keyed by session and digest. At most [`MAX_CONTENT_BYTES`]. Storing the same content again has
+/// no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
     /// The digest of the bytes; the store believes it.
@@ -46,7 +47,7 @@ impl Content {
         }
     }
 
-    /// How an event refers to it. The preview is the beginning of a text, or empty.
+    /// Returns an event's reference to the content. The preview is the beginning of a text, or empty.
     #[must_use]
     pub fn reference(&self, preview: String) -> ContentRef {
         ContentRef {
@@ -60,7 +61,7 @@ impl Content {
 /// Says of a record of the same batch what it is, so that it is found by that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
-    /// What it is.
+    /// The kind of the mark.
     pub kind: MarkKind,
     /// The record.
     pub sequence: Sequence,
@@ -73,7 +74,7 @@ pub struct Mark {
 pub enum MarkKind {
     /// A prompt that the thread was sent.
     Prompt = 1,
-    /// Something that the thread made.
+    /// An artifact of the thread.
     Artifact = 2,
     /// A letter to the thread.
     Mail = 3,
@@ -81,19 +82,20 @@ pub enum MarkKind {
     Evidence = 4,
 }
 
-/// What a compaction knows about the records that it may remove.
+/// Input of a compaction about the records that it may remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// Earlier compactions have removed what they could up to this record: it is not looked at again, so that a lot of
-    /// evidence does not slow down the next compaction.
+    /// Earlier compactions removed all removable records up to this one. They are not examined again, so that a large
+    /// amount of evidence does not slow down the next compaction.
     pub after: Sequence,
     /// Marks to add first; their records stay.
     pub keep: Vec<Mark>,
-    /// Up to which record marks of the kind [`MarkKind::Evidence`] are removed, and the records that have no other mark.
+    /// The last record whose marks of the kind [`MarkKind::Evidence`] are removed. Records without another mark are
+    /// removed too.
     pub expired: Sequence,
 }
 
-/// What makes a request unique in its session.
+/// The key that identifies a request within its session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {
     /// Principal and method.
@@ -102,7 +104,7 @@ pub struct RequestKey {
     pub request_id: String,
 }
 
-/// A request that succeeded, remembered in the transaction of what it did. A later one of the same key replaces it.
+/// A successful request, stored in the same transaction as its effects. A later request with the same key replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRecord {
     /// Principal and method.
@@ -111,9 +113,9 @@ pub struct RequestRecord {
     pub request_id: String,
     /// The request's hash.
     pub hash: RequestHash,
-    /// What was answered, opaque to the store: at most [`MAX_OUTCOME_BYTES`].
+    /// The response, opaque to the store. At most [`MAX_OUTCOME_BYTES`].
     pub outcome: Bytes,
-    /// When it may be forgotten.
+    /// The time after which it may be deleted.
     pub expires: UnixMillis,
 }
 
@@ -139,15 +141,15 @@ pub struct Batch {
     pub epoch: Epoch,
     /// The records, numbered from the one after `expected`. None is legal: a request can succeed without an event.
     pub records: Vec<NewRecord>,
-    /// Contents that the records refer to and the session may not have yet.
+    /// Contents that the records refer to and that the session may not have yet.
     pub contents: Vec<Content>,
-    /// Which of the records are found without reading the log, and stay when it is compacted.
+    /// Marks of the records that can be found without reading the log and are retained by compaction.
     pub marks: Vec<Mark>,
     /// Threads that the records begin.
     pub new_threads: Vec<ThreadId>,
     /// Requests that these records answer.
     pub requests: Vec<RequestRecord>,
-    /// When the session must be awake next, replacing what was said before; `None` = never by itself.
+    /// The time at which the session must be active next. Replaces the previous value. `None` = no scheduled time.
     pub due: Option<UnixMillis>,
 }
 
@@ -287,7 +289,7 @@ pub struct CreationKey {
 pub enum Created {
     /// The session is new and its first batch is durable.
     New,
-    /// The creator's request id has created this session before; nothing was written.
+    /// The creator's request id has already created this session. The call wrote nothing.
     Existing {
         /// The session of then.
         session: SessionId,
@@ -312,18 +314,18 @@ pub struct Creation {
 pub struct StoredRecord {
     /// Its number in the session.
     pub sequence: Sequence,
-    /// What it says.
+    /// Encoded content, opaque to the store.
     pub bytes: Bytes,
 }
 
-/// Where a session's log ends, and the epoch of who may append to it.
+/// The end of a session's log, and the epoch of its current owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The number of the last record; [`Sequence::ZERO`] if there is none.
+    /// The sequence number of the last record. [`Sequence::ZERO`] if the log is empty.
     pub sequence: Sequence,
     /// The present epoch.
     pub epoch: Epoch,
-    /// Everything up to this record is compacted: reading begins after it or later. [`Sequence::ZERO`]: nothing is.
+    /// The last compacted record: reads start after it or later. [`Sequence::ZERO`] if the log is not compacted.
     pub oldest: Sequence,
     /// The bytes of the session's contents, each counted once.
     pub content_bytes: u64,
@@ -332,15 +334,15 @@ pub struct Head {
 /// A session in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionEntry {
-    /// Which.
+    /// The session's id.
     pub session: SessionId,
     /// The number of its last record.
     pub head: Sequence,
-    /// The summary that was kept of that very record, if one was.
+    /// The stored summary as of exactly that record, if any.
     pub summary: Option<Bytes>,
 }
 
-/// A session's state after a record, opaque to the store. It is derived and can always be made anew.
+/// A session's state after a record, opaque to the store. It is derived data and can always be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The record that it includes last.
@@ -349,16 +351,16 @@ pub struct Snapshot {
     pub bytes: Bytes,
 }
 
-/// A session and when it must be awake; ordered by time.
+/// A session and the time at which it must be active. Ordered by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Due {
-    /// When.
+    /// The time.
     pub at: UnixMillis,
-    /// Which.
+    /// The session's id.
     pub session: SessionId,
 }
 
-/// Names a cursor: how far a client, a webhook or the like has come.
+/// The key of a cursor: the progress of a client, a webhook or the like.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CursorKey {
     /// The session that the cursor is deleted with, if it belongs to one.

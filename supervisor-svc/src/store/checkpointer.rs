@@ -1,7 +1,8 @@
-//! Moves the write-ahead log into the database beside the writer, which would stand still meanwhile if it did so itself.
+//! Checkpoints the write-ahead log into the database in a thread separate from the writer, which would otherwise
+//! block.
 //!
-//! One thread makes every checkpoint but the last. The engine reuses the log once all of it was moved and the database was
-//! flushed, and a flush that follows a failed one proves nothing: so after a failure there is no other one.
+//! One thread makes every checkpoint except the last. The engine reuses the log once all frames are moved and the
+//! database is flushed. A successful flush after a failed one proves nothing, so no checkpoint follows a failed one.
 
 use std::{
     io,
@@ -19,37 +20,39 @@ use super::{
     limits::{CHECKPOINT_FRAMES, FEW_FRAMES, LONG_LOG_FRAMES},
 };
 
-/// How long the log is, in frames of a page each.
+/// The length of the log, in frames of one page each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogLength {
     /// All that it holds.
     pub total: i64,
-    /// What of it is not in the database yet.
+    /// Frames that are not in the database yet.
     pub unmoved: i64,
 }
 
-/// What is to be done about a log of some length.
+/// The required action for a log of a given length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Duty {
     /// Nothing.
     None,
-    /// Move it beside the writer.
+    /// Move frames while the writer continues.
     Move,
-    /// Move the rest while nothing is written, so that the log begins anew: it never does while it grows.
+    /// Move the remaining frames while the writer is paused, so that the log restarts. It never restarts while it
+    /// grows.
     Finish,
 }
 
 impl LogLength {
-    /// Reads it, and moves nothing.
+    /// Reads the length without moving frames.
     ///
     /// # Errors
-    /// The engine's.
+    /// Errors of the database engine.
     pub(super) fn of(connection: &Connection) -> Result<Self, rusqlite::Error> {
         checkpoint(connection, "PRAGMA wal_checkpoint(NOOP)")
     }
 
-    /// What is due now. `finished` is how long the log was when it was finished last: whoever reads keeps it from beginning
-    /// anew, and until it has grown by some there is no use in trying again.
+    /// Returns the required action. `finished` is the length of the log when it was last finished. A reader can
+    /// prevent the log from restarting. In that case, another attempt is useless until the log has grown by some
+    /// frames.
     pub(super) const fn duty(self, finished: i64) -> Duty {
         let was_tried = finished <= self.total && self.total < finished + CHECKPOINT_FRAMES;
         let is_long = self.total >= LONG_LOG_FRAMES && !was_tried;
@@ -63,7 +66,7 @@ impl LogLength {
     }
 }
 
-/// Runs the statement and returns what it says of the log.
+/// Runs the statement and returns the length of the log that it reports.
 pub(super) fn checkpoint(connection: &Connection, sql: &str) -> Result<LogLength, rusqlite::Error> {
     connection.prepare_cached(sql)?.query_row([], |row| {
         let (total, moved): (i64, i64) = (row.get(1)?, row.get(2)?);
@@ -74,7 +77,7 @@ pub(super) fn checkpoint(connection: &Connection, sql: &str) -> Result<LogLength
     })
 }
 
-/// Who waits for the end of a checkpoint; nobody where it is made beside the writer.
+/// The sender that reports the end of a checkpoint. `None` if the writer does not wait for it.
 type Waiter = Option<SyncSender<()>>;
 
 /// The way to the thread, which ends when this is dropped.
@@ -103,28 +106,28 @@ impl Checkpointer {
     pub(super) fn perform(&self, duty: Duty) {
         match duty {
             Duty::None => {}
-            // Without room for it one is asked for already.
+            // If the channel is full, a checkpoint is already requested.
             Duty::Move => drop(self.asks.try_send(None)),
             Duty::Finish => {
                 let (done, ended) = mpsc::sync_channel(1);
                 if self.asks.send(Some(done)).is_ok() {
-                    // An error means that it failed, which its verdict says.
+                    // An error means that the checkpoint failed. The verdict reports it.
                     let _ = ended.recv();
                 }
             }
         }
     }
 
-    /// Why there will be no further checkpoint, if there will be none: the writer must stop then.
+    /// Returns the error after which no further checkpoint is made, if any. The writer must then stop.
     pub(super) fn failure(&self) -> Option<WriteError> {
         let ended = || self.thread.is_finished().then(broken);
         self.failed.get().cloned().or_else(ended)
     }
 
-    /// Ends the thread, and waits for it.
+    /// Ends the thread and waits for it.
     ///
     /// # Errors
-    /// See [`Self::failure`]: then there must be no other checkpoint.
+    /// See [`Self::failure`]. After an error, there must be no other checkpoint.
     pub(super) fn end(self) -> Result<(), WriteError> {
         let Self { asks, thread, failed } = self;
         drop(asks);
@@ -133,7 +136,7 @@ impl Checkpointer {
     }
 }
 
-/// It panicked, which was reported where it happened.
+/// The error for a panicked thread. The panic was reported where it happened.
 fn broken() -> WriteError {
     WriteError::Unknown("the thread that makes checkpoints has ended".to_owned())
 }
@@ -142,14 +145,14 @@ fn run(connection: &Connection, inbox: &Receiver<Waiter>, verdict: &OnceLock<Wri
     while let Ok(waiter) = inbox.recv() {
         if let Err(error) = checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)") {
             if is_fatal(&error) {
-                // It is the only one to say so.
+                // Only this thread sets the verdict.
                 let _ = verdict.set(WriteError::Unknown(error.to_string()));
                 return;
             }
             tracing::warn!(%error, "a checkpoint failed and is tried again");
         }
         if let Some(waiter) = waiter {
-            // It waits for this.
+            // The receiver waits for this message.
             let _ = waiter.send(());
         }
     }
@@ -176,9 +179,9 @@ mod tests {
             (LONG_LOG_FRAMES, FEW_FRAMES + 1, 0, Duty::Move),
             (LONG_LOG_FRAMES, FEW_FRAMES, 0, Duty::Finish),
             (2 * LONG_LOG_FRAMES, LONG_LOG_FRAMES, 0, Duty::Finish),
-            // It grows faster than it is moved.
+            // The log grows faster than its frames are moved.
             (20 * LONG_LOG_FRAMES, 10 * LONG_LOG_FRAMES, 0, Duty::Finish),
-            // Somebody read it when it was finished.
+            // A reader was active when the log was finished.
             (LONG_LOG_FRAMES + 1, 1, LONG_LOG_FRAMES, Duty::None),
             (
                 LONG_LOG_FRAMES + CHECKPOINT_FRAMES,
@@ -186,7 +189,7 @@ mod tests {
                 LONG_LOG_FRAMES,
                 Duty::Finish,
             ),
-            // It has begun anew since then.
+            // The log has restarted since then.
             (LONG_LOG_FRAMES, FEW_FRAMES, 2 * LONG_LOG_FRAMES, Duty::Finish),
         ] {
             let duty = LogLength { total, unmoved }.duty(finished);

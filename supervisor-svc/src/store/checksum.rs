@@ -1,4 +1,4 @@
-//! The checksums of what is stored. Each covers the key too, so that a row in the wrong place doesn't pass.
+//! Checksums of stored rows. Each checksum covers the row's key too, so a row in the wrong place fails the check.
 
 use crc32fast::Hasher;
 
@@ -40,7 +40,7 @@ fn checksum(session: SessionId, parts: &[&[u8]]) -> u32 {
     hasher.finalize()
 }
 
-/// The same on every machine, whatever its word.
+/// Encodes the length independently of the machine's word size.
 fn length(text: &str) -> [u8; 8] {
     u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes()
 }

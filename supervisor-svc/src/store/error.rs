@@ -1,4 +1,4 @@
-//! Why a store call failed, and what the caller may conclude from it.
+//! Errors of store calls, and what a caller can conclude from them.
 
 use std::fmt;
 
@@ -6,10 +6,11 @@ use thiserror::Error;
 
 use crate::domain::ids::{Digest, Epoch, Sequence, SessionId, ThreadId};
 
-/// Why a write was refused. It surely did not happen, and the store goes on unless it is [`Refusal::Closed`].
+/// The reason why a write was rejected. The write had no effect. The store continues to work unless the reason is
+/// [`Refusal::Closed`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// There is no space left for it, or only what is kept for ending what has begun and it would begin something.
+    /// The disk is full, or only the reserve is left and the write would start something.
     #[error("the disk is full")]
     DiskFull,
     /// The file or its file system can't be written.
@@ -21,7 +22,7 @@ pub enum Refusal {
     /// The disk failed before anything was committed.
     #[error("the disk failed before the commit: {0}")]
     Io(String),
-    /// The store was closed before it came to this write.
+    /// The store was closed before it processed this write.
     #[error("the store is closed")]
     Closed,
     /// The engine failed in another way.
@@ -29,13 +30,13 @@ pub enum Refusal {
     Engine(String),
 }
 
-/// What is wrong with a write itself. It would be refused again.
+/// The error of an invalid write. A retry fails again.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Invalid {
     /// Something is larger than its bound.
     #[error("{what} of {bytes} bytes: at most {max} are allowed")]
     TooLarge {
-        /// What is too large.
+        /// The kind of item that is too large.
         what: &'static str,
         /// Its size.
         bytes: usize,
@@ -45,9 +46,9 @@ pub enum Invalid {
     /// A batch carries too many of one kind.
     #[error("{count} {what} in a batch: at most {max} are allowed")]
     TooMany {
-        /// Of what.
+        /// The kind of item.
         what: &'static str,
-        /// How many.
+        /// The number of items.
         count: usize,
         /// The bound, [`MAX_BATCH_ITEMS`](super::limits::MAX_BATCH_ITEMS).
         max: usize,
@@ -55,9 +56,9 @@ pub enum Invalid {
     /// The records of a batch aren't numbered one by one from the expected head.
     #[error("record {found} where {expected} was expected")]
     Gap {
-        /// The number that should come.
+        /// The expected sequence number.
         expected: Sequence,
-        /// The number that came.
+        /// The actual sequence number.
         found: Sequence,
     },
     /// A sequence number is beyond what the engines store.
@@ -75,12 +76,12 @@ pub enum Invalid {
         /// The thread.
         thread: ThreadId,
     },
-    /// A log was to be compacted further than its snapshot goes.
+    /// The requested compaction goes beyond the snapshot.
     #[error("the log can't be compacted up to {until}: its snapshot goes to {snapshot}")]
     CompactedTooFar {
-        /// Up to where it was to be compacted.
+        /// The requested last record to compact.
         until: Sequence,
-        /// The snapshot's last record; zero if there is none.
+        /// The last record that the snapshot includes. Zero if there is no snapshot.
         snapshot: Sequence,
     },
     /// A snapshot includes records that the log doesn't have.
@@ -96,37 +97,37 @@ pub enum Invalid {
 /// Why a write other than an append wasn't acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WriteError {
-    /// There is no such session.
+    /// The session does not exist.
     #[error("session {session} not found")]
     NotFound {
-        /// The session asked for.
+        /// The requested session.
         session: SessionId,
     },
     /// The write breaks a rule; it did not happen.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The write surely did not happen; it may succeed later.
+    /// The write had no effect. It may succeed later.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The write did not happen, but an earlier one ended unknown and the store has stopped writing: the process must
-    /// end and replay.
+    /// The write had no effect. The outcome of an earlier write is unknown and the store has stopped writing: the
+    /// process must exit and replay.
     #[error("the store stopped after a write whose outcome is unknown")]
     Stopped,
-    /// The write may or may not be durable, and the store has stopped writing: the process must end and replay.
+    /// The write may or may not be durable, and the store has stopped writing: the process must exit and replay.
     #[error("the outcome of the write is unknown: {0}")]
     Unknown(String),
 }
 
-/// Why an append wasn't acknowledged.
+/// The error of an append.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AppendError {
-    /// There is no such session; it may have been deleted.
+    /// The session does not exist. It may have been deleted.
     #[error("session {session} not found")]
     NotFound {
-        /// The session asked for.
+        /// The requested session.
         session: SessionId,
     },
-    /// The writer lost the session's ownership. It must drop its state and not try again.
+    /// The writer lost ownership of the session. It must drop its state and not retry.
     #[error("fenced: the session's epoch is {current}")]
     Fenced {
         /// The present epoch.
@@ -135,20 +136,20 @@ pub enum AppendError {
     /// The log doesn't end where the writer thinks.
     #[error("the session's head is {actual}")]
     Mismatch {
-        /// Where it ends.
+        /// The actual end of the log.
         actual: Sequence,
     },
     /// The batch breaks a rule; it did not happen.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The batch surely did not happen; it may succeed later.
+    /// The batch had no effect. It may succeed later.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The batch did not happen, but an earlier write ended unknown and the store has stopped writing: the process must
-    /// end and replay.
+    /// The batch had no effect. The outcome of an earlier write is unknown and the store has stopped writing: the
+    /// process must exit and replay.
     #[error("the store stopped after a write whose outcome is unknown")]
     Stopped,
-    /// The batch may or may not be durable, and the store has stopped writing: the process must end and replay.
+    /// The batch may or may not be durable, and the store has stopped writing: the process must exit and replay.
     #[error("the outcome of the append is unknown: {0}")]
     Unknown(String),
 }
@@ -165,7 +166,7 @@ impl From<WriteError> for AppendError {
     }
 }
 
-/// What stands beside a session's records.
+/// Data that is stored in addition to a session's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// A content.
@@ -202,17 +203,17 @@ pub enum ReadError {
     Compacted {
         /// The session.
         session: SessionId,
-        /// The last record that is gone: reading after it works.
+        /// The last compacted record. Reads after it succeed.
         oldest: Sequence,
         /// The newest record.
         head: Sequence,
     },
-    /// Something beside the records doesn't match its checksum.
+    /// Data stored in addition to the records does not match its checksum.
     #[error("session {session}: its {side} is corrupt")]
     CorruptSide {
         /// The session.
         session: SessionId,
-        /// What it is.
+        /// The kind of the data.
         side: Side,
     },
     /// The engine couldn't read.
@@ -234,7 +235,7 @@ pub enum OpenError {
         /// The newest version that this program knows.
         supported: i64,
     },
-    /// The data was written by an older version of the program, and whoever opens it may not change it.
+    /// The data was written by an older version of the program, and this opener may not migrate it.
     #[error(
         "the database has schema version {found}, this program reads {needed}; start the service of this version once, \
          or use the program that wrote it"
@@ -251,7 +252,7 @@ pub enum OpenError {
          move \"{evidence}\" away to start with an empty log"
     )]
     Lost {
-        /// The name of the file that shows it.
+        /// The name of the file that proves that a log existed.
         evidence: String,
     },
     /// The file or its file system can't be written.
@@ -265,9 +266,9 @@ pub enum OpenError {
     NotDurable {
         /// The setting.
         setting: &'static str,
-        /// What it is.
+        /// The value found.
         found: String,
-        /// What it must be.
+        /// The value required.
         wanted: &'static str,
     },
     /// The engine couldn't open or prepare the file.

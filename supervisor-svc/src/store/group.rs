@@ -5,7 +5,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::error::{Refusal, WriteError};
 
-/// Why the work of one write failed.
+/// The error of one write's work.
 #[derive(Debug)]
 pub(super) enum Failure<E> {
     /// The write breaks a rule or lost a race: an answer like any other.
@@ -20,7 +20,7 @@ impl<E> From<SqlError> for Failure<E> {
     }
 }
 
-/// What becomes of a write's changes when its work is done.
+/// Whether a write's changes are kept when its work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Keep,
@@ -30,25 +30,25 @@ pub(super) enum Verdict {
 /// How a group ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// It is durable; every write gets its own answer.
+    /// The group is durable. Every write gets its own result.
     Committed,
     /// Nothing of it happened.
     Refused(Refusal),
-    /// Every write gets this answer, and the writer must stop: the state of the file or the connection is in doubt.
+    /// Every write gets this error, and the writer must stop: the state of the file or the connection is unknown.
     Stop(WriteError),
 }
 
-/// One write. It is answered exactly once, after the group has ended: so even a refusal rests on nothing that a crash could
-/// undo.
+/// One write. It is answered exactly once, after the group has ended, so that a crash cannot undo the reason for a
+/// rejection.
 pub(super) trait Job: Send {
     /// The bytes that it carries.
     fn weight(&self) -> usize;
 
-    /// Does the work inside the group's transaction and keeps the outcome for [`answer`](Self::answer). It is done anew,
-    /// and has a new outcome, where what the group has written is undone.
+    /// Does the work inside the group's transaction and stores the outcome for [`answer`](Self::answer). If the
+    /// group's changes are rolled back, the work runs again and has a new outcome.
     ///
     /// # Errors
-    /// The engine's. Whether it concerns the whole group is the caller's to say.
+    /// Errors of the database engine. The caller decides whether an error affects the whole group.
     fn work(&mut self, connection: &Connection) -> Result<Verdict, SqlError>;
 
     /// Replaces the outcome.
@@ -64,7 +64,7 @@ pub(super) struct Task<T, E, F> {
     weight: usize,
     outcome: Option<Result<T, E>>,
     reply: oneshot::Sender<Result<T, E>>,
-    /// Room in the queue, given back when the write is answered.
+    /// Queue capacity, released when the write is answered.
     _room: OwnedSemaphorePermit,
 }
 
@@ -123,12 +123,12 @@ where
             Ending::Refused(refusal) => Err(E::from(WriteError::Refused(refusal.clone()))),
             Ending::Stop(error) => Err(E::from(error.clone())),
         };
-        // A caller that went away doesn't want to know.
+        // The caller may have dropped its receiver.
         let _ = task.reply.send(result);
     }
 }
 
-/// Works on all jobs in one transaction and commits it. The jobs are not answered here.
+/// Runs all jobs in one transaction and commits it. Does not answer the jobs.
 pub(super) fn commit(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Ending {
     if let Err(error) = work(connection, jobs) {
         return abandon(connection, &error);
@@ -191,12 +191,12 @@ fn run(connection: &Connection, sql: &str) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// Whether the others of the group can go on without this write.
+/// Returns whether the group can continue without this write.
 fn can_be_undone(connection: &Connection, error: &SqlError) -> bool {
     concerns_one(error) && !connection.is_autocommit()
 }
 
-/// An error that lies in what one write stores.
+/// Returns whether the error is caused by the data of a single write.
 fn concerns_one(error: &SqlError) -> bool {
     match error.sqlite_error_code() {
         // Not the engine's but a conversion's.
@@ -210,8 +210,9 @@ fn concerns_one(error: &SqlError) -> bool {
     }
 }
 
-/// A commit that failed for lack of space, rights or the lock left nothing behind. After any other failure, above all of
-/// an fsync, the pages may or may not be on the disk and a second fsync proves nothing: only a replay can tell.
+/// Classifies a failed commit. A commit that failed for lack of space, permissions or the lock left no changes. After
+/// any other failure, especially of an fsync, the pages may or may not be on the disk, and a second fsync proves
+/// nothing. Only a replay can determine the outcome.
 fn commit_failed(connection: &Connection, error: &SqlError) -> Ending {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
@@ -225,7 +226,7 @@ fn commit_failed(connection: &Connection, error: &SqlError) -> Ending {
 /// but the connection is of no more use.
 fn abandon(connection: &Connection, error: &SqlError) -> Ending {
     let refusal = refusal(error);
-    // The engine rolls back by itself after some errors, and none is open if it didn't even begin.
+    // The engine rolls back automatically after some errors. If the transaction did not begin, none is open.
     if connection.is_autocommit() || run(connection, "ROLLBACK").is_ok() || connection.is_autocommit() {
         Ending::Refused(refusal)
     } else {

@@ -1,14 +1,14 @@
-//! The bounds of the store, each with what it bounds.
+//! Limits of the store.
 
 use std::time::Duration;
 
-/// The largest record. What is larger is content, beside the event.
+/// Maximum size of a record. Larger data is stored as content, separate from the event.
 pub const MAX_RECORD_BYTES: usize = 16 * 1024;
 
 /// The largest content: a workspace bundle of 16 MiB of files with 2,000 paths of 4,096 bytes.
 pub const MAX_CONTENT_BYTES: usize = 24 * 1024 * 1024;
 
-/// The largest outcome of a remembered request: one that names every open thread of the largest session.
+/// Maximum size of a stored request's outcome. The largest outcome lists every open thread of the largest session.
 pub const MAX_OUTCOME_BYTES: usize = 256 * 1024;
 
 /// The longest text that is part of a key: a creator, a scope, a request id, a cursor's name.
@@ -20,11 +20,12 @@ pub const MAX_CURSOR_BYTES: usize = 4 * 1024;
 /// The largest snapshot.
 pub const MAX_SNAPSHOT_BYTES: usize = 64 * 1024 * 1024;
 
-/// The most of one kind (records, contents, threads, requests) that a batch carries. An append is cut long before that, but
-/// never inside a command, and one may be about every thread of the largest session and all that waits for operators there.
+/// Maximum number of items of one kind (records, contents, threads, requests) in a batch. An append is split long
+/// before that, but never within a command. One command may affect every thread of the largest session and all of its
+/// pending approvals.
 pub const MAX_BATCH_ITEMS: usize = 64 * 1024;
 
-/// The most bytes that a batch carries, all kinds together: the largest content beside a batch that is full without it.
+/// Maximum size of a batch, all items together: the largest content plus an otherwise full batch.
 pub const MAX_BATCH_BYTES: usize = 40 * 1024 * 1024;
 
 /// The most that a list returns at once.
@@ -33,7 +34,7 @@ pub const MAX_PAGE: usize = 1024;
 /// The largest summary of a session.
 pub const MAX_SUMMARY_BYTES: usize = 64 * 1024;
 
-/// How many records one call of `compact` removes at most, so that it holds the writer only briefly.
+/// Maximum number of records that one call of `compact` removes, so that it blocks the writer only briefly.
 pub const MAX_COMPACTED: usize = 4096;
 
 /// The most that one call of `forget_requests` forgets of each kind, so that it holds the writer only briefly.
@@ -42,7 +43,7 @@ pub const MAX_FORGOTTEN: usize = 4096;
 /// The most writes that share one commit.
 pub(super) const MAX_GROUP_JOBS: usize = 128;
 
-/// A commit group takes no further write once it carries this much.
+/// Size at which a commit group accepts no further write, in bytes.
 pub(super) const MAX_GROUP_BYTES: usize = 16 * 1024 * 1024;
 
 /// The most writes that wait for the writer: a second group while the first is committed.
@@ -54,24 +55,26 @@ pub(super) const MAX_QUEUE_BYTES: usize = 128 * 1024 * 1024;
 /// The most read-only connections, and so the most reads at once.
 pub(super) const MAX_READERS: usize = 4;
 
-/// How much of the database a read-only connection keeps in its memory, in KiB. A log is read from one end to the other: more
-/// would be new memory for pages that nobody asks for again, and the operating system has them anyway.
+/// Cache size of a read-only connection, in KiB. A log is read sequentially. A larger cache would hold pages that are
+/// not read again, and the operating system caches them anyway.
 pub(super) const READER_CACHE_KIB: i64 = 256;
 
-/// How many frames of the write-ahead log wait for a checkpoint, each a page of 4 KiB.
+/// Number of frames in the write-ahead log that triggers a checkpoint. Each frame is a page of 4 KiB.
 pub(super) const CHECKPOINT_FRAMES: i64 = 1_000;
 
-/// From how many frames on the log is to begin anew, if the writer waits for few. It must with twice as many, about 12 MiB:
-/// on a full disk the reserve has room for that in the database, and for closings beside it.
+/// Number of frames at which the log should restart if the writer would wait for only a few frames. At twice this
+/// number, about 12 MiB, the log must restart. On a full disk, the reserve has enough space for these frames in the
+/// database and for closing threads.
 pub(super) const LONG_LOG_FRAMES: i64 = 1_500;
 
-/// How many frames the writer may wait for to be moved, and flushed with what was moved before.
+/// Maximum number of frames for which the writer waits until they are moved, and flushed together with frames moved
+/// earlier.
 pub(super) const FEW_FRAMES: i64 = 100;
 
-/// How long a connection waits for a foreign program's lock, such as an operator's shell or a backup.
+/// How long a connection waits for another program's lock, such as an operator's shell or a backup.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Prepared statements kept per connection: more than there are different ones.
+/// Prepared statements cached per connection. It exceeds the number of distinct statements.
 pub(super) const STATEMENT_CACHE: usize = 64;
 
 const _: () = assert!(MAX_CONTENT_BYTES <= MAX_BATCH_BYTES);

@@ -1,5 +1,5 @@
-//! Work on the database as a file: reading it beside the service, packing it, copying it. What its records mean is not
-//! known here.
+//! Operations on the database file: reading it while the service runs, compacting it, copying it. This module does not
+//! interpret records.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -22,10 +22,10 @@ use super::{
 };
 use crate::domain::ids::{Digest, Sequence, SessionId};
 
-/// How many faults of its pages the engine lists at most.
+/// Maximum number of page faults that the engine lists.
 const MAX_PAGE_FAULTS: u32 = 10;
 
-/// Why work on the database as a whole failed.
+/// The error of an operation on the database file.
 #[derive(Debug, Error)]
 pub enum MaintainError {
     /// The database, or the copy of it, can't be opened.
@@ -40,36 +40,36 @@ pub enum MaintainError {
     /// The engine couldn't write the copy.
     #[error("the database can't be copied to {}: {cause}", .path.display())]
     Copy {
-        /// Where it was to be copied.
+        /// The destination of the copy.
         path: PathBuf,
-        /// What the engine said.
+        /// The engine's error.
         cause: rusqlite::Error,
     },
-    /// The copy's file can't be made or made durable.
+    /// The copy's file cannot be created or made durable.
     #[error("cannot write {}: {cause}", .path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         cause: io::Error,
     },
 }
 
-/// A record as it lies there, whole or not.
+/// A stored record, intact or damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawRecord {
-    /// The number that it lies under.
+    /// The number under which it is stored.
     pub sequence: Sequence,
-    /// What it says.
+    /// Stored bytes, opaque to the store.
     pub bytes: Bytes,
     /// Whether it matches its checksum.
     pub is_intact: bool,
 }
 
-/// A content as it lies there, whole or not.
+/// A stored content, intact or damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawContent {
-    /// The digest that it lies under.
+    /// The digest under which it is stored.
     pub digest: Digest,
     /// The content.
     pub bytes: Bytes,
@@ -77,7 +77,7 @@ pub struct RawContent {
     pub is_intact: bool,
 }
 
-/// A database that is read beside whoever writes it, without a lock. It is never changed.
+/// A read-only view of a database, without a lock. The database may have an active writer.
 pub struct LogReader {
     connection: Connection,
 }
@@ -92,7 +92,8 @@ impl LogReader {
         Ok(Self { connection })
     }
 
-    /// What the engine's own check finds wrong with the pages of the file; nothing if they are sound. Reads all of it.
+    /// Runs the engine's integrity check and returns the faults of the file's pages, or nothing if they are sound.
+    /// Reads the entire file.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
@@ -111,7 +112,7 @@ impl LogReader {
         Ok(faults)
     }
 
-    /// How many sessions there are.
+    /// Returns the number of sessions.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
@@ -128,7 +129,7 @@ impl LogReader {
         query::sessions(&self.connection, after, MAX_PAGE)
     }
 
-    /// Where a session's log ends, or `None` if there is no such session.
+    /// Returns the end of a session's log, or `None` if there is no such session.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
@@ -144,7 +145,8 @@ impl LogReader {
         query::records(&self.connection, session, after, limit)
     }
 
-    /// The records after `after` up to `until` that are left of a compacted part, in order; at most [`MAX_PAGE`] at once.
+    /// The records after `after` up to `until` that are left of a compacted part, in order; at most [`MAX_PAGE`] at
+    /// once.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`] names the first that doesn't match its checksum.
@@ -152,7 +154,7 @@ impl LogReader {
         query::left(&self.connection, session, after, until)
     }
 
-    /// Everything of a session as of this moment, or `None` if there is no such session.
+    /// Returns a consistent view of a session as of this moment, or `None` if there is no such session.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
@@ -167,8 +169,7 @@ impl LogReader {
     }
 }
 
-/// A session as of one moment, which lasts as long as this does: what its log has and what stands beside it, as it lies
-/// there.
+/// A consistent snapshot of a session's stored log and related data. It lasts as long as this value.
 pub struct SessionLog<'a> {
     transaction: Transaction<'a>,
     session: SessionId,
@@ -176,19 +177,19 @@ pub struct SessionLog<'a> {
 }
 
 impl SessionLog<'_> {
-    /// Which session.
+    /// Returns the session's id.
     #[must_use]
     pub fn id(&self) -> SessionId {
         self.session
     }
 
-    /// Where its log ends.
+    /// Returns the end of its log.
     #[must_use]
     pub fn head(&self) -> Head {
         self.head
     }
 
-    /// Shows every record that lies there, in order.
+    /// Passes every stored record to `show`, in order.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
@@ -210,7 +211,7 @@ impl SessionLog<'_> {
         Ok(())
     }
 
-    /// Shows every content that lies there.
+    /// Passes every stored content to `show`.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
@@ -254,7 +255,7 @@ impl SessionLog<'_> {
     }
 }
 
-/// What packing came to, in bytes of the database and its write-ahead log together.
+/// The result of a compaction: total size of the database and its write-ahead log, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compacted {
     /// Before.
@@ -263,10 +264,10 @@ pub struct Compacted {
     pub after: u64,
 }
 
-/// Packs a database that no service has open: what was deleted gives its space back.
+/// Compacts a database and frees the space of deleted data. No service may have the database open.
 ///
 /// # Errors
-/// See [`MaintainError`]; the database has lost nothing then.
+/// See [`MaintainError`]. No data is lost after an error.
 pub fn compact(database: &Path) -> Result<Compacted, MaintainError> {
     let before = bytes_of(database);
     let connection = schema::open_alone(database)?;
@@ -281,7 +282,7 @@ pub fn compact(database: &Path) -> Result<Compacted, MaintainError> {
     })
 }
 
-/// Moves the write-ahead log into the database and cuts it to nothing.
+/// Moves the write-ahead log into the database and truncates it.
 fn empty_log(connection: &Connection) -> Result<(), MaintainError> {
     let was_busy: bool = connection
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
@@ -297,19 +298,20 @@ fn bytes_of(database: &Path) -> u64 {
     size(database).saturating_add(size(Path::new(&log)))
 }
 
-/// Copies a database as of one moment, beside whoever writes it, into a new file that is its owner's alone, and answers
-/// the copy's size in bytes. The copy is checked, durable and packed, and has no log id: see [`EventStore::log_id`].
+/// Copies a database as of one moment into a new file and returns the copy's size in bytes. The database may have an
+/// active writer. Only the owner can access the copy. The copy is checked, durable and compacted, and it has no log
+/// id: see [`EventStore::log_id`].
 ///
 /// [`EventStore::log_id`]: super::EventStore::log_id
 ///
 /// # Errors
-/// See [`MaintainError`]; no copy is left behind then. A file that is there already is left as it is.
+/// See [`MaintainError`]. No copy is left behind after an error. An existing file is not changed.
 pub fn copy(database: &Path, into: &Path) -> Result<u64, MaintainError> {
     let write = |cause| MaintainError::Write {
         path: into.to_owned(),
         cause,
     };
-    // The engine takes an empty file for its target, and gives its permissions to what it writes beside it.
+    // The engine accepts an empty file as the target, and creates its auxiliary files with the same permissions.
     OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -1,4 +1,4 @@
-//! The engine without a disk, for tests: the same answers, and nothing survives it.
+//! The in-memory engine, for tests: the same results as the SQLite engine, without persistence.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -103,7 +103,7 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty log with an id of its own.
+    /// Creates an empty log with a new id.
     #[must_use]
     pub fn new() -> Self {
         Self {

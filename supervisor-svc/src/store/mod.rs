@@ -1,15 +1,16 @@
-//! The log: records, content and what stands beside them, durable before they are acknowledged.
+//! The log: records, contents and related data, durable before they are acknowledged.
 //!
-//! The store knows nothing of what an event means: a record is opaque bytes with a number. What it promises, whichever
-//! engine is behind it and as the conformance suite (`tests/store_conformance.rs`) checks:
+//! The store does not interpret events: a record is opaque bytes with a sequence number. Every engine guarantees the
+//! following, and the conformance suite (`tests/store_conformance.rs`) checks it:
 //!
 //! - A session's records are numbered 1, 2, 3, ... without a gap.
-//! - A [`Batch`] happens whole or not at all, with its contents, threads and requests.
-//! - What an answer says, success or refusal, can't be undone by a crash.
-//! - One session's refusal never makes another session's write fail.
-//! - Who doesn't hold the present [`Epoch`] of a session appends nothing to it.
+//! - A [`Batch`] is atomic, including its contents, threads and requests.
+//! - A crash does not undo the result of a completed call, success or rejection.
+//! - A rejected write of one session never makes another session's write fail.
+//! - Only the holder of a session's current [`Epoch`] can append to it.
 //!
-//! A write whose future is dropped before it is answered may or may not happen; await it in a task of its own.
+//! If the future of a write is dropped before it completes, the write may or may not happen. To prevent this, await
+//! the future in its own task.
 
 mod apply;
 mod backfill;
@@ -54,18 +55,20 @@ pub const DATABASE: &str = "troupe.db";
 ///
 /// Reads see every write that was acknowledged before they began, and never wait for a writer.
 pub trait EventStore: Send + Sync + 'static {
-    /// The identity of the log, given when it is first opened. A copy has none until then, so the identity tells a
-    /// restored backup from the present, and two restored ones from each other.
+    /// Returns the identity of the log, which is assigned when the log is first opened. A copy has no identity until
+    /// it is opened. A restored backup therefore differs from the current log, and two restored backups differ from
+    /// each other.
     fn log_id(&self) -> Uuid;
 
-    /// Begins a session with its first batch, which must expect [`Sequence::ZERO`]; its epoch becomes the session's.
+    /// Creates a session with its first batch, which must expect [`Sequence::ZERO`]. The batch's epoch becomes the
+    /// session's epoch.
     ///
-    /// With a key that is remembered and not expired at `key.now`, nothing is written and the answer is
-    /// [`Created::Existing`]; the caller compares the hashes.
+    /// If the key is stored and not expired at `key.now`, the call writes nothing and returns [`Created::Existing`].
+    /// The caller compares the hashes.
     ///
     /// # Errors
-    /// [`AppendError::Mismatch`] if the session already exists under another key or none; else as for
-    /// [`append`](Self::append).
+    /// [`AppendError::Mismatch`] if the session already exists under another key or without one. Otherwise the errors
+    /// of [`append`](Self::append).
     fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>>;
 
     /// Appends a batch. The epoch is checked before the head, both in the transaction that writes.
@@ -74,25 +77,27 @@ pub trait EventStore: Send + Sync + 'static {
     /// See [`AppendError`]: with all but [`AppendError::Unknown`] the batch surely did not happen.
     fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>>;
 
-    /// Takes ownership of a session: raises its epoch by one and returns it, so that the owner before is fenced.
+    /// Takes ownership of a session: increments its epoch and returns it, so that the previous owner is fenced.
     ///
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session.
     fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>>;
 
-    /// Keeps a session's snapshot in the place of an older one. One that is older than what is kept changes nothing.
+    /// Stores a session's snapshot in place of an older one. A snapshot that is older than the stored one is ignored.
     ///
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if the snapshot is too large or
     /// ahead of the head.
     fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>>;
 
-    /// Changes the marks as `evidence` says, then removes records up to and including `until`, at most
-    /// [`limits::MAX_COMPACTED`]; marked ones stay. Answers how many; call again while it isn't zero. Reading after an earlier position answers [`ReadError::Compacted`] from the first
-    /// call on.
+    /// Updates the marks according to `evidence`, then removes records up to and including `until`, at most
+    /// [`limits::MAX_COMPACTED`]. Marked records are retained. Returns the number of removed records. Repeat the call
+    /// until it returns zero. From the first call on, reading after an earlier position returns
+    /// [`ReadError::Compacted`].
     ///
     /// # Errors
-    /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if its snapshot doesn't include `until`.
+    /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if its snapshot doesn't include
+    /// `until`.
     fn compact(
         &self,
         session: SessionId,
@@ -100,7 +105,7 @@ pub trait EventStore: Send + Sync + 'static {
         evidence: Evidence,
     ) -> BoxFuture<'_, Result<u64, WriteError>>;
 
-    /// Keeps a session's summary, as of that record, in the place of the one before.
+    /// Stores a session's summary as of a record, in place of the previous one.
     ///
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if the summary is too large.
@@ -118,9 +123,9 @@ pub trait EventStore: Send + Sync + 'static {
     /// the value is too large.
     fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>>;
 
-    /// Removes a session with everything that is its own: records, contents, requests, snapshot, cursors and the key of its
-    /// creation; and of `threads`, which should be all that its records began, those that are its own. Answers whether there
-    /// was one.
+    /// Deletes a session with all of its data: records, contents, requests, snapshot, cursors and its creation key.
+    /// `threads` should list all threads that its records started; threads of this session are deleted too.
+    /// Returns whether the session existed.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -133,22 +138,23 @@ pub trait EventStore: Send + Sync + 'static {
     /// See [`WriteError`].
     fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>>;
 
-    /// Ends the store: what was accepted is made durable, later writes get [`Refusal::Closed`]. Answers when that is
-    /// done; a second call does no harm. Dropping the store does the same, but blocks the dropping thread meanwhile.
+    /// Closes the store: accepted writes become durable, later writes get [`Refusal::Closed`]. Completes when that is
+    /// done. A second call is harmless. Dropping the store has the same effect, but blocks the dropping thread until
+    /// it is done.
     fn close(&self) -> BoxFuture<'_, ()>;
 
-    /// Where a session's log ends and who owns it, or `None` if there is no such session.
+    /// Returns the end of a session's log and its owner's epoch, or `None` if there is no such session.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
     fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>>;
 
-    /// The records after `after`, in order and without a gap, fewer than a page only at the end of the log. Empty if there
-    /// are none or no such session.
+    /// Returns the records after `after`, in order and without a gap. A page is shorter than the maximum only at the
+    /// end of the log. The page is empty if there are no more records or no such session.
     ///
     /// # Errors
-    /// [`ReadError::Corrupt`] names the first record that is missing or doesn't match its checksum; nothing of the page
-    /// is returned then. [`ReadError::Compacted`] if records after `after` are gone for good.
+    /// [`ReadError::Corrupt`] names the first record that is missing or does not match its checksum. In this case, no
+    /// records of the page are returned. [`ReadError::Compacted`] if records after `after` were compacted.
     fn read(
         &self,
         session: SessionId,
@@ -156,7 +162,8 @@ pub trait EventStore: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>>;
 
-    /// The marked records of a session, of one thread if it is given, in order after `after`.
+    /// Returns the marked records of a session after `after`, in order. If a thread is given, returns only its
+    /// records.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`] names the first that doesn't match its checksum.
@@ -181,7 +188,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// [`ReadError::CorruptSide`] if it doesn't match its checksum; the log can be replayed without it.
     fn snapshot(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Snapshot>, ReadError>>;
 
-    /// One remembered request, even if it has expired and isn't forgotten yet.
+    /// Returns a stored request, even if it has expired but is not deleted yet.
     ///
     /// # Errors
     /// [`ReadError::CorruptSide`] if it doesn't match its checksum.
@@ -223,7 +230,8 @@ pub trait EventStore: Send + Sync + 'static {
     fn summaries(&self, before: Option<SessionId>, limit: usize)
     -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>>;
 
-    /// The sessions that must be awake at `time`: those due at it or before, in the order of [`Due`], after `after`.
+    /// Returns the sessions that must be active at `time`: those due at or before it, in the order of [`Due`], after
+    /// `after`.
     ///
     /// # Errors
     /// [`ReadError::Engine`].

@@ -1,4 +1,4 @@
-//! What is read from the database, and how the store's types stand in its rows.
+//! Database queries, and conversions between the store's types and database rows.
 
 use bytes::{Bytes, BytesMut};
 use rusqlite::{Connection, Error as SqlError, OptionalExtension as _, Row, params};
@@ -17,7 +17,7 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// How much memory records share.
+/// Size of a memory block that records share, in bytes.
 const ROOM_BYTES: usize = 64 * 1024;
 
 impl From<SqlError> for ReadError {
@@ -37,7 +37,7 @@ pub(super) fn cursor_session(key: &CursorKey) -> Vec<u8> {
         .map_or_else(Vec::new, |session| blob(session.as_uuid()).to_vec())
 }
 
-/// A number as its column holds it. What is beyond the column's range is at its end.
+/// Converts a number to its column type. Numbers beyond the column's range saturate.
 pub(super) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -135,7 +135,7 @@ pub(super) fn records(
         "SELECT sequence, crc, bytes FROM records WHERE session = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3",
     )?;
     let mut rows = statement.query(params![blob(session.as_uuid()), integer(after.get()), page(wanted)])?;
-    // Many of them share a piece of memory: whoever keeps one keeps no more than that.
+    // Records share memory blocks of bounded size, so retaining one record retains at most one block.
     let mut room = BytesMut::new();
     let mut expected = after.next();
     while let Some(row) = rows.next()? {
@@ -289,7 +289,7 @@ pub(super) fn snapshot(connection: &Connection, session: SessionId) -> Result<Op
     }
 }
 
-/// One remembered request.
+/// Returns a stored request.
 pub(super) fn request(
     connection: &Connection,
     session: SessionId,
@@ -313,7 +313,7 @@ pub(super) fn requests(
     after: Option<&RequestKey>,
     limit: usize,
 ) -> Result<Vec<RequestRecord>, ReadError> {
-    // Nothing lies between a text and the same text with a NUL behind it, and nothing before two empty ones.
+    // No text sorts between a text and the same text followed by a NUL, and none sorts before two empty texts.
     let (scope, request_id) = match after {
         Some(key) => (key.scope.as_str(), format!("{}\0", key.request_id)),
         None => ("", String::new()),
@@ -370,7 +370,7 @@ pub(super) fn sessions(
     rows.map(|session| session.map_err(ReadError::from)).collect()
 }
 
-/// A page of sessions with what is known of each without loading it.
+/// Returns a page of sessions with the summary of each, without loading the sessions.
 pub(super) fn summaries(
     connection: &Connection,
     before: Option<SessionId>,

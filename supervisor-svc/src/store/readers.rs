@@ -12,7 +12,8 @@ use uuid::Uuid;
 use super::{error::ReadError, limits::MAX_READERS, query, schema};
 use crate::domain::ids::SessionId;
 
-/// The connections. All are there from the start, so that the first call about a session waits for none.
+/// The pool of read connections. All connections are opened at the start, so the first call about a session does not
+/// wait for one.
 pub(super) struct Readers {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
@@ -32,7 +33,7 @@ impl Readers {
     /// Runs a query on a blocking thread, once a connection is free.
     ///
     /// # Errors
-    /// The query's own, or [`ReadError::Engine`] if there is no connection to be had.
+    /// The query's own errors, or [`ReadError::Engine`] if no connection is available.
     pub(super) async fn run<T, F>(self: &Arc<Self>, query: F) -> Result<T, ReadError>
     where
         T: Send + 'static,
@@ -47,7 +48,7 @@ impl Readers {
             let _permit = permit;
             let connection = readers.take()?;
             let result = query(&connection);
-            // A connection that failed may fail again; the next reader opens another.
+            // A connection that failed may fail again, so it is dropped. The next reader opens another.
             if !matches!(result, Err(ReadError::Engine(_))) {
                 readers.give_back(connection);
             }
@@ -75,7 +76,7 @@ impl Readers {
     }
 }
 
-/// A connection that knows the tables: whoever asks it first does not wait until they are read.
+/// Opens a connection and loads the schema, so that the first query does not wait for it.
 fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     let connection = schema::open_reader(path)?;
     query::head(&connection, SessionId::from_uuid(Uuid::nil()))?;

@@ -1,10 +1,10 @@
-//! Room for the end: a file that is there only to be deleted when the disk is full, so that threads can still be closed
-//! and what runners report last can still be recorded.
+//! Disk space reserve: a file that is deleted when the disk is full, so that threads can still be closed and the last
+//! reports of runners can still be recorded.
 //!
-//! It is kept, then spent once, then kept again as soon as the disk has room for it: that is looked at with each commit
-//! group, since a store that writes nothing needs no reserve. While it is spent, what would begin something (a session,
-//! a thread) is refused as if the disk were still full: otherwise spawns would use the room up, and the closings would
-//! find none. A write that was refused is never tried again from here; its caller knows best.
+//! After it is spent, the reserve is created again as soon as the disk has space for it. The space is checked with
+//! each commit group, since a store without writes needs no reserve. While the reserve is spent, writes that start
+//! something (a session, a thread) are rejected as if the disk were still full. Otherwise spawns would use up the
+//! space, and no space would be left to close threads. This module never retries a rejected write; the caller decides.
 
 use std::{
     fs::{self, OpenOptions},
@@ -22,31 +22,33 @@ use super::{
 /// The file's name, in the directory of the database.
 const FILE: &str = "reserve";
 
-/// What is written at a time.
+/// Number of bytes per write.
 const BLOCK: usize = 256 * 1024;
 
-/// How many blocks it has.
+/// Number of blocks.
 const BLOCKS: u64 = 64;
 
-/// How much it keeps, 16 MiB: several hundred closings, each with the pages of its commit.
+/// Size of the reserve: 16 MiB, enough to close several hundred threads, each with the pages of its commit.
 const BYTES: u64 = BLOCKS * BLOCK as u64;
 
-/// The room that must be free before it is kept again: as much stays free beside it, so that it isn't spent at once.
+/// Free space required to create the reserve again, in bytes. It is twice the size of the reserve, so that the reserve
+/// is not spent at once.
 const ROOM: u64 = 2 * BYTES;
 
-/// The reserve beside a database. Only the writer's thread changes it.
+/// The reserve file of a database. Only the writer's thread changes it.
 pub(super) struct Reserve {
     path: PathBuf,
     spent: AtomicBool,
 }
 
 impl Reserve {
-    /// Finds the reserve of a database or makes it. Where there is no room for one, it counts as spent.
+    /// Finds or creates the reserve of a database. If there is no space for it, it counts as spent.
     pub(super) fn beside(database: &Path) -> Self {
         let path = database.with_file_name(FILE);
         let is_kept = fs::metadata(&path).is_ok_and(|found| found.len() == BYTES);
         if !is_kept {
-            // Cut short, or that of another release: of no use, and it takes room. Mostly there is none.
+            // The file is incomplete or from another release. It is useless and takes space. Usually the file does not
+            // exist.
             let _ = fs::remove_file(&path);
         }
         let reserve = Self {
@@ -63,7 +65,7 @@ impl Reserve {
         reserve
     }
 
-    /// Whether only the room of the reserve is left.
+    /// Returns whether the reserve is spent.
     pub(super) fn is_spent(&self) -> bool {
         self.spent.load(Ordering::Relaxed)
     }
@@ -80,7 +82,7 @@ impl Reserve {
         }
     }
 
-    /// Gives the room up. Does nothing the second time.
+    /// Deletes the reserve file. Idempotent.
     pub(super) fn release(&self) {
         if self.spent.swap(true, Ordering::Relaxed) {
             return;
@@ -96,8 +98,8 @@ impl Reserve {
         }
     }
 
-    /// Keeps the reserve again if it is spent and the disk has room. Asking costs one system call, and none while it is
-    /// kept.
+    /// Creates the reserve again if it is spent and the disk has enough space. The check costs one system call, and
+    /// none while the reserve exists.
     pub(super) fn restore(&self) {
         if !self.is_spent() || !self.has_room() {
             return;
@@ -109,7 +111,7 @@ impl Reserve {
             }
             Err(error) => {
                 tracing::debug!(%error, "the reserve can't be written yet");
-                // A part of it is of no use and takes room.
+                // A partial file is useless and takes space.
                 let _ = fs::remove_file(&self.path);
             }
         }
@@ -129,8 +131,8 @@ impl Reserve {
     }
 }
 
-/// Writes the file. It isn't flushed: what counts is that the file system has set the room aside, and a crash loses no
-/// more than the reserve, which the next start makes anew.
+/// Writes the file without a flush. It is sufficient that the file system has allocated the space. A crash loses at
+/// most the reserve, which the next start creates again.
 fn write(path: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -142,7 +144,7 @@ fn write(path: &Path) -> io::Result<()> {
     (0..BLOCKS).try_for_each(|_| file.write_all(&block))
 }
 
-/// Bytes without a pattern (xorshift): zeros would take no room on a file system that compresses.
+/// Returns bytes without a pattern (xorshift). A compressing file system would allocate no space for zeros.
 fn noise() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut block = vec![0; BLOCK];

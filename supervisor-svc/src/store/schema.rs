@@ -1,4 +1,4 @@
-//! The database file: its tables and their migrations, and the settings without which nothing may be acknowledged.
+//! The database file: its tables, its migrations, and the settings that durability requires.
 
 use std::{fs, io, path::Path};
 
@@ -13,9 +13,9 @@ use super::{
 
 /// A step from one version to the next.
 struct Migration {
-    /// What changes in the tables.
+    /// The schema change.
     sql: &'static str,
-    /// What is computed for them from the records that are there.
+    /// Computes values for the changed tables from the existing records.
     fill: fn(&Transaction<'_>) -> Result<(), OpenError>,
 }
 
@@ -124,8 +124,9 @@ const MIGRATIONS: [Migration; 4] = [
         fill: backfill::marks,
     },
     Migration {
-        // In the order of writing: what many sessions append at once fills few pages. In a table that is its own index, as it
-        // was, each session writes to a page of its own, and a record of over 1,000 bytes to another one beside it.
+        // Rows are in write order, so concurrent appends of many sessions fill few pages. In the previous table, which
+        // was its own index, each session wrote to its own page, and a record of over 1,000 bytes to an additional
+        // overflow page.
         sql: "
     ALTER TABLE records RENAME TO records_by_session;
     CREATE TABLE records (
@@ -142,7 +143,8 @@ const MIGRATIONS: [Migration; 4] = [
         fill: |_| Ok(()),
     },
     Migration {
-        // Every spawn wrote to a page of it, and only the deletion of a session read it. Who deletes one names its threads.
+        // Every spawn wrote to a page of this index, and only session deletion read it. Callers that delete a session
+        // now list its threads.
         sql: "DROP INDEX threads_session;",
         fill: |_| Ok(()),
     },
@@ -151,11 +153,11 @@ const MIGRATIONS: [Migration; 4] = [
 /// The `synchronous` level that flushes the log at every commit.
 const SYNCHRONOUS_FULL: i64 = 2;
 
-/// Opens or creates the file for writing and returns the log's id. It creates none where `evidence`, the name of another
-/// file, or a write-ahead log shows that there was one.
+/// Opens or creates the file for writing and returns the log's id. Does not create the file if a write-ahead log or
+/// the file named `evidence` shows that a log existed.
 ///
 /// # Errors
-/// See [`OpenError`]. A file of a newer version is left as it was.
+/// See [`OpenError`]. A file of a newer version is not changed.
 pub(super) fn open_writer(path: &Path, evidence: Option<&str>) -> Result<(Connection, Uuid), OpenError> {
     let evidence = evidence.map(str::to_owned).or_else(|| write_ahead_log(path));
     let lost = || evidence.clone().map(|evidence| OpenError::Lost { evidence });
@@ -181,7 +183,7 @@ pub(super) fn open_writer(path: &Path, evidence: Option<&str>) -> Result<(Connec
     Ok((connection, log_id))
 }
 
-/// Whether the file is missing or has no bytes. A file that can't be looked at is left to the engine's own error.
+/// Returns whether the file is missing or empty. If its metadata cannot be read, the engine reports the error later.
 fn is_empty(path: &Path) -> bool {
     match fs::metadata(path) {
         Ok(found) => found.len() == 0,
@@ -218,7 +220,7 @@ pub(super) fn open_checkpointer(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// Opens the file for reading beside whoever writes it.
+/// Opens the file for reading. The file may have an active writer.
 ///
 /// # Errors
 /// See [`OpenError`]: the file must be of this version, because only its writer may migrate it.
@@ -243,8 +245,8 @@ pub(super) fn open_alone(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// Finishes a copy of the file: checks it and takes its log's id out. Who opens the copy first gives it an id of its
-/// own, so that neither the log that goes on nor a second log restored from the same copy is mistaken for it.
+/// Finishes a copy of the file: checks it and removes its log id. The first process that opens the copy assigns a new
+/// id. Neither the original log nor another log restored from the same copy can be mistaken for it.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -254,7 +256,7 @@ pub(super) fn finish_copy(path: &Path) -> Result<(), OpenError> {
     check_pages(&connection)
 }
 
-/// For reading and writing a file that is there.
+/// Opens an existing file for reading and writing.
 fn open_existing(path: &Path) -> Result<Connection, rusqlite::Error> {
     open(
         path,
@@ -266,7 +268,7 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
-    // A statement is planned once: otherwise each new value of a LIMIT has it planned anew.
+    // A statement is planned once. Otherwise each new value of a LIMIT would cause a new plan.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // After a failed fsync a checkpoint at closing would drop the log that a replay needs.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -289,7 +291,7 @@ fn version_of(connection: &Connection) -> Result<usize, OpenError> {
     usize::try_from(found).map_err(|_| OpenError::Damaged(format!("schema version {found}")))
 }
 
-/// The engine opens what it may not write for reading, without a word.
+/// Rejects a read-only database. The engine silently opens a file for reading if it may not write it.
 fn refuse_read_only(connection: &Connection) -> Result<(), OpenError> {
     if connection.is_readonly(MAIN_DB)? {
         Err(OpenError::ReadOnly)
@@ -327,7 +329,8 @@ fn make_durable(connection: &Connection) -> Result<(), OpenError> {
             wanted: "wal",
         });
     }
-    // Checkpoints are made by the store itself, to see their errors. Deleted content is overwritten: it may be secret.
+    // The store makes checkpoints itself, so that it sees their errors. Deleted content is overwritten because it may
+    // be secret.
     connection.execute_batch(
         "PRAGMA synchronous = FULL;
          PRAGMA fullfsync = ON;
@@ -368,7 +371,7 @@ fn migrate(connection: &mut Connection, seen: usize) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The log's id, which the first opening gives.
+/// Returns the log's id, which is assigned when the log is first opened.
 fn log_id(connection: &Connection) -> Result<Uuid, OpenError> {
     connection.execute(
         "INSERT INTO meta (key, value) VALUES ('log_id', ?1) ON CONFLICT DO NOTHING",

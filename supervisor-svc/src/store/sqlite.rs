@@ -26,13 +26,13 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// A log in one SQLite file. Only one process may have it open; who opens it holds the data directory's lock.
+/// A log in one SQLite file. Only the process that holds the data directory's lock may open it.
 ///
-/// A write is acknowledged when its commit group is flushed to the disk. Dropping the store flushes what was accepted
-/// and joins the writing thread, which blocks; [`close`](EventStore::close) does so without blocking.
+/// A write is acknowledged when its commit group is flushed to the disk. Dropping the store flushes accepted writes
+/// and joins the writer thread, which blocks. [`close`](EventStore::close) does the same without blocking.
 ///
-/// Beside the file lies a reserve of room. When the disk is full it is given up, so that threads can still be closed;
-/// until there is room for it again, sessions and threads that are new are refused with
+/// A reserve file is stored next to the database. When the disk is full, the reserve is deleted, so that threads can
+/// still be closed. Until there is space for it again, new sessions and threads are rejected with
 /// [`Refusal::DiskFull`](super::Refusal::DiskFull).
 pub struct SqliteStore {
     readers: Arc<Readers>,
@@ -42,8 +42,8 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file or creates it, checks that it is whole and that commits to it will be durable, and brings it to
-    /// the present schema.
+    /// Opens or creates the file, checks that it is intact and that commits to it will be durable, and migrates it to
+    /// the current schema.
     ///
     /// # Errors
     /// See [`OpenError`].

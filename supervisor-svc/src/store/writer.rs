@@ -1,6 +1,6 @@
-//! The one thread that writes: it takes what is ready, commits it as one group, and then answers everyone.
+//! The writer thread: it takes the ready writes, commits them as one group, and then answers them all.
 //!
-//! There is no timer: while a group is committed the next one gathers, so a slow disk makes larger groups.
+//! There is no timer. While one group is committed, the next one accumulates, so a slow disk leads to larger groups.
 
 use std::{
     sync::{
@@ -75,7 +75,7 @@ impl Writer {
         })
     }
 
-    /// Has the work done inside a commit group and waits until that is durable. Waits for room first.
+    /// Runs the work inside a commit group and waits until it is durable. Waits for queue capacity first.
     ///
     /// # Errors
     /// The work's own, or [`WriteError::Refused`], [`WriteError::Stopped`] or [`WriteError::Unknown`].
@@ -105,7 +105,7 @@ impl Writer {
         }
     }
 
-    /// Has everything that was accepted made durable, and the thread end.
+    /// Makes all accepted writes durable and ends the thread.
     pub(super) async fn close(&self) {
         let Some(messages) = &self.messages else { return };
         let (done, closed) = oneshot::channel();
@@ -137,13 +137,13 @@ impl Drop for Writer {
 struct Worker {
     connection: Connection,
     checkpointer: Checkpointer,
-    /// How long the log was when it was finished last; zero once it has begun anew.
+    /// Length of the log when it was last finished. Zero once the log has restarted.
     finished: i64,
     inbox: mpsc::Receiver<Message>,
     /// Tells an orderly end from a stop after a failure.
     closed: Arc<AtomicBool>,
     reserve: Arc<Reserve>,
-    /// How long the commits take.
+    /// Duration of commits.
     commits: Histogram<f64>,
 }
 
@@ -163,12 +163,13 @@ impl Worker {
         self.refuse_rest(&Ending::Refused(Refusal::Closed), &mut closers);
         self.finish();
         for closer in closers {
-            // Who asked may be gone.
+            // The caller may have dropped its receiver.
             let _ = closer.send(());
         }
     }
 
-    /// The first message's job and those that are ready after it, up to the bounds of a group or a wish to close.
+    /// Returns the first message's job and the jobs that are ready after it, up to the limits of a group or a close
+    /// request.
     fn gather(&mut self, first: Message, closers: &mut Vec<oneshot::Sender<()>>) -> Vec<Box<dyn Job>> {
         let mut jobs = Vec::new();
         let mut bytes = 0_usize;
@@ -192,7 +193,7 @@ impl Worker {
         jobs
     }
 
-    /// Commits and answers a group. Returns why the writer must stop, if it must.
+    /// Commits and answers a group. Returns an error if the writer must stop.
     fn commit(&self, jobs: &mut Vec<Box<dyn Job>>) -> Option<WriteError> {
         if jobs.is_empty() {
             return None;
@@ -208,7 +209,7 @@ impl Worker {
         let ending = group::commit(&self.connection, jobs);
         self.commits.record(begun.elapsed().as_secs_f64(), &[]);
         if ending == Ending::Refused(Refusal::DiskFull) {
-            // Before the answers: who tries again finds the room.
+            // Before the replies, so that a caller that retries finds the space.
             self.reserve.release();
         }
         for job in jobs.drain(..) {
@@ -224,8 +225,8 @@ impl Worker {
         }
     }
 
-    /// Has the write-ahead log moved into the database once it is long enough. The engine would do so by itself, but it
-    /// hides a failed fsync, after which the log must not be reused.
+    /// Checkpoints the write-ahead log once it is long enough. The engine's automatic checkpoints hide a failed fsync,
+    /// after which the log must not be reused.
     fn checkpoint_if_due(&mut self) -> Option<WriteError> {
         match LogLength::of(&self.connection) {
             Ok(length) => {
@@ -244,7 +245,7 @@ impl Worker {
         self.checkpointer.failure()
     }
 
-    /// Takes nothing more and answers what is queued. Nothing of that has been worked on.
+    /// Accepts no more jobs and rejects the queued ones. None of them has run.
     fn refuse_rest(&mut self, ending: &Ending, closers: &mut Vec<oneshot::Sender<()>>) {
         self.inbox.close();
         while let Some(message) = self.inbox.blocking_recv() {
@@ -255,7 +256,8 @@ impl Worker {
         }
     }
 
-    /// Leaves a short log behind, so that the next start is quick. What was acknowledged doesn't depend on it.
+    /// Truncates the log, so that the next start is quick. The durability of acknowledged writes does not depend on
+    /// it.
     fn finish(self) {
         let ended = self.checkpointer.end().map_err(|error| error.to_string());
         let truncate =

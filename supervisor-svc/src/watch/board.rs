@@ -1,5 +1,6 @@
-//! What is known of threads beside the log, by session: in memory, for watchers, who take what changed since they last
-//! looked. A change in one session costs the watchers of another one nothing.
+//! Volatile per-thread values, grouped by session, for watchers. They are held in memory and are not part of the log.
+//! Watchers read the values that changed since their last read. A change in one session does not affect the watchers
+//! of another one.
 
 use std::{
     collections::HashMap,
@@ -13,21 +14,21 @@ use crate::domain::ids::{SessionId, ThreadId};
 /// A value for each thread.
 #[derive(Debug)]
 pub(super) struct Board<V> {
-    // Held for one look-up or one change, never across an await.
+    // Locked for one look-up or one change, never across an await.
     sessions: Arc<Mutex<Sessions<V>>>,
 }
 
 /// All of them.
 #[derive(Debug)]
 struct Sessions<V> {
-    /// Grows with each change, whichever session it is in.
+    /// Incremented with each change in any session.
     version: u64,
-    /// Of how many threads something is known.
+    /// Number of threads with values.
     count: usize,
     all: HashMap<SessionId, Threads<V>>,
 }
 
-/// Those of one session.
+/// The values of one session's threads.
 #[derive(Debug)]
 struct Threads<V> {
     values: HashMap<ThreadId, V>,
@@ -79,8 +80,8 @@ impl<V> Sessions<V> {
 }
 
 impl<V> Board<V> {
-    /// Changes what is known of a session's threads; `change` is told the number of this change. Answers of how many threads
-    /// something is known, in all sessions.
+    /// Changes the values of a session's threads. `change` receives the number of this change. Returns the number of
+    /// threads with values, in all sessions.
     pub fn change(&self, session: SessionId, change: impl FnOnce(&mut HashMap<ThreadId, V>, u64)) -> usize {
         let mut sessions = self.lock();
         let Sessions { version, count, all } = &mut *sessions;
@@ -93,7 +94,7 @@ impl<V> Board<V> {
         *count
     }
 
-    /// Reads what is known of a session's threads.
+    /// Reads the values of a session's threads.
     pub fn read<R>(&self, session: SessionId, read: impl FnOnce(&HashMap<ThreadId, V>) -> R) -> Option<R> {
         self.lock().all.get(&session).map(|threads| read(&threads.values))
     }
@@ -115,7 +116,7 @@ impl<V> Board<V> {
         sessions.count -= forgotten.map_or(0, |threads| threads.values.len());
     }
 
-    /// Forgets a session if nothing is known of its threads.
+    /// Removes a session if none of its threads has a value.
     pub fn tidy(&self, session: SessionId) {
         let mut sessions = self.lock();
         if sessions
@@ -140,7 +141,7 @@ impl<V> Board<V> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions<V>> {
-        // What a panic elsewhere may leave half done is one thread's value, which the next one replaces.
+        // A panic elsewhere leaves at most one thread's value incomplete, and the next update replaces it.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

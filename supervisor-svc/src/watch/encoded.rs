@@ -11,7 +11,7 @@ use crate::{
     wire::{self, Sight},
 };
 
-/// The events of one append as messages, encoded when the first watcher wants them.
+/// The events of one append as messages, encoded on first use.
 #[derive(Debug, Default)]
 pub struct EncodedEvents {
     everything: OnceLock<Vec<Bytes>>,
@@ -20,7 +20,7 @@ pub struct EncodedEvents {
 }
 
 impl EncodedEvents {
-    /// The messages, one for each of `events`, which must be the same at every call.
+    /// Returns the messages, one for each of `events`. All calls must pass the same events.
     pub fn of(&self, session: SessionId, events: &[Recorded], sight: Sight) -> &[Bytes] {
         let encoded = match sight {
             Sight::Everything => &self.everything,

@@ -1,5 +1,5 @@
-//! Following sessions: a snapshot as of S, then every event after S in order; and beside it the latest telemetry
-//! and output. Or all sessions at once, as they are now and then.
+//! Session watches. A watch of one session sends a snapshot as of S and then every later event in order, together with
+//! the latest telemetry and output. A watch of all sessions sends their current state at intervals.
 
 mod board;
 pub mod encoded;

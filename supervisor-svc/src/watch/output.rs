@@ -1,5 +1,6 @@
-//! What running threads write, for those who look on: the newest 64 KiB of each, in memory, never in the log. Watchers take
-//! what came since they last looked; one that is slow misses the oldest pieces, and nobody gets a queue.
+//! Live output of running threads: the newest 64 KiB of each thread, held in memory and never in the log. Watchers
+//! read the output that is new since their last read. A slow watcher misses the oldest output, and there is no queue
+//! per watcher.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -8,13 +9,14 @@ use tokio::sync::watch;
 use super::board::Board;
 use crate::domain::ids::{Generation, SessionId, ThreadId};
 
-/// How many bytes of a thread's output are kept.
+/// Maximum output buffered per thread, in bytes.
 pub(super) const MAX_BYTES: usize = 64 * 1024;
 
-/// In how many pieces at most.
+/// Maximum number of pieces per thread.
 pub(super) const MAX_PIECES: usize = 1_024;
 
-/// How many threads' output is kept; beyond that, the thread that wrote least lately loses its own.
+/// Maximum number of threads with buffered output. Beyond that, the output of the least recently active thread is
+/// dropped.
 pub(super) const MAX_THREADS: usize = 1_024;
 
 /// A piece of a thread's output.
@@ -41,7 +43,7 @@ struct Ring {
 }
 
 impl OutputBoard {
-    /// Takes a piece of output; of one that is longer than what is kept of a thread, the end.
+    /// Appends a piece of output. Of a piece that exceeds the buffer of a thread, only the end is kept.
     pub fn put(&self, session: SessionId, thread: ThreadId, generation: Generation, text: &str) {
         let text = end_of(text);
         if text.is_empty() {
@@ -71,7 +73,7 @@ impl OutputBoard {
         self.0.forget_session(session);
     }
 
-    /// A session leaves memory; what its threads wrote last stays for whoever comes back to it.
+    /// Cleans up after a session is passivated. The last output of its threads remains available for later watchers.
     pub fn tidy(&self, session: SessionId) {
         self.0.tidy(session);
     }
@@ -82,8 +84,8 @@ impl OutputBoard {
         self.0.changes(session)
     }
 
-    /// The pieces of a session that are newer than `seen`, in the order in which they came, and the version up to which
-    /// that is. Zero is before the first.
+    /// Returns the pieces of a session that are newer than `seen`, in order of arrival, and their newest version. Zero
+    /// precedes the first version.
     #[must_use]
     pub fn since(&self, session: SessionId, seen: u64) -> (u64, Vec<Piece>) {
         let pieces = self.0.read(session, |rings| {

@@ -19,10 +19,10 @@ pub type Messages = ReceiverStream<Result<Bytes, Status>>;
 /// Begins watches.
 #[tonic::async_trait]
 pub trait BeginWatch: Send + Sync + 'static {
-    /// Answers the messages of the watch that is asked for.
+    /// Returns the message stream of the requested watch.
     ///
     /// # Errors
-    /// Why it cannot begin.
+    /// The reason why the watch cannot begin.
     async fn begin_watch(&self, request: Request<pb::WatchThreadsRequest>) -> Result<Messages, Status>;
 }
 

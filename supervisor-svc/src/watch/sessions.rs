@@ -1,5 +1,6 @@
-//! One who follows all sessions: those that match at first, then each that changes, as it is by then. A session is told at
-//! most once a second, so a slow watcher gets fewer messages and nobody a queue.
+//! A watch of all sessions: first all matching sessions, then each session that changes, with its current state. Each
+//! session is sent at most once a second. A slow watcher therefore gets fewer messages, and there is no queue per
+//! watcher.
 
 use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
@@ -18,20 +19,20 @@ use crate::{
     wire::Sight,
 };
 
-/// How often a session is told at most.
+/// Minimum time between two messages about the same session.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 
 /// A watch about to run.
 pub struct SessionsWatch {
-    /// Where sessions are found.
+    /// The directory of sessions.
     pub directory: Directory,
-    /// Which of them it shows.
+    /// Which sessions the watch includes.
     pub filter: Filter,
-    /// How much of them.
+    /// Which data is visible.
     pub sight: Sight,
-    /// How long it lives; jittered by the caller so that streams do not end together.
+    /// Maximum lifetime. The caller adds jitter so that streams do not end together.
     pub lifetime: Duration,
-    /// How long it waits at its end for its reader to take why it ends.
+    /// Maximum time that an ending stream waits for its reader to take the final status.
     pub last_word: Duration,
     /// Cancelled when the service drains.
     pub draining: CancellationToken,
@@ -39,14 +40,14 @@ pub struct SessionsWatch {
 
 type Outbox = mpsc::Sender<Result<pb::WatchSessionsResponse, Status>>;
 
-/// What the watcher was told: the sequence of each session that it was shown and that was not removed.
+/// The last sent sequence of each session that was sent and not removed.
 type Told = BTreeMap<SessionId, u64>;
 
-/// Why a watch cannot go on.
+/// The reason why a watch ends.
 enum End {
-    /// The client is gone.
+    /// The client disconnected.
     Gone,
-    /// With this error.
+    /// Ended with this error.
     Failed(Status),
 }
 
@@ -57,7 +58,7 @@ impl SessionsWatch {
             biased;
             () = self.draining.cancelled() => Some(End::Failed(draining("watch the sessions again"))),
             () = outbox.closed() => None,
-            // As planned: the client watches anew.
+            // Planned end: the client starts a new watch.
             () = sleep(self.lifetime) => None,
             ended = self.follow(&outbox) => ended.err(),
         };
@@ -67,7 +68,7 @@ impl SessionsWatch {
     }
 
     async fn follow(&self, outbox: &Outbox) -> Result<Infallible, End> {
-        // Before the first look, so that nothing falls between the two.
+        // Subscribes before the first read, so that no change is missed between the two.
         let follower = self.directory.context().news.follow();
         let mut told = Told::new();
         let mut before = None;
@@ -103,7 +104,7 @@ impl SessionsWatch {
         }
     }
 
-    /// Tells how a session stands now; `None`: it is deleted.
+    /// Sends the current state of a session. `None` means that it was deleted.
     async fn tell(
         &self,
         outbox: &Outbox,

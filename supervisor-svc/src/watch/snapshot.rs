@@ -1,5 +1,5 @@
-//! Snapshots as watchers are sent them: parts, encoded. Watchers of a whole session that come at about the same time share
-//! one, so that a crowd that reconnects costs one walk over the tree.
+//! Snapshots for watchers, in encoded parts. Watchers of a whole session that start at about the same time share one
+//! snapshot, so many simultaneous reconnects cost a single walk over the tree.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -21,30 +21,31 @@ use crate::{
     wire::{self, Sight},
 };
 
-/// How many threads a part has at most.
+/// Maximum number of threads per part.
 pub(super) const CHUNK_THREADS: usize = 256;
 
-/// How many bytes a part has at most; one thread alone may not exceed it.
+/// Maximum size of a part, in bytes. A single thread must not exceed it.
 pub(super) const CHUNK_BYTES: usize = 512 * 1024;
 
-/// How long a snapshot is shared while nothing is appended: it also shows what no event tells, as whether a runner is there.
+/// How long a snapshot is shared while nothing is appended. It expires because it also shows values without events,
+/// such as whether a runner is connected.
 const SHARED_FOR: Duration = Duration::from_millis(250);
 
-/// What a snapshot shows.
+/// The contents of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The top of the subtree; `None`: the whole session.
     pub top: Option<ThreadId>,
     /// Closed threads too.
     pub include_closed: bool,
-    /// How much of texts.
+    /// Which texts are visible.
     pub sight: Sight,
 }
 
 /// The newest snapshot of a session, for as long as it is good.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshots {
-    // Held for one look-up or one change, never across an await, nor while a snapshot is made.
+    // Locked for one look-up or one change, never across an await or while a snapshot is built.
     newest: Arc<Mutex<Option<Newest>>>,
 }
 
@@ -79,7 +80,7 @@ impl Snapshots {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Newest>> {
-        // It is replaced whole, so a panic elsewhere leaves it usable.
+        // The value is replaced as a whole, so a panic elsewhere leaves it usable.
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,7 +117,7 @@ fn make(context: &Context, state: &Session, shown: Shown) -> Vec<Bytes> {
     parts
 }
 
-/// What a message of that size adds to the one that it lies in: its tag and its length come before it.
+/// Returns the encoded size of an embedded message: the message with its tag and length prefix.
 fn delimited_len(size: usize) -> usize {
     1 + prost::length_delimiter_len(size) + size
 }

@@ -1,5 +1,5 @@
-//! One watcher: a snapshot or a position, then the log until it is caught up, then what is appended. A watcher that lags goes
-//! back to the log, so it slows nobody and loses nothing.
+//! A watch of one session: a snapshot or a position, then the log until the watcher has caught up, then new events. A
+//! watcher that lags reads from the log again, so it loses no events and does not slow others.
 
 use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
 
@@ -32,20 +32,20 @@ use crate::{
     wire::{self, Sight},
 };
 
-/// How often a watcher gets telemetry at most.
+/// Minimum time between two telemetry messages to a watcher.
 pub(super) const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
 
-/// How often a watcher gets output at most.
+/// Minimum time between two output messages to a watcher.
 pub(super) const OUTPUT_EVERY: Duration = Duration::from_millis(50);
 
 /// The times of a watch.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchLimits {
-    /// How long a stream may be silent before it gets a bookmark.
+    /// Maximum silence of a stream before it sends a bookmark.
     pub bookmark_every: Duration,
-    /// How long a stream lives; jittered by the caller so that streams do not end together.
+    /// Maximum lifetime of a stream. The caller adds jitter so that streams do not end together.
     pub lifetime: Duration,
-    /// How long a stream that ends waits for its reader to take what it is told last.
+    /// How long a stream that ends waits for its reader to take the final status.
     pub last_word: Duration,
 }
 
@@ -68,34 +68,34 @@ pub enum Position {
         /// Closed threads too.
         include_closed: bool,
     },
-    /// With the event after this one.
+    /// Starts with the event after this one.
     After(Sequence),
 }
 
-/// What a watch shows.
+/// The scope of a watch.
 #[derive(Clone, Debug)]
 pub struct Scope {
     /// The top of the subtree; `None`: the whole session.
     pub top: Option<ThreadId>,
     /// Groups of events; empty: all.
     pub kinds: BTreeSet<pb::EventKind>,
-    /// The thread that watches, if one does: its stream ends when its token goes stale.
+    /// The watching thread, if the watcher is a thread. Its stream ends when its token becomes stale.
     pub watcher: Option<ThreadPrincipal>,
-    /// How much of texts it shows.
+    /// Which texts are visible.
     pub sight: Sight,
-    /// Whether it shows what threads write.
+    /// Whether the watch includes the output of threads.
     pub output: bool,
 }
 
 /// A watch about to run.
 pub struct ThreadWatch {
-    /// Where sessions are found.
+    /// The directory of sessions.
     pub directory: Directory,
     /// The session.
     pub handle: Handle,
-    /// Where it begins.
+    /// The start position.
     pub position: Position,
-    /// What it shows.
+    /// Which threads and events are visible.
     pub scope: Scope,
     /// Its times.
     pub limits: WatchLimits,
@@ -105,15 +105,15 @@ pub struct ThreadWatch {
 
 type Outbox = mpsc::Sender<Result<Bytes, Status>>;
 
-/// Why a watch ended by itself.
+/// The reason why a watch ends.
 enum End {
-    /// The client is gone.
+    /// The client disconnected.
     Gone,
-    /// With this error.
+    /// Ended with this error.
     Failed(Status),
-    /// As planned, after a last bookmark.
+    /// Planned end, after a final bookmark.
     Planned,
-    /// The service drains: after a last bookmark, with an error that says so.
+    /// The service drains. Ends after a final bookmark with an error that reports it.
     Draining,
 }
 
@@ -121,12 +121,12 @@ impl ThreadWatch {
     /// Runs the watch until it ends.
     pub async fn run(self, outbox: Outbox) {
         let _counted = self.directory.context().measures.watching();
-        // Where the watcher is, once it is anywhere: a part of a snapshot is no position.
+        // The watcher's position, once it has one. A part of a snapshot is not a position.
         let mut position = match self.position {
             Position::Snapshot { .. } => None,
             Position::After(after) => Some(after),
         };
-        // Whatever ends a watch ends it while it waits for its reader, too.
+        // Every reason to end a watch also applies while the watch waits for its reader.
         let end = tokio::select! {
             biased;
             () = self.draining.cancelled() => End::Draining,
@@ -152,14 +152,14 @@ impl ThreadWatch {
                 let _ = outbox.send(Err(status)).await;
             }
         };
-        // A reader that takes nothing is left without it.
+        // A reader that does not read misses the final status.
         let _ = timeout(self.limits.last_word, last_word).await;
     }
 
-    /// Sends what there is, and then what comes. Wherever this is dropped, the watcher was sent everything up to `position`
-    /// that the scope shows, and no event after it.
+    /// Sends the available events, then new ones. Cancel safe: the watcher has received every visible event up to
+    /// `position` and none after it.
     async fn follow(&self, outbox: &Outbox, position: &mut Option<Sequence>) -> Result<Infallible, End> {
-        // Subscribed before the state is read, so that nothing falls between the two.
+        // Subscribes before the state is read, so that no event is missed between the two.
         let mut feed = self.handle.follow();
         let mut telemetry_seen = 0;
         let position = position.insert(self.begin(outbox).await?);
@@ -187,7 +187,7 @@ impl ThreadWatch {
                             let before = told;
                             self.send_events(outbox, commit.events.iter().zip(messages.iter().cloned()), position, &mut told)
                                 .await?;
-                            // Silent is who is told nothing: what the scope leaves out does not count.
+                            // Only sent messages count as activity. Events outside the scope do not.
                             if told > before {
                                 idle.reset();
                             }
@@ -196,7 +196,7 @@ impl ThreadWatch {
                             self.directory.context().measures.lagged();
                             self.catch_up(outbox, position).await?;
                         }
-                        // The actor ended; the client finds the session anew.
+                        // The actor ended. The client locates the session again.
                         Err(RecvError::Closed) => return Err(End::Planned),
                     }
                     self.check_watcher()?;
@@ -214,7 +214,7 @@ impl ThreadWatch {
         }
     }
 
-    /// Sends what the watch begins with, and answers where the watcher is then.
+    /// Sends the start of the watch and returns the watcher's position after it.
     async fn begin(&self, outbox: &Outbox) -> Result<Sequence, End> {
         match self.position {
             Position::Snapshot { include_closed } => {
@@ -244,7 +244,7 @@ impl ThreadWatch {
     /// Sends the log from the position to its end.
     async fn catch_up(&self, outbox: &Outbox, position: &mut Sequence) -> Result<(), End> {
         let store = &self.directory.context().store;
-        // Only what is published: a record may be durable a moment before anybody may know.
+        // Read only published records. A record may be durable shortly before it is published.
         let until = self.handle.state().sequence;
         let mut told = *position;
         loop {
@@ -304,7 +304,8 @@ impl ThreadWatch {
         wanted && within
     }
 
-    /// A snapshot, and the event that it is as of. The state that it is made of is not kept while it is sent.
+    /// Returns a snapshot and the sequence number of the last event that it includes. The underlying state is not
+    /// retained while the snapshot is sent.
     fn snapshot(&self, include_closed: bool) -> (Sequence, Arc<[Bytes]>) {
         let state = self.handle.state();
         let shown = Shown {
@@ -361,7 +362,7 @@ impl ThreadWatch {
         Ok(())
     }
 
-    /// A thread's stream must not outlive its token.
+    /// Fails if a watching thread's token is stale: a thread's stream must not outlive its token.
     fn check_watcher(&self) -> Result<(), End> {
         match &self.scope.watcher {
             Some(watcher) if is_stale(watcher, &self.handle.state()) => Err(End::Failed(unauthenticated())),
@@ -369,8 +370,8 @@ impl ThreadWatch {
         }
     }
 
-    /// Waits until a watching thread's token is stale, and then as long as a reader may take over the events that say so:
-    /// one that reads is told them, and [`Self::check_watcher`] ends its stream.
+    /// Waits until a watching thread's token is stale, plus the time that a reader may need to take the events that
+    /// report it. A reader that keeps up receives these events, and [`Self::check_watcher`] ends its stream.
     async fn overdue(&self) {
         let Some(watcher) = &self.scope.watcher else {
             return pending().await;
@@ -384,7 +385,7 @@ impl ThreadWatch {
     }
 }
 
-/// Whether a thread may not act any more as who it was when its stream began.
+/// Returns whether the identity under which the thread's stream began is no longer valid.
 fn is_stale(watcher: &ThreadPrincipal, session: &Session) -> bool {
     let caller = Caller::Thread {
         id: ThreadId::from_uuid(watcher.thread),
@@ -393,15 +394,15 @@ fn is_stale(watcher: &ThreadPrincipal, session: &Session) -> bool {
     authority::fresh(session, &caller).is_err()
 }
 
-/// Waits for news, and then until they may be told.
+/// Waits for a change, and then until the given time.
 async fn news_at(changes: &mut tokio::sync::watch::Receiver<()>, at: Instant) {
     match changes.has_changed() {
         Ok(true) => {}
         Ok(false) if changes.changed().await.is_ok() => {
-            // This wait may be dropped for another event: the news stay news until they are told.
+            // This wait may be cancelled by another event, so the change stays marked until it is sent.
             changes.mark_changed();
         }
-        // What was known of the session is gone with it; the stream ends by itself.
+        // The session's values were removed. The stream ends for another reason.
         Ok(false) | Err(_) => pending().await,
     }
     sleep_until(at).await;

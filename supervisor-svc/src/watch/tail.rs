@@ -1,5 +1,5 @@
-//! A session's events from a position on, for whoever reads them all: from the log until it is caught up, then as they are
-//! appended. Whoever is slow goes back to the log.
+//! All events of a session from a position on. Events are read from the log until the reader has caught up, then
+//! received as they are appended. A slow reader goes back to the log.
 
 use std::sync::Arc;
 
@@ -15,20 +15,21 @@ use crate::{
     wire,
 };
 
-/// A reader's place in a session. Invariant: everything up to `position` was answered, everything after it will be.
+/// A reader's position in a session. Invariant: everything up to `position` was returned, and everything after it will
+/// be.
 pub(crate) struct Tail {
     store: Arc<dyn EventStore>,
     handle: Handle,
     feed: broadcast::Receiver<Arc<Commit>>,
     position: Sequence,
-    /// Whether the log may hold events that the feed does not bring.
+    /// Whether the log may contain events that the feed does not deliver.
     behind: bool,
 }
 
 impl Tail {
     /// Begins after the event of that number.
     pub fn after(store: Arc<dyn EventStore>, handle: Handle, position: Sequence) -> Self {
-        // Subscribed before the state is read, so that nothing falls between the two.
+        // Subscribes before the state is read, so that no event is missed between the two.
         let feed = handle.follow();
         Self {
             store,
@@ -39,11 +40,11 @@ impl Tail {
         }
     }
 
-    /// The next events, at least one and at most a page. Waits until there are some; nothing is lost if it is dropped
-    /// meanwhile.
+    /// Returns the next events, at least one and at most a page. Waits until there are some. Cancel safe: dropping the
+    /// future loses no events.
     ///
     /// # Errors
-    /// What reading the log met; [`Failure::Gone`] when the session's actor has ended.
+    /// Errors from reading the log. [`Failure::Gone`] when the session's actor has ended.
     pub async fn next(&mut self) -> Result<Vec<Recorded>, Failure> {
         loop {
             let events = if self.behind {
@@ -59,7 +60,7 @@ impl Tail {
     }
 
     async fn read_behind(&mut self) -> Result<Vec<Recorded>, Failure> {
-        // Only what is published: a record may be durable a moment before anybody may know.
+        // Read only published records. A record may be durable shortly before it is published.
         let published = self.handle.state().sequence;
         let events = read_log(self.store.as_ref(), self.handle.id(), self.position, published).await?;
         self.behind = !events.is_empty();
@@ -88,10 +89,11 @@ impl Tail {
     }
 }
 
-/// A page of a session's log after `after` and up to `until`; empty if there is nothing between them.
+/// Returns a page of a session's log after `after` and up to `until`. The page is empty if there are no events between
+/// them.
 ///
 /// # Errors
-/// What reading it met.
+/// The read error.
 pub(crate) async fn read_log(
     store: &dyn EventStore,
     session: SessionId,

@@ -1,5 +1,5 @@
-//! The latest values about running threads: in memory, by thread, never in the log. Watchers take what changed since they
-//! last looked, so that a slow one gets fewer values and nobody gets a queue.
+//! Latest telemetry of running threads, by thread, held in memory and never in the log. Watchers read the values that
+//! changed since their last read. A slow watcher gets fewer values, and there is no queue per watcher.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use troupe_proto::supervisor::v1::Telemetry;
 use super::board::Board;
 use crate::domain::ids::{SessionId, ThreadId};
 
-/// How many plan steps of a thread are kept.
+/// Maximum number of plan steps stored per thread.
 pub(super) const MAX_PLAN_STEPS: usize = 64;
 
-/// How many bytes a plan's step keeps.
+/// Maximum size of a plan step, in bytes.
 pub(super) const MAX_STEP_BYTES: usize = 256;
 
-/// How many characters the detail of the latest tool keeps.
+/// Maximum length of the latest tool's detail, in characters.
 pub(super) const MAX_DETAIL_CHARS: usize = 160;
 
-/// How many bytes any other text of telemetry keeps.
+/// Maximum size of any other telemetry text, in bytes.
 pub(super) const MAX_TEXT_BYTES: usize = 512;
 
 /// The latest values of every thread in this process.
@@ -56,7 +56,7 @@ impl TelemetryBoard {
         self.0.forget(session, thread);
     }
 
-    /// Forgets the threads of a session that nobody needs in memory.
+    /// Removes the threads of a session that is no longer needed in memory.
     pub fn forget_session(&self, session: SessionId) {
         self.0.forget_session(session);
     }

@@ -36,7 +36,7 @@ pub trait WireEnum: Copy {
         self.wire().into()
     }
 
-    /// The value of a number in a field that may be left out: UNSPECIFIED is `None`.
+    /// Parses an optional enumeration value. UNSPECIFIED is `None`.
     ///
     /// # Errors
     /// [`UnknownValue`].
@@ -158,7 +158,7 @@ wire_enum!(
     Granted = Granted, Denied = Denied, Expired = Expired, Moot = Moot,
 );
 
-/// How a turn ended, as the API says it.
+/// Returns the API name of a turn's outcome.
 #[must_use]
 pub const fn turn_outcome(settled: &Settled) -> pb::TurnOutcome {
     match settled {
@@ -184,7 +184,7 @@ pub fn outcome_status(number: i32) -> Result<StatusKind, UnknownValue> {
     }
 }
 
-/// What caused a fence, as the API names it.
+/// Returns the API name of the cause of a fence.
 #[must_use]
 pub const fn cause_name(cause: CloseCause) -> &'static str {
     match cause {

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::store::limits::MAX_RECORD_BYTES;
 
-/// A number that is no value of an enumeration, or stands for "not given" where that is not allowed.
+/// The error for a number that is not a value of an enumeration, or that is UNSPECIFIED where a value is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{name} has no value {number}")]
 pub struct UnknownValue {
@@ -17,22 +17,22 @@ pub struct UnknownValue {
 /// Why a stored record, or a part of one, cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// A newer release wrote it. It must not be passed over.
+    /// The data was written by a newer release. It must not be skipped.
     #[error("UPGRADE_REQUIRED: {what} is not known to this release; start a newer one")]
     UpgradeRequired {
-        /// What is not known.
+        /// The unknown item.
         what: String,
     },
     /// No release writes it so.
     #[error("malformed: {what}")]
     Malformed {
-        /// What is wrong.
+        /// A description of the error.
         what: String,
     },
 }
 
 impl From<UnknownValue> for DecodeError {
-    /// Nothing is not a value; every other number is one that a newer release has.
+    /// Zero means that the value is missing. Every other unknown number comes from a newer release.
     fn from(unknown: UnknownValue) -> Self {
         if unknown.number == 0 {
             malformed(format!("{} is not given", unknown.name))
@@ -42,16 +42,16 @@ impl From<UnknownValue> for DecodeError {
     }
 }
 
-/// Why an event cannot be stored.
+/// The error for an event that cannot be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EncodeError {
-    /// Its record would be larger than the store takes; something in it should have been content.
+    /// The record exceeds the store's limit. Some of its data should have been stored as content.
     #[error("the record has {bytes} bytes; at most {max} are allowed", max = MAX_RECORD_BYTES)]
     TooLarge {
-        /// How large it would be.
+        /// The size of the record, in bytes.
         bytes: usize,
     },
-    /// The record of a spawn would be; what a template puts into it is told apart.
+    /// The record of a spawn would be too large. The parts that come from a template are listed separately.
     #[error(
         "the record of the agent's role has {bytes} bytes; at most {max} are allowed: tool_policy, from the lists of the \
          template and of those above it, has {tool_policy}, grant, from grant_list, {grant}, spawn_list {spawn_list}, and \
@@ -59,15 +59,15 @@ pub enum EncodeError {
         max = MAX_RECORD_BYTES
     )]
     RoleTooLarge {
-        /// How large it would be.
+        /// The size of the record, in bytes.
         bytes: usize,
-        /// How much of that is what the thread may use.
+        /// Size of the thread's own permissions, in bytes.
         tool_policy: usize,
-        /// What its children may hold; 0: the same.
+        /// Size of the grant list for children. 0 if it equals the role's own permissions.
         grant: usize,
-        /// The roles that it may spawn.
+        /// Size of the list of spawnable roles, in bytes.
         spawn_list: usize,
-        /// Where its template is.
+        /// Size of the template's source and of the templates that it shadows, in bytes.
         template: usize,
     },
 }

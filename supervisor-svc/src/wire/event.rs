@@ -18,13 +18,13 @@ use crate::domain::{
 
 pub use super::event_in::event_from_pb;
 
-/// How much a client sees.
+/// Which data is visible to a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sight {
     /// All that there is: the beginnings of texts, and where webhooks lead.
     #[default]
     Everything,
-    /// Not where webhooks lead: many a receiver knows its senders by nothing but the path of its URL.
+    /// Excludes webhook URLs, because many receivers authenticate senders only by the path of the URL.
     Previews,
     /// Not the beginnings of texts either, only digests and sizes; of tool calls the tools.
     Digests,
@@ -122,7 +122,7 @@ pub fn event_to_pb(session: SessionId, recorded: &Recorded) -> pb::Event {
     }
 }
 
-/// An event as a record keeps it: what happened, without what the record's header says.
+/// Converts an event to its stored form, without the fields of the record's header.
 pub(super) fn event_to_store(event: &Event) -> pb::Event {
     let mut kind = super::event_out::kind(event, None);
     leave_out_grant(&mut kind);
@@ -132,7 +132,8 @@ pub(super) fn event_to_store(event: &Event) -> pb::Event {
     }
 }
 
-/// Mostly a thread's children may hold what it may use itself. A record says that once: lists of tools are most of it.
+/// Removes the grant if it equals the role's own permissions, which is the usual case. Tool lists are the largest part
+/// of a record, and this stores them once.
 fn leave_out_grant(kind: &mut Kind) {
     let (effective, grant) = match kind {
         Kind::ThreadSpawned(spawned) => (&spawned.tool_policy, &mut spawned.grant),
@@ -144,7 +145,8 @@ fn leave_out_grant(kind: &mut Kind) {
     }
 }
 
-/// What a record keeps beside the event: secrets, what only the service itself needs, and what the message cannot tell.
+/// Returns the private part of an event's record: secrets, values that only the service needs, and values that the
+/// public message cannot represent.
 pub(super) fn private(event: &Event) -> Private {
     match event {
         Event::Session(SessionEvent::Opened(settings)) => settings_private(settings),
@@ -215,7 +217,7 @@ pub const fn group(event: &Event) -> pb::EventKind {
     }
 }
 
-/// Takes the beginnings of texts and the arguments of tool calls out of an event, for those who may see digests only.
+/// Removes text previews and tool call arguments from an event, for readers that may see digests only.
 fn hide_previews(event: &mut pb::Event) {
     let hide = |content: &mut Option<pb::ContentRef>| {
         if let Some(content) = content {

@@ -1,4 +1,4 @@
-//! From stored messages to the domain's events.
+//! Conversion from stored messages to domain events.
 
 use std::sync::Arc;
 
@@ -29,10 +29,11 @@ use crate::domain::{
     thread::Product,
 };
 
-/// An event from what a record keeps of it: its header's thread, the kind of its public part, and its private part.
+/// Builds an event from the stored parts of a record: its header's thread, the kind of its public part, and its
+/// private part.
 ///
 /// # Errors
-/// [`DecodeError`]; [`DecodeError::UpgradeRequired`] for values that only a newer release can have written.
+/// [`DecodeError`]. [`DecodeError::UpgradeRequired`] for values that only a newer release can have written.
 pub fn event_from_pb(thread: Option<ThreadId>, kind: Kind, private: Private) -> Result<Event, DecodeError> {
     let about_session = |event| match thread {
         None => Ok(Event::Session(event)),

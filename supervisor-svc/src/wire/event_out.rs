@@ -1,4 +1,4 @@
-//! From the domain's events to messages.
+//! Conversion from domain events to messages.
 
 use troupe_proto::supervisor::v1::{self as pb, event::Kind};
 
@@ -21,7 +21,7 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// What happened, as a message. `time` is the event's own, where the reader wants it in a status too.
+/// Converts an event to its message. `time` is the event's own time, for readers that need it in a status too.
 pub(super) fn kind(event: &Event, time: Option<UnixMillis>) -> Kind {
     match event {
         Event::Session(event) => session_kind(event),

@@ -45,7 +45,7 @@ fn block(block: &BlockRef) -> common::PromptBlock {
     }
 }
 
-/// Something that a thread made; `None` if the record is of something else.
+/// Returns the artifact of a record. `None` if the record is not about an artifact.
 #[must_use]
 pub fn artifact(recorded: &Recorded) -> Option<pb::Artifact> {
     let Event::Thread(thread, ThreadEvent::ArtifactRecorded { artifact, .. }) = &recorded.event else {

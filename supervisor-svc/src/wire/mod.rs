@@ -1,11 +1,13 @@
-//! Between the domain and the API's messages. The domain names no message; nothing here decides anything.
+//! Conversion between the domain and the API's messages. The domain does not depend on messages, and this module
+//! contains no domain rules.
 //!
-//! - What goes out cannot fail: every value of the domain has a form on the wire.
-//! - What comes in is checked; a value that is missing or unknown is an error, never a guess. A default applies only where
-//!   the API's comments say so.
-//! - What [`record`] and [`snapshot`] write they read back equal. Where a message cannot tell two values of the domain apart, the record's
-//!   private part does.
-//! - Matches on the domain's enumerations name every value, so that a new kind of event cannot be forgotten here.
+//! - Encoding cannot fail: every domain value has a wire form.
+//! - Decoding validates: a missing or unknown value is an error. Defaults apply only where the API's comments define
+//!   them.
+//! - The output of [`record`] and [`snapshot`] decodes to an equal value. If a message cannot distinguish two domain
+//!   values, the record's private part does.
+//! - Matches on the domain's enumerations are exhaustive, so that the compiler reports a new kind of event that is not
+//!   handled here.
 
 pub mod approval;
 pub mod enums;

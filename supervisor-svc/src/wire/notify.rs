@@ -1,4 +1,4 @@
-//! Notifications and who wants them.
+//! Notifications and notification policies.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::domain::{
     settings::NotificationKind,
 };
 
-/// A notification of that session as a receiver for whom it is of these kinds gets it.
+/// Builds a session's notification for a receiver to which the given kinds apply.
 #[must_use]
 pub fn notification_to_pb(
     session: SessionId,
@@ -52,10 +52,10 @@ pub fn policy_to_pb(policy: &NotificationPolicy) -> pb::NotificationPolicy {
     }
 }
 
-/// A policy from its message; one that says nothing is the default.
+/// Converts a policy from its message. An empty message is the default policy.
 ///
 /// # Errors
-/// If it says two things at once, or names a kind that is not known.
+/// If the message is contradictory or names an unknown kind.
 pub fn policy_from_pb(policy: pb::NotificationPolicy) -> Result<NotificationPolicy, DecodeError> {
     match (policy.off, policy.all, policy.kinds.is_empty()) {
         (true, false, true) => Ok(NotificationPolicy::Off),

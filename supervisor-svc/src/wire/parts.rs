@@ -39,7 +39,8 @@ pub fn time_to_pb(time: UnixMillis) -> Timestamp {
     }
 }
 
-/// A point in time from its message, whole milliseconds of it; `None` before 1970 or if it is none.
+/// Converts a timestamp from its message, truncated to milliseconds. Returns `None` for invalid timestamps and those
+/// before 1970.
 #[must_use]
 pub fn time_from_pb(time: Timestamp) -> Option<UnixMillis> {
     let seconds = u64::try_from(time.seconds).ok()?;
@@ -65,7 +66,7 @@ pub fn duration_from_pb(span: prost_types::Duration) -> Option<Duration> {
     Some(Duration::new(u64::try_from(span.seconds).ok()?, nanos(span.nanos)?))
 }
 
-/// A span that may be missing.
+/// Parses an optional duration.
 pub(super) fn span(span: Option<prost_types::Duration>, what: &str) -> Result<Option<Duration>, DecodeError> {
     span.map(|span| duration_from_pb(span).ok_or_else(|| malformed(format!("{what} is negative or out of range"))))
         .transpose()
@@ -80,12 +81,12 @@ pub(super) fn stored_time(time: Option<Timestamp>, what: &str) -> Result<UnixMil
     required(time.and_then(time_from_pb), what)
 }
 
-/// A private part, unless it says nothing.
+/// Returns a private part, or `None` if it is empty.
 pub(super) fn told(private: Private) -> Option<Box<Private>> {
     (private != Private::default()).then(|| Box::new(private))
 }
 
-/// What [`told`] left.
+/// Restores the private part from the result of [`told`].
 pub(super) fn stored_private(told: Option<Box<Private>>) -> Private {
     told.map(|private| *private).unwrap_or_default()
 }
@@ -100,7 +101,7 @@ pub(super) fn utf8<'b>(bytes: &'b [u8], what: &str) -> Result<&'b str, DecodeErr
     str::from_utf8(bytes).map_err(|_| malformed(format!("{what} is not UTF-8")))
 }
 
-/// A text that may be missing and that many share.
+/// Parses an optional text as a shared string.
 pub(super) fn shared_text(bytes: Option<Bytes>, what: &str) -> Result<Option<Arc<str>>, DecodeError> {
     bytes.map(|bytes| utf8(&bytes, what).map(Arc::from)).transpose()
 }
@@ -111,7 +112,7 @@ pub(super) fn stored_text<T: FromStr>(text: &str, what: &str) -> Result<T, Decod
         .map_err(|_| malformed(format!("{what} is {text:?}, which is none")))
 }
 
-/// An id or a digest that is empty where there is none.
+/// Parses an optional id or digest. An empty text is `None`.
 pub(super) fn stored_text_or_none<T: FromStr>(text: &str, what: &str) -> Result<Option<T>, DecodeError> {
     if text.is_empty() {
         return Ok(None);
@@ -119,7 +120,7 @@ pub(super) fn stored_text_or_none<T: FromStr>(text: &str, what: &str) -> Result<
     stored_text(text, what).map(Some)
 }
 
-/// The text of what may be missing; empty then.
+/// Formats an optional value. `None` is the empty text.
 pub(super) fn text_or_empty<T: ToString>(value: Option<T>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
@@ -138,10 +139,10 @@ pub fn content_to_pb(content: &ContentRef) -> pb::ContentRef {
     }
 }
 
-/// A reference to content from its message.
+/// Converts a content reference from its message.
 ///
 /// # Errors
-/// If the digest is none.
+/// If the digest is invalid.
 pub fn content_from_pb(content: pb::ContentRef) -> Result<ContentRef, DecodeError> {
     Ok(ContentRef {
         digest: stored_text::<Digest>(&content.digest, "a content's digest")?,
@@ -180,7 +181,7 @@ pub fn usage_to_pb(usage: Usage) -> pb::Usage {
     }
 }
 
-/// Usage from its message; a time that is not given is none spent.
+/// Converts usage from its message. A missing time is zero.
 ///
 /// # Errors
 /// If the time is negative.
@@ -198,18 +199,18 @@ pub(super) fn stored_usage(usage: Option<pb::Usage>) -> Result<Usage, DecodeErro
     usage_from_pb(required(usage, "a usage")?)
 }
 
-/// Usage that is missing where nothing was spent.
+/// Parses optional usage. Missing usage is zero.
 pub(super) fn stored_spent(usage: Option<pb::Usage>) -> Result<Usage, DecodeError> {
     usage.map_or(Ok(Usage::default()), usage_from_pb)
 }
 
-/// Usage, unless nothing was spent.
+/// Returns usage, or `None` if it is zero.
 pub(super) fn spent(usage: Usage) -> Option<pb::Usage> {
     (usage != Usage::default()).then(|| usage_to_pb(usage))
 }
 
-/// A budget as the API has it: 0 is without bound, so a bound of nothing at all can be told from none only by the
-/// record's private part.
+/// Converts a budget to its API form. There, 0 means unbounded, so only the record's private part distinguishes a
+/// bound of zero from no bound.
 #[must_use]
 pub fn budget_to_pb(budget: Budget) -> pb::Budget {
     pb::Budget {
@@ -224,7 +225,7 @@ pub(super) fn bounded(budget: Budget) -> Option<pb::Budget> {
     (budget != Budget::default()).then(|| budget_to_pb(budget))
 }
 
-/// A budget from a request, where 0 is without bound as the API says.
+/// Parses a budget from a request. 0 means unbounded, as the API defines.
 ///
 /// # Errors
 /// If the time is negative.
@@ -236,7 +237,7 @@ pub fn budget_from_request(budget: pb::Budget) -> Result<Budget, DecodeError> {
     })
 }
 
-/// What a record says about a budget beside the message.
+/// Returns the private part of a budget's record, which the message cannot represent.
 pub(super) fn zero_bounds(budget: Budget) -> Private {
     Private {
         zero_tokens: budget.tokens == Some(0),
@@ -270,7 +271,7 @@ pub const fn limits_to_pb(limits: Limits) -> pb::Limits {
     }
 }
 
-/// Limits from a request; what is not given is as in `otherwise`.
+/// Converts limits from a request. Missing values come from `otherwise`.
 #[must_use]
 pub fn limits_from_request(limits: pb::Limits, otherwise: Limits) -> Limits {
     Limits {
@@ -281,7 +282,7 @@ pub fn limits_from_request(limits: pb::Limits, otherwise: Limits) -> Limits {
     }
 }
 
-/// A record says every limit: a default may change, what was decided may not.
+/// A record contains every limit, so a later change of defaults does not affect existing sessions.
 pub(super) fn stored_limits(limits: pb::Limits) -> Result<Limits, DecodeError> {
     Ok(Limits {
         max_depth: required(limits.max_depth, "max_depth")?,
@@ -405,8 +406,8 @@ pub(super) fn stored_handoff(handoff: pb::Handoff) -> Result<Handoff, DecodeErro
     })
 }
 
-/// How a thread settled, as a status. No message and an empty one look alike; a record tells them apart in its private
-/// part.
+/// Converts a settled thread's outcome to a status. The status does not distinguish an empty message from a missing
+/// one. A record does so in its private part.
 #[must_use]
 pub fn settled_to_pb(settled: &Settled, since: Option<UnixMillis>) -> pb::Status {
     let status = pb::Status {
@@ -432,7 +433,7 @@ pub fn settled_to_pb(settled: &Settled, since: Option<UnixMillis>) -> pb::Status
     }
 }
 
-/// What a record says about a settled status beside the message.
+/// Returns the private part of a settled status's record, which the message cannot represent.
 pub(super) fn empty_message(settled: &Settled) -> Private {
     let empty_message = match settled {
         Settled::Completed { message, .. } => message.as_deref() == Some(""),

@@ -48,11 +48,11 @@ pub fn layers_from_proto(policy: common::ToolPolicy) -> Result<Vec<Layer>, Decod
     policy.layers.into_iter().map(layer_from_proto).collect()
 }
 
-/// What a record says that a thread may use, and what its children may hold: the same, where that is left out.
+/// Parses the permissions of a thread and of its children from a record. The children's default to the thread's own.
 ///
 /// # Errors
-/// As for [`from_proto`], and if it does not say what the thread may use: without a policy everything would be allowed, so
-/// that one is missing is never taken for that.
+/// The errors of [`from_proto`], and an error if the thread's own policy is missing. A missing policy would permit
+/// everything, so it is never used as a default.
 pub(super) fn stored_rights(
     effective: Option<common::ToolPolicy>,
     grant: Option<common::ToolPolicy>,

@@ -23,7 +23,7 @@ pub use super::error::{DecodeError, EncodeError};
 /// The version of the format that this release writes, and the newest that it reads. Version 1 always has the grant.
 pub const VERSION: u32 = 2;
 
-/// The part of a record or a snapshot that every version has, so that a newer one is recognized whatever else it has.
+/// The part of a record or a snapshot that is the same in every version, so that a newer version is always recognized.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 struct Versioned {
     #[prost(uint32, tag = "1")]
@@ -48,7 +48,8 @@ pub fn encode_record(session: SessionId, recorded: &Recorded) -> Result<Bytes, E
     Ok(record.encode_to_vec().into())
 }
 
-/// Why a record of so many bytes is not written. A spawn is as large as its template makes it, which its author can change.
+/// Returns the error for a record of excessive size. The size of a spawn depends on its template, which the template's
+/// author can change.
 fn too_large(record: &store::Record, bytes: usize) -> EncodeError {
     let kind = record.event.as_ref().and_then(|event| event.kind.as_ref());
     let Some(Kind::ThreadSpawned(spawned)) = kind else {
@@ -83,10 +84,10 @@ fn header(session: SessionId, recorded: &Recorded) -> store::Header {
 /// The event of a record of that session.
 ///
 /// # Errors
-/// [`DecodeError::UpgradeRequired`] if a newer release wrote the record: another version, a kind of event or a value that
-/// this one does not know. [`DecodeError::Malformed`] if none did.
+/// [`DecodeError::UpgradeRequired`] if a newer release wrote the record: another version, a kind of event or a value
+/// that this one does not know. [`DecodeError::Malformed`] if none did.
 pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, DecodeError> {
-    // In place: it is large, and this is what bringing a session back mostly does.
+    // Decodes in place: the record is large, and decoding it dominates the activation of a session.
     let mut record = store::Record::default();
     let merged = record.merge(bytes.clone());
     // A newer one need not be readable as this one.

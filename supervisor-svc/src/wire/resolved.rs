@@ -1,4 +1,4 @@
-//! What the registry answers to ResolveSpawn, as a spawn needs it.
+//! The registry's ResolveSpawn response, as used by a spawn.
 
 use std::sync::Arc;
 
@@ -24,30 +24,31 @@ use crate::{
 /// A resolved role: what all its threads have in common, and what decides the rest. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolution {
-    /// What its threads share.
+    /// Data that the role's threads share.
     pub role: Arc<Role>,
-    /// The note of a spawn that brings none.
+    /// The note for a spawn without its own.
     pub default_note: Arc<str>,
-    /// Whether its threads read what their parents do: its text follows theirs, or it has none of its own.
+    /// Whether its threads read their parents' instructions: the role's text follows the parent's, or the role has no
+    /// text.
     pub inherits_instructions: bool,
-    /// What it may change.
+    /// The sandbox that restricts what its threads may change.
     pub sandbox: Sandbox,
-    /// Which edges it may manage.
+    /// Which edges its threads may manage.
     pub edge_management: EdgeManagement,
-    /// What its graph template declares that it is for; some of it decides `edge_management`.
+    /// The capabilities that its graph template declares. Some of them determine `edge_management`.
     pub capabilities: Arc<[String]>,
     /// The layers that the role adds to its parent's grant.
     pub role_layers: Arc<[Layer]>,
-    /// What its children may hold; empty: what it may use itself.
+    /// Permissions that its children may hold. If empty, the role's own permissions.
     pub grant_list: Vec<String>,
-    /// What the caller should know but that stops nothing.
+    /// Non-fatal warnings for the caller.
     pub warnings: Vec<String>,
-    /// The whole of it, to be stored beside the event that refers to it; `None`: there is nothing to store.
+    /// The complete resolution, stored with the event that refers to it. `None` if there is nothing to store.
     pub content: Option<Content>,
 }
 
 impl Resolution {
-    /// A role of which nobody was asked: for a root that its client executes.
+    /// Returns an unresolved role, for a root that its client executes.
     #[must_use]
     pub fn unasked(role: Role, sandbox: Sandbox) -> Self {
         Self {
@@ -96,7 +97,7 @@ impl TryFrom<common::ResolvedSpawn> for Resolution {
             role: Arc::new(role),
             inherits_instructions,
             sandbox: Sandbox::from_number(resolved.sandbox)?,
-            // A template that declares nothing may manage nothing.
+            // A template without a declaration may not manage edges.
             edge_management: EdgeManagement::given(resolved.edge_management)?.unwrap_or_default(),
             capabilities: resolved.capabilities.into(),
             role_layers: layers_from_proto(resolved.tool_policy.unwrap_or_default())?.into(),

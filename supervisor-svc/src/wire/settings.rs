@@ -1,5 +1,5 @@
-//! A session's settings, and changes to them. Secrets of webhooks never stand in these messages, nor does the content of
-//! an uploaded workspace: a record keeps them in its private part, the secrets in the order of the webhooks.
+//! Session settings and changes to them. These messages never contain webhook secrets or the content of an uploaded
+//! workspace. A record stores them in its private part, the secrets in the order of the webhooks.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use crate::domain::{
     },
 };
 
-/// The settings as a session that has nothing else yet.
+/// Returns the settings as the message of an otherwise empty session.
 #[must_use]
 pub fn settings_to_pb(settings: &Settings) -> pb::Session {
     let labels: BTreeMap<String, String> = settings
@@ -66,7 +66,7 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         mode: Mode::from_number(session.mode)?,
         orchestration: Orchestration::from_number(session.orchestration)?,
         approve_orchestrators: session.approve_orchestrators,
-        // A session from before there was this setting narrows nothing.
+        // A session from before this setting existed has no restriction.
         edge_management: EdgeManagement::given(session.edge_management)?.unwrap_or(EdgeManagement::All),
         orchestrators: session.orchestrators,
         prompt_log: PromptLog::from_number(session.prompt_log)?,
@@ -98,7 +98,7 @@ fn stored_stall(rule: pb::StallRule) -> Result<StallRule, DecodeError> {
     })
 }
 
-/// What stands beside the message of settings.
+/// Returns the private part of the settings, stored in addition to the message.
 pub(super) fn settings_private(settings: &Settings) -> Private {
     Private {
         webhook_secrets: secrets(&settings.webhooks),
@@ -148,7 +148,7 @@ pub(super) fn stored_change(change: pb::SessionUpdated, private: Private) -> Res
     })
 }
 
-/// A webhook as the API shows it: without its secret.
+/// Converts a webhook to its API form, without its secret.
 #[must_use]
 pub fn webhook_to_pb(webhook: &Webhook) -> pb::Webhook {
     pb::Webhook {

@@ -1,11 +1,12 @@
-//! Snapshots: the whole state of a session after an event, as bytes. What is encoded here is decoded equal; links to children
-//! and indices are made anew by `Session::put`.
+//! Snapshot encoding: a session's complete state after an event, as bytes. Decoding yields an equal state.
+//! `Session::put` rebuilds links to children and indices.
 //!
-//! What threads have in common is written once, in tables, and shared again once it is read. Threads are read one after the
-//! other: all of them at once, as messages, would take more memory than the session itself, and more time to get it.
+//! Data that threads have in common is written once, in tables, and shared again after decoding. Threads are decoded
+//! one at a time. Decoding all of them at once, as messages, would take more memory than the session itself, and more
+//! time.
 //!
-//! A field that the state gets later is written here too, and raises [`VERSION`]: a release that does not know the field would
-//! lose it without a word. Older versions stay readable, with the new field's value of then.
+//! A new field of the state must be added here and increments [`VERSION`], because a release that does not know the
+//! field would silently lose it. Older versions stay readable, with the value that the new field had implicitly then.
 
 use std::{collections::HashMap, hash::Hash, iter, mem::take, sync::Arc};
 
@@ -51,7 +52,7 @@ use crate::domain::{
 /// The version of the format that this release writes, and the newest that it reads.
 pub const VERSION: u32 = 5;
 
-/// The first version that says of each webhook where telling it begins.
+/// The first version that stores a start position for each webhook.
 const WEBHOOK_STARTS: u32 = 3;
 
 /// The snapshot of a session.
@@ -94,8 +95,8 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
 /// The session of a snapshot as of `sequence`.
 ///
 /// # Errors
-/// [`DecodeError::UpgradeRequired`] if a newer release wrote it, [`DecodeError::Malformed`] if none did, or if it is another
-/// session's or of another moment.
+/// [`DecodeError::UpgradeRequired`] if a newer release wrote it, [`DecodeError::Malformed`] if none did, or if it is
+/// another session's or of another moment.
 pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) -> Result<Session, DecodeError> {
     let version = match version_of(bytes)? {
         0 => return Err(malformed("a snapshot without a version")),
@@ -153,8 +154,8 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     Ok(session)
 }
 
-/// Each thread has a place in the order of spawning, and parents come before children: so none is its own ancestor. The session
-/// has the threads before, and is as of the latest of them.
+/// Checks a thread's place. Threads are numbered in spawn order and parents precede their children, so that no thread
+/// is its own ancestor. The session contains all earlier threads and is as of the latest of them.
 fn check_place(session: &Session, thread: &Thread) -> Result<(), DecodeError> {
     let id = thread.id;
     if thread.spawn_sequence <= session.sequence {
@@ -168,7 +169,7 @@ fn check_place(session: &Session, thread: &Thread) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// What many threads have in common, each once.
+/// Tables of values that many threads share, each stored once.
 #[derive(Default)]
 struct Tables<'s> {
     policies: Table<'s, Policy, common::ToolPolicy>,
@@ -211,7 +212,7 @@ impl<T: ?Sized, M> Default for Table<'_, T, M> {
 }
 
 impl<'s, T: Eq + Hash + ?Sized, M> Table<'s, T, M> {
-    /// The place of a value, counted from 1: a place that is missing must not be taken for one.
+    /// Returns the index of a value, counted from 1, so that 0 means a missing index.
     fn place(&mut self, value: &'s T, to_message: impl FnOnce(&T) -> M) -> u32 {
         let Self { places, rows } = self;
         *places.entry(value).or_insert_with(|| {
@@ -221,7 +222,7 @@ impl<'s, T: Eq + Hash + ?Sized, M> Table<'s, T, M> {
     }
 }
 
-/// What the tables of a snapshot hold.
+/// The decoded tables of a snapshot.
 struct Rows {
     policies: Vec<Policy>,
     roles: Vec<Arc<Role>>,
@@ -234,7 +235,7 @@ impl Rows {
         at(&self.policies, place, "policy")
     }
 
-    /// Only in version 1 a thread has a role of its own: a role has a name.
+    /// Only version 1 stores a role with each thread. A role always has a name.
     fn role(&self, place: u32, own: &mut pb::ThreadSpawned) -> Result<Arc<Role>, DecodeError> {
         match place {
             0 if own.agent_type.is_empty() => Err(malformed("a thread without a role")),
@@ -243,7 +244,7 @@ impl Rows {
         }
     }
 
-    /// Before version 4 a thread has notes of its own.
+    /// Versions before 4 store a note with each thread.
     fn note(&self, place: u32, own: String) -> Result<Arc<str>, DecodeError> {
         match place {
             0 => Ok(own.into()),
@@ -251,7 +252,7 @@ impl Rows {
         }
     }
 
-    /// Before version 4 a status says itself how the thread settled.
+    /// Versions before 4 store the outcome in the status itself.
     fn settled(&self, state: store::StatusState) -> Result<Arc<Settled>, DecodeError> {
         match state.settled {
             0 => stored_settlement(state).map(Arc::new),
@@ -667,8 +668,8 @@ fn stored_start(start: &store::WebhookStart) -> WebhookStart {
     }
 }
 
-/// The starts of so many webhooks in a version that kept the newest change of them alone. It does not say which of them that
-/// change gave: what a URL has come to counts, as it did then.
+/// Returns the start positions of webhooks in a version that stored only the newest change. It does not record which
+/// webhooks that change affected. As in that version, the existing progress of a URL applies.
 fn started_together(since: u64, webhooks: usize) -> Vec<WebhookStart> {
     let start = WebhookStart {
         after: Sequence::new(since),
@@ -699,7 +700,7 @@ fn stored_moment_or(millis: Option<u64>, time: Option<Timestamp>, same: UnixMill
     }
 }
 
-/// What is not the same as something that is written anyway.
+/// Returns `value` unless it equals a value that is written anyway.
 fn other<T: PartialEq>(value: T, written: T) -> Option<T> {
     (value != written).then_some(value)
 }
@@ -725,7 +726,7 @@ fn all<M, T, C: FromIterator<T>>(
     messages: Vec<M>,
     convert: impl FnMut(M) -> Result<T, DecodeError>,
 ) -> Result<C, DecodeError> {
-    // Mostly there is nothing of a kind.
+    // The common case: there are no messages of this kind.
     if messages.is_empty() {
         return Ok(iter::empty().collect());
     }

@@ -35,7 +35,7 @@ pub(super) fn spawned_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     message
 }
 
-/// What one spawn fixed, as a snapshot keeps it; see [`Beside`] for the rest.
+/// Converts the fixed fields of one spawn for a snapshot; see [`Beside`] for the rest.
 pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     pb::ThreadSpawned {
         depth: spawned.depth,
@@ -55,8 +55,8 @@ pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     }
 }
 
-/// What a snapshot keeps beside the message, or keeps in another way than a record: there, nothing may be missing. What many
-/// spawns have in common they then share.
+/// Fields that a snapshot stores in addition to the message, or in a different form than a record. In a snapshot, no
+/// field may be missing. Equal values of several spawns are shared.
 pub(super) struct Beside {
     pub parent: Option<ThreadId>,
     pub budget: Budget,
@@ -67,7 +67,7 @@ pub(super) struct Beside {
     pub grant: Policy,
 }
 
-/// What a role says, alone.
+/// Converts the fields of a role.
 pub(super) fn role_to_pb(role: &Role) -> pb::ThreadSpawned {
     let mut message = pb::ThreadSpawned::default();
     add_role(&mut message, role);
@@ -100,7 +100,7 @@ pub(super) fn stored_spawned(mut spawned: Box<pb::ThreadSpawned>, private: &Priv
     stored_own(spawned, beside)
 }
 
-/// Takes out what a role says.
+/// Takes the fields of a role out of the message.
 pub(super) fn stored_role(spawned: &mut pb::ThreadSpawned) -> Result<Role, DecodeError> {
     Ok(Role {
         agent_type: take(&mut spawned.agent_type),
@@ -116,7 +116,7 @@ pub(super) fn stored_role(spawned: &mut pb::ThreadSpawned) -> Result<Role, Decod
     })
 }
 
-/// What [`own_to_pb`] left, with what it left out.
+/// Combines the output of [`own_to_pb`] with the fields that it omits.
 pub(super) fn stored_own(spawned: Box<pb::ThreadSpawned>, beside: Beside) -> Result<Spawned, DecodeError> {
     let Beside {
         parent,

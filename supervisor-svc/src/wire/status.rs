@@ -1,4 +1,5 @@
-//! A refusal as the error that a client gets: code and reason by the table of API.md, every fact of the text as data.
+//! Conversion of rejections to client errors: code and reason follow the table in API.md, and every fact in the text
+//! is also included as data.
 
 use tonic::Code;
 use troupe_proto::{fault::Fault, reason::Reason};
@@ -168,7 +169,7 @@ impl From<Refusal> for tonic::Status {
 }
 
 impl From<UnknownValue> for Fault {
-    /// A request's number that means nothing, named by its enumeration.
+    /// Converts an unknown enumeration number in a request to an error that names the enumeration.
     fn from(unknown: UnknownValue) -> Self {
         let text = format!("{unknown}; give one of the values that the API lists");
         Self::bad_field(Reason::InvalidArgument, unknown.name, text)

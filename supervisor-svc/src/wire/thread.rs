@@ -24,17 +24,17 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// How much of a thread a client is shown.
+/// Which data of a thread is visible to a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Its children's ids too.
     pub tree: bool,
-    /// How much of texts.
+    /// Which texts are visible.
     pub sight: Sight,
 }
 
-/// A thread of that session. What its runner says at every moment is added by [`add_telemetry`], and NO_RUNNER by who
-/// knows the runners.
+/// Builds the message of a session's thread. [`add_telemetry`] adds the volatile values of its runner, and callers
+/// that know the runners add NO_RUNNER.
 #[must_use]
 pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
     let spawned = &thread.spawned;
@@ -109,7 +109,7 @@ fn conditions(session: &Session, thread: &Thread) -> impl Iterator<Item = pb::Co
     closing.into_iter().chain(recorded)
 }
 
-/// Puts the latest that a runner said into a thread, unless it is about another attempt.
+/// Adds the latest telemetry of a runner to a thread, unless it belongs to another attempt.
 pub fn add_telemetry(thread: &mut pb::Thread, telemetry: Option<&pb::Telemetry>) {
     let Some(telemetry) = telemetry.filter(|telemetry| telemetry.generation == thread.generation) else {
         return;
@@ -124,8 +124,8 @@ pub fn add_telemetry(thread: &mut pb::Thread, telemetry: Option<&pb::Telemetry>)
     };
 }
 
-/// The newer of two readings of a thread's counters, which only grow: the log has checkpoints and the ends of turns, and
-/// telemetry may come before or after either.
+/// Returns the newer of two readings of a thread's counters, which only grow. The log contains checkpoints and the
+/// ends of turns, and telemetry may arrive before or after either.
 fn newer(one: pb::Usage, other: pb::Usage) -> pb::Usage {
     let span = |usage: &pb::Usage| usage.wall_time.map(|time| (time.seconds, time.nanos));
     pb::Usage {
@@ -160,7 +160,7 @@ pub fn status(status: &Status, since: UnixMillis) -> pb::Status {
     }
 }
 
-/// A session with what its threads do and spent.
+/// Builds the message of a session, with its threads' states and usage.
 #[must_use]
 pub fn session(session: &Session) -> pb::Session {
     pb::Session {
@@ -177,12 +177,12 @@ pub fn session(session: &Session) -> pb::Session {
     }
 }
 
-/// What a whole session does and spent; its counts are kept.
+/// Returns the states and usage of a whole session from its maintained counters.
 fn roll_up(session: &Session) -> pb::RollUp {
     rolled_up(|kind| session.count(kind), session.usage())
 }
 
-/// What a thread and everything below it do and spent. Costs a walk over the subtree, so only who asks pays for it.
+/// Returns the states and usage of a thread and its subtree. Walks the subtree, so the cost arises only on request.
 #[must_use]
 pub fn roll_up_of(session: &Session, top: &Thread) -> pb::RollUp {
     let mut counts = BTreeMap::new();
@@ -207,7 +207,7 @@ fn rolled_up(count: impl Fn(StatusKind) -> u32, usage: Usage) -> pb::RollUp {
     }
 }
 
-/// What of a session's limits is used, as that thread is told.
+/// Returns the usage of a session's limits, as visible to the given thread.
 #[must_use]
 pub fn quota(session: &Session, asking: &Thread) -> pb::Quota {
     let settings = &session.settings;

@@ -176,7 +176,7 @@ fn an_operator_names_orchestrators() {
         let child = graph.world.spawn_as(spawn);
         assert_eq!(graph.world.status(child), expected, "{names:?} {edges:?}");
 
-        // A change binds the next spawn, and whoever is named asks all the same where every orchestrator does.
+        // A change binds the next spawn. A named role still needs approval where every orchestrator does.
         graph.world.update(SettingsChange {
             orchestrators: Some(Vec::new()),
             ..SettingsChange::default()
@@ -304,7 +304,7 @@ fn without_its_arguments_a_tool_call_is_its_tool() {
             "Tool call: exec_command",
         ),
         ("wait", "", "Tool call: wait ", "Tool call: wait"),
-        // What a model wrote cannot pass for what the service says.
+        // Text from a model cannot imitate text from the service.
         ("a\ntool", "{}", "Tool call: a tool {}", "Tool call: a"),
         (" ", "{}", "Tool call:  {}", "Tool call: "),
         ("", "", "Tool call:  ", "Tool call: "),
@@ -324,7 +324,7 @@ fn an_approver_sees_what_would_be_spawned() {
     let mut graph = Graph::asking(3);
     let mut spawn = graph.wanted();
     role_of(&mut spawn).agent_type = String::from("planner");
-    // What a model wrote cannot pass for what the service says.
+    // Text from a model cannot imitate text from the service.
     spawn.spawned.label = String::from("Docs\n\tAgent");
     role_of(&mut spawn).source = Some(graph_template(Scope::System));
     spawn.role_layers = [Layer {
@@ -527,7 +527,7 @@ fn a_denied_thread_is_closed_for_good() {
     );
 }
 
-/// It can never be opened again, so nobody needs the name any more; a thread that was closed can.
+/// A denied thread can never be opened again, so its alias is free. A closed thread keeps its alias.
 #[test]
 fn a_denied_thread_gives_its_alias_back() {
     let mut graph = Graph::asking(2);
@@ -556,7 +556,7 @@ fn a_denied_thread_gives_its_alias_back() {
     assert_eq!(World::replay(&graph.world.log), graph.world.session);
 }
 
-/// Otherwise who must ask for what it spawns would have back unasked what an operator closed.
+/// Otherwise a thread whose spawns need approval could bring back, without approval, a thread that an operator closed.
 #[test]
 fn who_must_ask_for_its_spawns_resumes_none() {
     let mut graph = Graph::asking(2);
@@ -657,7 +657,7 @@ fn whatever_closes_a_thread_leaves_nothing_to_approve() {
             reason: String::from("evicted"),
         },
     ));
-    // What follows by itself follows with the next events.
+    // Automatic consequences follow with the next events.
     graph.world.pause(false);
     assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Moot));
     assert_eq!(decided(&graph.world, other), None);

@@ -1,4 +1,4 @@
-//! Budgets: what is carved and reserved, the hard stop, and going on after it.
+//! Budgets: carving and reservation, the hard stop, and continuation after it.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ fn a_budget_is_carved_from_what_is_left_above() {
              400, leave it out to share that budget, or raise that budget with UpdateThreadBudget"
         )
     );
-    // What is spent of a reservation is not reserved any more.
+    // Spent amounts are no longer reserved.
     world.run(&used(&world, lead, 250));
     let second = spawn_with(&mut world, root, tokens(401));
     assert!(
@@ -128,7 +128,7 @@ fn a_budget_is_carved_from_what_is_left_above() {
     let third = spawn_with(&mut world, root, tokens(400));
     world.run(&third);
 
-    // Closing settles: what was not spent is free again.
+    // Closing settles: the unspent part is free again.
     world.close(lead);
     let fourth = spawn_with(&mut world, root, tokens(350));
     world.run(&fourth);
@@ -248,7 +248,7 @@ fn a_spent_budget_stops_the_subtree_and_nobody_else() {
     assert_eq!(world.refusal(&spawn), is_spent(lead, "tokens"));
     world.run(&send(operator(), other));
 
-    // What is in flight overshoots; the mark stays as it was.
+    // Usage in flight overshoots; the mark stays unchanged.
     assert_eq!(world.run(&used(&world, helper, 70)), ["UsageRecorded"]);
     assert_eq!(world.end(helper, settled(Interrupted)), ["TurnEnded"]);
     assert_eq!(world.thread(lead).subtree_usage.tokens(), 140);
@@ -340,7 +340,7 @@ fn usage_that_tells_nothing_new_is_void() {
     for command in [used(&world, id, 50), used(&world, id, 49), late, used(&world, root, 90)] {
         assert_eq!(world.run(&command), NOTHING, "{command:?}");
     }
-    // The end of the turn says less than telemetry did: what is known stays known.
+    // The end of the turn reports less than telemetry did. The higher, known value stays.
     world.end(id, settled(Completed));
     assert_eq!(world.thread(id).usage.input_tokens, 50);
     assert_eq!(world.thread(id).usage.turns, 1);
@@ -430,7 +430,7 @@ fn time_counts_once_however_often_it_is_written_down() {
     assert_eq!(world.thread(id).usage.wall_time, ran);
     assert_eq!(world.session.usage().wall_time, ran);
 
-    // The time of a turn that is lost with its attempt was spent all the same.
+    // The time of a turn that is lost with its attempt still counts as spent.
     world.run(&send(operator(), id));
     world.begin(id);
     let begun = world.thread(id).metered;
@@ -439,7 +439,7 @@ fn time_counts_once_however_often_it_is_written_down() {
     assert!(!lost.is_zero() && lost <= world.session.updated.since(begun));
 }
 
-// ---- whatever happens ----
+// ---- properties ----
 
 /// A number that stands for a thread: the nth modulo how many there are.
 type Nth = u8;
@@ -601,7 +601,7 @@ fn reservations_fit(session: &Session) {
     }
 }
 
-/// Where a budget is spent, nothing is spawned, woken, admitted or handed out.
+/// Asserts that a thread with an exhausted budget spawns nothing and is neither woken, admitted nor dispatched.
 fn nothing_starts_without_a_budget(before: &Session, appended: &[Recorded]) {
     let mut state = before.clone();
     for recorded in appended {

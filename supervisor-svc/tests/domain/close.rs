@@ -1,4 +1,4 @@
-//! Closing: the fence, the order, what is owed, and the end of the session.
+//! Closing: the fence, the order, pending effects, and the end of the session.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use supervisor_svc::domain::{
 
 use crate::world::{World, close, name, operator, resume, send, send_with, settled, stopped};
 
-/// `top` with the children `older` and `newer`, and `beside` it another, all of them running.
+/// `top` with the children `older` and `newer`, and its sibling `beside`. All of them are running.
 struct Tree {
     world: World,
     top: ThreadId,
@@ -123,7 +123,7 @@ fn nothing_starts_under_a_fence() {
         newer,
         beside,
     } = tree();
-    // What is under way when the fence comes: a turn that is handed out, one that is not, a closed thread.
+    // Work in progress at the fence: a dispatched turn, an undispatched turn, a closed thread.
     let root = world.root();
     let handed_out = world.spawn(top);
     world.dispatch(handed_out);
@@ -147,7 +147,7 @@ fn nothing_starts_under_a_fence() {
     assert_eq!(world.report(handed_out, Report::TurnStarted { turn }), [] as [&str; 0]);
     assert_eq!(world.end(older, settled(Completed)), ["TurnEnded"], "what runs may end");
 
-    // The rest of the session goes on.
+    // The rest of the session continues.
     assert_eq!(world.run(&send(operator(), beside)), ["InputQueued"]);
     world.spawn(root);
 }

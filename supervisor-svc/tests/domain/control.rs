@@ -1,4 +1,4 @@
-//! Who may act on whom; input, interrupts, notes and listings in each state.
+//! Permissions between threads; input, interrupts, notes and listings in each state.
 
 use std::collections::BTreeSet;
 
@@ -268,7 +268,7 @@ fn so_many_bytes_of_input_may_wait() {
         },
         other => other,
     };
-    // One alone may be larger than what may wait together.
+    // A single input may exceed the limit on the total size of waiting inputs.
     world.run(&sized(2 * MAX_PENDING_INPUT_BYTES));
     assert_eq!(
         world.refusal(&sized(1)),
@@ -394,7 +394,7 @@ fn what_an_interrupt_does_in_each_state() {
 
 #[test]
 fn an_interrupt_is_owed_until_the_turn_ends() {
-    // It was handed out, and the runner may be starting it this very moment.
+    // The turn was dispatched, and the runner may be starting it at this moment.
     let mut world = World::with_slots(1);
     let id = world.spawn(world.root());
     world.dispatch(id);
@@ -457,7 +457,7 @@ fn an_interrupt_of_another_turn_does_nothing() {
     world.end(id, settled(Interrupted));
     assert_eq!(world.run(&only_if(1, id)), [] as [&str; 0]);
 
-    // A retry of it does not hit the next turn, handed out or not.
+    // A retry of the interrupt does not affect the next turn, dispatched or not.
     world.run(&send(operator(), id));
     assert_eq!(
         world.run(&only_if(1, id)),
@@ -510,7 +510,7 @@ fn an_interrupt_frees_the_slot_of_a_turn_that_never_began() {
         ["TurnEnded", "ThreadAdmitted"]
     );
     assert_eq!((world.status(first), world.status(queued)), (Interrupted, PendingInit));
-    // What it was told waits for its next turn.
+    // Its input waits for its next turn.
     assert_eq!(world.waiting_inputs(first), [1]);
 }
 

@@ -1,4 +1,4 @@
-//! Eviction: where as many threads are open as may be, the oldest that nobody needs open makes room.
+//! Eviction: at the limit of open threads, the oldest evictable thread is closed to make room.
 
 use supervisor_svc::domain::{
     command::Command,

@@ -1,5 +1,5 @@
-//! Edges and handoffs (CONTRACT.md §3.4): who may make which edge, what an edge lets through, and what a thread is told
-//! of all this at its next turn.
+//! Edges and handoffs (CONTRACT.md §3.4): who may create an edge, which handoffs an edge permits, and which of these
+//! changes a thread's next turn announces.
 
 use std::collections::BTreeMap;
 
@@ -241,7 +241,7 @@ fn nothing_is_handed_to_or_by_a_thread_that_closes() {
     assert_eq!(world.refusal(&hand_off(caller, handoff(c, root))), closing(c));
     assert_eq!(world.refusal(&connect(operator(), &edge(2, root, a))), closing(a));
     let edge = EdgeId::from_uuid(Uuid::from_u128(1));
-    // It is about the root, which goes on.
+    // The edge concerns the root, which continues.
     assert_eq!(world.run(&disconnect(operator(), edge)), ["EdgeDeleted"]);
 }
 
@@ -520,7 +520,7 @@ fn the_session_narrows_which_edges_are_managed_from_the_next_decision_on() {
         world.refusal(&connect(caller.clone(), &below)),
         "edgeManagement=self only allows edges that include the calling node"
     );
-    // Who may not manage every edge is no orchestrator.
+    // A caller that may not manage every edge is no orchestrator.
     assert_eq!(world.run(&connect(caller.clone(), &own)), ["ApprovalRequested"]);
 
     world.update(narrow(All));
@@ -549,7 +549,7 @@ fn an_operator_approves_the_edges_of_who_is_no_orchestrator() {
         let expected = if asks { "ApprovalRequested" } else { "EdgeCreated" };
         assert_eq!(events, [expected], "{scope:?} {management:?}");
         assert_eq!(graph::edge(&world.session, wanted.id).is_some(), !asks);
-        // Whoever has to wait waits with the first.
+        // A request that has to wait shares the approval of the first.
         let again = one_way(2, a, c);
         assert_eq!(graph::answer_to(&world.session, &caller, &again), wanted.id);
         assert_eq!(world.run(&connect(caller, &again)), NOTHING);
@@ -605,7 +605,7 @@ fn an_alias_counts_after_ids() {
     }
 }
 
-// ---- what a thread is told ----
+// ---- turn announcements ----
 
 fn told(world: &World, id: ThreadId, texts: &BTreeMap<Sequence, HandoffText>) -> String {
     let incoming = Incoming {
@@ -764,7 +764,7 @@ fn mail_without_room_waits_for_the_next_task() {
     assert_eq!(read, 40);
 }
 
-// ---- whatever happens ----
+// ---- properties ----
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -812,9 +812,9 @@ fn who(world: &World, number: u8) -> Caller {
 }
 
 proptest! {
-    // The laws hold after each step (see World::carry_out): nothing is handed over without an edge, threads change
-    // nothing outside their subtree, and the edges of each thread are those that end in it. And where an edge is, an
-    // operator's handoff goes.
+    // The laws hold after each step (see World::carry_out): a handoff needs an edge, threads change nothing outside
+    // their subtree, and the edges of each thread are those that end in it. An operator's handoff succeeds where an
+    // edge exists.
     #[test]
     fn edges_keep_the_laws_whatever_happens(ops in vec(op(), 0..60)) {
         let Family { mut world, root, .. } = Family::plain();

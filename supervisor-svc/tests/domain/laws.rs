@@ -1,4 +1,4 @@
-//! What holds after every append, whatever happened: computed anew from the threads, never taken from the indices.
+//! Laws that hold after every append. They are recomputed from the threads and never read from the indices.
 
 use std::collections::BTreeSet;
 
@@ -140,8 +140,8 @@ fn nothing_starts_under_a_fence(before: &Session, id: ThreadId, event: &ThreadEv
     }
 }
 
-/// Who takes a slot is the first that waits for one; nobody new takes one while anybody waits who can have it. Under
-/// `slot_release = CLOSE` a settled thread has its slot already, and the root needs none.
+/// Asserts that slots are taken in queue order: a thread takes a slot only if no earlier waiting thread can have it.
+/// Under `slot_release = CLOSE` a settled thread already has its slot, and the root needs none.
 fn nobody_overtakes_the_queue(before: &Session, id: ThreadId, event: &ThreadEvent) {
     let first = before.queued().find(|queued| !before.is_closing(*queued));
     match event {
@@ -160,7 +160,7 @@ fn nobody_overtakes_the_queue(before: &Session, id: ThreadId, event: &ThreadEven
     }
 }
 
-/// CONTRACT.md §3.4: parent and child may talk, everybody else needs an edge that leads there.
+/// CONTRACT.md §3.4: a parent and its child may communicate. All other threads need an edge in that direction.
 fn nothing_is_handed_over_without_an_edge(before: &Session, event: &ThreadEvent) {
     let ThreadEvent::HandoffSent(handoff) = event else {
         return;
@@ -220,9 +220,10 @@ fn others_keep_their_status(before: &Session, about: Option<ThreadId>, after: &S
     }
 }
 
-/// CONTRACT.md §3.1 and §3.4: who spawns by a graph template has edges to manage, hands on no more of that, and must ask,
-/// unless it manages all edges by a template that no project wrote and the session trusts such. Every thread asks where the
-/// session names the tool, and nobody else.
+/// CONTRACT.md §3.1 and §3.4: a thread that spawns by a graph template manages edges, passes on no more of that
+/// permission, and needs approval. The exception is a thread that manages all edges by a template from outside the
+/// project, in a session that trusts such templates. If the session names the tool, every thread needs approval for it.
+/// No other caller does.
 pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
     let Command::Spawn(spawn) = command else { return };
     let spawned = decided.iter().find_map(|recorded| match &recorded.event {
@@ -285,7 +286,7 @@ fn limits_hold(session: &Session) {
         session.holding().len() <= limits.max_threads as usize,
         "too many hold a slot"
     );
-    // Who was evicted is on the way out.
+    // An evicted thread is closing.
     let evicted = session
         .fenced()
         .filter(|(_, fence)| fence.cause == CloseCause::Eviction);
@@ -299,7 +300,8 @@ fn limits_hold(session: &Session) {
     }
 }
 
-/// Each thread that waits for its approval has one that is open, unless it is being closed; none is about what is gone.
+/// Asserts that each thread in approval wait has a pending approval, unless it is closing, and that no approval refers
+/// to a removed object.
 fn approvals_fit(session: &Session) {
     let mut pending: Vec<_> = session
         .approvals
@@ -382,7 +384,7 @@ fn turn_fits(thread: &Thread) {
     assert!(numbers.last().is_none_or(|last| *last <= thread.last_input));
 }
 
-/// A spent budget is marked, and nothing below it goes on; where there is room nothing is marked.
+/// Asserts that an exhausted budget is marked and that no thread below it continues. A budget with room is not marked.
 fn budget_is_kept(session: &Session, thread: &Thread) {
     let id = thread.id;
     if session.is_closing(id) || !thread.status.kind().is_open() {
@@ -469,7 +471,7 @@ fn indices_are_functions_of_the_threads(session: &Session) {
         .filter(|thread| !thread.spawned.alias.is_empty())
     {
         let found = session.thread_by_alias(&thread.spawned.alias.to_uppercase());
-        // Who was never approved does not come back, and has none.
+        // A thread that was never approved cannot come back and has no alias.
         let has_it = !matches!(&thread.status, Status::Shutdown { before: None, .. });
         assert_eq!(found == Some(thread.id), has_it, "the alias of {}", thread.id);
     }
@@ -504,7 +506,7 @@ fn holds_slot(session: &Session, thread: &Thread) -> bool {
         SlotRelease::Settle => matches!(kind, StatusKind::PendingInit | StatusKind::Running),
         SlotRelease::Close => match kind {
             StatusKind::PendingInit | StatusKind::Running => true,
-            // Whoever settled before it had a turn never took a slot that closing could free.
+            // A thread that settled before its first turn never took a slot that closing could free.
             StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => thread.turn.number() > Turn::ZERO,
             StatusKind::Queued | StatusKind::AwaitingApproval | StatusKind::Shutdown => false,
         },
@@ -512,7 +514,8 @@ fn holds_slot(session: &Session, thread: &Thread) -> bool {
     counts && thread.spawned.parent.is_some()
 }
 
-/// A thread changes itself and its descendants only; but room for its child is made wherever there is some.
+/// A thread changes only itself and its descendants. Eviction for its child is the exception: it may close any
+/// evictable thread.
 pub fn of_authority(session: &Session, command: &Command, decided: &[Recorded]) {
     let caller = match command {
         Command::Spawn(spawn) => &spawn.caller,

@@ -1,4 +1,4 @@
-//! Mail: who gets it, how it is acknowledged, and whom it wakes.
+//! Mail: recipients, acknowledgement, and wake-ups.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -78,7 +78,7 @@ fn what_a_child_settled_waits_until_it_is_acknowledged() {
         ["MailAcknowledged"]
     );
     assert_eq!(letters(&world, root), [0; 0]);
-    // What was acknowledged once may be acknowledged again, and what never came still may not.
+    // Mail that was acknowledged can be acknowledged again. Mail that was never delivered still cannot.
     assert_eq!(world.run(&acknowledge(operator(), root, second_letter)), NOTHING);
     assert!(
         world
@@ -317,7 +317,7 @@ fn the_same_mail_wakes_once() {
         "news wake it again"
     );
 
-    // Stopped before it was handed out: that was an answer to the mail as well.
+    // The turn was stopped before dispatch. It counted as an answer to the mail as well.
     assert_eq!(world.run(&interrupt(operator(), parent)), ["TurnEnded"]);
     assert_eq!(world.status(parent), Interrupted);
 }

@@ -44,7 +44,7 @@ pub struct Setup {
 
 #[derive(Clone, Debug)]
 pub struct Role {
-    /// What a spawn of it takes away beside.
+    /// The additional restriction of a spawn from this role.
     narrowing: Option<Layer>,
     layers: Vec<Layer>,
     grant_list: Vec<String>,
@@ -55,8 +55,8 @@ pub struct Role {
     graph: Option<(Scope, EdgeManagement)>,
 }
 
-/// A number that stands for a thing that is there when its turn comes: the nth modulo how many there are. So a shorter script
-/// is still a script.
+/// A number that selects an existing item when the step runs: the nth, modulo the number of items. Every part of a
+/// script is therefore a valid script.
 type Nth = u8;
 
 /// Who calls.
@@ -108,7 +108,7 @@ pub enum Op {
         target: Nth,
         blank: bool,
     },
-    /// The service and a runner do what is owed to the nth thread of those to which anything is.
+    /// The service and a runner perform the pending effects of the nth thread that has any.
     Work {
         target: Nth,
         runner: Nth,
@@ -379,7 +379,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// What had its effect has none when it is said again.
+    /// Repeats a command. A command that already had its effect has none when it is repeated.
     fn repeat(&mut self, nth: Nth) {
         if self.said.is_empty() {
             return;
@@ -420,7 +420,7 @@ impl<'s> Play<'s> {
         self.world.nth(nth).id
     }
 
-    /// The nth thread of those that are chosen.
+    /// Returns the nth of the chosen threads.
     fn nth_of(&self, nth: Nth, chosen: impl Fn(&Thread) -> bool) -> Option<ThreadId> {
         let threads = self.world.session.in_spawn_order();
         let found: Vec<ThreadId> = threads
@@ -430,7 +430,7 @@ impl<'s> Play<'s> {
         found.get(usize::from(nth).checked_rem(found.len())?).copied()
     }
 
-    /// The nth approval of those that wait, or of all.
+    /// Returns the nth pending approval, or the nth of all approvals.
     fn nth_approval(&self, nth: Nth, pending: bool) -> Option<ApprovalId> {
         let approvals = self.world.session.approvals.values();
         let chosen = |approval: &Approval| !pending || approval.verdict.is_none();
@@ -615,7 +615,7 @@ impl<'s> Play<'s> {
     }
 }
 
-/// A report about the thread that is this far off from what would be right; `sequence` 1 is the next.
+/// Returns a report about the thread that differs from the correct one by these offsets; `sequence` 1 is the next.
 fn babble(thread: &Thread, generation: i32, sequence: u64, turn: i32, what: u8) -> Command {
     let turn = Turn::new(thread.turn.number().get().saturating_add_signed(turn));
     Command::Report {
@@ -677,7 +677,7 @@ proptest! {
     }
 }
 
-/// Whatever happened: the fences that are there come to their end, and the session with its root.
+/// Asserts that after any history all open fences complete, and that the session closes with its root.
 fn closing_ends(mut world: World) {
     world.wind_down();
     let root = world.root();

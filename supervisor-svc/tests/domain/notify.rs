@@ -156,7 +156,7 @@ fn of_a_cascade_only_the_top_is_told_of_whenever_the_log_is_read() {
     let until_closed = vec![(beside, vec![SubAgentComplete]), (top, vec![SubAgentComplete])];
     assert_eq!(all(&world), until_closed);
 
-    // Open again, it is told of; what came before stays what it was.
+    // Once reopened, the thread is announced again. Earlier notifications stay unchanged.
     world.run(&resume(operator(), top));
     world.run(&send(operator(), top));
     world.begin(top);

@@ -56,7 +56,7 @@ fn a_settled_thread_queues_behind_those_who_wait() {
     assert_eq!(admitted(&world), [waiting]);
 }
 
-/// A session with a free slot and somebody who has waited for one: the moment before what follows by itself.
+/// Returns a session with a free slot and a thread that waits for one, before the automatic admission.
 fn about_to_admit() -> (World, ThreadId, ThreadId) {
     let mut world = World::with_slots(1);
     let root = world.root();
@@ -152,7 +152,7 @@ fn where_closing_frees_slots_settling_does_not() {
     let waiting = world.enqueue(root);
     assert_eq!(world.end(first, settled(Completed)), ["TurnEnded"]);
     assert_eq!(world.status(waiting), Queued);
-    // It has its slot still, so it overtakes nobody.
+    // It still has its slot, so it overtakes no thread.
     assert_eq!(world.run(&send(operator(), first)), ["InputQueued", "ThreadAdmitted"]);
     world.close(first);
     assert_eq!(world.status(waiting), PendingInit);

@@ -1,4 +1,4 @@
-//! What runners say: late, repeated and impossible reports are void; a lost runner is not the end of the work.
+//! Runner reports: late, repeated and impossible reports are void. A lost runner does not end the work.
 
 use supervisor_svc::domain::{
     command::{Command, Report},
@@ -237,7 +237,7 @@ fn a_turn_that_never_started_is_handed_out_again() {
         assert_eq!(world.waiting_inputs(id), [1]);
         assert_eq!(world.run(&start), NOTHING, "the old attempt is fenced off");
 
-        // Nobody was handed the new attempt yet, so any runner may have it.
+        // The new attempt was not dispatched yet, so any runner may take it.
         let dispatch = world.dispatch_to(id, &RunnerId::new("r1"));
         assert_eq!(dispatch.generation, Generation::new(2));
         assert_eq!(
@@ -412,7 +412,7 @@ fn a_turn_that_nobody_can_be_handed_settles_the_thread_until_it_gets_input() {
     world.dispatch(id);
     assert_eq!(world.run(&refuse(id, 1)), NOTHING, "it was handed out");
 
-    // A later turn is not taken for the one before, with which the thread would go on at once.
+    // A report for a later turn does not count for the previous turn. Otherwise the thread would continue at once.
     let (mut world, id) = World::with_thread_in(Completed);
     world.run(&send(operator(), id));
     assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);

@@ -1,4 +1,4 @@
-//! ResumeAgent: what comes back, with at most the rights that it had.
+//! ResumeAgent: the resumed threads, with at most the permissions that they had.
 
 use supervisor_svc::domain::{
     event::{Event, Resumed, SettingsChange, ThreadEvent},

@@ -112,7 +112,7 @@ fn a_program_that_was_let_go_is_one_attempt_more_too() {
     for next in ["r0", "r1"] {
         let (mut world, id) = World::with_thread_in(Completed);
         world.run(&send(operator(), id));
-        // Its runner stopped the program meanwhile.
+        // Its runner stopped the program in the meantime.
         let mut dispatch = world.dispatch_to(id, &RunnerId::new(next));
         dispatch.generation = world.thread(id).next_attempt();
         assert_eq!(
@@ -138,7 +138,7 @@ fn a_runner_that_only_has_the_name_is_not_asked_to_stop() {
 
 // ---- restarts ----
 
-/// Loses the thread's runner and begins anew, as often as that goes well.
+/// Loses the thread's runner and restarts the thread, as often as given. Each restart must succeed.
 fn restart(world: &mut World, id: ThreadId, times: usize) {
     for _ in 0..times {
         assert_eq!(world.lose(id), ["ThreadPlaced"]);

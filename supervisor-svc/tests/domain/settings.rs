@@ -1,4 +1,4 @@
-//! What binds a session and can change: limits, pause, mode, and automatic orchestration.
+//! Session settings that can change: limits, pause, mode, and automatic orchestration.
 
 use std::collections::BTreeMap;
 
@@ -156,7 +156,7 @@ fn what_a_pause_held_back_goes_on() {
     assert!(!world.advance(starts), "no turn is handed out");
     assert_eq!((world.status(runs), world.status(waits)), (Completed, Queued));
 
-    // Who went on before the pause goes first.
+    // A thread that continued before the pause is admitted first.
     assert_eq!(world.run(&pause(false)), ["SessionUpdated", "ThreadAdmitted"]);
     assert_eq!((world.status(runs), world.status(waits)), (PendingInit, Queued));
     assert!(world.advance(starts));
@@ -338,7 +338,7 @@ fn only_an_orchestrator_and_only_in_auto() {
 
 #[test]
 fn nothing_is_pending() {
-    // Somebody below it is at work, or waits.
+    // A descendant is running or waiting.
     let (mut world, id) = orchestrated(role("orchestrator"));
     let helper = world.spawn_running(id);
     world.end(id, says("I wait for the helper"));

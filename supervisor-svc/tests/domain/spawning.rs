@@ -13,7 +13,7 @@ use supervisor_svc::domain::{
 
 use crate::world::{World, client_root, close, deny, operator, role_of, run_root, settings, thread_id};
 
-/// What can be wrong with a spawn, in the order in which it is told.
+/// The possible faults of a spawn, in the order in which they are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     StaleToken,
@@ -45,7 +45,7 @@ const FAULTS: [Fault; 12] = [
     Fault::BadPattern,
 ];
 
-/// How many of them are known before the registry is asked.
+/// The number of faults that are detected before the registry is asked.
 const BEFORE_THE_REGISTRY: usize = 8;
 
 /// A session with a thread, and a spawn by that thread that has these faults.
@@ -117,7 +117,7 @@ fn text_of(fault: Fault, lead: ThreadId) -> String {
 #[test]
 fn the_first_check_that_fails_answers() {
     for (position, fault) in FAULTS.into_iter().enumerate() {
-        // This fault and all that are told later.
+        // This fault and all that are reported after it.
         let (mut world, lead, spawn) = faulty(&FAULTS[position..]);
         let expected = text_of(fault, lead);
         let wanted = Wanted {
@@ -264,7 +264,7 @@ fn depth_status_and_rights_are_decided_at_the_commit() {
     let lead = world.spawn_as(lead);
 
     let mut helper = world.wanted(lead);
-    // What a caller claims beside the role does not count.
+    // Claims of a caller other than the role do not count.
     helper.spawned = Spawned {
         depth: 9,
         first_status: StatusKind::Running,

@@ -90,7 +90,7 @@ fn equal_outputs_in_a_row_are_a_stall() {
         (2, vec![(Completed, Some(1)); 2], true),
         (0, vec![(Completed, Some(1)); 9], false),
         (3, vec![(Completed, None); 9], false),
-        // Whatever comes between begins the row anew.
+        // Any other event in between restarts the count.
         (
             2,
             vec![(Completed, Some(1)), (Completed, Some(2)), (Completed, Some(1))],
@@ -122,7 +122,7 @@ fn equal_changes_in_a_row_are_a_stall_too() {
         let mut repeated = Repeated::default();
         for (turn, diff) in (0..).zip(diffs) {
             let product = Product {
-                // The agent finds new words for the same each time.
+                // The agent's output differs each time.
                 output: Some(digest(turn)),
                 diff: diff.map(digest),
             };

@@ -5,7 +5,7 @@ use supervisor_svc::domain::status::{
     Step,
 };
 
-/// Every legal step, row by row as STATE.md §2 has them. What is not here is illegal.
+/// Every legal step, row by row as in STATE.md §2. All other steps are illegal.
 const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
     // A spawn is approved; a free slot admits it in the same append.
     (AwaitingApproval, Step::Granted, Queued),
@@ -14,7 +14,7 @@ const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
     (Completed, Step::Admitted, PendingInit),
     (Errored, Step::Admitted, PendingInit),
     (Interrupted, Step::Admitted, PendingInit),
-    // A turn is placed, handed out, begun; a running one is begun anew elsewhere.
+    // A turn is placed, dispatched and started. A running turn restarts elsewhere.
     (PendingInit, Step::Placed, PendingInit),
     (PendingInit, Step::Dispatched, PendingInit),
     (PendingInit, Step::Started, Running),
@@ -29,7 +29,7 @@ const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
     (Running, Step::Ended(Completed), Completed),
     (Running, Step::Ended(Errored), Errored),
     (Running, Step::Ended(Interrupted), Interrupted),
-    // Input wakes whoever is settled, and waits with everybody else.
+    // Input wakes a settled thread. In all other states it waits.
     (Completed, Step::InputQueued, Queued),
     (Errored, Step::InputQueued, Queued),
     (Interrupted, Step::InputQueued, Queued),
@@ -45,7 +45,7 @@ const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
     (Completed, Step::Closed, Shutdown),
     (Errored, Step::Closed, Shutdown),
     (Interrupted, Step::Closed, Shutdown),
-    // What is closed comes back settled.
+    // A closed thread comes back settled.
     (Shutdown, Step::Resumed(Completed), Completed),
     (Shutdown, Step::Resumed(Errored), Errored),
     (Shutdown, Step::Resumed(Interrupted), Interrupted),

@@ -117,7 +117,7 @@ fn sandbox_and_mode_say_what_a_call_may_change() {
         (Planning, ReadOnly, "exec_command", &[], true, true),
         (Planning, WorkspaceWrite, "mcp__a__b", &[], false, false),
         (Planning, WorkspaceWrite, "web_search", &[], false, true),
-        // Policy comes first, whatever the rest says.
+        // The policy takes precedence over all other conditions.
         (Implementation, FullAccess, "list_files", &[], true, false),
     ] {
         let (world, id) = world(mode, sandbox, &[]);
@@ -188,7 +188,7 @@ fn either_name_of_a_tool_says_that_an_operator_must_agree() {
     }
 }
 
-/// The thread's role has a list, so what is behind a name that nobody knows might be what the list denies.
+/// The thread's role has a list, so an unknown tool name might stand for a tool that the list denies.
 #[test]
 fn a_tool_that_nobody_knows_must_be_allowed_by_name() {
     let (world, id) = world(Mode::Implementation, Sandbox::FullAccess, &[]);

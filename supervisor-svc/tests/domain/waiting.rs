@@ -94,7 +94,7 @@ fn after_the_wait_nobody_is_admitted_until_the_limit_holds_again() {
 
 #[test]
 fn who_waits_for_nobody_queued_below_lends_nothing() {
-    // For a child that has a slot of its own, also when that goes on with input that came meanwhile.
+    // For a child that has a slot of its own, also when the child continues with input that arrived in the meantime.
     let mut world = world(2);
     let parent = world.spawn_running(world.root());
     let child = world.spawn_running(parent);
@@ -103,7 +103,7 @@ fn who_waits_for_nobody_queued_below_lends_nothing() {
     world.run(&send(operator(), child));
     assert_eq!(world.end(child, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
     assert_eq!((active(&world.session), world.status(queued)), (2, Queued));
-    // For itself, and for somebody else's descendant.
+    // For itself, and for the descendant of another thread.
     world.wait(parent, &[parent, queued]);
     assert_eq!(world.status(queued), Queued);
 }

@@ -48,7 +48,7 @@ const START: u64 = 1_000_000;
 pub struct World {
     pub session: Session,
     pub log: Vec<Recorded>,
-    /// Tool names by which rights are compared, beside the usual ones.
+    /// Additional tool names for the comparison of permissions.
     pub tools: Vec<String>,
     /// Whether commands are held to the laws.
     pub lawful: bool,
@@ -149,7 +149,8 @@ impl World {
 // ---- carrying out ----
 
 impl World {
-    /// Carries a command out and answers how many events it decided itself; what follows by itself comes after them.
+    /// Carries out a command and returns the number of events that the command decided itself. Automatic events follow
+    /// them.
     pub fn carry_out(&mut self, command: &Command) -> Result<usize, Refusal> {
         self.now += 7;
         let before = self.session.clone();
@@ -355,7 +356,7 @@ impl World {
         id
     }
 
-    /// Hands the owed turn to the thread's last runner, or to one named `r0`.
+    /// Dispatches the pending turn to the thread's last runner, or to one named `r0`.
     pub fn dispatch(&mut self, id: ThreadId) {
         let last = self.thread(id).runner.clone();
         let dispatch = self.dispatch_to(id, &last.unwrap_or_else(|| RunnerId::new("r0")));
@@ -363,7 +364,7 @@ impl World {
         assert_eq!(events.last(), Some(&"TurnDispatched"));
     }
 
-    /// The dispatch of the owed turn as the service makes it.
+    /// Returns the dispatch of the pending turn as the service builds it.
     pub fn dispatch_to(&self, id: ThreadId, runner: &RunnerId) -> Dispatch {
         let thread = self.thread(id);
         Dispatch {
@@ -382,14 +383,14 @@ impl World {
         }
     }
 
-    /// Hands out the owed turn, and it runs.
+    /// Dispatches the pending turn and starts it.
     pub fn begin(&mut self, id: ThreadId) {
         self.dispatch(id);
         let turn = self.thread(id).turn.number();
         assert_eq!(self.report(id, Report::TurnStarted { turn }), ["TurnStarted"]);
     }
 
-    /// Does the next thing that a thread's turn waits for: it is handed out, begins, ends. Answers whether there was any.
+    /// Performs the next step of a thread's turn: dispatch, start or end. Returns whether there was one.
     pub fn advance(&mut self, id: ThreadId) -> bool {
         match owed(&self.session, id) {
             Some(Owed::Turn { .. }) => self.dispatch(id),
@@ -444,8 +445,8 @@ impl World {
         self.wind_down();
     }
 
-    /// Does what is owed under all fences until nothing is: the runners stop what they are asked to stop. The work is found
-    /// as the service finds it: the ready leaves once, then upwards from each closing.
+    /// Performs the pending effects under all fences until none is left: the runners stop the requested programs. The
+    /// work is found as the service finds it: the ready leaves once, then upwards from each closing.
     pub fn wind_down(&mut self) {
         let tops: Vec<ThreadId> = self.session.fenced().map(|(id, _)| id).collect();
         let mut work: VecDeque<ThreadId> = tops.iter().flat_map(|top| ready_leaves(&self.session, *top)).collect();

@@ -1,4 +1,4 @@
-//! Who calls: by a token, by the certificate of the connection, or by where the call comes from.
+//! Finds the caller by a token, by the certificate of the connection, or by the address of the connection.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -15,30 +15,31 @@ use crate::{
     token_file::Tokens,
 };
 
-/// Set by proxies: a call that carries one does not come from where its connection comes from.
+/// Headers that proxies set. The address of the connection is not the caller's address if one of them is present.
 const FORWARDED: &[&str] = &["forwarded", "x-forwarded-for", "x-real-ip"];
 
-/// Operators that no provider and no authority vouches for: of a static token, and those who need none.
+/// Operator names that this service assigns: to static tokens and to callers that need no token. No identity provider
+/// or certificate authority may use them.
 const OWN_OPERATORS: &[&str] = &["local", LOOPBACK, ANONYMOUS];
 const LOOPBACK: &str = "loopback";
 const ANONYMOUS: &str = "anonymous";
 
-/// Who is an operator without a token.
+/// Which callers are operators without a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Nobody.
+    /// No callers.
     #[default]
     Nobody,
-    /// Callers from loopback: where no agent's programs run on this machine, or the user asked for it.
+    /// Callers from loopback. Used if no agent programs run on this machine, or if the user requested it.
     Loopback,
-    /// Everybody, from anywhere: `--insecure` was spelled out, and nothing was configured by which people are known. A
-    /// token that a service makes by itself is not asked for.
+    /// All callers from any address: `--insecure` is set and no authentication is configured. The token that a service
+    /// generates itself is not required.
     Everybody,
 }
 
 impl Trust {
-    /// Whom a service trusts that asks its callers who they are, or does not. What was configured wins over
-    /// `--insecure`, so that one which was left behind opens nothing.
+    /// Returns the trust of a service. `asks`: authentication is configured. It overrides `--insecure`, so a leftover
+    /// `--insecure` flag has no effect.
     #[must_use]
     pub const fn of(asks: bool, insecure: bool) -> Self {
         match (asks, insecure) {
@@ -49,19 +50,19 @@ impl Trust {
     }
 }
 
-/// Finds the principal behind a call.
+/// Finds the principal of a call.
 #[derive(Debug, Default)]
 pub struct Authenticator {
     secrets: Vec<(Tokens, Principal)>,
     threads: Option<Arc<TokenKeys>>,
     jwt: Option<Arc<Jwt>>,
     trust: Trust,
-    /// Lines about names that are this service's own.
+    /// Rate limit of log lines about names that are reserved for this service.
     taken_names: Bounded,
 }
 
 impl Authenticator {
-    /// One that knows nobody and trusts nobody.
+    /// Creates an authenticator that accepts no callers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -95,23 +96,24 @@ impl Authenticator {
         self
     }
 
-    /// Accepts the tokens of an identity provider as those of whom their claims and the grants name.
+    /// Accepts tokens of an identity provider. Claims and grants determine the principal.
     #[must_use]
     pub fn jwt(mut self, jwt: Option<Arc<Jwt>>) -> Self {
         self.jwt = jwt;
         self
     }
 
-    /// Who is an operator without a token; nobody unless said here.
+    /// Sets which callers are operators without a token. The default is [`Trust::Nobody`].
     #[must_use]
     pub fn trust(mut self, trust: Trust) -> Self {
         self.trust = trust;
         self
     }
 
-    /// The caller, from the headers of the call and its connection; `None` is UNAUTHENTICATED. A token that is there is
-    /// never ignored: a bad one is refused where none would be trusted. Without one the certificate of the connection
-    /// counts.
+    /// Returns the caller, from the headers of the call and its connection; `None` means UNAUTHENTICATED.
+    ///
+    /// A token that is present is never ignored: a call with a bad token is rejected even if callers without a token
+    /// are trusted. Without a token, the certificate of the connection determines the caller.
     #[must_use]
     pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Option<Principal> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
@@ -132,7 +134,7 @@ impl Authenticator {
 
     fn by_token(&self, token: &str) -> Option<Principal> {
         let mut found = None;
-        // Every secret is compared, whichever matches, so the time tells nothing.
+        // Compare every secret, even after a match, so that the time reveals nothing.
         for (tokens, principal) in &self.secrets {
             if tokens.matches(token) {
                 found = Some(principal);
@@ -144,8 +146,8 @@ impl Authenticator {
             .or_else(|| self.vouched(self.jwt.as_ref()?.verify(token)?))
     }
 
-    /// Whom a provider or an authority vouches for, unless the name is that of an operator of this service's own, in upper or
-    /// lower case: the two would share request ids, or look like one in logs and events.
+    /// Returns a principal from a provider or an authority. Returns `None` if its name, ignoring case, is the name of
+    /// an operator of this service: the two would share request ids and look alike in logs and events.
     fn vouched(&self, principal: Principal) -> Option<Principal> {
         let Principal::Operator { name, .. } = &principal else {
             return Some(principal);
@@ -181,7 +183,7 @@ impl Authenticator {
     }
 }
 
-/// The token of an `authorization` value; `None` if it is not one bearer token of a bounded length.
+/// Returns the token of an `authorization` value; `None` if it is not a single bearer token of bounded length.
 fn bearer(value: &HeaderValue) -> Option<&str> {
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     let token = token.trim();

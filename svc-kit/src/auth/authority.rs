@@ -1,4 +1,5 @@
-//! Who may call what: a service's table, and what is wrong with one.
+//! A service's permission table: which kinds of principals may call which methods. Includes a check of the table
+//! itself.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,10 +10,10 @@ use troupe_proto::{fault::Fault, reason::Reason};
 
 use crate::identity::{OperatorRole, Principal};
 
-/// How much of a method's path an error quotes; more than any method of ours has.
+/// How many bytes of a method path an error quotes. No method of Troupe is longer.
 const QUOTED_BYTES: usize = 128;
 
-/// A kind of principal, as the table names it.
+/// A kind of principal in the permission table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {
     /// An operator who may do everything.
@@ -28,7 +29,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// The kind of a principal.
+    /// Returns the kind of a principal.
     #[must_use]
     pub const fn of(principal: &Principal) -> Self {
         match principal {
@@ -43,36 +44,37 @@ impl Caller {
     }
 }
 
-/// Who may call one method.
+/// The permissions of one method.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The method's full path: `/troupe.supervisor.v1.AgentSupervisorService/SpawnAgent`.
     pub method: &'static str,
-    /// Who may call it. Nobody else may.
+    /// The kinds of principals that may call it. All others are rejected.
     pub who: &'static [Caller],
-    /// What it does.
+    /// The method's effect on the service's data.
     pub effect: Effect,
 }
 
-/// What a method does to what a service holds.
+/// A method's effect on the service's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing that outlasts the call or its caller's own view.
+    /// No effect beyond the call or the caller's own view.
     Reads,
-    /// The same, and it may wait for minutes: for threads or for an operator. Its calls have places of their own.
+    /// No effect, and the call may wait for minutes: for threads or for an operator. Its calls have separate
+    /// concurrency limits.
     Waits,
-    /// It changes something, so its calls are in the audit log.
+    /// Changes data. Its calls are in the audit log.
     Changes,
 }
 
-/// A service's table of who may call what, ready for looking up.
+/// A service's permission table, indexed for lookup.
 #[derive(Clone, Debug)]
 pub struct Authority {
     rows: HashMap<&'static str, Row>,
 }
 
 impl Authority {
-    /// The table of these rows.
+    /// Creates an authority from these rows.
     #[must_use]
     pub fn new(table: &'static [Row]) -> Self {
         Self {
@@ -80,7 +82,7 @@ impl Authority {
         }
     }
 
-    /// The method of that path, if it changes something.
+    /// Returns the method of that path if it changes data.
     pub(super) fn changing(&self, method: &str) -> Option<&'static str> {
         let row = self.rows.get(method)?;
         (row.effect == Effect::Changes).then_some(row.method)
@@ -92,17 +94,17 @@ impl Authority {
         waiting.map(|row| row.method)
     }
 
-    /// The methods that the table has, by their full paths.
+    /// The methods in the table, by their full paths.
     pub(super) fn methods(&self) -> impl Iterator<Item = &'static str> {
         self.rows.keys().copied()
     }
 
-    /// Whether a principal may call a method.
+    /// Checks whether a principal may call a method.
     ///
     /// # Errors
     ///
-    /// PERMISSION_DENIED NOT_PERMITTED, naming the kind of principal and the method; UNIMPLEMENTED UNKNOWN_METHOD, naming
-    /// the method, if the table has none of that path.
+    /// PERMISSION_DENIED NOT_PERMITTED, naming the kind of principal and the method; UNIMPLEMENTED UNKNOWN_METHOD,
+    /// naming the method, if the table has no such path.
     pub fn check(&self, method: &str, principal: &Principal) -> Result<(), Status> {
         let quoted = quote(method);
         let Some(row) = self.rows.get(method) else {
@@ -122,7 +124,7 @@ impl Authority {
     }
 }
 
-/// A method as errors and logs show it: bounded, because its length is the caller's.
+/// Returns a method as errors and logs show it: truncated, because callers choose its length.
 pub(crate) fn quote(method: &str) -> &str {
     let mut end = method.len().min(QUOTED_BYTES);
     while !method.is_char_boundary(end) {
@@ -131,8 +133,8 @@ pub(crate) fn quote(method: &str) -> &str {
     &method[..end]
 }
 
-/// What is wrong with a table, for the test in each service that walks the descriptors: methods of `services` without a
-/// row, rows that name no such method, methods with two rows. Empty when each method has exactly one row.
+/// Returns the defects of a table: methods of `services` without a row, rows without a method, methods with two rows.
+/// Each service has a test that walks the descriptors and expects an empty result.
 #[must_use]
 pub fn rows_missing(descriptor_set: &[u8], services: &[&str], table: &[Row]) -> Vec<String> {
     let set = match FileDescriptorSet::decode(descriptor_set) {

@@ -1,4 +1,4 @@
-//! The layer: every call has a principal that may make it, or is refused.
+//! The authentication layer: rejects every call without a principal that may make it.
 
 use std::{
     sync::Arc,
@@ -17,8 +17,8 @@ use crate::{
     peer::Peer,
 };
 
-/// Puts [`Auth`] in front of a server: every call has a [`Principal`](crate::identity::Principal) that may make it, or is
-/// refused.
+/// Puts [`Auth`] in front of a server. A call without a [`Principal`](crate::identity::Principal) that may make it is
+/// rejected.
 #[derive(Clone, Debug)]
 pub struct AuthLayer {
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ struct Shared {
 }
 
 impl AuthLayer {
-    /// The layer of a service with this table.
+    /// Creates the layer of a service with this table.
     #[must_use]
     pub fn new(authenticator: Authenticator, table: &'static [Row]) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl AuthLayer {
         self.shared.authority.waiting()
     }
 
-    /// The methods that the table has, by their full paths.
+    /// The methods in the table, by their full paths.
     pub(crate) fn methods(&self) -> impl Iterator<Item = &'static str> {
         self.shared.authority.methods()
     }
@@ -66,7 +66,7 @@ impl<S> Layer<S> for AuthLayer {
     }
 }
 
-/// The service that [`AuthLayer`] makes.
+/// The service that [`AuthLayer`] creates.
 #[derive(Clone, Debug)]
 pub struct Auth<S> {
     inner: S,
@@ -126,10 +126,10 @@ impl Shared {
             .authenticate(request.headers(), peer)
             .ok_or_else(unauthenticated)?;
         peer.usage.known();
-        // What handlers cannot see they cannot log.
+        // Handlers cannot log a header that they do not receive.
         request.headers_mut().remove(AUTHORIZATION);
         let allowed = self.authority.check(request.uri().path(), &principal);
-        // The audit log names whoever is refused, too.
+        // The audit log also names rejected callers.
         request.extensions_mut().insert(principal);
         allowed
     }

@@ -1,8 +1,9 @@
-//! Authentication and the table of who may call what, as one layer in front of every service.
+//! Authentication and the permission table, as one layer in front of every service.
 //!
-//! [`Authenticator`] turns a bearer token into a [`Principal`](crate::identity::Principal); [`Authority`] holds a service's
-//! table; [`AuthLayer`] asks both. A method without a row is refused. Health and reflection are open to all. Finer rules (a
-//! thread's subtree, its tools, fields that only operators may set) are the services' own and come after this.
+//! [`Authenticator`] turns a bearer token into a [`Principal`](crate::identity::Principal); [`Authority`] holds a
+//! service's table; [`AuthLayer`] uses both. A method without a row is rejected. Health and reflection are open to all
+//! callers. Finer rules (a thread's subtree, its tools, fields that only operators may set) belong to the services and
+//! run after this layer.
 
 mod authenticator;
 mod authority;
@@ -20,30 +21,30 @@ pub use self::{
     layer::{Auth, AuthLayer},
 };
 
-/// The one text for every failed authentication: which of its causes it was helps only an attacker.
+/// The text of every failed authentication. The exact cause would help only an attacker.
 const UNAUTHENTICATED: &str = r#"missing, malformed or stale token; send "authorization: Bearer TOKEN""#;
 
-/// Open to all: they say that the service lives and what its API is, both public.
+/// Methods open to all callers: health and the shape of the API are public.
 const OPEN: &[&str] = &[
     "/grpc.health.v1.Health/",
     "/grpc.reflection.v1.ServerReflection/",
     "/grpc.reflection.v1alpha.ServerReflection/",
 ];
 
-/// Of these, the methods that stream.
+/// The streaming methods among [`OPEN`].
 pub(crate) const OPEN_STREAMS: &[&str] = &[
     "/grpc.health.v1.Health/Watch",
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Whether a method (its full path) is open to all.
+/// Returns whether a method (its full path) is open to all callers.
 #[must_use]
 pub fn is_open(method: &str) -> bool {
     OPEN.iter().any(|prefix| method.starts_with(prefix))
 }
 
-/// The answer to every failed authentication: no token, a bad one, a stale one.
+/// The status of every failed authentication: a missing, bad or stale token.
 #[must_use]
 pub fn unauthenticated() -> Status {
     Fault::new(Code::Unauthenticated, Reason::Unauthenticated, UNAUTHENTICATED).into()

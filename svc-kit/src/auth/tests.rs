@@ -1,4 +1,4 @@
-//! The layer with both of its halves, in front of a service that tells who called.
+//! The layer with an authenticator and a table, in front of a service that returns its caller.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
@@ -67,7 +67,7 @@ fn request(method: &str, headers: &[(&str, &str)]) -> Request<()> {
     request.body(()).unwrap()
 }
 
-/// The principal that reaches the handler, or the refusal.
+/// Returns the principal that reaches the handler, or the rejection.
 async fn call(authenticator: Authenticator, request: Request<()>) -> Result<Option<Principal>, Status> {
     let handler = service_fn(|request: Request<()>| async move {
         assert!(!request.headers().contains_key(AUTHORIZATION) || is_open(request.uri().path()));
@@ -247,7 +247,7 @@ fn nobody_is_vouched_for_under_the_name_of_an_operator_of_our_own() {
         ] {
             assert_eq!(of(name, role), None, "{name}");
         }
-        // The names of runners and services are theirs.
+        // Names of runners and services are not reserved.
         for name in ["eve", "box", "supervisor"] {
             assert!(of(name, role).is_some(), "{name}");
         }

@@ -1,4 +1,4 @@
-//! How long it takes from asking for an append until each watcher has its event, alone and beside one that reads a
+//! The delay between the request for an append and the event at each watcher, alone and with a watcher that reads one
 //! message a second.
 
 use std::{

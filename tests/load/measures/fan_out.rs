@@ -16,7 +16,8 @@ use crate::{
     session::{Session, WRITERS},
 };
 
-/// The most messages of one watcher: what a few watchers are told is what is written meanwhile.
+/// Maximum number of messages of one watcher. With few watchers, the count of live messages is the count of events
+/// written during the run.
 const MESSAGES: usize = 20_000;
 
 /// The streams of watchers that are to be told the same.
@@ -53,7 +54,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         };
         let live = figure("as it happens", rate(|run| run.live), rate(|run| run.raw));
         let from_log = figure("from the log", rate(|run| run.from_log), rate(|run| run.raw_opened));
-        // One watcher is told no more than is written meanwhile, so it shows how fast that is.
+        // One watcher receives no more than is written during the run, so its rate shows the write rate.
         figures.extend([if *watchers == 1 { live } else { live.at_least(0.5) }, from_log]);
     }
     Chapter {

@@ -1,4 +1,4 @@
-//! What calls of two kinds are compared by: how many are answered a second, and how long they take at parts of that.
+//! The comparison of two kinds of calls: the rate of responses, and the latency at fractions of that rate.
 
 use crate::{
     arrivals::{Arrivals, Rounds, Target, rate},

@@ -66,7 +66,8 @@ async fn open_sessions(plan: Plan, registry: SocketAddr) -> Option<Figure> {
 
 async fn sessions_at_rest(plan: Plan, registry: SocketAddr) -> Option<Figure> {
     let mut supervisor = Served::supervisor(registry, Upkeep::AtOnce).await;
-    // As many as are measured: what they leave behind for the next ones, in the allocator and the caches, is not theirs.
+    // As many as are measured. Memory that they leave in the allocator and the caches does not count for later
+    // sessions.
     pass_through(&mut supervisor, plan.sessions).await;
     let before = supervisor.resident();
     pass_through(&mut supervisor, plan.sessions).await;

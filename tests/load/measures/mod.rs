@@ -1,4 +1,4 @@
-//! What is measured: a chapter each.
+//! The measurements: one chapter each.
 
 mod authorize;
 mod cascade;

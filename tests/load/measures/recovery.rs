@@ -13,7 +13,7 @@ use crate::{
     turns::{self, Worker},
 };
 
-/// Logs that are shorter have no bar for their rate: taking the session over, a commit, is most of what they need.
+/// Shorter logs have no target for their rate: most of their time is the takeover of the session, which is a commit.
 const LONG: u64 = 10_000;
 /// The session of that log is opened so often from its snapshot, in each round.
 const OPENED: usize = 10;
@@ -82,7 +82,7 @@ async fn measure(plan: Plan, threads: usize) -> Vec<Figure> {
     ]
 }
 
-/// How long the session's first call takes. The connection is there before, and the service is up.
+/// Returns the duration of the session's first call. The connection is open before, and the service is up.
 async fn open(supervisor: &Served, tree: &Tree) -> Duration {
     let tree = tree.by(client::supervisor(supervisor.address, None));
     let unknown = GetSessionRequest {

@@ -34,9 +34,9 @@ use crate::{
 /// The method.
 const PATH: &str = "/troupe.supervisor.v1.AgentSupervisorService/SpawnAgent";
 const ROLE: &str = "worker";
-/// Spawns a second in the open loops, the same whatever the service can do: a faster one is not asked for more.
+/// Spawns per second in the open loops. The rates do not depend on the speed of the service.
 const RATES: [u32; 4] = [250, 500, 1_000, 2_000];
-/// The one that has bars: calls seldom wait for one another.
+/// The rate that has targets. At this rate calls seldom wait for one another.
 const BARRED: u32 = 500;
 
 pub(crate) async fn run(plan: Plan) -> Chapter {
@@ -114,15 +114,15 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     }
 }
 
-/// Sizes of encoded messages and of what is stored, in bytes.
+/// Sizes of encoded messages and of stored rows, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     request: usize,
-    /// What the registry is asked.
+    /// The request to the registry.
     question: usize,
-    /// What it answers.
+    /// The registry's response.
     resolved: usize,
-    /// What is committed.
+    /// The committed row.
     row: usize,
     answer: usize,
 }
@@ -166,7 +166,7 @@ fn request(tree: &Tree, number: usize) -> SpawnAgentRequest {
     }
 }
 
-/// Spawns in new sessions, one for each connection. Who calls costs the same as who calls the echo.
+/// Spawns in new sessions, one for each connection. Authentication costs the same as for calls of the echo.
 struct Spawns {
     supervisor: SocketAddr,
     connections: usize,
@@ -226,7 +226,7 @@ impl Spawning {
     }
 }
 
-/// Who waits for the event of which spawn.
+/// The receivers of spawn events, by spawn.
 #[derive(Clone, Default)]
 struct Awaited(Arc<Mutex<HashMap<String, oneshot::Sender<Instant>>>>);
 
@@ -238,7 +238,7 @@ impl Awaited {
         receiver
     }
 
-    /// Tells those who wait for what the watcher sees.
+    /// Notifies the receivers of the events that the watcher sees.
     async fn follow(self, mut watch: Watch) {
         loop {
             let event = watch.event().await;

@@ -1,6 +1,6 @@
-//! The comments of a proto file, by the place of what they are about.
+//! The comments of a proto file, by the path of the commented element.
 //!
-//! Source information names a place by a path: numbers of fields in descriptor.proto, each followed by a position.
+//! Source information identifies an element by a path: field numbers in descriptor.proto, each followed by an index.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ pub mod step {
     pub const METHOD: i32 = 2;
 }
 
-/// The path of something that lies inside of what `path` names.
+/// Returns the path of an element inside of the element at `path`.
 pub fn inside(path: &[i32], step: i32, position: i32) -> Vec<i32> {
     let mut inner = path.to_vec();
     inner.extend([step, position]);
@@ -73,7 +73,7 @@ pub fn paragraphs(comment: &str) -> Vec<String> {
             continue;
         }
         let paragraph = paragraphs.last_mut().unwrap();
-        // A word that was broken at its hyphen goes on in the next line.
+        // A word that was broken at its hyphen continues on the next line.
         if !paragraph.is_empty() && !paragraph.ends_with('-') {
             paragraph.push(' ');
         }

@@ -1,4 +1,4 @@
-//! The messages and enums of a proto file, with those that lie inside of others.
+//! The messages and enums of a proto file, including nested ones.
 
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto};
 
@@ -10,14 +10,14 @@ pub struct Declared<'a, D> {
     pub name: String,
     /// The place of its comment.
     pub path: Vec<i32>,
-    /// What it is made of.
+    /// The descriptor of the declaration.
     pub descriptor: &'a D,
 }
 
-/// Everything that a file declares beside services, each after what it lies inside of.
+/// All declarations of a file except services. Nested declarations follow their parent.
 #[derive(Default)]
 pub struct Declarations<'a> {
-    /// The messages, without those that only stand for the entries of a map.
+    /// The messages, without those that only represent map entries.
     pub messages: Vec<Declared<'a, DescriptorProto>>,
     /// The enums.
     pub enums: Vec<Declared<'a, EnumDescriptorProto>>,

@@ -6,7 +6,7 @@ use troupe_proto::reason::{DOMAIN, Reason};
 
 use crate::{names::Names, table::table};
 
-/// The list. What it says about each reason is in its comments, which only the source has.
+/// The list. The descriptions of the reasons are its comments, which exist only in the source.
 const LIST: &str = include_str!("../../../proto/src/reason.rs");
 
 /// The page.

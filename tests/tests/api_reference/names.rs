@@ -130,7 +130,7 @@ impl Links<'_> {
 
     /// What a word names: something of this package, or else of the only package that has the name.
     fn named(&self, word: &str) -> Option<&Place> {
-        // `SpawnAgent` is a name wherever it stands, `Thread` and `Input` are also words.
+        // `SpawnAgent` is always a name. `Thread` and `Input` are also words.
         if word.chars().filter(char::is_ascii_uppercase).count() < 2 {
             return None;
         }

@@ -1,5 +1,5 @@
-//! The section of a service: a table of its methods, then each of them with what it takes, what it answers, and who may
-//! call it.
+//! The section of a service: a table of its methods, then each method with its request, its response, and the permitted
+//! callers.
 
 use prost_types::{MethodDescriptorProto, ServiceDescriptorProto};
 use svc_kit::auth::Caller;
@@ -61,7 +61,7 @@ fn messages(source: &Source<'_>, streamed: bool, full_name: &str) -> String {
     if streamed { format!("a stream of {one}") } else { one }
 }
 
-/// Who may call a method, by the table of its service.
+/// Returns the permitted callers of a method, from the table of its service.
 fn callers(method: &str) -> String {
     let mut rows = registry_svc::AUTHORITY.iter().chain(supervisor_svc::AUTHORITY);
     let Some(row) = rows.find(|row| row.method == method) else {

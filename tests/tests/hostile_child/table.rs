@@ -55,7 +55,7 @@ pub(crate) enum Rule {
     Registry,
     /// Itself and what is below it.
     Subtree,
-    /// The same, which CloseAgent says in words of its own.
+    /// The same condition, for which CloseAgent has its own text.
     Closing,
     /// Its own session.
     Session,
@@ -76,7 +76,7 @@ impl Rule {
         }
     }
 
-    /// The answer to a thread whose token is refused like this wherever it could open something.
+    /// Returns the response to a thread whose token is rejected like this wherever the call could open something.
     pub(crate) const fn refusal_or(self, of_token: Refusal<'_>) -> Refusal<'_> {
         match self {
             Self::Operators | Self::Registry => self.refusal(),

@@ -1,4 +1,4 @@
-//! What clients are told of a session, by the service and by its log alone.
+//! The answers to clients about a session, from the service and from its log alone.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Answers {
         }
     }
 
-    /// What they ought to be by the log alone.
+    /// Returns the expected answers according to the log alone.
     pub fn of_log(state: &Session, mailbox: ThreadId) -> Self {
         let root = state.thread(state.root_id().unwrap()).unwrap();
         let view = View {
@@ -113,7 +113,7 @@ impl Answers {
     }
 }
 
-/// What waits in a mailbox, as the service answers it.
+/// Returns the mail of a mailbox, as the service answers it.
 pub async fn mail_of_service(tree: &Tree, mailbox: ThreadId) -> Vec<pb::Mail> {
     let of = ListMailboxRequest {
         session_id: tree.session.clone(),

@@ -20,7 +20,8 @@ use troupe_tests::{events, runner::Attempt};
 
 use crate::{laws, script::Nth};
 
-/// Tool names by which rights are compared, beside those of the laws: what the roles of these sessions tell apart.
+/// Tool names for the comparison of permissions, in addition to those of the laws: names that the roles of these
+/// sessions distinguish.
 const TOOLS: [&str; 4] = ["exec_command", "read_file", "set_thread_note", "wait"];
 
 /// A log and what it makes.
@@ -79,7 +80,7 @@ impl Mirror {
         self.nth_of(nth, |_| true).unwrap()
     }
 
-    /// The nth thread of those that are chosen.
+    /// Returns the nth of the chosen threads.
     pub fn nth_of(&self, nth: Nth, chosen: impl Fn(&Thread) -> bool) -> Option<&Arc<Thread>> {
         let found: Vec<&Arc<Thread>> = self.session.in_spawn_order().filter(|thread| chosen(thread)).collect();
         pick(&found, nth)
@@ -113,7 +114,7 @@ pub fn attempt(thread: &Thread) -> Attempt {
     }
 }
 
-/// The id of what an event made; `None` where what it made has none that a request is answered with.
+/// Returns the id of the object that an event created; `None` if requests for it return no id.
 pub fn made_by(event: &pb::Event) -> Option<String> {
     match event.kind.as_ref().unwrap() {
         Kind::ThreadSpawned(_) => Some(event.thread_id.clone()),
@@ -133,7 +134,7 @@ pub fn name(event: &Event) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-/// A watched event as the domain has it. What watchers are not sent, no session of these histories has.
+/// Converts a watched event to the domain. Sessions of these histories have no fields that watchers do not receive.
 fn recorded(event: &pb::Event) -> Recorded {
     let thread = (!event.thread_id.is_empty()).then(|| event.thread_id.parse().unwrap());
     let decoded = event_from_pb(thread, event.kind.clone().unwrap(), Private::default());
@@ -182,7 +183,7 @@ fn grows_within_limits(before: &Session, after: &Session) {
     }
 }
 
-/// The open threads, but for those that were evicted and are on their way out.
+/// Returns the open threads without evicted ones that are closing.
 fn open_of(session: &Session) -> usize {
     let evicted = session
         .fenced()

@@ -65,7 +65,7 @@ const NARROW: &str = "---\ndescription: Has workers read.\n\
     grant_list:\n  - \"read_*\"\n  - send_input\n\
     spawn_list:\n  - worker\n---\nYou have workers read.\n";
 
-/// A graph template of the project that declares every edge; what it spawns waits for an operator all the same.
+/// A graph template of the project that declares every edge. Its spawns still wait for an operator.
 const LEAD: &str =
     "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
 
@@ -146,8 +146,8 @@ impl Play {
         }
     }
 
-    /// Reads the log and then everything else, until nothing was recorded meanwhile: then both are of the same moment,
-    /// and must say the same.
+    /// Reads the log and then all other state, and repeats until no event was recorded in between. Both then describe
+    /// the same moment and must agree.
     async fn settle(&mut self) {
         for _ in 0..ENOUGH {
             let session = self.tree.now().await;
@@ -170,8 +170,8 @@ impl Play {
 // ---- clients ----
 
 impl Play {
-    /// Makes calls at once. What the log then says of clients is what they were answered: nothing of what was refused,
-    /// and of each accepted request one effect, however often it was made.
+    /// Makes concurrent calls. The log must agree with the responses: no effect of a rejected request, and exactly one
+    /// effect of each accepted request, regardless of retries.
     async fn ask(&mut self, asked: &[Asked]) {
         let known = self.mirror.log.len();
         let mut requests = Vec::new();
@@ -247,7 +247,7 @@ impl Play {
         assert!(caused.is_empty(), "a retry of {request:?}: {:?}", names(caused));
     }
 
-    /// Who calls; `None` if nobody was ever answered a token for the thread.
+    /// Returns the caller's client; `None` if no response contained a token for the thread.
     fn client(&self, by: Who) -> Option<Supervisor> {
         match by {
             Who::Operator => Some(self.tree.client()),
@@ -447,7 +447,7 @@ fn assert_refusal(status: &Status) {
 // ---- runners ----
 
 impl Play {
-    /// A runner does what is owed to a thread.
+    /// A runner performs the pending effects of a thread.
     async fn work(&mut self, nth: Nth) {
         let state = &self.mirror.session;
         let is_runners_to_do = |thread: &Thread| {
@@ -463,7 +463,7 @@ impl Play {
         }
     }
 
-    /// A thread's runner does what is owed. False: it has nothing to do.
+    /// The thread's runner performs a pending effect. Returns `false` if there is none.
     async fn discharge(&mut self, id: ThreadId) -> bool {
         let Some(owed) = owed(&self.mirror.session, id) else {
             return false;
@@ -571,7 +571,7 @@ fn stopped() -> Report {
     })
 }
 
-/// The end of an attempt's turn, with what the attempt used so far.
+/// Returns the end of an attempt's turn, with the usage of the attempt so far.
 fn ended(attempt: &Attempt, outcome: TurnOutcome) -> Report {
     Report::TurnEnded(TurnEndedReport {
         turn: attempt.turn,
@@ -588,7 +588,8 @@ fn ended(attempt: &Attempt, outcome: TurnOutcome) -> Report {
 // ---- the service ----
 
 impl Play {
-    /// Both services start anew over the same files: the log is the same, and nobody's request is in what follows it.
+    /// Restarts both services over the same files. The log stays the same, and the events after it belong to no
+    /// request.
     async fn restart(&mut self) {
         self.pair.restart().await;
         self.tree = self.tree.by(self.pair.operator());

@@ -1,4 +1,4 @@
-//! Requests, whichever method they are for.
+//! Requests for all methods.
 
 use tonic::Status;
 use troupe_proto::supervisor::v1::{
@@ -29,8 +29,7 @@ pub enum Request {
 /// What an accepted request was answered.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// The id of what it made, if it makes anything: of a thread, an edge or a handoff, and `THREAD/NUMBER` of an
-    /// input.
+    /// The id of the created object, if any: of a thread, an edge or a handoff, and `THREAD/NUMBER` of an input.
     pub made: Option<String>,
     /// A thread's token.
     pub token: Option<Token>,

@@ -1,4 +1,4 @@
-//! What may happen, in numbers instead of ids: so a shorter script is still a script.
+//! The steps of a script. They refer to objects by number instead of id, so every part of a script is a valid script.
 
 use proptest::{bool::weighted, collection::vec, option, prelude::*, sample::select};
 use supervisor_svc::domain::settings::Urgency;
@@ -6,7 +6,7 @@ use troupe_proto::supervisor::v1::{
     Budget, CreateSessionRequest, Limits, PolicyInheritance, RestartPolicy, SlotRelease,
 };
 
-/// A number that stands for a thing that is there when its turn comes: the nth modulo how many there are.
+/// A number that selects an existing item when the step runs: the nth, modulo the number of items.
 pub type Nth = u8;
 
 /// The longest script.
@@ -25,7 +25,7 @@ pub struct Setup {
     approve_orchestrators: bool,
     /// Whether a runner executes the root; else its client does.
     run_root: bool,
-    /// What the session may spend; `None`: whatever it likes.
+    /// The session's budget of turns; `None` is unlimited.
     turns: Option<u32>,
 }
 
@@ -58,7 +58,7 @@ impl Setup {
 pub enum Who {
     /// An operator.
     Operator,
-    /// The nth thread, with the last token that anybody was answered for it.
+    /// The nth thread, with the last token that a response contained for it.
     Thread(Nth),
 }
 
@@ -137,7 +137,7 @@ pub enum Saying {
     Stopped,
     Artifact,
     Gap,
-    /// What was acknowledged long ago.
+    /// Mail that was acknowledged long ago.
     Again,
     /// About another attempt than the present one.
     OtherAttempt,
@@ -148,7 +148,7 @@ pub enum Saying {
 pub enum Op {
     /// These calls are made at once.
     Ask(Vec<Asked>),
-    /// A runner does what is owed to the nth thread of those to which anything is.
+    /// A runner performs the pending effects of the nth thread that has any.
     Work(Nth),
     /// The runner of the nth thread with a turn under way says something.
     Say { target: Nth, what: Saying },

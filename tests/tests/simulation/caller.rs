@@ -1,5 +1,5 @@
-//! Whoever calls the supervisor as an operator, and asks again until it is answered: with the same request, so with the
-//! same request_id.
+//! A caller of the supervisor with an operator's token. It retries until it gets a response, always with the same
+//! request and therefore with the same request_id.
 
 use std::{rc::Rc, time::Duration};
 

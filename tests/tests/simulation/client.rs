@@ -1,4 +1,4 @@
-//! A client that spawns, and does this and that with what it spawned.
+//! A client that spawns threads and calls random methods on them.
 
 use std::rc::Rc;
 

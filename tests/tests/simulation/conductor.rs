@@ -1,4 +1,4 @@
-//! Who brings the session to its end, and has it shown to the checks before and after.
+//! The conductor: it brings the session to its end, and runs the checks before and after.
 
 use std::{rc::Rc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     stage::{CLIENTS, CONDUCTOR, Picture, Stage},
 };
 
-/// How long nothing is asked between two looks.
+/// Interval between two checks without calls in between.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Waits until the faults are over, all clients are done and all work has come to its end; then closes the session.
@@ -33,7 +33,7 @@ pub async fn run(seed: u64, stage: Rc<Stage>) -> turmoil::Result {
     Ok(())
 }
 
-/// Whether nothing is owed to a thread. The root is its client's: it runs for ever.
+/// Returns whether a thread has no pending effects. The root belongs to its client and never settles.
 fn rests(thread: &Thread) -> bool {
     let is_root = thread.parent_thread_id.is_empty();
     let is_at_work = match kind(thread) {

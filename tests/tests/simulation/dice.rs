@@ -7,7 +7,7 @@ use std::{ops::RangeInclusive, time::Duration};
 pub struct Dice(u64);
 
 impl Dice {
-    /// The dice of somebody in the simulation of that seed; everybody has their own.
+    /// Returns the dice of one participant in the simulation of that seed. Each participant has separate dice.
     pub fn new(seed: u64, whose: &str) -> Self {
         let mut dice = Self(seed);
         for byte in whose.bytes() {

@@ -1,4 +1,4 @@
-//! What goes wrong, and when: links that are cut, machines that die. All of it is over after a while.
+//! The faults and their times: broken links and dead machines. All faults end after a while.
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 /// How long things go wrong.
 const CHAOS: Duration = Duration::from_millis(2_500);
 
-/// Whoever talks to the supervisor.
+/// The hosts that connect to the supervisor.
 const OTHERS: [&str; 7] = [
     REGISTRY, RUNNERS[0], RUNNERS[1], CLIENTS[0], CLIENTS[1], WATCHER, CONDUCTOR,
 ];
@@ -80,12 +80,13 @@ impl Faults {
         }
     }
 
-    /// A machine dies, and tells nobody: whoever is connected to it finds out by its silence.
+    /// Kills a machine without notice: its peers detect it by its silence.
     fn kill(&mut self, sim: &mut Sim<'_>, host: &'static str, until: Duration) {
         if self.dead.contains_key(host) {
             return;
         }
-        // First. In what order the sockets of the dead are closed depends on more than the seed, so nobody may hear of it.
+        // First. The order in which the sockets of the dead host close depends on more than the seed, so no host may
+        // observe it.
         if host == SUPERVISOR {
             for other in OTHERS {
                 self.cut(sim, other, until);
@@ -114,7 +115,7 @@ impl Faults {
     }
 }
 
-/// Takes out whatever is over.
+/// Removes and returns the faults that have ended.
 fn over(faults: &mut BTreeMap<&'static str, Duration>, now: Duration) -> Vec<&'static str> {
     let over = faults.iter().filter(|(_, until)| **until <= now);
     let over: Vec<&'static str> = over.map(|(host, _)| *host).collect();

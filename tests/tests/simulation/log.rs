@@ -119,8 +119,8 @@ impl Log {
         }
     }
 
-    /// The watcher, through all its streams, saw the log: every event, once, in order, and nothing else. What it saw is a
-    /// row of legal steps that ends with everybody's end.
+    /// Asserts that the watcher, over all its streams, saw the log: every event, once, in order, and no others. The
+    /// events form legal steps, and every thread reaches its end.
     fn was_seen_once_and_in_order(&self, stage: &Stage) {
         let seen = stage.seen.borrow();
         assert_whole(&seen);
@@ -145,7 +145,8 @@ impl Log {
         assert_eq!(picture.threads, threads);
     }
 
-    /// What was answered has happened; what was to be closed was down before the session was closed.
+    /// Asserts that acknowledged requests had their effect, and that every closing thread was closed before the
+    /// session.
     fn keeps(&self, promises: &[Promise], quiet: &Picture) {
         for promise in promises {
             match promise {

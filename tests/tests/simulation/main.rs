@@ -1,16 +1,16 @@
-//! The supervisor in a simulated network: messages are late or lost, links break, machines die and come back, all of it
-//! decided by a seed. When the faults are over, what was promised must have been kept.
+//! The supervisor in a simulated network: messages are late or lost, links break, machines die and come back, all
+//! determined by a seed. After the faults have ended, all promises must hold.
 //!
-//! `TROUPE_SIM_SEEDS=5000 cargo test -p troupe-tests --test simulation` looks further than a normal run;
-//! `TROUPE_SIM_SEED=17` looks at one seed alone.
+//! `TROUPE_SIM_SEEDS=5000 cargo test -p troupe-tests --test simulation` runs more seeds than a normal run;
+//! `TROUPE_SIM_SEED=17` runs one seed alone.
 //!
-//! Simulated are the network (turmoil's TCP), the time (of day, and of every timer), the ids, and the death of a machine,
-//! which loses its memory and tells nobody; the log survives it. What runs is the supervisor with its gRPC stack, from the
-//! accepted connection down to the store. Played are the registry, the runners and their agents, and the clients.
+//! Simulated: the network (turmoil's TCP), the time (of day, and of every timer), the ids, and the death of a machine,
+//! which loses its memory without notice; the log survives it. The supervisor is real, with its gRPC stack, from the
+//! accepted connection down to the store. The registry, the runners with their agents, and the clients are fakes.
 //!
 //! Not simulated: the disk (`tests/tests/crash.rs` kills a process over one), TLS, the accepting of connections and the
-//! drain, and TCP's own retransmission: a connection that lost a segment stalls until somebody gives it up. What is random
-//! but stands in no log is left as it is: tokens' keys and the log's own id.
+//! drain, and TCP's own retransmission: a connection that lost a segment stalls until one end closes it. Random values
+//! that are in no log stay random: tokens' keys and the log's own id.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod caller;
@@ -35,7 +35,7 @@ use std::{
     thread,
 };
 
-/// How many seeds a run looks at unless it is told.
+/// Default number of seeds in a run.
 const SEEDS: u64 = 200;
 /// One of so many seeds is simulated twice more, to compare.
 const COMPARED: usize = 10;
@@ -73,7 +73,7 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Looks at every seed, whatever became of the others, and then fails with all that failed.
+/// Runs every seed, regardless of failures, and then fails with the list of all failed seeds.
 fn for_each(seeds: &[u64], look: impl Fn(u64) + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {

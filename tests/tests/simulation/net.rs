@@ -22,8 +22,7 @@ const PORT: u16 = 50_052;
 /// How long a connection may take to come about.
 const CONNECT_WITHIN: Duration = Duration::from_millis(300);
 
-/// How often the other end of a connection is asked whether it is there, and how long it may take to say so: longer than
-/// the slowest way there and back.
+/// Interval and timeout of keepalive pings. Longer than the slowest round trip.
 pub const KEEPALIVE: Duration = Duration::from_millis(250);
 
 /// A channel to a host. It connects when it is first needed, and again when the connection is lost.
@@ -42,7 +41,7 @@ async fn connect(to: Uri) -> io::Result<TokioIo<TcpStream>> {
     TcpStream::connect(address).await.map(TokioIo::new)
 }
 
-/// What connects to this host.
+/// Returns the connections to this host.
 pub async fn accept() -> io::Result<impl Stream<Item = io::Result<Accepted>>> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
     Ok(stream::unfold(listener, |listener| async move {

@@ -26,7 +26,7 @@ use crate::{
     stage::{SUPERVISOR, Stage},
 };
 
-/// How often the runner says that it is there.
+/// Interval of the runner's heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(300);
 
 /// How long attaching may take.
@@ -109,7 +109,7 @@ impl Runner {
         }
     }
 
-    /// What it still has. An agent that has ended is simply not there any more.
+    /// Returns the hello with the remaining attempts. An agent that has ended is missing in it.
     fn hello(&mut self) -> RunnerHello {
         self.held.retain(|_, attempt| !attempt.is_stopped);
         let threads = self.held.iter().map(|(thread, attempt)| HeldThread {
@@ -160,7 +160,7 @@ impl Runner {
         }
     }
 
-    /// Goes on with the attempts that it may go on with, and says again what was not heard.
+    /// Continues the permitted attempts and resends the unacknowledged reports.
     fn welcomed(&mut self, welcome: RunnerWelcome) -> Vec<ToSupervisor> {
         let mut again = Vec::new();
         for verdict in welcome.threads {
@@ -189,7 +189,7 @@ impl Runner {
 
     fn start(&mut self, start: StartThread) -> Vec<ToSupervisor> {
         if self.attempt(&start.thread_id, start.generation).is_some() {
-            // It is heard twice where the supervisor cannot know that it was heard.
+            // A report arrives twice if the supervisor cannot know that it arrived before.
             return Vec::new();
         }
         if !self.stage.calm.get() && self.dice.one_in(12) {

@@ -1,4 +1,5 @@
-//! What the hosts of one simulation have in common beside the network: who is there, and what the checks rest on.
+//! Shared state of the hosts of one simulation, in addition to the network: the participants, and the data for the
+//! checks.
 
 use std::cell::{Cell, RefCell};
 
@@ -24,7 +25,7 @@ pub struct Stage {
     pub calm: Cell<bool>,
     /// How many clients have done all that they wanted.
     pub done: Cell<usize>,
-    /// What clients were answered.
+    /// The responses that clients received.
     pub promises: RefCell<Vec<Promise>>,
     /// The session as it was shown at moments without events.
     pub pictures: RefCell<Vec<Picture>>,

@@ -13,7 +13,7 @@ use crate::{net, stage::REGISTRY};
 /// How long a runner is trusted without a word from it.
 const LEASE: Duration = Duration::from_millis(1_500);
 
-/// What survives the machine's death.
+/// State that survives the machine's death.
 #[derive(Clone)]
 pub struct Remains {
     pub store: Arc<MemoryStore>,

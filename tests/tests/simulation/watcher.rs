@@ -1,4 +1,5 @@
-//! Who follows the session from its beginning to its end, and takes the stream up where it was whenever it breaks.
+//! The watcher: it follows the session from its beginning to its end, and resumes the stream at its position after each
+//! break.
 
 use std::{rc::Rc, time::Duration};
 
@@ -45,7 +46,7 @@ async fn watch(caller: &mut Caller, position: &mut u64) {
                 *position = response.sequence;
                 caller.stage.seen.borrow_mut().push(event);
             }
-            // The stream has passed this point: whatever it did not show is missing for good.
+            // The stream has passed this point: an event that it has not sent is lost for good.
             Message::Bookmark(_) => *position = response.sequence,
             Message::Telemetry(_) => {}
             other @ (Message::Snapshot(_) | Message::Reset(_) | Message::Output(_)) => {

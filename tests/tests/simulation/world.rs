@@ -28,7 +28,7 @@ const BEGINNING: Duration = Duration::from_secs(1_900_000_000);
 /// The time that passes between two looks at the network.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How long a simulation may take, in its own time. What was begun has to have ended by then.
+/// Maximum duration of a simulation, in simulated time. All work must have ended by then.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Simulates a seed, checks what came of it, and answers the log.

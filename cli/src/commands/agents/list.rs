@@ -1,4 +1,4 @@
-//! The listing: one row for each role.
+//! The list of roles: one row per role.
 
 use troupe_proto::{common::v1::Scope, registry::v1::Agent};
 
@@ -7,7 +7,7 @@ use crate::{
     ui::{self, Cell, Table, style},
 };
 
-/// The roles as a table.
+/// Formats the roles as a table.
 pub(super) fn table(agents: &[Agent]) -> String {
     let mut table = Table::new([
         "ROLE", "PERSONAS", "MODEL", "EFFORT", "SANDBOX", "SCOPE", "TOOLS", "WHAT FOR",
@@ -44,7 +44,7 @@ fn scope(agent: &Agent) -> Cell {
     Cell::new(look, names::scope(scope).to_ascii_lowercase())
 }
 
-/// The tools in a word: all, or how many patterns allow and deny.
+/// Summarizes the tools: all of them, or the number of allow and deny patterns.
 fn tools(agent: &Agent) -> String {
     match (agent.allow_list.len(), agent.deny_list.len()) {
         (0, 0) => "all".to_owned(),

@@ -1,4 +1,4 @@
-//! `troupe agents`: the roles that can be spawned here; one of them with everything; a new one.
+//! `troupe agents`: lists the roles, shows one role, creates a template.
 
 mod list;
 mod new;
@@ -60,7 +60,7 @@ struct List {
     project: ProjectArgs,
 }
 
-/// Runs the action; without one, lists.
+/// Runs the action. Lists the roles by default.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     match args.action {
         Some(Action::New(args)) => new::run(&args, context),
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     }
 }
 
-/// Lists the roles; broken templates are reported beside the good ones.
+/// Lists the roles, together with the findings about broken templates.
 async fn list(args: List, context: &Context) -> Result<()> {
     let answer = fetch(&args.project, args.agent_type, args.graph, context).await?;
     context.ui.answer(
@@ -94,13 +94,13 @@ async fn list(args: List, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Roles, with what was found in their files.
+/// Roles and the findings about their files.
 struct Answer {
     agents: Vec<Agent>,
     diagnostics: Vec<Diagnostic>,
 }
 
-/// Every page of the roles of a directory, or one role.
+/// Fetches all pages of the roles of a directory, or one role.
 async fn fetch(project: &ProjectArgs, agent_type: Option<String>, graph: bool, context: &Context) -> Result<Answer> {
     let cwd = project.cwd()?;
     let namespace = if graph {
@@ -120,7 +120,7 @@ async fn fetch(project: &ProjectArgs, agent_type: Option<String>, graph: bool, c
             cwd: cwd.clone(),
             agent_type: agent_type.clone(),
             namespace: namespace.into(),
-            // Always: the table shows model, effort and scope.
+            // Always expanded: the table shows model, effort and scope.
             expanded: true,
             allow_partial: true,
             page_token,

@@ -1,4 +1,4 @@
-//! `troupe agents new`: a template to start from.
+//! `troupe agents new`: creates a template.
 
 use std::{
     fs::{self, OpenOptions},
@@ -22,12 +22,12 @@ Examples:
   troupe agents new auditor --persona strict --persona fast --read-only
   troupe agents new scribe --user --description 'Use `scribe` for release notes.'";
 
-/// Files of these names are for people.
+/// Names of documentation files, which are never templates.
 const NEVER_TEMPLATES: &[&str] = &["readme", "agents"];
-/// How many personas a template is started with at most.
+/// Maximum number of personas in a new template.
 const MAX_PERSONAS: usize = 16;
 
-/// What every role may use: reading, planning, seeing and hearing others.
+/// Tools that every role may use: running commands, reading, planning and talking to other agents.
 const READING: &[&str] = &[
     "exec_command",
     "write_stdin",
@@ -39,9 +39,9 @@ const READING: &[&str] = &[
     "wait",
     "send_input",
 ];
-/// What changes the workspace.
+/// Tools that change the workspace.
 const WRITING: &[&str] = &["apply_patch", "write_file", "delete_file"];
-/// What makes other agents.
+/// Tools that create agents.
 const SPAWNING: &[&str] = &["spawn_agent", "spawn_node"];
 
 /// The arguments of `agents new`.
@@ -107,7 +107,7 @@ fn role_name(text: &str) -> Result<AgentType> {
     Ok(name)
 }
 
-/// Names as a marker and a plain YAML text can hold them.
+/// Validates persona names: each has to fit into a marker and into plain YAML text.
 fn persona_names(given: &[String]) -> Result<Vec<String>> {
     if given.len() > MAX_PERSONAS {
         return Err(Error::usage(format!("at most {MAX_PERSONAS} personas to start with")));
@@ -143,7 +143,7 @@ fn description(name: &AgentType, given: Option<&str>) -> Result<String> {
     Ok(text.to_owned())
 }
 
-/// The text of a template that lists, resolves and passes `lint` as it is.
+/// Returns the text of a template that can be listed, resolved and linted without changes.
 fn template(name: &AgentType, description: &str, personas: &[String], read_only: bool) -> String {
     let mut text = String::from("---\n");
     text.push_str(&format!("description: {}\n", quoted(description)));
@@ -156,7 +156,7 @@ fn template(name: &AgentType, description: &str, personas: &[String], read_only:
         text.push_str("agent_names:\n");
     }
     for persona in personas {
-        // Quoted: `no` and `1` are not texts in YAML.
+        // Quoted: YAML does not read `no` and `1` as strings.
         text.push_str(&format!("  - name: {}\n", quoted(persona)));
         text.push_str(&format!(
             "    description: {}\n",
@@ -174,7 +174,7 @@ fn template(name: &AgentType, description: &str, personas: &[String], read_only:
     for persona in personas {
         text.push_str(&format!("\n<!-- agent_name: {persona} -->\n"));
         let identity = format!("You are the role `{name}` in its variant `{persona}`.");
-        // A persona's text takes the place of the default prompt, so it has to be whole.
+        // A persona's text replaces the default prompt, so it has to be complete.
         text.push_str(&prompt(&identity));
     }
     text
@@ -208,12 +208,12 @@ TODO: how its answer looks.
     )
 }
 
-/// The text in YAML's double quotes. It has no control characters.
+/// Quotes the text with YAML's double quotes. The text has no control characters.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Writes a file that is not there yet.
+/// Writes a new file. Fails if the file exists.
 fn write(path: &Path, text: &str) -> Result<()> {
     let failed = |error: io::Error| Error::failure(format!("cannot write {}: {error}", path.display()));
     if let Some(parent) = path.parent() {

@@ -1,4 +1,4 @@
-//! `troupe agents show`: everything about one role.
+//! `troupe agents show`: shows every detail of one role.
 
 use serde_json::json;
 use tool_policy::{CANONICAL_TOOLS, Layer, Policy};
@@ -20,7 +20,7 @@ Examples:
   troupe agents show planner --graph
   troupe agents show worker --output json | jq -r '.tools.allowed[]'";
 
-/// How wide the names of the fields are.
+/// Width of the column of field names.
 const FIELD: usize = 13;
 
 /// The arguments of `agents show`.
@@ -38,7 +38,7 @@ pub(super) struct Args {
     project: ProjectArgs,
 }
 
-/// Shows the role; a template with a defect that keeps it out of listings is explained instead.
+/// Shows the role. A template that is not listed because of a defect is explained instead.
 pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
     let answer = fetch(&args.project, Some(args.name.clone()), args.graph, context).await?;
     for diagnostic in &answer.diagnostics {
@@ -64,7 +64,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
     )
 }
 
-/// What a role's lists come to, for the tools that every kind of runner knows. A parent may take more away.
+/// The effective tools of a role, limited to the tools of all kinds of runners. A parent may deny more tools.
 struct Tools {
     allowed: Vec<&'static str>,
     denied: Vec<&'static str>,
@@ -82,7 +82,7 @@ impl Tools {
             allow: agent.allow_list.clone(),
             deny: agent.deny_list.clone(),
         };
-        // The registry compiled the very same lists; if they do not compile here, nothing is promised.
+        // The registry compiled the same lists. If they do not compile here, the tools are left out.
         let policy = Policy::compile(vec![layer]).ok();
         let allows = |tool: &&'static str| policy.as_ref().is_some_and(|policy| policy.allows(tool));
         let (allowed, denied) = CANONICAL_TOOLS.iter().copied().partition(allows);
@@ -111,7 +111,7 @@ fn heading(text: &str) -> String {
     style::paint(style::HEADING, sanitize::line(text)).to_string()
 }
 
-/// A prompt, with a bar before each line.
+/// Formats a prompt with a bar before each line.
 fn quoted(prompt: &str) -> String {
     let lines: Vec<String> = sanitize::block(prompt)
         .lines()
@@ -120,7 +120,7 @@ fn quoted(prompt: &str) -> String {
     lines.join("\n")
 }
 
-/// A role with its lists, its source and its default prompt.
+/// Formats a role with its lists, its source and its default prompt.
 pub(super) fn section(agent: &Agent) -> String {
     let columns = ui::columns();
     let field = |name: &str, value: &str| match value {
@@ -169,7 +169,7 @@ pub(super) fn section(agent: &Agent) -> String {
     lines.join("\n")
 }
 
-/// How patterns are compared, where it is not the usual way.
+/// Describes how patterns are compared if that differs from the default.
 fn matched(agent: &Agent) -> &'static str {
     if agent.allow_list.is_empty() && agent.deny_list.is_empty() {
         return "";

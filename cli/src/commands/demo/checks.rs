@@ -1,4 +1,4 @@
-//! What the demo claims, each claim checked against the events that were seen. Nothing is taken from what was asked for.
+//! The claims of the demo. Each is checked against the observed events, never against the requests that were sent.
 
 use std::collections::HashMap;
 
@@ -15,54 +15,54 @@ use crate::{
     ui::{self, style},
 };
 
-/// What the supervisor says to a spawn below the deepest level.
+/// The supervisor's error for a spawn below the maximum depth.
 const TOO_DEEP: &str = "Agent depth limit reached. Solve the task yourself.";
-/// What it says to a worker that spawns.
+/// The supervisor's error for a spawn by a worker.
 const NOT_A_WORKERS: &str = r#"tool "spawn_agent" is not allowed for agent_type "worker""#;
 
-/// Who is who, by thread id.
+/// The thread ids of the demo's agents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cast {
-    /// The root.
+    /// The root thread.
     pub(super) root: String,
-    /// The orchestrator that has an explorer.
+    /// The orchestrator that spawns an explorer.
     pub(super) finder: String,
-    /// The orchestrator that has an orchestrator.
+    /// The orchestrator that spawns an orchestrator.
     pub(super) delegator: String,
-    /// The worker.
+    /// The worker thread.
     pub(super) worker: String,
     /// The reviewer that was running when the session was closed.
     pub(super) holder: String,
 }
 
-/// What was learned beside the stream.
+/// Evidence from unary calls, in addition to the event stream.
 #[derive(Debug)]
 pub(super) struct Evidence<'a> {
-    /// Who is who.
+    /// The thread ids of the agents.
     pub(super) cast: &'a Cast,
     /// The explorer as the registry lists it for the project.
     pub(super) explorer: Option<&'a Agent>,
-    /// What an operator was told who spawned below the deepest level.
+    /// The error of an operator's spawn below the maximum depth.
     pub(super) operator_refusal: Option<&'a Error>,
     /// The threads as the supervisor listed them at the end.
     pub(super) listed: &'a [Thread],
 }
 
-/// One claim.
+/// A checked claim.
 #[derive(Debug)]
 pub(super) struct Check {
     name: &'static str,
-    /// What speaks against it; none: it holds.
+    /// The contradicting observation. `None` if the claim holds.
     against: Option<String>,
 }
 
 impl Check {
-    /// Whether the claim holds.
+    /// Returns whether the claim holds.
     pub(super) const fn holds(&self) -> bool {
         self.against.is_none()
     }
 
-    /// The claim with its mark.
+    /// Formats the claim with its check mark.
     pub(super) fn to_text(&self) -> String {
         match &self.against {
             None => format!("{} {}", style::paint(style::GOOD, "✓"), self.name),
@@ -78,13 +78,13 @@ impl Check {
         }
     }
 
-    /// The claim for scripts.
+    /// Returns the claim as JSON.
     pub(super) fn to_json(&self) -> Value {
         json!({ "check": self.name, "observed": self.holds(), "against": self.against })
     }
 }
 
-/// Every claim of the demo.
+/// Checks all claims of the demo.
 pub(super) fn all(seen: &Seen, evidence: &Evidence<'_>) -> Vec<Check> {
     let facts = Facts { seen, evidence };
     let claims: [(&'static str, Verdict); 12] = [
@@ -126,7 +126,7 @@ pub(super) fn all(seen: &Seen, evidence: &Evidence<'_>) -> Vec<Check> {
     claims.into_iter().map(check).collect()
 }
 
-/// What speaks against a claim, if anything.
+/// The result of a check. The error describes the observation that contradicts the claim.
 type Verdict = Result<(), String>;
 
 fn ensure(holds: bool, against: impl FnOnce() -> String) -> Verdict {
@@ -143,7 +143,7 @@ impl Facts<'_> {
         self.seen.picture.threads()
     }
 
-    /// Everybody but the root.
+    /// Returns all threads except the root.
     fn agents(&self) -> impl Iterator<Item = &Thread> {
         self.threads().iter().filter(|thread| thread.depth > 0)
     }
@@ -157,7 +157,7 @@ impl Facts<'_> {
         }
     }
 
-    /// The number of the first event about a thread that is of some kind.
+    /// Returns the sequence number of the thread's first event for which `is_it` holds.
     fn first(&self, thread: &str, is_it: impl Fn(&Kind) -> bool) -> Option<u64> {
         let about = |event: &&Event| event.thread_id == thread && event.kind.as_ref().is_some_and(&is_it);
         self.seen.events.iter().find(about).map(|event| event.sequence)
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn nothing_seen_proves_nothing() {
-        // Two empty lists are equal; everything else needs to be seen. A thread was never running: no turn has ended.
+        // Only the comparison of two empty lists holds. All other claims need events.
         assert_eq!(against(&Seen::default()).len(), 11);
     }
 

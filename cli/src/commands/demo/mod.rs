@@ -1,4 +1,4 @@
-//! `troupe demo`: the main job in one command, and the proof that it was done.
+//! `troupe demo`: plays a complete delegation and verifies what happened.
 
 mod checks;
 mod project;
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     keep: bool,
 }
 
-/// Plays it; succeeds only if everything that it claims was observed.
+/// Plays the demo. Succeeds only if all claims were observed.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("error")?;
     let mut signals = Signals::listen()?;
@@ -80,7 +80,7 @@ fn clean(directory: TempDir, keep: bool, context: &Context) {
     }
 }
 
-/// Starts a pair of its own in a directory of its own, and stops it in any case.
+/// Starts a pair in the directory, plays the demo and always stops the pair.
 async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>> {
     let (home, project) = (directory.join("home"), directory.join("project"));
     fs::create_dir(&home)?;
@@ -108,7 +108,7 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
     stopped.map(|_| checks)
 }
 
-/// The play, in six acts.
+/// Plays the demo in six acts.
 async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Check>> {
     let mut registry = connect_registry(pair).await?;
     let mut supervisor = connect_supervisor(pair).await?;
@@ -125,7 +125,7 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
     let cwd = project.to_string_lossy().into_owned();
     let explorer = projects_explorer(&mut registry, &cwd).await?;
     let session = open_session(&mut supervisor, &cwd).await?;
-    // From the beginning, so that the numbers can be checked from 1 on.
+    // Watches from the beginning, so that the sequence numbers can be checked from 1.
     let watch = WatchThreadsRequest {
         session_id: session.session_id.clone(),
         after_sequence: Some(0),
@@ -200,7 +200,7 @@ async fn projects_explorer(registry: &mut Registry, cwd: &str) -> Result<Option<
     Ok(listed.agents.into_iter().next())
 }
 
-/// A session whose root is ours: it has no input, so no program runs it.
+/// Opens a session. Its root has no input, so no program runs it.
 async fn open_session(supervisor: &mut Supervisor, cwd: &str) -> Result<Session> {
     let request = CreateSessionRequest {
         request_id: client::request_id(),
@@ -247,7 +247,7 @@ async fn cast_all(stage: &mut Stage<'_>, supervisor: &mut Supervisor, session: &
     })
 }
 
-/// What an operator is told who spawns below the grandchild; `None` if nobody objects.
+/// Spawns below the grandchild as an operator. Returns the error, or `None` if the spawn succeeded.
 async fn spawn_too_deep(
     stage: &mut Stage<'_>,
     supervisor: &mut Supervisor,
@@ -290,7 +290,7 @@ fn is_settled(seen: &Seen, id: &str) -> bool {
     )
 }
 
-/// Shows the order of the cascade and every check.
+/// Displays the closing order and the result of every check.
 fn report(seen: &Seen, evidence: &Evidence<'_>, context: &Context) -> Result<Vec<Check>> {
     let checks = checks::all(seen, evidence);
     if context.ui.is_json() {

@@ -1,4 +1,4 @@
-//! The demo's project: a git repository with a role of its own.
+//! The demo's project: a git repository with one project role.
 
 use std::{fs, path::Path, process::Stdio};
 
@@ -6,10 +6,10 @@ use tokio::process::Command;
 
 use crate::error::{Error, Result};
 
-/// Where a project keeps its roles.
+/// The directory of a project's roles.
 const ROLES: &str = ".codex/.agents";
 
-/// The project's own explorer. It takes the place of the one that ships, whole.
+/// The project's explorer. It completely replaces the built-in explorer.
 const EXPLORER: &str = "\
 ---
 description: Use `explorer` to find something in the demo project.
@@ -23,14 +23,14 @@ allow_list:
 You explore the demo project. Answer with exact `path:line` references, and change nothing.
 ";
 
-/// The model that the project's explorer names, and nothing else does.
+/// The model of the project's explorer. No other role uses it.
 pub(super) const EXPLORER_MODEL: &str = "demo-small";
 
-/// Makes the repository in an empty directory.
+/// Creates the repository in an empty directory.
 ///
 /// # Errors
 ///
-/// If a file cannot be written.
+/// Fails if a file cannot be written.
 pub(super) async fn create(directory: &Path) -> Result<()> {
     let roles = directory.join(ROLES);
     fs::create_dir_all(&roles)
@@ -45,12 +45,12 @@ pub(super) async fn create(directory: &Path) -> Result<()> {
     if git_init(directory).await {
         return Ok(());
     }
-    // The registry asks only whether `.git` is there.
+    // The registry only checks that `.git` exists.
     fs::create_dir(directory.join(".git"))
         .map_err(|error| Error::failure(format!("cannot write the demo project: {error}")))
 }
 
-/// Whether git is there and made a repository.
+/// Creates a repository with git. Returns whether git is installed and succeeded.
 async fn git_init(directory: &Path) -> bool {
     let status = Command::new("git")
         .args(["init", "--quiet", "--initial-branch", "main"])

@@ -1,21 +1,21 @@
-//! What the demo's agents are told. The sample agent obeys these lines; a model would find its own.
+//! The messages of the demo's agents. The sample agent executes these lines as commands.
 
 use serde_json::{Value, json};
 
-/// A line by which the sample agent calls a tool.
+/// Returns the line that makes the sample agent call a tool.
 fn tool_call(name: &str, args: &Value) -> String {
     json!({ "tool_call": { "name": name, "args": args } }).to_string()
 }
 
-/// A line by which the sample agent waits for what it spawned.
+/// Returns the line that makes the sample agent wait for the agents that it spawned.
 fn wait_for_spawned() -> String {
     tool_call("wait", &json!({ "ids": ["$spawned"] }))
 }
 
-/// A line by which the sample agent stays in its turn until it is stopped.
+/// The line that makes the sample agent stay in its turn until it is stopped.
 const HOLD: &str = "hold";
 
-/// Somebody to be spawned by an agent.
+/// Returns the line that makes the sample agent spawn an agent.
 fn spawn(agent_type: &str, label: &str, message: &str) -> String {
     tool_call(
         "spawn_agent",
@@ -23,7 +23,7 @@ fn spawn(agent_type: &str, label: &str, message: &str) -> String {
     )
 }
 
-/// Orchestrator A: an explorer does the work, and A waits for it.
+/// Returns the message of orchestrator A, which spawns an explorer and waits for it.
 pub(super) fn finder() -> String {
     let explorer = "Find where nothing happens.";
     format!(
@@ -33,7 +33,7 @@ pub(super) fn finder() -> String {
     )
 }
 
-/// Orchestrator B: hands everything to another orchestrator, which tries to do the same.
+/// Returns the message of orchestrator B, which spawns another orchestrator that tries to delegate in turn.
 pub(super) fn delegator() -> String {
     let grandchild = format!(
         "Delegate this.\n{}",
@@ -46,7 +46,7 @@ pub(super) fn delegator() -> String {
     )
 }
 
-/// The worker: its role lets it work, not delegate.
+/// Returns the message of the worker. Its role does not allow it to spawn agents.
 pub(super) fn worker() -> String {
     format!(
         "Do it, or have it done.\n{}",
@@ -54,7 +54,7 @@ pub(super) fn worker() -> String {
     )
 }
 
-/// The reviewer: still at it when the session is closed.
+/// Returns the message of the reviewer, which is still running when the session is closed.
 pub(super) fn holder() -> String {
     format!("Review until you are stopped.\n{HOLD}")
 }
@@ -64,7 +64,7 @@ pub(super) fn holder() -> String {
 mod tests {
     use super::*;
 
-    /// The tool calls of a message: lines that are JSON objects.
+    /// Returns the tool calls of a message, which are its lines that are JSON objects.
     fn calls(message: &str) -> Vec<Value> {
         message
             .lines()

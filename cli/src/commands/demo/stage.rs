@@ -1,4 +1,4 @@
-//! The demo's view of the session: it follows the stream, keeps what it saw, and shows it.
+//! The demo's view of the session: follows the event stream, stores the events and displays them.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::{
     ui::{self, Live, style},
 };
 
-/// How many events are shown below the tree.
+/// Number of recent events shown below the tree.
 const RECENT: usize = 6;
-/// How long anything that the demo waits for may take.
+/// Maximum time that the demo waits for a condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What was seen so far.
+/// The observed state and events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    /// The session as it is now.
+    /// The current state of the session.
     pub(super) picture: Picture,
-    /// Every event, in the order in which it came.
+    /// All events in the order of arrival.
     pub(super) events: Vec<Event>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Watches through this follower.
+    /// Creates a view that reads from this follower.
     pub(super) fn new(context: &'a Context, follow: Follow) -> Self {
         let is_live = !context.ui.is_json() && ui::is_interactive();
         Self {
@@ -48,12 +48,12 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What was seen so far.
+    /// Returns the observed state and events.
     pub(super) const fn seen(&self) -> &Seen {
         &self.seen
     }
 
-    /// Says what comes next.
+    /// Announces the next step.
     pub(super) fn announce(&mut self, text: &str) -> Result<()> {
         let heading = style::paint(style::HEADING, text);
         if self.context.ui.is_json() {
@@ -68,7 +68,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Does something, and shows meanwhile what happens.
+    /// Awaits `work` and displays the events that arrive in the meantime.
     pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T> {
         let mut work = Box::pin(work);
         loop {
@@ -79,7 +79,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Shows what happens until something was seen.
+    /// Displays events until a condition holds.
     pub(super) async fn until(&mut self, what: &str, is_seen: impl Fn(&Seen) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !is_seen(&self.seen) {
@@ -92,7 +92,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Leaves the last frame on the screen.
+    /// Keeps the last frame on the screen.
     pub(super) fn finish(&mut self) {
         if let Some(live) = &mut self.live {
             live.finish();
@@ -101,7 +101,7 @@ impl<'a> Stage<'a> {
 
     fn take(&mut self, news: News) -> Result<()> {
         match news {
-            // The events that were missed come with the next connection.
+            // The next connection delivers the missed events.
             News::Lost { .. } => Ok(()),
             News::Message(message) => {
                 self.seen.picture.apply(&message);
@@ -129,7 +129,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The tree, and the last events below it.
+    /// Draws the tree and the last events below it.
     fn draw(&mut self) -> Result<()> {
         let Some(live) = &mut self.live else {
             return Ok(());

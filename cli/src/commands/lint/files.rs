@@ -1,4 +1,4 @@
-//! Which files are checked, in which dialect, and how they are read.
+//! Selects the files to check, determines their dialects and reads them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,25 +20,25 @@ use crate::{
     places,
 };
 
-/// A directory with more entries than this is not read by the registry at all.
+/// Maximum number of directory entries. The registry skips larger directories.
 const MAX_ENTRIES: usize = 2_000;
-/// Files for people, whatever directory they lie in.
+/// Names of documentation files, which are never templates in any directory.
 const NEVER_TEMPLATES: &[&str] = &["readme", "agents"];
-/// What the preamble of a graph template starts with.
+/// The first line of a graph template's preamble.
 const GRAPH_OPENER: &[u8] = b"[template]";
 
-/// What is to be checked, each file once, in order of precedence and name.
+/// The files to check, each once, in order of precedence and name.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    /// The files with their dialects; `None`: the text decides.
+    /// The files with their dialects. `None` if the content determines the dialect.
     pub(super) files: Vec<(PathBuf, Option<Kind>)>,
-    /// Findings about directories and about files that are not read.
+    /// Findings about directories and about files that were not read.
     pub(super) findings: Vec<Diagnostic>,
     seen: BTreeSet<PathBuf>,
 }
 
 impl Files {
-    /// The templates of the project around a directory, and with `home` those of the user too.
+    /// Collects the templates of the project around a directory, and with `with_user` those below `home`.
     pub(super) fn of_places(start: &Path, home: Option<&Path>, with_user: bool) -> Self {
         let mut files = Self::default();
         let is_user = |directory: &Path| home.is_some_and(|home| same(home, directory));
@@ -58,11 +58,12 @@ impl Files {
         files
     }
 
-    /// What the command line names. A directory that is neither a place of templates nor holds one is read as it is.
+    /// Collects the paths of the command line. A directory that neither is nor contains a template directory is read as
+    /// one.
     ///
     /// # Errors
     ///
-    /// A path that is not there.
+    /// Fails if a path does not exist.
     pub(super) fn named(paths: &[PathBuf], kind: Option<Kind>) -> Result<Self> {
         let mut files = Self::default();
         for path in paths {
@@ -91,7 +92,7 @@ impl Files {
     fn directory(&mut self, directory: &Path, kind: Option<Kind>) {
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
-            // A place without templates.
+            // The template directory does not exist.
             Err(_) if !directory.exists() => return,
             Err(error) => return self.note(directory, format!("the directory cannot be read: {error}")),
         };
@@ -111,7 +112,7 @@ impl Files {
             .iter()
             .filter(|name| is_candidate(Path::new(name), kind))
             .map(|name| directory.join(name))
-            // A directory of that name was never meant as a template.
+            // A directory with a template's name is not a template.
             .filter(|path| !path.is_dir())
             .collect::<Vec<_>>();
         if kind == Some(Kind::Role) {
@@ -122,14 +123,14 @@ impl Files {
         }
         for folder in names.iter().map(|name| directory.join(name)) {
             let is_folder = fs::symlink_metadata(&folder).is_ok_and(|metadata| metadata.is_dir());
-            // Only some programs have folders of agents; their files' places tell.
+            // Only some foreign programs have agent directories, and the location of the files identifies the program.
             if is_folder && kind == Some(Kind::Foreign) && Kind::of_directory(&folder) == kind {
                 self.directory(&folder, kind);
             }
         }
     }
 
-    /// Two files of one directory with one name: the second is never used.
+    /// Reports two files of one directory with the same name: the second one is never used.
     fn names(&mut self, paths: &[PathBuf]) {
         let mut taken: BTreeMap<AgentType, &Path> = BTreeMap::new();
         for path in paths {
@@ -160,7 +161,7 @@ impl Files {
     }
 }
 
-/// A finding about a file or directory.
+/// Creates a diagnostic for a file or directory.
 pub(super) fn diagnostic(path: &Path, finding: Finding) -> Diagnostic {
     Diagnostic {
         path: path.display().to_string(),
@@ -169,29 +170,29 @@ pub(super) fn diagnostic(path: &Path, finding: Finding) -> Diagnostic {
     }
 }
 
-/// The bytes of a template, at most one more than may be.
+/// Reads a template, at most one byte more than the maximum size.
 ///
 /// # Errors
 ///
-/// Why the registry could not read it either.
+/// Returns the reason for which the registry could not read the file either.
 pub(super) fn read(path: &Path) -> std::result::Result<Vec<u8>, Finding> {
     let refused = |why: String| Finding::error(None, why);
     let failed = |error: std::io::Error| refused(format!("cannot be read: {error}"));
-    // Before it is opened: opening a pipe waits for its writer.
+    // Checked before opening: opening a pipe blocks until it has a writer.
     let metadata = fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() {
         return Err(refused("not a regular file".to_owned()));
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
-    // One byte more than is allowed, so that the check of the text sees what is too much.
+    // One byte more than the maximum, so that the content check detects the excess.
     file.take(MAX_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     Ok(bytes)
 }
 
-/// What a text that lies in no place of templates is most likely written in.
+/// Guesses the dialect of a file outside of the template directories.
 pub(super) fn guess(bytes: &[u8]) -> Kind {
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if text.trim_ascii_start().starts_with(GRAPH_OPENER) {
@@ -208,7 +209,7 @@ fn is_candidate(name: &Path, kind: Option<Kind>) -> bool {
     fits && !NEVER_TEMPLATES.iter().any(|never| is(name.file_stem(), never))
 }
 
-/// Whether two paths lead to one directory.
+/// Returns whether two paths refer to the same directory.
 fn same(one: &Path, other: &Path) -> bool {
     one == other || fs::canonicalize(one).is_ok_and(|one| fs::canonicalize(other).is_ok_and(|other| one == other))
 }
@@ -311,7 +312,7 @@ mod tests {
     fn a_second_file_of_one_name_is_reported() {
         let tree = Tree::new(&["r/.codex/.agents/Worker.md", "r/.codex/.agents/worker.md"]);
         let files = Files::named(&[tree.at("r")], None).unwrap();
-        // A file system that ignores case has one file only.
+        // A case-insensitive file system has only one file.
         if files.files.len() == 2 {
             assert!(files.findings[0].finding.message.contains("the same name \"worker\""));
         }

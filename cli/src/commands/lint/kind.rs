@@ -1,4 +1,4 @@
-//! In which dialect a file is read, told by its place.
+//! The dialect of a file, determined by its location.
 
 use std::path::{self, Path};
 
@@ -7,7 +7,7 @@ use registry_svc::domain::lint::LintKind;
 
 use crate::places;
 
-/// A family of dialects that lies in one place.
+/// A family of dialects with a common directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Kind {
     /// `.codex/.agents/*.md`
@@ -22,10 +22,10 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The places below a project's directories and a home, in order of precedence.
+    /// Template directories below a project's directories and below a home, in order of precedence.
     pub(super) const PLACES: &[(&str, Self)] = &[(places::ROLES, Self::Role), (places::PROFILES, Self::CodexAgent)];
 
-    /// The dialect of a file by the directory that it lies in; `None` for a place like any other.
+    /// Returns the dialect of a file by its directory, or `None` outside of the template directories.
     pub(super) fn of_place(path: &Path) -> Option<Self> {
         let kind = LintKind::of_path(&path::absolute(path).ok()?.display().to_string())?;
         Some(match kind {
@@ -36,9 +36,9 @@ impl Kind {
         })
     }
 
-    /// The dialect of the files of a directory.
+    /// Returns the dialect of the files in a directory.
     pub(super) fn of_directory(directory: &Path) -> Option<Self> {
-        // Programs differ in how their files are called.
+        // Programs use different file names.
         let names = ["x.md", "x.agent.md", "x.toml"];
         names.iter().find_map(|name| Self::of_place(&directory.join(name)))
     }

@@ -1,4 +1,4 @@
-//! `troupe lint`: what is wrong or odd with template files, without a running service.
+//! `troupe lint`: reports errors and warnings in template files without a running service.
 
 mod files;
 mod kind;
@@ -59,14 +59,14 @@ pub(crate) struct Args {
     strict: bool,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 struct Report {
     checked: usize,
     findings: Vec<Diagnostic>,
 }
 
-/// Checks, and fails if there is an error.
+/// Checks the files. Fails if there is an error.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let report = check(gather(args)?);
     let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
@@ -86,7 +86,7 @@ fn gather(args: &Args) -> Result<Files> {
         return Files::named(&args.paths, args.dialect);
     }
     let start = existing_directory(args.cwd.as_deref())?;
-    // Without a home there is still a project.
+    // Without a home directory, the project is still checked.
     let home = match places::home(args.home.clone()) {
         Ok(home) => Some(home),
         Err(error) if args.user => return Err(error),
@@ -104,7 +104,7 @@ fn check(files: Files) -> Report {
         match files::read(&path) {
             Ok(bytes) => {
                 let kind = kind.unwrap_or_else(|| files::guess(&bytes));
-                // The directories on the way tell whose format a foreign file has.
+                // The parent directories identify the format of a foreign file.
                 let name = path::absolute(&path).unwrap_or(path).display().to_string();
                 report.findings.extend(lint_text(&name, kind.into(), &bytes));
             }
@@ -121,7 +121,7 @@ fn check(files: Files) -> Report {
     report
 }
 
-/// The path from here, if it lies below.
+/// Returns the path relative to the current directory if it is below it.
 fn shown(path: &str, here: Option<&Path>) -> String {
     here.and_then(|here| Path::new(path).strip_prefix(here).ok())
         .filter(|path| !path.as_os_str().is_empty())
@@ -147,7 +147,7 @@ fn line(diagnostic: &Diagnostic) -> String {
         Severity::Error => (style::BAD, "error"),
         Severity::Warning => (style::WARN, "warning"),
     };
-    // Every line has a line number, so that editors can jump to it.
+    // Every finding has a line number, so that editors can jump to it.
     let mut text = format!(
         "{}:{}: {} {}",
         sanitize::line(&diagnostic.path),

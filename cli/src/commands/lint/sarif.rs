@@ -5,7 +5,7 @@ use std::path::Path;
 use registry_svc::domain::diagnostic::{Diagnostic, Severity};
 use serde_json::{Value, json};
 
-/// The two rules: a finding's severity says which one it breaks.
+/// The two rules. The severity of a finding selects its rule.
 const RULES: [(&str, &str, &str); 2] = [
     (
         "template-error",
@@ -19,7 +19,7 @@ const RULES: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// The log of one run.
+/// Returns the SARIF log of one run.
 pub(super) fn log(findings: &[Diagnostic]) -> Value {
     let rules: Vec<Value> = RULES
         .iter()
@@ -69,14 +69,14 @@ fn result(diagnostic: &Diagnostic) -> Value {
         "locations": [{
             "physicalLocation": {
                 "artifactLocation": { "uri": uri(Path::new(&diagnostic.path)) },
-                // A finding about the whole file stands at its start: viewers want a line.
+                // A finding about the whole file gets line 1, because viewers require a line.
                 "region": { "startLine": finding.line.unwrap_or(1).max(1) },
             },
         }],
     })
 }
 
-/// The path as a URI reference: relative paths stay relative to where `lint` ran.
+/// Converts the path to a URI reference. Relative paths stay relative to the directory in which `lint` ran.
 fn uri(path: &Path) -> String {
     let mut uri = String::new();
     if path.is_absolute() {

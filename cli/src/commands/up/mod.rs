@@ -1,4 +1,4 @@
-//! `troupe up`: both services, embedded storage and a runner, in one process.
+//! `troupe up`: runs both services, embedded storage and a runner in one process.
 
 use std::path::PathBuf;
 
@@ -108,7 +108,7 @@ impl Args {
     }
 }
 
-/// Starts the pair, says where it is, and waits for SIGINT or SIGTERM.
+/// Starts the pair, prints its addresses, and waits for SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -> Result<()> {
     let data_dir = context.data_dir()?;
     if let Some(format) = args.settings.print_config {
@@ -124,7 +124,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     pair::init_logging("warn")?;
     let ready_file = args.ready_file.clone();
     let checking = checked_programs(&args)?;
-    // Before anything starts: a signal during the start stops it as well.
+    // Installed first, so that a signal during startup stops it as well.
     let mut signals = Signals::listen()?;
     let mut pair = tokio::select! {
         pair = Pair::start(args.options(data_dir)) => pair?,
@@ -153,12 +153,12 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     ended.and(stopped.map(drop))
 }
 
-/// Examines the programs that will run threads, while the pair starts. The sample agent is this program and needs no
-/// check.
+/// Checks the programs that will run threads, concurrently with the start of the pair. The sample agent is part of this
+/// binary and needs no check.
 ///
 /// # Errors
 ///
-/// A program is missing.
+/// Fails if a program is missing.
 fn checked_programs(args: &Args) -> Result<impl Future<Output = Vec<ProgramReport>> + use<>> {
     let is_sample = args.no_runner || args.programs == programs::Choice::Sample;
     let checking = match is_sample {
@@ -170,13 +170,13 @@ fn checked_programs(args: &Args) -> Result<impl Future<Output = Vec<ProgramRepor
     };
     Ok(async move {
         let Some(checking) = checking else { return Vec::new() };
-        // A check that fails is no reason to stop a pair that serves.
+        // A failed check does not stop the pair.
         let checked = checking.await.ok().and_then(Result::ok).unwrap_or_default();
         checked.into_iter().filter_map(std::result::Result::ok).collect()
     })
 }
 
-/// Every setting, for people.
+/// Formats all settings as a table.
 fn table(settings: &Settings) -> String {
     let mut table = Table::new(["SETTING", "FROM", "VALUE"]);
     for Setting { name, value, origin } in &settings.shown {
@@ -237,7 +237,7 @@ fn banner(pair: &Pair, programs: &[ProgramReport]) -> String {
     lines.extend(programs.iter().flat_map(programs::report_lines));
     lines.push(String::new());
     lines.push(style::paint(style::DIM, "Try:").to_string());
-    // Never cut at the edge: it is there to be copied.
+    // Never truncated: the line is meant to be copied.
     lines.push(format!("  {}", sanitize::line(&try_this(pair))));
     lines.push(String::new());
     let ctrl_c = if pair.has_runner() {
@@ -249,7 +249,7 @@ fn banner(pair: &Pair, programs: &[ProgramReport]) -> String {
     lines.join("\n")
 }
 
-/// A line to copy into another terminal.
+/// Returns a command to copy into another terminal.
 fn try_this(pair: &Pair) -> String {
     let header = pair.token_file().map_or_else(String::new, |path| {
         debug_assert!(path.ends_with(token::FILE));
@@ -264,7 +264,7 @@ fn try_this(pair: &Pair) -> String {
     )
 }
 
-/// The word as a shell reads it back.
+/// Quotes the word for a shell if necessary.
 fn shell_word(word: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "/._-+:@%".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) {

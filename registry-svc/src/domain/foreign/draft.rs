@@ -1,4 +1,4 @@
-//! A template in the making: each key of a foreign file finds its place, or is reported.
+//! Builder of a template from the keys of a foreign file. Keys without an equivalent are reported.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ use crate::domain::{
     template::{Template, ToolLists, non_blank},
 };
 
-/// The most of a value that a report repeats.
+/// Maximum length of a value in a report, in characters.
 const SHOWN_CHARS: usize = 100;
 
-/// Why a key has no place.
+/// The reason why a key has no equivalent.
 type Why = &'static str;
 
 const LOOSENS: Why = "a template cannot loosen what its parent allows";
@@ -32,7 +32,7 @@ const LIMITS: Why = "limits come with a spawn's budget";
 const NO_PLACE: Why = "there is no such setting here";
 const UNKNOWN: Why = "unknown to this release";
 
-/// The keys of any of the formats that have no place, none of which restricts what an agent may do.
+/// Keys of any format that have no equivalent. None of them restricts what an agent may do.
 const WITHOUT_PLACE: &[(&str, Why)] = &[
     ("hooks", NEVER_TRUSTED),
     ("mcpServers", NEVER_TRUSTED),
@@ -69,7 +69,7 @@ const WITHOUT_PLACE: &[(&str, Why)] = &[
     ("model_verbosity", NO_PLACE),
 ];
 
-/// What a file says so far.
+/// The template built so far.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     format: ForeignFormat,
@@ -83,7 +83,7 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn new(format: ForeignFormat, body: String) -> Self {
-        // Copilot does not tell upper from lower case.
+        // Copilot ignores case.
         let mode = match format {
             ForeignFormat::Copilot => MatchMode::GlobIgnoreCase,
             ForeignFormat::ClaudeCode | ForeignFormat::OpenCode | ForeignFormat::Gemini | ForeignFormat::Codex => {
@@ -102,7 +102,7 @@ impl Draft {
         }
     }
 
-    /// Finds a key its place, or reports that it has none.
+    /// Maps a key to its Troupe equivalent, or reports that it has none.
     pub(super) fn place(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<(), Located> {
         use ForeignFormat::{ClaudeCode, Codex, Copilot, Gemini, OpenCode};
 
@@ -161,7 +161,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The template.
+    /// Returns the template.
     pub(super) fn finish(mut self, name: &AgentType) -> Result<Template, Malformed> {
         match self.spawn.take() {
             Some(agents) if agents.is_empty() => self.deny.extend(SPAWNING.iter().map(|tool| (*tool).to_owned())),
@@ -220,12 +220,12 @@ impl Draft {
         None
     }
 
-    /// A list of what may be used. Absent: everything; empty: nothing.
+    /// Reads an allow list. If the key is absent, every tool is allowed. An empty list allows no tools.
     fn allowed(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<(), Located> {
         let mut allow = Vec::new();
         for entry in field.list(tools::entries)? {
             match tools::allowed(self.format, &entry) {
-                // The rest of the list can only say less.
+                // Further entries cannot allow more.
                 Allowed::Everything => return Ok(()),
                 Allowed::Patterns(patterns) => allow.extend(patterns),
                 Allowed::Spawn(agents) => {
@@ -248,8 +248,8 @@ impl Draft {
         Ok(())
     }
 
-    /// A mapping from tools to on and off, the last of which that fits counts. Everything is on at first. An exception
-    /// to something that is off is not taken over: deny beats allow here.
+    /// Reads a mapping from tools to on or off. The last matching entry applies, and all tools are on by default. An
+    /// exception to a disabled tool is not imported, because deny takes precedence over allow here.
     fn switches(
         &mut self,
         field: &Field,
@@ -285,7 +285,8 @@ impl Draft {
         Ok(None)
     }
 
-    /// What is neither allowed nor left out is denied: there is nobody to ask in this format's way.
+    /// Reads a permission setting. Tools that are set to anything other than `allow` are denied, because this format's
+    /// interactive prompts have no equivalent here.
     fn permission(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<Option<Why>, Located> {
         const ASKS: Why = "it cannot be asked for, or denied in part, here; the whole tool is denied";
         if let Some(text) = field.value.as_str() {
@@ -307,7 +308,7 @@ impl Draft {
         self.switches(field, is_on, findings)
     }
 
-    /// The agents that may be spawned; those with no legal name are left out, which is stricter.
+    /// Adds agents that may be spawned. Agents without a valid name are omitted, which is stricter.
     fn spawn(&mut self, agents: Vec<String>, field: &Field, findings: &mut Vec<Finding>) {
         let mut names = BTreeSet::new();
         for agent in agents {
@@ -325,7 +326,7 @@ impl Draft {
         only(&mut self.allow, patterns.into_iter().collect());
     }
 
-    /// Our own keys, which every YAML dialect has.
+    /// Reads Troupe's own keys, which every YAML dialect accepts.
     fn extension(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<(), Located> {
         let list = field.list(tools::entries)?;
         let has_blanks = field.value.as_array().is_some_and(|items| !items.is_empty()) || field.value.is_string();
@@ -348,11 +349,12 @@ impl Draft {
         }
     }
 
-    /// Why a key has no place.
+    /// Returns the reason why a key has no equivalent.
     ///
     /// # Errors
     ///
-    /// A key that restricts elsewhere, or nearly one that does here: a typo must not open it.
+    /// If the key restricts in another dialect, or resembles a key that restricts in this one. A typo must not make an
+    /// agent less restricted.
     fn without_place(&self, key: &str, field: &Field) -> Result<Why, Located> {
         if let Some((_, why)) = WITHOUT_PLACE.iter().find(|(name, _)| *name == key) {
             return Ok(*why);
@@ -383,7 +385,7 @@ fn blank(key: &'static str, field: &Field) -> Located {
     Malformed::BlankList { key }.at(field.line)
 }
 
-/// Leaves of what was allowed before what is allowed now as well; before the first time everything was.
+/// Intersects the allowed names with `now`. `None` means that every name was allowed until now.
 fn only(allowed: &mut Option<BTreeSet<String>>, now: BTreeSet<String>) {
     match allowed {
         Some(earlier) => earlier.retain(|name| now.contains(name)),
@@ -397,7 +399,7 @@ fn sorted(mut list: Vec<String>) -> Vec<String> {
     list
 }
 
-/// The report about what has no place.
+/// Returns the finding about a key or value without an equivalent.
 fn unmapped(field: &Field, value: &Value, why: Why) -> Finding {
     let text = value.to_string();
     let shown: String = text.chars().take(SHOWN_CHARS).collect();

@@ -1,4 +1,4 @@
-//! The keys and the prompt of a foreign file, whatever its syntax.
+//! The keys and the prompt of a foreign file, independent of its syntax.
 
 use serde_json::{Map, Value};
 
@@ -9,10 +9,11 @@ use crate::domain::{
     toml, yaml,
 };
 
-/// How many keys a file may have; no program knows half as many. The line of each is looked for.
+/// Maximum number of keys in a file. Agent programs define fewer than half as many. The limit bounds the search for
+/// each key's line.
 pub(super) const MAX_KEYS: usize = 100;
 
-/// The key of Codex that has the prompt.
+/// The Codex key that holds the prompt.
 pub(super) const PROMPT: &str = "developer_instructions";
 
 /// One key.
@@ -21,7 +22,7 @@ pub(super) struct Field {
     pub(super) key: String,
     pub(super) value: Value,
     pub(super) line: Option<usize>,
-    /// The keys of a mapping, in the order of the text: in some formats the last one wins.
+    /// The keys of a mapping in text order. In some formats the last match applies.
     pub(super) order: Vec<String>,
 }
 
@@ -35,8 +36,8 @@ impl Field {
         self.value.as_str().ok_or_else(|| self.wrong("a text"))
     }
 
-    /// A list of texts, or one text with commas between them. Nothing at all is an empty list: whoever writes the key
-    /// wants it to say something.
+    /// Returns a list of texts, or the entries of one comma-separated text. A key without a value is an empty list,
+    /// because an author who writes the key intends to restrict something.
     pub(super) fn list(&self, split: impl Fn(&str) -> Vec<String>) -> Result<Vec<String>, Located> {
         let entries = match &self.value {
             Value::Null => Vec::new(),
@@ -54,7 +55,7 @@ impl Field {
         Ok(trimmed.filter(|entry| !entry.is_empty()).collect())
     }
 
-    /// The entries of a mapping, in the order of the text.
+    /// Returns the entries of a mapping, in the order of the text.
     pub(super) fn entries(&self) -> Option<Vec<(&str, &Value)>> {
         let map = self.value.as_object()?;
         let ordered = self.order.iter().filter_map(|key| map.get_key_value(key));
@@ -62,11 +63,11 @@ impl Field {
     }
 }
 
-/// A file, taken apart.
+/// The parsed keys and body of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) entries: Vec<Field>,
-    /// The text behind the frontmatter; TOML has none.
+    /// The text after the frontmatter. Empty for TOML.
     pub(super) body: String,
 }
 
@@ -113,7 +114,7 @@ impl Fields {
         let values = toml::parse::<Map<String, Value>>(text)
             .map_err(|error| Malformed::InvalidToml(error.message).at(error.line))?;
         bound(values.len())?;
-        // The prompt is what stands behind the frontmatter in other formats.
+        // Other formats have the prompt after the frontmatter.
         let prompt = values.get(PROMPT).and_then(Value::as_str).unwrap_or_default();
         let rest = text.len().saturating_sub(prompt.len());
         if rest > yaml::MAX_BYTES {
@@ -142,7 +143,7 @@ fn bound(keys: usize) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// The line on which a key or a table of TOML starts.
+/// Returns the line on which a TOML key or table starts.
 fn line_of(text: &str, key: &str) -> Option<usize> {
     let starts = |line: &str| {
         let rest = line.trim_start_matches([' ', '\t', '[', '"', '\'']).strip_prefix(key);

@@ -1,5 +1,7 @@
-//! Agent files of other programs, as far as their keys have a place with us. What has none is reported and never
-//! guessed; what restricts there restricts here at least as much; what would loosen anything is not taken over.
+//! Import of agent files of other programs.
+//!
+//! Keys with an equivalent are translated; keys without one are reported and never guessed. A restriction in the
+//! original is at least as strict here. Settings that would loosen a restriction are not imported.
 
 mod draft;
 mod fields;
@@ -17,7 +19,7 @@ use crate::domain::{
 
 use self::{draft::Draft, fields::Fields};
 
-/// The programs whose agents can be read.
+/// The programs whose agent files can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ForeignFormat {
     /// `.claude/agents/*.md`.
@@ -42,7 +44,7 @@ impl ForeignFormat {
         Self::Codex,
     ];
 
-    /// The name, as a configuration spells it.
+    /// Returns the name, as a configuration spells it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -54,14 +56,14 @@ impl ForeignFormat {
         }
     }
 
-    /// The format of that name; surrounding space and case do not matter.
+    /// Parses the name of a format. Surrounding whitespace and case are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.trim().to_ascii_lowercase();
         Self::ALL.iter().copied().find(|format| format.as_str() == name)
     }
 
-    /// The directories, seen from a project's directory or a home.
+    /// Returns the directories, relative to a project's directory or a home.
     #[must_use]
     pub const fn places(self, scope: Scope) -> &'static [&'static str] {
         match (self, scope) {
@@ -79,7 +81,7 @@ impl ForeignFormat {
         }
     }
 
-    /// Whether agents may lie in folders of a directory, whose names are then part of theirs.
+    /// Returns whether agents may lie in subdirectories, whose names are then part of the agent's name.
     #[must_use]
     pub const fn has_folders(self) -> bool {
         match self {
@@ -88,7 +90,7 @@ impl ForeignFormat {
         }
     }
 
-    /// How the names of its files end.
+    /// Returns the suffix of the format's file names.
     #[must_use]
     pub const fn ending(self) -> &'static str {
         match self {
@@ -98,7 +100,7 @@ impl ForeignFormat {
         }
     }
 
-    /// The format that a file's name suggests, for one that lies in no place of any.
+    /// Returns the format that a file name suggests, for a file outside every known agent directory.
     #[must_use]
     pub fn by_ending(path: &str) -> Self {
         let telling = [Self::Codex, Self::Copilot];
@@ -106,7 +108,7 @@ impl ForeignFormat {
         found.unwrap_or(Self::ClaudeCode)
     }
 
-    /// The key that names the agent; `None` where the file's stem does.
+    /// Returns the key that names the agent, or `None` if the file's stem is the name.
     const fn name_key(self) -> Option<&'static str> {
         match self {
             Self::ClaudeCode | Self::Gemini | Self::Codex => Some("name"),
@@ -121,12 +123,12 @@ impl fmt::Display for ForeignFormat {
     }
 }
 
-/// Reads a foreign agent: its name, and what it says. A malformed one keeps the name that it gives itself, or else that
-/// of its file.
+/// Reads a foreign agent and returns its name and content. A malformed agent keeps the name that it declares, or else
+/// its file's name.
 ///
 /// # Errors
 ///
-/// An agent that its author turned off, or that only its own program can run: it claims no name.
+/// If the agent is disabled by its author, or only its own program can run it. Such a file claims no name.
 pub fn read(format: ForeignFormat, stem: &str, text: &str) -> Result<(AgentType, Parsed), Finding> {
     let fields = match Fields::read(format, text) {
         Ok(fields) => fields,
@@ -148,7 +150,7 @@ fn malformed(name: AgentType, located: Located) -> (AgentType, Parsed) {
     (name, Parsed::new(Err(located), Vec::new()))
 }
 
-/// The name of a file that cannot be taken apart.
+/// Derives the name of a file that cannot be parsed.
 fn salvage(format: ForeignFormat, stem: &str, text: &str) -> AgentType {
     let written = format.name_key().and_then(|key| match format {
         ForeignFormat::Codex => toml_name(key, text),
@@ -159,7 +161,8 @@ fn salvage(format: ForeignFormat, stem: &str, text: &str) -> AgentType {
     written.unwrap_or_else(|| AgentType::salvage(stem))
 }
 
-/// The name behind a key of what may be TOML, before its first table and before any text over several lines.
+/// Returns the name under a key in a text that may be TOML. Only lines before the first table and before any multi-line
+/// string are considered.
 fn toml_name(key: &str, text: &str) -> Option<AgentType> {
     let is_plain = |line: &&str| !line.starts_with('[') && !line.contains("\"\"\"") && !line.contains("'''");
     let mut entries = text
@@ -189,7 +192,7 @@ fn not_for_us(fields: &Fields) -> Option<Finding> {
 fn name(format: ForeignFormat, stem: &str, fields: &Fields) -> Result<AgentType, Located> {
     let (written, line) = match format.name_key().and_then(|key| fields.get(key)) {
         Some(field) => (field.text()?, field.line),
-        // Codex names a role by its file, too.
+        // Codex also names a role by its file.
         None if matches!(format, ForeignFormat::ClaudeCode | ForeignFormat::Gemini) => {
             return Err(Malformed::MissingField("name").into());
         }

@@ -1,26 +1,26 @@
-//! The tools of other programs under our names.
+//! Translation of other programs' tools to canonical tool names.
 //!
-//! What cannot be said in our patterns is never loosened: a part of a tool that is allowed is left out, a part that is
-//! denied denies the whole tool.
+//! A rule that Troupe patterns cannot express is never loosened: if only a part of a tool is allowed, the tool is
+//! omitted; if only a part is denied, the whole tool is denied.
 
 use tool_policy::NativeTools;
 
 use crate::domain::foreign::ForeignFormat;
 
-/// What an entry of an allow list says.
+/// The meaning of an entry in an allow list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
     /// Every tool.
     Everything,
-    /// The tools of these patterns.
+    /// The tools that match these patterns.
     Patterns(Vec<String>),
-    /// To spawn these agents.
+    /// Permission to spawn these agents.
     Spawn(Vec<String>),
-    /// Something that has no place, and why.
+    /// An entry without an equivalent, and the reason.
     Nothing(&'static str),
 }
 
-/// The tools with which a thread spawns.
+/// The tools that spawn agents.
 pub const SPAWNING: &[&str] = &["spawn_agent", "spawn_node"];
 
 const OPEN_CODE: &[(&str, &[&str])] = &[
@@ -80,7 +80,7 @@ const GEMINI: &[(&str, &[&str])] = &[
     ("ask_user", &["request_user_input"]),
 ];
 
-/// What an allow list's entry says. Trimmed, not blank.
+/// Translates an entry of an allow list. The entry must be trimmed and not blank.
 #[must_use]
 pub fn allowed(format: ForeignFormat, entry: &str) -> Allowed {
     if entry == "*" {
@@ -99,7 +99,8 @@ pub fn allowed(format: ForeignFormat, entry: &str) -> Allowed {
     Allowed::Nothing("a part of a tool cannot be allowed; it is left out, which is stricter")
 }
 
-/// What a deny list's entry says: patterns, and what is said about an entry that means less than they do.
+/// Translates an entry of a deny list. Returns the patterns, and the message to report if the entry denies less than
+/// the patterns do.
 #[must_use]
 pub fn denied(format: ForeignFormat, entry: &str) -> (Vec<String>, Option<&'static str>) {
     match parted(entry) {
@@ -111,13 +112,13 @@ pub fn denied(format: ForeignFormat, entry: &str) -> (Vec<String>, Option<&'stat
     }
 }
 
-/// `Tool(part)`.
+/// Splits an entry of the form `Tool(part)`.
 fn parted(entry: &str) -> Option<(&str, &str)> {
     let (tool, part) = entry.split_once('(')?;
     Some((tool.trim(), part.strip_suffix(')').unwrap_or(part)))
 }
 
-/// Our names for a tool, and its own: denied if either is.
+/// Returns the canonical names of a tool and its native name. The tool is denied if any of them is.
 fn patterns(format: ForeignFormat, tool: &str) -> Vec<String> {
     let mut names = canonical(format, tool);
     if !names.iter().any(|name| name == tool) {
@@ -126,7 +127,7 @@ fn patterns(format: ForeignFormat, tool: &str) -> Vec<String> {
     names
 }
 
-/// Our names for a tool; its own, if we have none.
+/// Returns the canonical names of a tool, or its native name if it has none.
 fn canonical(format: ForeignFormat, tool: &str) -> Vec<String> {
     let of_table = |table: &[(&str, &[&str])], tool: &str| {
         let found = table.iter().find(|(native, _)| *native == tool);
@@ -152,7 +153,7 @@ fn canonical(format: ForeignFormat, tool: &str) -> Vec<String> {
 }
 
 fn claude(tool: &str) -> Option<Vec<String>> {
-    // A server stands for all of its tools.
+    // A server name covers all tools of the server.
     if let Some(server) = tool.strip_prefix("mcp__")
         && !server.contains("__")
     {
@@ -165,7 +166,7 @@ fn claude(tool: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The entries of a text with commas between them; commas in brackets belong to an entry.
+/// Splits a comma-separated text. Commas in brackets belong to an entry.
 #[must_use]
 pub fn entries(text: &str) -> Vec<String> {
     let mut entries = Vec::new();

@@ -1,31 +1,31 @@
-//! The witness of systems without inotify: it never vouches, so every call looks at the disk.
+//! The witness for systems without inotify. It never yields a pledge, so every call scans the disk.
 
 use std::path::Path;
 
 use crate::source::places::Lookout;
 
-/// Sees nothing.
+/// A witness that observes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Witness;
 
-/// A look that nobody vouches for.
+/// A look that never yields a pledge.
 #[derive(Debug)]
 pub(crate) struct Look<'a> {
     witness: &'a Witness,
 }
 
-/// What is never given.
+/// A pledge that is never created.
 #[derive(Debug)]
 pub(crate) enum Pledge {}
 
 impl Witness {
-    /// A look.
+    /// Returns a look.
     #[must_use]
     pub(crate) const fn look(&self) -> Look<'_> {
         Look { witness: self }
     }
 
-    /// Whether what was read under the pledge is still so.
+    /// Returns whether values read under the pledge are still current.
     #[must_use]
     pub(crate) const fn vouches(&self, pledge: &Pledge) -> bool {
         match *pledge {}
@@ -33,7 +33,7 @@ impl Witness {
 }
 
 impl Look<'_> {
-    /// A look at a part of what this one looks at.
+    /// Returns a look at a part of the locations of this look.
     #[must_use]
     pub(crate) const fn part(&self) -> Self {
         self.witness.look()
@@ -48,7 +48,7 @@ impl Look<'_> {
     /// Something changes unseen.
     pub(crate) const fn doubt(&mut self) {}
 
-    /// Whether this look can do with what was read under the pledge.
+    /// Returns whether this look can use values that were read under the pledge.
     #[must_use]
     pub(crate) const fn relies_on(&mut self, pledge: &Pledge) -> bool {
         match *pledge {}

@@ -1,4 +1,4 @@
-//! The witness by inotify.
+//! The inotify witness.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,14 +23,14 @@ use rustix::{
 
 use crate::source::{places::Lookout, witness::way};
 
-/// How long a pledge holds at most: what no event tells is seen after that.
+/// Maximum lifetime of a pledge. It bounds the delay of changes that cause no event.
 const TRUST: Duration = Duration::from_secs(1);
-/// How many directories, and names in them, are watched for. With more the witness starts anew: the cost is one more
-/// look for each call.
+/// Maximum number of watched directories and names in them. Above the limit, the witness is reset, which costs one more
+/// scan for each call.
 const MAX_NOTES: usize = 32_768;
-/// Room for the events of one read; a single one has at most 272 bytes.
+/// Buffer for the events of one read, in bytes. A single event has at most 272 bytes.
 const BUFFER_BYTES: usize = 4_096;
-/// What may change where a name leads.
+/// Events that can change the target of a name.
 const OF_NAMES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
@@ -39,7 +39,7 @@ const OF_NAMES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR)
     .union(WatchFlags::MASK_ADD);
-/// And what its file holds. Closing tells of a mapping that was written to.
+/// Also events that can change the content of a file. The close event reports writes through a mapping.
 const OF_CONTENT: WatchFlags = OF_NAMES.union(WatchFlags::MODIFY).union(WatchFlags::CLOSE_WRITE);
 /// The file systems that change only through this kernel, by the numbers in `linux/magic.h`.
 const LOCAL: &[u32] = &[
@@ -54,7 +54,7 @@ const LOCAL: &[u32] = &[
     0x794C_7630, // overlayfs
 ];
 
-/// Knows what changed.
+/// Records changes of watched directories.
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
     watched: Mutex<Watched>,
@@ -66,68 +66,68 @@ struct Watched {
     record: Record,
 }
 
-/// What events come from.
+/// The inotify descriptor.
 #[derive(Debug, Default)]
 enum Descriptor {
-    /// Not asked for, or given up to start anew.
+    /// Not requested yet, or closed for a reset.
     #[default]
     Closed,
-    /// One that never blocks.
+    /// A non-blocking descriptor.
     Open(Arc<OwnedFd>),
-    /// The system has none for us.
+    /// The operating system refused to create one.
     Refused,
 }
 
-/// What was heard. Time is counted in changes that matter, so that it stands still while nothing happens.
+/// The recorded events. The clock counts relevant changes, so it does not advance while nothing happens.
 #[derive(Debug, Default)]
 struct Record {
     clock: u64,
-    /// Since when nothing was missed.
+    /// The time since which no event was missed.
     began: u64,
     directories: HashMap<Watch, Directory>,
-    /// How many directories and names there are.
+    /// The number of directories and names.
     notes: usize,
 }
 
-/// The kernel's name for a directory that it watches for us, whatever path leads there. Never used twice for one
-/// descriptor.
+/// The kernel's identifier of a watched directory, independent of the path that leads to it. A descriptor never reuses
+/// an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Watch(i32);
 
 /// A directory that is watched.
 #[derive(Debug, Default)]
 struct Directory {
-    /// The names that matter.
+    /// The relevant names.
     names: HashSet<OsString>,
-    /// Whether all do.
+    /// Whether every name is relevant.
     everything: bool,
-    /// When one of them changed last.
+    /// The time of the last relevant change.
     changed: u64,
 }
 
-/// What matters of a directory.
+/// The entries of a directory that are relevant to a look.
 #[derive(Clone, Copy, Debug)]
 enum Interest<'a> {
-    /// Where a name leads.
+    /// The target of a name.
     Name(&'a OsStr),
-    /// Every name, and what its file holds.
+    /// Every name, and the content of its file.
     Everything,
 }
 
-/// Says that what was read is still so, as long as it holds.
+/// A guarantee that the values read are current, as long as it holds.
 #[derive(Debug)]
 pub(crate) struct Pledge {
     made: Instant,
-    /// Up to when nothing that it is about changed. Moved on when that is found again.
+    /// The time up to which no covered location changed. Advanced by each successful check.
     since: AtomicU64,
     directories: Vec<Watch>,
 }
 
-/// Somebody is looking.
+/// A scan in progress.
 #[derive(Debug)]
 pub(crate) struct Look<'a> {
     witness: &'a Witness,
-    /// `None`: nobody can vouch for what is seen.
+    /// `None` if no pledge can be given for this scan.
     descriptor: Option<Arc<OwnedFd>>,
     made: Instant,
     since: u64,
@@ -137,7 +137,7 @@ pub(crate) struct Look<'a> {
 }
 
 impl Witness {
-    /// Begins to look.
+    /// Starts a look.
     #[must_use]
     pub(crate) fn look(&self) -> Look<'_> {
         let made = Instant::now();
@@ -153,7 +153,7 @@ impl Witness {
         }
     }
 
-    /// Whether what was read under the pledge is still so. Never blocks on the disk.
+    /// Returns whether values read under the pledge are still current. Never blocks on the disk.
     #[must_use]
     pub(crate) fn vouches(&self, pledge: &Pledge) -> bool {
         pledge.made.elapsed() <= TRUST && self.holds(pledge)
@@ -174,8 +174,7 @@ impl Witness {
         holds
     }
 
-    /// From now on this matters, to a look that began at `since`. Answers whether that helps: not if something was
-    /// missed since then.
+    /// Records an interest of a look that began at `since`. Returns false if an event was missed since then.
     fn note(&self, watch: Watch, interest: Interest<'_>, since: u64) -> bool {
         let mut watched = self.lock();
         if since < watched.record.began {
@@ -189,7 +188,7 @@ impl Witness {
         true
     }
 
-    /// Held for moments only, never while the disk is asked for something. Nothing that panics is done under it.
+    /// Held only briefly and never during disk access. Code under the lock does not panic.
     fn lock(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -212,7 +211,7 @@ impl Watched {
         }
     }
 
-    /// Takes all events that wait.
+    /// Reads all queued events.
     fn drain(&mut self) {
         let Self {
             descriptor: Descriptor::Open(descriptor),
@@ -236,8 +235,7 @@ impl Watched {
     }
 
     fn start_anew(&mut self) {
-        // The look that brought it here still has the descriptor, so closing it, which takes its time, is not done
-        // under the lock.
+        // The look still holds the descriptor, so the slow close does not happen under the lock.
         self.descriptor = Descriptor::Closed;
         self.record.forget();
     }
@@ -257,7 +255,7 @@ impl Record {
         }
         self.clock += 1;
         directory.changed = self.clock;
-        // Not watched any more: it is gone.
+        // The directory was removed, so it is no longer watched.
         if kind.contains(ReadFlags::IGNORED)
             && let Some(gone) = self.directories.remove(&watch)
         {
@@ -289,13 +287,13 @@ impl Record {
         since >= self.began && directories.iter().all(is_unchanged)
     }
 
-    /// Something was missed: nothing that was pledged before holds.
+    /// Records that events were missed, which invalidates every earlier pledge.
     fn doubt(&mut self) {
         self.clock += 1;
         self.began = self.clock;
     }
 
-    /// Nothing is watched any more.
+    /// Removes all watches.
     fn forget(&mut self) {
         self.directories.clear();
         self.notes = 0;
@@ -304,7 +302,7 @@ impl Record {
 }
 
 impl Directory {
-    /// Whether an event matters. One without a name is about the directory itself.
+    /// Returns whether an event is relevant. An event without a name is about the directory itself.
     fn is_about(&self, name: Option<&CStr>) -> bool {
         let is_noted = |name: &CStr| self.names.contains(OsStr::from_bytes(name.to_bytes()));
         self.everything || name.is_none_or(is_noted)
@@ -321,14 +319,14 @@ impl Interest<'_> {
 }
 
 impl Look<'_> {
-    /// A look at a part of what this one looks at. What it gets is a pledge of its own; see [`Self::include`].
+    /// Returns a look at a part of the locations of this look. The part yields its own pledge; see [`Self::include`].
     #[must_use]
     pub(crate) fn part(&self) -> Self {
         Self {
             witness: self.witness,
             descriptor: self.descriptor.clone(),
             made: Instant::now(),
-            // What is known of the directories was found out after this, not after now.
+            // The known directories were recorded at this time, not now.
             since: self.since,
             known: self.known.clone(),
             directories: HashSet::new(),
@@ -348,12 +346,14 @@ impl Look<'_> {
         }
     }
 
-    /// Something that is seen changes unseen: nobody vouches for it.
+    /// Marks the look as unreliable because a scanned location can change without an event. [`Self::done`] then returns
+    /// `None`.
     pub(crate) fn doubt(&mut self) {
         self.descriptor = None;
     }
 
-    /// Whether what was read under the pledge is still so; then it is part of what this look sees.
+    /// Returns whether values read under the pledge are still current. If so, the pledge's locations are added to this
+    /// look.
     #[must_use]
     pub(crate) fn relies_on(&mut self, pledge: &Pledge) -> bool {
         let holds = self.witness.vouches(pledge);
@@ -369,7 +369,8 @@ impl Look<'_> {
         self.directories.extend(&pledge.directories);
     }
 
-    /// The pledge for all that was seen; `None` if nobody vouches for it, or it changed meanwhile.
+    /// Returns the pledge for all scanned locations. `None` if the look is unreliable or a location changed during the
+    /// scan.
     #[must_use]
     pub(crate) fn done(self) -> Option<Pledge> {
         self.descriptor.as_ref()?;
@@ -397,7 +398,7 @@ impl Look<'_> {
         })
     }
 
-    /// From now on what changes there is heard. Whoever reads there later sees what changed before.
+    /// Watches a directory. Later changes are recorded; a read after this call sees all earlier changes.
     fn watch(&mut self, directory: &Path, interest: Interest<'_>) {
         match self.watched(directory, interest.flags()) {
             Some(watch) if self.witness.note(watch, interest, self.since) => {
@@ -443,7 +444,7 @@ impl Lookout for Look<'_> {
     }
 }
 
-/// Whether a directory lies on a file system that changes only through this kernel.
+/// Returns whether a directory lies on a file system that changes only through this kernel.
 fn is_local(directory: &Path) -> bool {
     let kind = statfs(directory)
         .ok()
@@ -486,7 +487,7 @@ mod tests {
             fs::rename(self.at(from), self.at(to)).unwrap();
         }
 
-        /// A look by way of the link.
+        /// Returns a look by way of the link.
         fn look<'a>(&self, witness: &'a Witness) -> Look<'a> {
             let mut look = witness.look();
             let project = self.at("up/project");

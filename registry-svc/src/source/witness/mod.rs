@@ -1,15 +1,15 @@
-//! The kernel's word that nothing changed since somebody looked.
+//! Change detection with inotify: a guarantee from the kernel that nothing changed since the last scan.
 //!
-//! A change on disk queues an event before the call that made it returns. So one who first takes all events that wait
-//! (a single read that never blocks, and finds nothing as long as nothing happens) cannot miss a change that was
-//! finished before. Events are taken by those who ask, never by a thread of its own, which could come too late.
+//! The kernel queues the event for a change on disk before the system call that made the change returns. A caller that
+//! first drains the queue (a single read that never blocks and is empty while nothing changes) cannot miss a change
+//! that was completed earlier. Callers drain the queue themselves, because a background thread could run too late.
 //!
-//! A look is told of each directory and each name before somebody reads there ([`Lookout`]) and has it watched from
-//! then on. If nothing of that has changed once everything is read, the look becomes a [`Pledge`], which holds until
-//! something does. What no event tells (writes through a mapping, another machine's or another container's writes,
-//! mounts) is bounded: no pledge holds for longer than a second. And there is none at all where more would be missed:
-//! on file systems that may change without this kernel, for files that have a second name, and on systems without
-//! inotify.
+//! A look is notified of each directory and each name before it is read ([`Lookout`]), and watches it from then on. If
+//! nothing has changed when the scan is complete, the look becomes a [`Pledge`], which holds until one of its locations
+//! changes. Some changes cause no event: writes through a mapping, writes by another machine or another container, and
+//! mounts. They are bounded, because a pledge never holds for longer than a second. No pledge is given where more
+//! changes could be missed: on file systems that can change without this kernel, for files that have a second name, and
+//! on systems without inotify.
 //!
 //! [`Lookout`]: crate::source::places::Lookout
 

@@ -1,4 +1,4 @@
-//! Follows a path as the system does, one name after the other.
+//! Resolves a path one name at a time, as the operating system does.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -6,11 +6,11 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// As many links as the system itself follows in one path.
+/// Maximum number of links followed in one path, as in the operating system.
 const MAX_LINKS: usize = 40;
 
-/// What a path names, seen from a canonical directory: its canonical path, or `None` if nothing is there. `passes` is
-/// told of each directory, by its canonical path, with the name that is looked for in it, before it is.
+/// Resolves a path from a canonical directory. Returns the canonical path, or `None` if the path does not exist. Before
+/// a name is looked up, `passes` receives the canonical path of its directory and the name.
 pub(super) fn follow(from: &Path, path: &Path, passes: &mut impl FnMut(&Path, &OsStr)) -> Option<PathBuf> {
     let mut real = from.to_owned();
     let mut ahead = Vec::new();

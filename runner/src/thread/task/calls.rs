@@ -1,4 +1,4 @@
-//! Tool calls of the running turn: those of the supervisor's tools, and those that work in the thread's directory.
+//! Tool calls of the running turn: calls of the supervisor's tools, and calls that work in the thread's directory.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::{
     worktree::Worktree,
 };
 
-/// How many tool calls of one thread run at once, with the questions of its program for leave.
+/// Maximum number of concurrent tool calls of one thread, including its program's permission requests.
 const MAX_CALLS: usize = 32;
 
-/// What executes the calls of a thread.
+/// The executors of a thread's calls.
 #[derive(Clone, Debug)]
 pub(super) struct Hands {
     pub(super) toolbox: Toolbox,
     pub(super) workspace: Arc<Workspace>,
     pub(super) voice: Voice,
-    /// Where it works in one of its own.
+    /// The thread's worktree, if it works in one.
     pub(super) worktree: Option<Arc<Worktree>>,
     /// The program's credentials, which are redacted in every displayed call.
     pub(super) secrets: Arc<[String]>,
@@ -44,7 +44,7 @@ impl Hands {
         Answered::Call { id, answer, before }
     }
 
-    /// What would be written, as it is in the repository: that is what policies speak of.
+    /// Returns the written paths as paths in the repository, because policies refer to those.
     fn as_judged(&self, written: Vec<String>) -> Vec<String> {
         match &self.worktree {
             Some(worktree) => written.iter().map(|path| worktree.in_repository(path)).collect(),
@@ -52,8 +52,9 @@ impl Hands {
         }
     }
 
-    /// Waits for leave for a tool of the program's own. Of what is too large to be asked about no path is followed: that
-    /// is work on the disk for each that the program names.
+    /// Waits for permission to run a tool of the program's own. The paths of an oversized call are not resolved,
+    /// because each
+    /// one needs access to the disk.
     async fn leave(&self, kind: &str, tool: &str, arguments: &Value, written: &[String]) -> Result<(), ToolFailure> {
         gate::check(tool, written)?;
         let followed = self.workspace.followed(written.to_vec()).await;
@@ -62,8 +63,9 @@ impl Hands {
             .await
     }
 
-    /// Has the supervisor record a call of a tool that the program did not offer. Returns what to tell the model: why it
-    /// may not use a tool of the supervisor's. Of its own tools the program says that itself.
+    /// Lets the supervisor record a call of a tool that the program was not offered. Returns the text for the model if
+    /// it is a
+    /// tool of the supervisor's. For its own tools the program sends that text itself.
     async fn refuse(&self, kind: &str, tool: &str, arguments: &Value) -> Option<String> {
         let refused = self.voice.refuse(kind, tool, arguments, &self.secrets).await;
         let why = refused.err().filter(|_| Effect::of(tool) == Effect::Coordinates)?;
@@ -89,36 +91,36 @@ impl Hands {
     }
 }
 
-/// What there is to answer.
+/// A completed call.
 #[derive(Debug)]
 pub(super) enum Answered {
     /// A tool call was executed.
     Call {
-        /// As the program knows the call.
+        /// The program's id of the call.
         id: String,
         answer: ToolAnswer,
-        /// The files that it wrote, as they were before.
+        /// The earlier contents of the files that it wrote.
         before: Vec<Sight>,
     },
-    /// A call of a tool that the program did not offer is recorded; what to tell the model of it.
+    /// A call of a tool that was not offered is recorded. Contains the text for the model.
     Unoffered(Option<String>),
     /// The supervisor decided on a tool of the program's own.
     Ask {
         id: String,
         verdict: Result<(), ToolFailure>,
-        /// The files that it writes, as they were before.
+        /// The earlier contents of the files that it writes.
         before: Vec<Sight>,
     },
 }
 
-/// The calls that keep their order: each waits for the one before it, whatever became of that.
+/// The ordered calls. Each one waits for the end of the previous one, whatever its result.
 #[derive(Debug, Default)]
 pub(super) struct CallQueue {
     last: Option<CancellationToken>,
 }
 
 impl CallQueue {
-    /// The end of the call before, and what marks the end of this one.
+    /// Returns the end of the previous call, and the token that marks the end of this one.
     fn take_place(&mut self) -> (Option<CancellationToken>, CancellationToken) {
         let done = CancellationToken::new();
         (self.last.replace(done.clone()), done)
@@ -143,7 +145,7 @@ impl ThreadTask {
         let hands = self.hands.clone();
         if call.keeps_order() {
             let (before, done) = self.queue.take_place();
-            // Made here: it also fires if the call is dropped before it has begun.
+            // Created here, so that it also fires if the call is dropped before it begins.
             let done = done.drop_guard();
             self.calls.spawn(async move {
                 let _done = done;
@@ -157,7 +159,7 @@ impl ThreadTask {
         }
     }
 
-    /// A program asks for leave to use a tool of its own.
+    /// Handles a program's request for permission to use a tool of its own.
     pub(super) fn ask(&mut self, asked: AskedTool) {
         let AskedTool {
             id,
@@ -185,7 +187,7 @@ impl ThreadTask {
         });
     }
 
-    /// Reports a call of a tool that the program did not offer, so that the supervisor records the denial.
+    /// Reports a call of a tool that was not offered, so that the supervisor records the denial.
     pub(super) fn refuse_unoffered(&mut self, tool: String, arguments: Value) {
         // The program has rejected the call already; only the record is omitted.
         if self.refusal().is_some() {
@@ -197,7 +199,7 @@ impl ThreadTask {
             .spawn(async move { Answered::Unoffered(hands.refuse(&kind, &tool, &arguments).await) });
     }
 
-    /// Why no tool may run now, whatever it is; `None`: one more may.
+    /// Returns why no further tool may run now. `None`: one may.
     fn refusal(&self) -> Option<ToolFailure> {
         if self.turn.is_none() {
             return Some(ToolFailure::new(Reason::IllegalTransition, "no turn is running"));
@@ -234,7 +236,7 @@ impl ThreadTask {
 
     fn answer(&mut self, id: &str, answer: &ToolAnswer) {
         if let Some(agent) = &mut self.agent {
-            // A program that does not listen is found out at its next turn.
+            // A program that does not read is detected at its next turn.
             let _ = agent.answer_tool(id, answer);
         }
     }

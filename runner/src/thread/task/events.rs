@@ -1,4 +1,4 @@
-//! What the program does, and what of it is shown.
+//! The program's events, and their telemetry.
 
 use sha2::Digest as _;
 use tokio::time::Instant;

@@ -1,4 +1,4 @@
-//! The end of a program, and of a thread with it.
+//! The end of a program and of its thread.
 
 use std::{path::Path, time::Duration};
 
@@ -23,7 +23,7 @@ impl ThreadTask {
         self.program_gone();
     }
 
-    /// Stops the program and ends its turn. Answers what is to be reported of it, if anybody wants to know.
+    /// Stops the program and ends its turn. Returns the report of the stop, if the supervisor expects one.
     pub(super) async fn leave(&mut self, farewell: Farewell) -> Option<ThreadStoppedReport> {
         let grace = match &farewell {
             Farewell::Shutdown(order) if order.policy == ClosePolicy::Kill => Duration::ZERO,
@@ -45,7 +45,7 @@ impl ThreadTask {
         }
     }
 
-    /// Stops the program; the order to kill it is still heard meanwhile.
+    /// Stops the program. An order to kill it is still obeyed during the stop.
     async fn stop_program(&mut self, grace: Duration) -> Stopped {
         let Some(agent) = self.agent.take() else {
             return Stopped {

@@ -1,5 +1,6 @@
-//! What the stage tells a thread. A program may take minutes to start, and the thread is to end before that if it is
-//! told to.
+//! The commands of the stage to a thread. A program may take minutes to start, and an order to end the thread takes
+//! effect
+//! before that.
 
 use std::{collections::VecDeque, future::pending};
 
@@ -13,14 +14,14 @@ use crate::{
     timer::at,
 };
 
-/// Commands, and the end of the thread.
+/// Commands, and orders to end the thread.
 pub(super) struct Inbox {
     commands: mpsc::Receiver<Command>,
-    /// Fires when nobody wants the thread any more.
+    /// Fires when the thread is abandoned.
     abandoned: CancellationToken,
-    /// Commands that came while a program was started. They are obeyed when that is done.
+    /// Commands that arrived while a program was started. They are handled after the start.
     waiting: VecDeque<Command>,
-    /// The thread is to stop when its turn has ended, or at that time.
+    /// The order to stop when the turn has ended, or at a deadline.
     finishing: Option<Finishing>,
 }
 
@@ -52,7 +53,7 @@ impl Inbox {
         self.abandoned.is_cancelled()
     }
 
-    /// The next command; `None`: nobody wants the thread any more. Nothing is lost when the future is dropped.
+    /// Returns the next command. `None`: the thread is abandoned. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Command> {
         if let Some(command) = self.waiting.pop_front() {
             return Some(command);
@@ -63,8 +64,7 @@ impl Inbox {
         }
     }
 
-    /// Fires with the order to kill; all else is passed over, since the thread is ending. Nothing is lost when the
-    /// future is dropped.
+    /// Completes with the order to kill. Other commands are dropped, because the thread is ending. Cancel safe.
     pub(super) async fn killed(&mut self) {
         while let Some(command) = self.commands.recv().await {
             if matches!(command, Command::Shutdown(order) if order.policy == ClosePolicy::Kill) {
@@ -74,8 +74,9 @@ impl Inbox {
         pending::<()>().await;
     }
 
-    /// Waits for what belongs to the start of a program, unless the thread is to end first. Then it is dropped, and
-    /// what it has started is killed with it.
+    /// Waits for a step of a program's start, unless the thread must end first. In that case the step is dropped, which
+    /// kills
+    /// everything that it has started.
     pub(super) async fn unless_over<F: Future + Unpin>(&mut self, mut start: F) -> Result<F::Output, Farewell> {
         loop {
             let overdue_at = self.overdue_at();
@@ -83,7 +84,7 @@ impl Inbox {
                 started = &mut start => return Ok(started),
                 () = self.abandoned.cancelled() => return Err(Farewell::Abandoned),
                 command = self.commands.recv(), if self.waiting.len() < COMMANDS => match command {
-                    // The turn for which it is started may still run.
+                    // The turn of this start may still run.
                     Some(Command::Shutdown(order)) if order.policy == ClosePolicy::FinishTurn => self.finish(order),
                     Some(Command::Shutdown(order)) => return Err(Farewell::Shutdown(order)),
                     Some(command) => self.waiting.push_back(command),
@@ -98,7 +99,7 @@ impl Inbox {
         }
     }
 
-    /// Lets the thread finish its turn within its grace.
+    /// Lets the thread finish its turn within its grace period.
     pub(super) fn finish(&mut self, order: Shutdown) {
         self.finishing = Some(Finishing {
             deadline: Instant::now() + order.grace,
@@ -110,18 +111,18 @@ impl Inbox {
         self.finishing.is_some()
     }
 
-    /// When a thread that was let finish its turn leaves in any case.
+    /// Returns the deadline of a thread that finishes its turn.
     pub(super) fn overdue_at(&self) -> Option<Instant> {
         self.finishing.as_ref().map(|finishing| finishing.deadline)
     }
 
-    /// The end of a thread that was let finish its turn and has not done so in time.
+    /// Returns the end of a thread that did not finish its turn before the deadline.
     pub(super) fn overdue(&mut self) -> Option<Farewell> {
         let finishing = self.finishing.take_if(|finishing| finishing.deadline <= Instant::now());
         finishing.map(Finishing::farewell)
     }
 
-    /// The end of a thread that was let finish its turn and has done so; what is left of its grace is for the program.
+    /// Returns the end of a thread that finished its turn. The program receives the rest of the grace period.
     pub(super) fn finished(&mut self) -> Option<Farewell> {
         self.finishing.take().map(Finishing::farewell)
     }

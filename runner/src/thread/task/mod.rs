@@ -1,4 +1,4 @@
-//! The task of one thread: it waits for one thing at a time and deals with it.
+//! The task of one thread. It waits for one event at a time and handles it.
 
 mod calls;
 mod events;
@@ -52,30 +52,30 @@ pub(super) struct ThreadTask {
     predecessor: Option<CancellationToken>,
     first_turn: Option<Turn>,
 
-    /// `None` between the end of a program and the turn for which another one is started.
+    /// `None` between the end of a program and the turn for which the next one is started.
     agent: Option<Box<dyn Agent>>,
-    /// Whether the program has been given a whole prompt.
+    /// Whether the program has received a whole prompt.
     has_prompt: bool,
     prompts: PromptMemory,
     usage: UsageMeter,
     meter: Meter,
 
     turn: Option<RunningTurn>,
-    /// A turn that came while another one was running; it begins when that has ended.
+    /// A turn that arrived while another one was running. It begins after that turn.
     next_turn: Option<Turn>,
-    /// The turn that an earlier attempt was given last, where its program remembers it; 0: none.
+    /// The last turn of an earlier attempt, if its program remembers it. 0: none.
     remembered_turn: u32,
-    /// The newest turn that was accepted: the same one again is the same one.
+    /// The newest accepted turn. A repeated dispatch of it is ignored.
     last_turn: u32,
     /// The newest input that reached a running turn.
     last_input: u32,
-    /// Tool calls of the running turn, and questions of its program for leave.
+    /// Tool calls of the running turn, and permission requests of its program.
     calls: JoinSet<Answered>,
     /// Snapshots that show the changes of a turn; `None` if the thread may not write.
     snapshots: Option<Snapshots>,
     queue: CallQueue,
     minted_ids: u64,
-    /// The thread was told to end while a program was started for a turn.
+    /// Set if the thread was ordered to end while a program was started for a turn.
     over: Option<Farewell>,
     /// Whether turns are interrupted because the runner is being stopped.
     runner_stops: bool,
@@ -86,16 +86,16 @@ struct RunningTurn {
     since: Instant,
     span: TurnSpan,
     output: Sha256,
-    /// Numbers of input that its program was offered and has not taken.
+    /// Numbers of input that was offered to the program and not accepted yet.
     offered: BTreeSet<u32>,
-    /// What the turn changes in its files, as far as that is known.
+    /// The known file changes of the turn.
     changes: Changes,
-    /// The workspace when it began; `None`: not known.
+    /// The workspace at the beginning of the turn. `None`: not known.
     before: Option<Snapshot>,
     pressure: Option<Pressure>,
 }
 
-/// An interrupted turn that has not ended yet: what is done next about it, and when.
+/// An interrupted turn that has not ended: the next escalation, and its time.
 #[derive(Clone, Copy)]
 struct Pressure {
     next: Press,
@@ -108,7 +108,7 @@ enum Press {
     Kill,
 }
 
-/// What the task waits for.
+/// An event that the task waits for.
 enum Step {
     Command(Command),
     Abandoned,
@@ -119,17 +119,17 @@ enum Step {
     Overdue,
 }
 
-/// Why the task ends.
+/// The reason why the task ends.
 enum Farewell {
     Shutdown(Shutdown),
     Abandoned,
 }
 
-/// Why there is no program.
+/// The reason why there is no program.
 enum Unstarted {
-    /// It cannot be started.
+    /// The start failed.
     Failed(StartFailure),
-    /// The thread was told to end before it had started.
+    /// The thread was ordered to end before it had started.
     Over(Farewell),
 }
 
@@ -212,7 +212,7 @@ impl ThreadTask {
         };
         let is_closed = matches!(&farewell, Farewell::Shutdown(order) if !order.thread_goes_on);
         let stopped = self.leave(farewell).await;
-        // Of a thread that was abandoned within its turn.
+        // Calls of a thread that was abandoned within its turn.
         self.calls.shutdown().await;
         if is_closed {
             self.close_worktree().await;
@@ -221,7 +221,7 @@ impl ThreadTask {
         if let Some(snapshots) = &self.snapshots {
             remove_scratch(snapshots.store()).await;
         }
-        // The last word, when nothing is left to do: whoever hears it may take the thread's place.
+        // The last report, after all work is done: its receiver may start the thread's next attempt.
         if let Some(stopped) = stopped {
             self.voice.report(Kind::Stopped(stopped)).await;
         }
@@ -240,7 +240,8 @@ impl ThreadTask {
             self.remembered_turn = memory::read(&self.casting.state).await;
         }
         if self.role.kind.offers_tools() {
-            // A thread that cannot ask what it may use is not to begin with less than it may.
+            // A thread must not begin with fewer tools than its permissions allow, so a failed query prevents the
+            // start.
             let offered = Box::pin(self.hands.toolbox.offered());
             let offered = self.inbox.unless_over(offered).await?;
             self.casting.offered = offered.map_err(|failure| {
@@ -250,7 +251,7 @@ impl ThreadTask {
         self.start_program().await
     }
 
-    /// Has the thread work in a worktree of its own.
+    /// Moves the thread into its own worktree.
     async fn open_worktree(&mut self) -> Result<(), Unstarted> {
         let top = self.casting.state.join(WORKTREE);
         let opened = match tokio::fs::create_dir_all(&self.casting.state).await {
@@ -273,7 +274,7 @@ impl ThreadTask {
         Ok(())
     }
 
-    /// Removes the worktree if it is to be, and says where it is otherwise.
+    /// Removes the worktree if the configuration says so. Otherwise, reports its path.
     async fn close_worktree(&mut self) {
         let (Some(worktree), Some(cleanup)) = (self.hands.worktree.clone(), self.worktree) else {
             return;
@@ -343,7 +344,7 @@ impl ThreadTask {
         None
     }
 
-    /// Whether the thread has nothing more to wait for.
+    /// Returns the end of the thread if it has nothing more to wait for.
     fn finished(&mut self) -> Option<Farewell> {
         let over = self.over.take();
         over.or_else(|| match &self.turn {

@@ -1,5 +1,6 @@
-//! A turn as a span, by OpenTelemetry's conventions for generative AI: the invocation of an agent. It says who worked, for
-//! how long and what it cost, and nothing of what was said.
+//! A turn as a span, following OpenTelemetry's conventions for generative AI: the invocation of an agent. It contains
+//! the
+//! agent, the duration and the usage, and no content.
 
 use opentelemetry::KeyValue;
 use svc_kit::{trace_context::TraceParent, traces::WorkSpan};
@@ -7,7 +8,7 @@ use troupe_proto::supervisor::v1::{Turn, TurnOutcome};
 
 use crate::{agent::Casting, kinds::Role, usage::Tokens};
 
-/// The span of a turn that runs.
+/// The span of a running turn.
 pub(super) struct TurnSpan {
     span: WorkSpan,
     asked: Option<TraceParent>,
@@ -36,12 +37,12 @@ impl TurnSpan {
         Self { span, asked }
     }
 
-    /// What calls of the turn belong to.
+    /// Returns the parent context for the calls of the turn.
     pub(super) fn context(&self) -> Option<TraceParent> {
         self.span.context().or_else(|| self.asked.clone())
     }
 
-    /// The turn has ended and has spent so much.
+    /// Ends the span with the turn's outcome and usage.
     pub(super) fn end(self, outcome: TurnOutcome, spent: Tokens) {
         let tokens = |name, tokens| KeyValue::new(name, i64::try_from(tokens).unwrap_or(i64::MAX));
         let attributes = vec![

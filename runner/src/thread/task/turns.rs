@@ -1,4 +1,4 @@
-//! Commands, and with them the course of a turn: it begins, takes input, is interrupted and ends.
+//! Commands, and the life cycle of a turn: it begins, accepts input, is interrupted and ends.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -19,9 +19,9 @@ use crate::{
     workspace::{Changes, Difference, MAX_DIFF_BYTES, Snapshot},
 };
 
-/// How much of an artifact goes into a report.
+/// Maximum size of an artifact's piece in a report, in bytes.
 const ARTIFACT_PIECE_BYTES: usize = 2 * 1024 * 1024;
-/// The longest last message, in bytes: a report has to fit into a message.
+/// Maximum length of the last message, in bytes. A report must fit into one gRPC message.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 impl ThreadTask {
@@ -41,7 +41,8 @@ impl ThreadTask {
         None
     }
 
-    /// Interrupts the running turn, if there is one. The program stops when the turn has ended, or when the grace is over.
+    /// Interrupts the running turn, if there is one. The program stops when the turn has ended, or after the grace
+    /// period.
     fn stop_with_runner(&mut self, order: Shutdown) {
         self.runner_stops = true;
         if !self.inbox.is_finishing() {
@@ -65,7 +66,7 @@ impl ThreadTask {
         }
     }
 
-    /// Gives the turn to the program; to another one if it has ended meanwhile or does not listen.
+    /// Sends the turn to the program. Starts another program if it has ended or does not read.
     async fn begin_turn(&mut self, turn: &Turn) {
         for _ in 0..2 {
             if self.agent.is_none() {
@@ -130,7 +131,9 @@ impl ThreadTask {
         self.voice.report(Kind::TurnEnded(report)).await;
     }
 
-    /// What the running turn does not take is not reported as delivered; the supervisor then gives it to the next one.
+    /// Input that the running turn does not accept is not reported as delivered. The supervisor then sends it with the
+    /// next
+    /// turn.
     fn add_input(&mut self, running: RunningInput) {
         let RunningInput { number, turn, input } = running;
         let takes_more = |running: &&mut RunningTurn| running.number == turn && running.pressure.is_none();
@@ -151,7 +154,8 @@ impl ThreadTask {
         }
     }
 
-    /// A program may say this of any number and at any time: only what its turn was offered is taken, and that once.
+    /// A program may claim this for any number at any time. Only input that was offered to its turn counts, and only
+    /// once.
     pub(super) async fn input_taken(&mut self, number: u32) {
         if let Some(running) = &mut self.turn
             && running.offered.remove(&number)
@@ -177,7 +181,7 @@ impl ThreadTask {
         }
     }
 
-    /// The interrupted turn has not ended in time.
+    /// Escalates an interruption because the turn has not ended in time.
     pub(super) async fn press(&mut self) {
         let Some(pressure) = self.turn.as_mut().and_then(|turn| turn.pressure.as_mut()) else {
             return;
@@ -203,12 +207,12 @@ impl ThreadTask {
         }
     }
 
-    /// The running turn is over; without one there is nothing to say.
+    /// Ends the running turn. Has no effect without one.
     pub(super) async fn end_turn(&mut self, ending: Ending, message: String) {
         let Some(mut turn) = self.turn.take() else {
             return;
         };
-        // A turn that is over asks for nothing any more.
+        // Calls of an ended turn are cancelled.
         self.calls.shutdown().await;
         let outcome = match ending {
             _ if turn.pressure.is_some() => TurnOutcome::Interrupted,
@@ -273,7 +277,7 @@ impl ThreadTask {
         }
     }
 
-    /// A turn is over of whose output nothing is known.
+    /// Returns the report of a turn without a known output.
     fn turn_over(&self, turn: u32, outcome: TurnOutcome, message: String) -> TurnEndedReport {
         TurnEndedReport {
             turn,
@@ -285,7 +289,7 @@ impl ThreadTask {
     }
 }
 
-/// The changes of a turn are an artifact of it.
+/// Reports the changes of a turn as its artifact.
 async fn report_diff(voice: &Voice, turn: u32, diff: &str) {
     let pieces = diff.as_bytes().chunks(ARTIFACT_PIECE_BYTES);
     let last = pieces.len().saturating_sub(1);

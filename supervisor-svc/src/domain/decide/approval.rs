@@ -1,4 +1,4 @@
-//! Deciding what waits for an operator: by an operator, by the passing of time, or because its subject is gone.
+//! Decisions on approvals: by an operator, by expiry, or because the subject no longer exists.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,12 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// How many approvals one look at the clock lets expire; the next look follows at once.
+/// Maximum number of approvals that expire in one tick. The next tick follows immediately.
 const MAX_EXPIRIES_PER_TICK: usize = 128;
 
-/// An operator's decision. It is final: a second one is refused and says how the first one went, and one that comes too late
-/// is refused whether or not the end is recorded already. What is granted when its subject has gone becomes moot instead.
+/// Applies an operator's decision. A decision is final. A second decision is rejected with the first outcome. A
+/// decision after the deadline is rejected even if the expiry is not recorded yet. If the subject no longer exists, a
+/// granted approval becomes moot.
 pub(super) fn resolve(
     session: &Session,
     id: ApprovalId,
@@ -56,12 +57,12 @@ pub(super) fn resolve(
     Ok(decided(session, [(&**approval, verdict)]))
 }
 
-/// The nearest deadline of what waits.
+/// Returns the earliest deadline of all pending approvals.
 pub(super) fn deadline(session: &Session) -> Option<UnixMillis> {
     session.pending_approvals().next().map(|approval| approval.deadline)
 }
 
-/// Nobody decided in time, which means no.
+/// Expires the approvals whose deadline has passed. An expired approval counts as denied.
 pub(super) fn expired(session: &Session, now: UnixMillis) -> Vec<Event> {
     let late = session
         .pending_approvals()
@@ -75,8 +76,7 @@ fn expiry(approval: &Approval) -> Verdict {
     by_service(ApprovalDecision::Expired, format!("nobody decided within {waited} s"))
 }
 
-/// What waits for an operator about threads that are closed or about to be, or for a turn that is over: nothing is left to
-/// decide, so it is moot.
+/// Makes approvals moot whose thread is closed or closing, or whose turn is over.
 pub(super) fn moot(session: &Session) -> Vec<Event> {
     let gone = session.moot.iter().filter_map(|id| session.approvals.get(id));
     decided(
@@ -105,7 +105,8 @@ fn by_service(decision: ApprovalDecision, reason: String) -> Verdict {
     }
 }
 
-/// The decisions, each with what follows from it in the same append. A granted spawn joins the queue by its fold.
+/// Returns the decisions, each followed by its consequences in the same append. Folding a granted spawn adds its thread
+/// to the queue.
 fn decided<'s>(session: &'s Session, verdicts: impl IntoIterator<Item = (&'s Approval, Verdict)>) -> Vec<Event> {
     use ApprovalDecision as D;
     use ApprovalKind as K;
@@ -157,7 +158,7 @@ fn closing_reason(verdict: &Verdict) -> String {
     }
 }
 
-/// AWAITING_TOOL_APPROVAL ends with the last of the thread's calls that waited.
+/// Returns the event that clears AWAITING_TOOL_APPROVAL if no other tool call of the thread is pending.
 fn last_tool_call(session: &Session, thread: ThreadId, done: &BTreeSet<ApprovalId>) -> Option<Event> {
     let kind = ConditionKind::AwaitingToolApproval;
     let holds = session.thread(thread)?.conditions.contains_key(&kind);

@@ -1,4 +1,4 @@
-//! The turn that an orchestrator gets by itself.
+//! Automatic turns of orchestrators.
 
 use crate::domain::{
     actor::Actor,
@@ -9,7 +9,7 @@ use crate::domain::{
     session::Session,
 };
 
-/// Gives an orchestrator its next turn; nothing if it is not due one any more.
+/// Starts the orchestrator's next turn. Returns no events if the turn is no longer due.
 pub(super) fn next_turn(session: &Session, id: ThreadId, input: &ContentRef) -> Vec<Event> {
     let Some(thread) = session
         .thread(id)

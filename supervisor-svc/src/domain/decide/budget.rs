@@ -1,4 +1,4 @@
-//! What threads may spend: changing it, writing down what was spent, and stopping those who spent it.
+//! Budget decisions: updating budgets, recording usage and stopping threads with an exhausted budget.
 
 use crate::domain::{
     actor::Caller,
@@ -13,7 +13,7 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// Gives a thread another budget, carved from those above it. Only those above it and operators may give it more.
+/// Changes a thread's budget, carved from the budgets of its ancestors. Only ancestors and operators may raise it.
 pub(super) fn update(
     session: &Session,
     caller: &Caller,
@@ -36,7 +36,7 @@ pub(super) fn update(
     Ok(vec![Event::Thread(target, ThreadEvent::BudgetUpdated(budget))])
 }
 
-/// Writes down what a running turn has used, unless that is known or of another attempt.
+/// Records the usage of a running turn, unless it is already recorded or belongs to another generation.
 pub(super) fn record_usage(
     session: &Session,
     id: ThreadId,
@@ -50,7 +50,7 @@ pub(super) fn record_usage(
         .collect()
 }
 
-/// Writes down the time of the running turns below those whose wall time is over; the stop follows from it.
+/// Records the time of running turns below threads whose wall time budget is exhausted. [`enforce`] then stops them.
 pub(super) fn pass(session: &Session, now: UnixMillis) -> Vec<Event> {
     budget::overdue(session, now)
         .into_iter()
@@ -69,8 +69,8 @@ fn used(thread: &Thread, reported: &Usage, now: UnixMillis) -> Event {
     )
 }
 
-/// Marks the threads whose budget is spent, unmarks those who have room again, and stops what is at work below a spent
-/// one. Follows by itself until it holds; costs nothing while no budget is spent.
+/// Marks threads with an exhausted budget, unmarks threads whose budget has room again, and stops active turns below an
+/// exhausted budget. Runs after each command until nothing changes. Free while no budget is exhausted.
 pub(super) fn enforce(session: &Session) -> Vec<Event> {
     let mut events = Vec::new();
     let mut somebody_is_at_it = false;
@@ -104,7 +104,8 @@ fn mark(thread: &Thread, spent: Option<Resource>) -> Event {
     )
 }
 
-/// What stops the turns that run or wait below a spent budget. Looks at those who hold a slot, wait for one, or need none.
+/// Returns the events that stop turns below an exhausted budget, running or pending. Checks the threads that hold a
+/// slot, are queued, or need no slot.
 fn stops(session: &Session) -> Vec<Event> {
     let root = session.root_id();
     let at_work = session

@@ -1,4 +1,4 @@
-//! The one way to stop anything: a fence first, then the subtree leaf first.
+//! Closing: a fence stops new work in the subtree, then the threads close leaf first.
 
 use crate::domain::{
     actor::Caller,
@@ -13,7 +13,7 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// The fence that a close asks for.
+/// The fence of a close request.
 pub(super) struct NewFence<'a> {
     pub(super) reason: &'a str,
     pub(super) cause: CloseCause,
@@ -21,8 +21,8 @@ pub(super) struct NewFence<'a> {
     pub(super) policy: Option<ClosePolicy>,
 }
 
-/// Fences the subtree. Idempotent: closed and closing threads need no second fence, but for one that is fenced only by an
-/// ancestor the ancestor's fence suffices as well.
+/// Fences the subtree. Idempotent: a closed or closing thread is not fenced again. For a thread below a fenced
+/// ancestor, the ancestor's fence is sufficient.
 pub(super) fn request(
     session: &Session,
     caller: &Caller,
@@ -36,7 +36,7 @@ pub(super) fn request(
     Ok(vec![fenced(thread, &fence)])
 }
 
-/// The one record that fences a thread and everything below it.
+/// Returns the event that fences a thread and all its descendants.
 pub(super) fn fenced(thread: &Thread, fence: &NewFence<'_>) -> Event {
     Event::Thread(
         thread.id,
@@ -50,7 +50,7 @@ pub(super) fn fenced(thread: &Thread, fence: &NewFence<'_>) -> Event {
     )
 }
 
-/// Closes a fenced thread that has no open child and that nobody executes any more.
+/// Closes a fenced thread that has no open child and that no runner executes.
 pub(super) fn finish(session: &Session, id: ThreadId, forced: bool) -> Vec<Event> {
     let (Some(thread), Some(fence)) = (session.thread(id), session.fence_over(id)) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What holds beside a thread's status.
+//! Thread conditions, which exist in addition to the status.
 
 use crate::domain::{
     event::{ConditionKind, Event, ThreadEvent},
@@ -8,7 +8,7 @@ use crate::domain::{
     thread::Thread,
 };
 
-/// Records that something begins or ceases to hold, if it can and is news.
+/// Sets or clears a condition, if the transition is legal and changes the state.
 pub(super) fn set(
     session: &Session,
     id: ThreadId,
@@ -36,12 +36,13 @@ pub(super) fn set(
 
 fn may_change(session: &Session, thread: &Thread, kind: ConditionKind, active: bool) -> bool {
     match kind {
-        // Functions of fences and runners; never recorded.
+        // Derived from fences and runners, never recorded.
         ConditionKind::Closing | ConditionKind::NoRunner => false,
-        // From outside only silence is known, and its end. Repetition begins and ends with the turns' outputs.
+        // Only silence and its end are detected outside the domain. Repetition starts and ends with the outputs of
+        // turns.
         ConditionKind::Stalled if active => stall::ought_to_be_heard(session, thread),
         ConditionKind::Stalled => stall::is_by_silence(thread, &session.settings.stall),
-        // Only a turn that somebody was handed can be out of reach.
+        // Only a thread with a dispatched turn can be unreachable.
         ConditionKind::Unreachable => !active || (thread.status.kind().is_active() && !thread.turn.is_undispatched()),
         ConditionKind::AwaitingToolApproval
         | ConditionKind::BudgetExhausted

@@ -1,4 +1,4 @@
-//! Handing a turn to a runner.
+//! Dispatching turns to runners.
 
 use crate::domain::{
     command::Dispatch,
@@ -8,8 +8,8 @@ use crate::domain::{
     thread::Thread,
 };
 
-/// Records the placement, if it is new, and the turn. Nothing if the turn is no longer owed, or another input came in
-/// while the prompt was made: then it is made again.
+/// Records the placement, if it is new, and the dispatched turn. Returns no events if the turn is no longer pending, or
+/// if new input arrived while the prompt was built. The prompt is then built again.
 pub(super) fn dispatch(session: &Session, dispatch: &Dispatch) -> Vec<Event> {
     let Some(thread) = session.thread(dispatch.thread) else {
         return Vec::new();
@@ -43,7 +43,8 @@ pub(super) fn dispatch(session: &Session, dispatch: &Dispatch) -> Vec<Event> {
     events
 }
 
-/// The runner that has the attempt may go on with it; any other placement begins the next one.
+/// Returns whether the dispatch belongs to the thread's attempt. The runner of an attempt may continue it. Any other
+/// placement starts the next attempt.
 fn is_of_this_attempt(thread: &Thread, dispatch: &Dispatch) -> bool {
     let goes_on = thread.holder() == Some(&dispatch.runner) && dispatch.generation == thread.generation;
     goes_on || dispatch.generation == thread.next_attempt()

@@ -13,8 +13,8 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// Creates the edge, or asks an operator for it where the caller has to. Nothing if one like it is there or waits
-/// already, see [`graph::answer_to`].
+/// Creates the edge, or requests an approval if the caller needs one. Returns no events if an equal edge exists or is
+/// pending, see [`graph::answer_to`].
 pub(super) fn create(
     session: &Session,
     caller: &Caller,
@@ -48,10 +48,10 @@ pub(super) fn create(
     )])
 }
 
-/// What makes an edge whose creation nobody has to be asked about any more; nothing if one like it is there.
+/// Returns the events that create an edge that needs no further approval. Returns no events if an equal edge exists.
 ///
 /// # Errors
-/// If an end is the other one too, is closed or closing, or the session has as many edges as it may.
+/// If both ends are the same thread, an end is closed or closing, or the session has the maximum number of edges.
 pub(super) fn make(session: &Session, edge: &Edge) -> Result<Option<Event>, Refusal> {
     if edge.from == edge.to {
         return Err(Refusal::InvalidArgument {
@@ -93,14 +93,14 @@ pub(super) fn delete(session: &Session, caller: &Caller, id: EdgeId) -> Result<V
             edge.to
         )));
     }
-    // A fenced thread records nothing but its end, and its edges end with it.
+    // A fenced thread records only its end. Its edges end with it.
     if session.is_closing(edge.from) {
         return Err(Refusal::ThreadClosing(edge.from));
     }
     Ok(vec![Event::Thread(edge.from, ThreadEvent::EdgeDeleted(id))])
 }
 
-/// A thread is told the same of an edge outside its subtree.
+/// Returns the error for an unknown edge. A thread receives the same error for an edge outside its subtree.
 fn no_such_edge(session: &Session, caller: &Caller, id: EdgeId) -> Refusal {
     match caller {
         Caller::Operator { .. } => Refusal::Missing {
@@ -115,7 +115,7 @@ fn no_such_edge(session: &Session, caller: &Caller, id: EdgeId) -> Refusal {
 }
 
 fn subject(session: &Session, edge: &Edge) -> String {
-    // Flattened: what an agent chose must not pass for a line of ours.
+    // Flattened: text chosen by an agent must not imitate a line of the supervisor.
     let name = |id: ThreadId| {
         session
             .thread(id)

@@ -1,4 +1,4 @@
-//! Making room for one thread more where as many are open as may be: the oldest that nobody needs open is closed.
+//! Eviction: at the limit of open threads, the oldest dispensable thread is closed to make room for a new one.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::domain::{
 
 use super::close::{self, NewFence};
 
-/// The fences that make room for a child of `parent`; none where there is room. Looks at every thread, but only at the
-/// limit.
+/// Returns the fences that make room for a child of `parent`. Empty if there is room. Scans all threads, but only at
+/// the limit.
 ///
 /// # Errors
-/// [`Refusal::OpenLimit`] if too few can be closed.
+/// [`Refusal::OpenLimit`] if too few threads can be closed.
 pub(super) fn make_room(session: &Session, parent: ThreadId, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
     let excess = limits::open_excess(session);
     if excess == 0 {
@@ -50,7 +50,8 @@ pub(super) fn make_room(session: &Session, parent: ThreadId, now: UnixMillis) ->
         .collect())
 }
 
-/// Settled, without open children, with nothing that will wake it, and its parent knows how it settled. Never the root.
+/// Returns whether a thread can be evicted: it is settled, has no open children, nothing will wake it, and its parent
+/// has received its outcome. The root can never be evicted.
 fn is_dispensable(session: &Session, thread: &Thread) -> bool {
     let Some(parent) = thread.spawned.parent.and_then(|parent| session.thread(parent)) else {
         return false;
@@ -66,7 +67,8 @@ fn is_dispensable(session: &Session, thread: &Thread) -> bool {
         && is_delivered(parent, thread.id)
 }
 
-/// Whether the parent has acknowledged how the child settled. A client that executes its root itself reads the log.
+/// Returns whether the parent has acknowledged the child's outcome. A client that executes its root itself reads
+/// outcomes from the log.
 fn is_delivered(parent: &Thread, child: ThreadId) -> bool {
     parent.spawned.client_owned || !parent.mail.tells_of(child)
 }

@@ -13,8 +13,8 @@ use crate::domain::{
     thread::Thread,
 };
 
-/// Sends the handoff into its receiver's mailbox. The receiver may lie outside the caller's subtree: what leads there
-/// is the edge. A paused session holds nothing back: a handoff starts no turn by itself.
+/// Delivers the handoff to the receiver's mailbox. An edge permits the handoff, so the receiver may be outside the
+/// caller's subtree. Handoffs are accepted while the session is paused, because a handoff does not start a turn itself.
 pub(super) fn send(session: &Session, caller: &Caller, handoff: &Handoff) -> Result<Vec<Event>, Refusal> {
     let sender = authority::authorize(session, caller, "SendHandoff", handoff.from)?;
     super::takes_part(session, sender)?;

@@ -14,7 +14,8 @@ use crate::domain::{
     thread::Thread,
 };
 
-/// Input to a settled thread starts a new turn, to any other open one it waits; a closed one refuses it.
+/// Sends input to a thread. A settled thread starts a new turn. Any other open thread queues the input. A closed thread
+/// rejects it.
 pub(super) fn send(
     session: &Session,
     caller: &Caller,
@@ -77,8 +78,8 @@ pub(super) fn send(
     Ok(events)
 }
 
-/// Stops the running turns of a subtree; its threads stay open. One that waits for its approval has no turn to stop and goes
-/// on waiting: CloseAgent withdraws it.
+/// Stops the running turns of a subtree. Its threads stay open. A thread in AWAITING_APPROVAL has no turn to stop and
+/// is unchanged. CloseAgent withdraws it.
 pub(super) fn interrupt(
     session: &Session,
     caller: &Caller,
@@ -102,7 +103,7 @@ pub(super) fn interrupt(
         .collect())
 }
 
-/// A turn that a runner has is asked to stop; one that nobody was handed is over at once.
+/// Requests the stop of a dispatched turn. A turn that no runner has ends immediately.
 pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
     let waits = matches!(thread.status, Status::Queued | Status::PendingInit) && thread.turn.is_undispatched();
     if !waits {
@@ -123,12 +124,13 @@ pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
     ))
 }
 
-/// Whether a runner has a turn of it.
+/// Returns whether a runner has a turn of the thread.
 fn is_under_way(thread: &Thread) -> bool {
     thread.status.kind().is_active() && !thread.turn.is_undispatched()
 }
 
-/// The mark is owed until the turn ends: its runner may be starting it this very moment.
+/// Returns the stop request for a dispatched turn. The request stays pending until the turn ends, because the runner
+/// may be starting the turn concurrently.
 fn stop_under_way(thread: &Thread, reason: &str) -> Option<Event> {
     (is_under_way(thread) && thread.interrupt.is_none()).then(|| {
         Event::Thread(

@@ -1,4 +1,4 @@
-//! Acknowledging mail: in so many words, or by completing a turn that was shown it.
+//! Mail acknowledgement: explicit, or implicit when a turn that contained the mail completes.
 
 use crate::domain::{
     actor::Caller,
@@ -10,7 +10,8 @@ use crate::domain::{
     thread::Thread,
 };
 
-/// Acknowledges every letter up to one. What is acknowledged already needs no event; what never came cannot be.
+/// Acknowledges every letter up to the given one. An acknowledged letter needs no event. A letter that was never
+/// delivered cannot be acknowledged.
 pub(super) fn acknowledge(
     session: &Session,
     caller: &Caller,
@@ -33,7 +34,7 @@ pub(super) fn acknowledge(
     Ok(acknowledged(thread, up_to).into_iter().collect())
 }
 
-/// What a turn that ended well was shown counts as read. A fenced thread records nothing but its end.
+/// Acknowledges the mail that a completed turn contained. A fenced thread records only its end.
 pub(super) fn read_by_turn(session: &Session, thread: &Thread) -> Option<Event> {
     if session.is_closing(thread.id) {
         return None;

@@ -1,4 +1,4 @@
-//! Deciding: a command against the present state gives events or a refusal, and nothing else happens.
+//! Decisions: a command and the current state produce events or a refusal. Deciding has no side effects.
 
 mod approval;
 mod auto;
@@ -30,14 +30,15 @@ use super::{
     time::UnixMillis,
 };
 
-/// What happens if `command` is carried out now. No events: it is already so, or no longer matters.
+/// Returns the events of `command` in the current state. An empty list means that the command has no effect: its result
+/// already holds or is no longer relevant.
 ///
 /// # Errors
-/// The first check that fails, in the order of CONTRACT 3.1; nothing is to be recorded then.
+/// The first check that fails, in the order of CONTRACT 3.1. Nothing must be recorded in this case.
 pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
     match command {
         Command::Spawn(spawn) => spawn::commit(session, spawn, now),
-        // A fenced thread records nothing but its end.
+        // A fenced thread records only its end.
         Command::FailSpawn { parent, .. } if session.is_closing(*parent) => Ok(Vec::new()),
         Command::FailSpawn {
             parent,
@@ -150,20 +151,21 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
     }
 }
 
-/// What follows by itself from the present state: spent budgets stop their subtrees, approvals about what is closing become
-/// moot, the queue moves up, mail wakes whoever wants to be woken, the session ends with its root. Run after every command's
-/// events are folded, until nothing follows.
+/// Returns the consequences of the current state. Exhausted budgets stop their subtrees, approvals of closing threads
+/// become moot, queued threads are admitted, mail wakes threads, and the session ends with its root. Called after the
+/// events of each command are folded, until it returns no events.
 #[must_use]
 pub fn follow_ups(session: &Session) -> Vec<Event> {
     let stops = budget::enforce(session);
     if !stops.is_empty() {
-        // First of all, so that nothing starts in the same breath that it is stopped in.
+        // First, so that no turn starts in the append that stops it.
         return stops;
     }
     let mut events = approval::moot(session);
     let mut admitted = limits::admissible(session);
     if admitted.is_empty() {
-        // Only then: a thread may be waiting and woken at once, and who waits takes the free slots first.
+        // Queued threads take the free slots before threads that their mail wakes. A thread can be queued and woken at
+        // once.
         admitted = mailbox::woken(session);
     }
     events.extend(admitted.into_iter().map(|id| Event::Thread(id, ThreadEvent::Admitted)));
@@ -177,7 +179,7 @@ pub fn follow_ups(session: &Session) -> Vec<Event> {
     events
 }
 
-/// Checks a step against the one table of transitions.
+/// Checks a step against the transition table.
 fn step(thread: &Thread, step: Step, wanted: &'static str) -> Result<StatusKind, Refusal> {
     let status = thread.status.kind();
     status.after(step).ok_or(Refusal::IllegalTransition {
@@ -187,7 +189,7 @@ fn step(thread: &Thread, step: Step, wanted: &'static str) -> Result<StatusKind,
     })
 }
 
-/// Checks that a thread takes part in its session: it is open and not closing.
+/// Checks that a thread is open and not closing.
 fn takes_part(session: &Session, thread: &Thread) -> Result<(), Refusal> {
     if !thread.status.kind().is_open() {
         return Err(Refusal::ThreadClosed(thread.id));
@@ -198,7 +200,8 @@ fn takes_part(session: &Session, thread: &Thread) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks that something may start in a thread: it takes part, the session is not paused, and no budget over it is spent.
+/// Checks that work may start in a thread: it is open and not closing, the session is not paused, and no budget of the
+/// thread or its ancestors is exhausted.
 pub(super) fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Refusal> {
     takes_part(session, thread)?;
     if session.paused {

@@ -9,7 +9,8 @@ use crate::domain::{
     session::Session,
 };
 
-/// Sets the note; a blank one clears it. Notes of closed threads may still be changed: they are for people.
+/// Sets the note. A blank note clears it. The notes of closed threads can still be changed because only people read
+/// them.
 pub(super) fn set(session: &Session, caller: &Caller, target: ThreadId, note: &str) -> Result<Vec<Event>, Refusal> {
     let thread = authority::authorize(session, caller, "SetThreadNote", target)?;
     if session.is_closing(target) {

@@ -1,4 +1,4 @@
-//! What runners say. Late, repeated and impossible reports are void: they change nothing, and are acknowledged all the same.
+//! Runner reports. Late, repeated and impossible reports change nothing, but are still acknowledged.
 
 use super::close;
 use crate::domain::{
@@ -16,7 +16,7 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// The events of a report, if it is of the present attempt, new, and legal.
+/// Returns the events of a report if it belongs to the current attempt, is new, and is legal.
 pub(super) fn apply(
     session: &Session,
     id: ThreadId,
@@ -96,7 +96,7 @@ pub(super) fn apply(
     }
 }
 
-/// A condition that the runner reports. The same one again is no news.
+/// Applies a condition that the runner reports. An unchanged condition produces no event.
 fn told_condition(thread: &Thread, kind: ConditionKind, reason: &str) -> Vec<Event> {
     let is_known = |(_, known): &(_, String)| known == reason;
     if thread.conditions.get(&kind).is_some_and(is_known) {
@@ -127,7 +127,7 @@ fn turn_started(session: &Session, thread: &Thread, turn: Turn, report: ReportSe
     )]
 }
 
-/// Whether a turn that its stopped runner interrupted is started again on the next runner, as the restart policy says.
+/// Returns whether the restart policy restarts a turn on another runner after its stopped runner interrupted it.
 fn restarts_when_stopped(session: &Session, thread: &Thread, turn: Turn) -> bool {
     let is_running = matches!(&thread.turn, LatestTurn::Running { turn: running, .. } if *running == turn);
     is_running
@@ -136,7 +136,7 @@ fn restarts_when_stopped(session: &Session, thread: &Thread, turn: Turn) -> bool
         && !session.is_closing(thread.id)
 }
 
-/// How a turn ended: one that was to be stopped and was, for the reason that was given.
+/// Returns the outcome of a turn. An interrupted turn with a stop request gets the reason of the request.
 fn as_asked(thread: &Thread, turn: Turn, outcome: &Settled) -> Settled {
     match (outcome, &thread.interrupt) {
         (Settled::Interrupted { .. }, Some(interrupt)) if interrupt.turn == turn && !interrupt.reason.is_empty() => {
@@ -159,7 +159,7 @@ fn turn_ended(session: &Session, thread: &Thread, turn: Turn, kind: StatusKind, 
     events
 }
 
-/// The thread stalls: this turn makes a row of equal ones long enough.
+/// Returns the event that marks the thread as stalled if this turn completes a long enough run of equal turns.
 fn repetition(session: &Session, thread: &Thread, outcome: StatusKind, product: Product) -> Option<Event> {
     let rule = &session.settings.stall;
     let what = stall::stalled_by(stall::repeated_after(thread.repeated, outcome, product), rule)?;
@@ -177,7 +177,8 @@ fn repetition(session: &Session, thread: &Thread, outcome: StatusKind, product: 
     })
 }
 
-/// The program is gone. Under a fence that was asked for and the thread is closed; otherwise a turn that was under way failed.
+/// Handles the end of the program. A thread that was asked to stop under a fence is closed. Otherwise the turn in
+/// flight failed.
 fn stopped(session: &Session, thread: &Thread, detail: &str, report: ReportSequence, now: UnixMillis) -> Vec<Event> {
     if session.is_closing(thread.id) {
         return close::finish(session, thread.id, false);
@@ -189,8 +190,8 @@ fn stopped(session: &Session, thread: &Thread, detail: &str, report: ReportSeque
     vec![ended(thread, Settled::Errored { message, content: None }, report, now)]
 }
 
-/// The attempt is over without a word of its runner: by policy the thread is placed anew, settled, or closed when it was
-/// placed anew too often.
+/// Ends an attempt whose runner is lost. By policy, the thread is placed again or settled. A thread that exceeds the
+/// restart intensity is closed.
 pub(super) fn lose_runner(
     session: &Session,
     id: ThreadId,
@@ -207,12 +208,12 @@ pub(super) fn lose_runner(
     if session.is_closing(id) {
         return close::finish(session, id, true);
     }
-    // Without a turn that somebody was handed there is nothing to lose.
+    // An attempt without a dispatched turn has nothing to lose.
     let Some(runner) = thread.holder().filter(|_| !thread.turn.is_undispatched()) else {
         return Vec::new();
     };
     if thread.interrupt.is_some() {
-        // It was to be stopped, and it has stopped.
+        // A stop was requested, and the turn has stopped.
         let reason = reason.to_owned();
         return vec![ended(
             thread,
@@ -227,8 +228,9 @@ pub(super) fn lose_runner(
         RestartPolicy::OnLost if started && limits::restarts_are_spent(thread, now) => {
             vec![restarted_too_often(thread, reason, now)]
         }
-        // A turn that never started costs nothing to hand out again. The new attempt stands under the old runner's name, which
-        // fences that runner off; nobody is handed it yet, so whoever is next takes it without another one.
+        // A turn that never started can be dispatched again at no cost. The new generation keeps the old runner's name,
+        // which fences that runner off. No runner has the new generation yet, so the next runner takes it without
+        // another increment.
         RestartPolicy::Never | RestartPolicy::OnLost => vec![Event::Thread(
             id,
             ThreadEvent::Placed {
@@ -254,7 +256,7 @@ fn restarted_too_often(thread: &Thread, reason: &str, now: UnixMillis) -> Event 
     close::fenced(thread, &fence)
 }
 
-/// The dispatched turn cannot be started by anybody: the thread is settled.
+/// Settles the thread because no runner can start the dispatched turn.
 pub(super) fn refuse_start(
     session: &Session,
     id: ThreadId,
@@ -274,7 +276,7 @@ pub(super) fn refuse_start(
     }
 }
 
-/// The turn that is owed cannot be handed to anybody: the thread is settled, and its input waits for what is sent next.
+/// Settles the thread because the pending turn cannot be dispatched. Its input stays queued until new input arrives.
 pub(super) fn refuse_turn(session: &Session, id: ThreadId, generation: Generation, message: &str) -> Vec<Event> {
     let is_owed = matches!(effect::owed(session, id), Some(Owed::Turn { .. }));
     let Some(thread) = session
@@ -299,7 +301,7 @@ pub(super) fn refuse_turn(session: &Session, id: ThreadId, generation: Generatio
     )]
 }
 
-/// The latest turn failed, and no runner said so.
+/// Returns the failure of the latest turn when no runner reported it.
 fn failed(thread: &Thread, message: &str, now: UnixMillis) -> Event {
     let message = message.to_owned();
     ended(

@@ -1,4 +1,4 @@
-//! Opening a closed thread again, with at most the rights that it had.
+//! Resuming closed threads, with at most their previous permissions.
 
 use super::spawn::{self, Wanted, WantedRole};
 use crate::domain::{
@@ -14,9 +14,9 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// The thread gets its recorded role and rights, narrowed by what its parent may grant now. Descendants stay closed; a thread
-/// that is not closed stays as it is. One whose spawn was never approved does not come back: that would be a way around the
-/// approval.
+/// Opens a closed thread again. It receives its recorded role and permissions, narrowed by what its parent may grant
+/// now. Descendants stay closed. An open thread is unchanged. A thread whose spawn was never approved cannot be
+/// resumed, because that would bypass the approval.
 pub(super) fn resume(
     session: &Session,
     caller: &Caller,
@@ -53,7 +53,7 @@ pub(super) fn resume(
     }
     let mut events = super::evict::make_room(session, parent.id, now)?;
     budget::carve(session, parent.id, Some(thread), &thread.budget).map_err(Refusal::OverBudget)?;
-    // Where settled threads hold slots, an open one needs a slot from the start.
+    // If a slot is held until the thread closes, a resumed thread needs a slot immediately.
     if session.settings.slot_release == SlotRelease::Close && !limits::slot_for_newcomer(session) {
         return Err(limits::no_slot(session));
     }

@@ -1,4 +1,4 @@
-//! Changing what binds a session.
+//! Changes of session settings.
 
 use crate::domain::{
     command::SettingsUpdate,
@@ -7,7 +7,8 @@ use crate::domain::{
     session::Session,
 };
 
-/// One record of what really changes; nothing if nothing does. What follows, such as the end of a pause, follows by itself.
+/// Returns one event with the settings that differ, or none if nothing differs. Consequences, such as the end of a
+/// pause, are decided separately.
 pub(super) fn update(session: &Session, update: &SettingsUpdate) -> Result<Vec<Event>, Refusal> {
     if session.closed {
         return Err(Refusal::SessionClosed);

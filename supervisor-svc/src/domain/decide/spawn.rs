@@ -1,5 +1,5 @@
-//! Spawning: the checks of CONTRACT 3.1 in their order. They run twice: [`admit`] before the registry is asked, and all of
-//! them again in `commit`, because the registry's answer comes back to a session that may have changed meanwhile.
+//! Spawn decisions: the checks of CONTRACT 3.1 in their order. The checks run twice. [`admit`] runs before the registry
+//! resolves the role, and `commit` repeats all checks because the session can change in the meantime.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// The role that a spawn names. The two namespaces have names in common, which mean different templates.
+/// The role that a spawn selects. The two namespaces can contain equal names for different templates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WantedRole<'a> {
-    /// An agent type; `default` where none is named.
+    /// An agent type. `default` if the request names none.
     AgentType(&'a str),
     /// A graph template.
     RoleTemplate(&'a str),
 }
 
 impl<'a> WantedRole<'a> {
-    /// What names that role.
+    /// Returns the selector of that role.
     pub(super) fn of(role: &'a Role) -> Self {
         if role.is_graph() {
             Self::RoleTemplate(&role.agent_type)
@@ -41,7 +41,7 @@ impl<'a> WantedRole<'a> {
         }
     }
 
-    /// The name in its namespace.
+    /// Returns the name within its namespace.
     #[must_use]
     pub const fn name(self) -> &'a str {
         match self {
@@ -50,20 +50,20 @@ impl<'a> WantedRole<'a> {
     }
 }
 
-/// What a spawn asks for, as far as the checks before the registry care.
+/// The arguments of a spawn that are checked before the registry resolves the role.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Who asks.
+    /// The caller.
     pub caller: &'a Caller,
     /// The parent.
     pub parent: ThreadId,
     /// The role.
     pub role: WantedRole<'a>,
-    /// The alias; empty: none.
+    /// The alias. Empty means no alias.
     pub alias: &'a str,
 }
 
-/// Authority of a caller over the parent; the first of the checks, before a request_id is looked up.
+/// Checks the caller's authority over the parent. This is the first check and precedes the lookup of the request_id.
 ///
 /// # Errors
 /// See [`authority::authorize`].
@@ -71,7 +71,7 @@ pub fn authorize<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Ar
     authority::authorize(session, wanted.caller, "SpawnAgent", wanted.parent)
 }
 
-/// Every check that needs no template; answers the parent.
+/// Runs every check that needs no template, and returns the parent.
 ///
 /// # Errors
 /// The first check that fails.
@@ -82,7 +82,7 @@ pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Th
     Ok(parent)
 }
 
-/// Makes the checks before the spawn gate. They do not depend on the role. Returns the parent.
+/// Runs the checks before the spawn gate. They do not depend on the role. Returns the parent.
 ///
 /// # Errors
 /// The first check that fails.
@@ -90,7 +90,8 @@ pub fn admit_any<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Ar
     let parent = authorize(session, wanted)?;
     super::may_start_in(session, parent)?;
     if parent.status.kind() == StatusKind::AwaitingApproval {
-        // Whoever does not exist for good has no children, not even an operator's: a denial closes it at once.
+        // A thread whose spawn is not approved yet has no children, not even those spawned by an operator: a denial
+        // closes it immediately.
         return Err(Refusal::IllegalTransition {
             thread: parent.id,
             status: StatusKind::AwaitingApproval,
@@ -101,9 +102,9 @@ pub fn admit_any<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Ar
     Ok(parent)
 }
 
-/// The spawn gate: the caller's role says which roles it may spawn, wherever in its subtree, and so does the parent's. A
-/// caller of a graph template spawns only if it may manage edges; whether it must ask for it as well is decided at the
-/// commit. Operators pass.
+/// Checks the spawn gate. The roles of the caller and of the parent must both allow the spawned role, for any parent in
+/// the caller's subtree. A caller with a graph template must also be allowed to manage edges. The commit decides
+/// whether it needs an approval. Operators pass the gate.
 pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), Refusal> {
     let Some(caller) = wanted.caller.thread().and_then(|id| session.thread(id)) else {
         return Ok(());
@@ -111,7 +112,7 @@ pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> R
     for spawner in [caller, parent] {
         let is_listed = match wanted.role {
             WantedRole::AgentType(name) => lists(spawner, name),
-            // The list names agent types; whoever has one may spawn these, and no graph template that is called the same.
+            // The list contains agent types. It does not allow graph templates with the same names.
             WantedRole::RoleTemplate(_) => spawner.spawned.role.spawn_list.is_empty(),
         };
         if !is_listed {
@@ -132,7 +133,7 @@ pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> R
     Ok(())
 }
 
-/// What would have to be otherwise for a graph thread that may not manage edges.
+/// Returns the condition under which a graph thread without edge management could spawn.
 fn why_no_edges(session: &Session) -> &'static str {
     match session.settings.edge_management {
         EdgeManagement::None => "the session lets nobody manage edges",
@@ -142,14 +143,14 @@ fn why_no_edges(session: &Session) -> &'static str {
     }
 }
 
-/// Whether a thread's role lets it spawn that agent type.
+/// Returns whether a thread's role allows it to spawn that agent type.
 #[must_use]
 pub fn lists(spawner: &Thread, agent_type: &str) -> bool {
     let allowed = &spawner.spawned.role.spawn_list;
     allowed.is_empty() || allowed.iter().any(|name| same_role(name, agent_type))
 }
 
-/// Kebab and snake spellings name the same role.
+/// Returns whether two names denote the same role. Kebab case and snake case are equal.
 fn same_role(a: &str, b: &str) -> bool {
     a.replace('-', "_") == b.replace('-', "_")
 }
@@ -167,8 +168,8 @@ fn free_alias(session: &Session, caller: &Caller, alias: &str) -> Result<(), Ref
     }
 }
 
-/// The whole decision, once the template is resolved. A spawn that an operator must approve is pinned now and waits without a
-/// slot, whatever `on_limit` says.
+/// Decides the spawn after the template is resolved. A spawn that needs an approval records its resolution now and
+/// waits without a slot, regardless of `on_limit`.
 pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
     let Some(parent) = spawn.spawned.parent else {
         return Err(Refusal::ThreadNotFound(String::new()));
@@ -219,10 +220,10 @@ pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Resul
     Ok(events)
 }
 
-/// Which edges the child may manage: what its template declares, narrowed by its spawn. What a thread spawns is bound by
-/// every graph thread from the parent up as well, so that none of them gets back through a child, or through a child's child
-/// that no graph template binds, what it does not have itself. Only an operator can give more. The session's setting is not
-/// written into the child: it narrows each decision as it is by then.
+/// Returns the edge management of the child: the template's declaration, narrowed by the spawn. A spawn by a thread is
+/// also limited by every graph thread from the parent upwards, so no ancestor gains permissions through a child or
+/// through a descendant without a graph template. Only an operator can grant more. The session's setting is not stored
+/// in the child, because it narrows each decision with its current value.
 fn child_edges(session: &Session, parent: &Thread, spawn: &Spawn) -> EdgeManagement {
     let declared = spawn.spawned.edge_management;
     match spawn.caller {
@@ -235,10 +236,10 @@ fn child_edges(session: &Session, parent: &Thread, spawn: &Spawn) -> EdgeManagem
     }
 }
 
-/// What the child may use and hand on: never more than its parent may grant.
+/// Returns the child's tool policy and the policy that it may grant. Both are limited by the parent's grant.
 ///
 /// # Errors
-/// A bad pattern in the role's lists or the caller's.
+/// A malformed pattern in the role's or the caller's lists.
 pub fn child_rights(session: &Session, parent: &Thread, spawn: &Spawn) -> Result<Rights, Refusal> {
     let inheritance = session.settings.policy_inheritance;
     let source = match inheritance {

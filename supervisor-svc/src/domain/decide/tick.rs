@@ -1,10 +1,11 @@
-//! What the passing of time brings about. [`next`] says when to look, `pass` what has happened by then. Each kind of deadline
-//! has one line in both.
+//! Deadlines. [`next`] returns the next deadline and `pass` processes the deadlines that have passed. Each kind of
+//! deadline has one line in both.
 
 use super::approval;
 use crate::domain::{budget, event::Event, session::Session, time::UnixMillis};
 
-/// The nearest deadline of the session; `None`: nothing is due by itself. Cascades have a deadline of their own.
+/// Returns the earliest deadline of the session. `None` means that no deadline is set. Cascades have their own
+/// deadline.
 #[must_use]
 pub fn next(session: &Session) -> Option<UnixMillis> {
     [approval::deadline(session), budget::next_deadline(session)]
@@ -13,7 +14,7 @@ pub fn next(session: &Session) -> Option<UnixMillis> {
         .min()
 }
 
-/// The events that are due now.
+/// Returns the events of the deadlines that have passed.
 pub(super) fn pass(session: &Session, now: UnixMillis) -> Vec<Event> {
     let mut events = Vec::new();
     events.extend(approval::expired(session, now));

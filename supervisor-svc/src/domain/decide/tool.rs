@@ -1,4 +1,4 @@
-//! What is recorded about tool calls: those that were refused, and those that wait for an operator. Allowed ones are not.
+//! Records of tool calls: denied calls and calls that need an approval. Allowed calls are not recorded.
 
 use crate::domain::{
     approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
@@ -9,10 +9,11 @@ use crate::domain::{
     time::UnixMillis,
 };
 
-/// Asks the operators. Nothing if they were asked for this very call before, or the thread is being closed.
+/// Requests an approval for a tool call. Returns no events if an approval for this call was requested before, or if the
+/// thread is closing.
 ///
 /// # Errors
-/// [`Refusal::LimitExceeded`] where too many calls wait for them.
+/// [`Refusal::LimitExceeded`] if too many calls are waiting for an approval.
 pub(super) fn request_approval(
     session: &Session,
     id: ThreadId,
@@ -72,7 +73,7 @@ fn check_room(session: &Session, id: ThreadId) -> Result<(), Refusal> {
     })
 }
 
-/// Writes refusals down, unless the thread is closed or being closed.
+/// Records denied calls, unless the thread is closed or closing.
 pub(super) fn deny(session: &Session, id: ThreadId, tool: &str, reason: &str, count: u32) -> Vec<Event> {
     let is_open = session.thread(id).is_some_and(|thread| thread.status.kind().is_open());
     if !is_open || session.is_closing(id) || count == 0 {

@@ -1,10 +1,10 @@
-//! How long to wait before a delivery is tried again.
+//! Delays between attempts of a delivery.
 
 use std::time::Duration;
 
 use uuid::Uuid;
 
-/// Exponential back-off with jitter: receivers that were away are not met by everybody at once.
+/// Exponential back-off with jitter. The jitter prevents simultaneous retries when a receiver becomes available again.
 #[derive(Debug)]
 pub(super) struct Backoff {
     ceiling: Duration,

@@ -1,4 +1,4 @@
-//! What a receiver is sent, and how it can tell that it comes from here.
+//! The body and the signature of a delivery.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
     wire::parts::time_to_pb,
 };
 
-/// A notification on its way. The same for every attempt, so that a receiver can tell a repetition.
+/// A notification in delivery. All attempts send the same data, so that a receiver can recognize a repetition.
 #[derive(Debug)]
 pub(super) struct Delivery {
     /// `SESSION-SEQUENCE`.
@@ -53,8 +53,8 @@ impl Signer {
         Hmac::new_from_slice(secret.as_bytes()).ok().map(Self)
     }
 
-    /// The header `Troupe-Signature`: `t=UNIX,v1=HEX`, where HEX is HMAC-SHA256 of `UNIX.BODY`. The time is signed too, so
-    /// that a receiver can refuse a delivery that somebody kept.
+    /// Returns the value of the `Troupe-Signature` header: `t=UNIX,v1=HEX`, where HEX is HMAC-SHA256 of `UNIX.BODY`.
+    /// The signature covers the time, so a receiver can reject a replayed delivery.
     pub fn sign(&self, now: UnixMillis, body: &[u8]) -> String {
         let seconds = now.get() / 1_000;
         let mac = self

@@ -1,6 +1,6 @@
-//! Webhooks: each receiver of a session is sent its notifications in order, one after the other, each until it is accepted.
-//! How far each has come is a cursor in the store, moved when a delivery was accepted; so a crash costs a repetition and
-//! loses nothing.
+//! Webhook delivery. Each receiver of a session is sent its notifications in order, one at a time, each until it is
+//! accepted. A receiver's progress is a cursor in the store, which moves when a delivery is accepted. A crash
+//! therefore causes a repeated delivery and loses nothing.
 
 mod backoff;
 mod delivery;
@@ -47,14 +47,14 @@ use crate::{
     watch::Tail,
 };
 
-/// How deliveries are sent.
+/// Delivery settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebhookLimits {
-    /// Whether receivers may have private, loopback and link-local addresses.
+    /// Whether private, loopback and link-local receiver addresses are permitted.
     pub allow_private: bool,
-    /// How long one attempt may take, resolving and connecting included.
+    /// Maximum time of one attempt, including name resolution and connecting.
     pub timeout: Duration,
-    /// How long to wait after the first attempt that failed; the wait doubles from then on.
+    /// Delay after the first failed attempt. Each further failure doubles it.
     pub first_retry: Duration,
     /// The longest wait.
     pub longest_retry: Duration,
@@ -99,19 +99,19 @@ impl Webhooks {
         })
     }
 
-    /// Whether receivers may have private, loopback and link-local addresses.
+    /// Returns whether private, loopback and link-local receiver addresses are permitted.
     #[must_use]
     pub const fn allow_private(&self) -> bool {
         self.limits.allow_private
     }
 
-    /// Ends all deliveries; what was not accepted is sent after the next start.
+    /// Stops all deliveries. Unaccepted notifications are sent after the next start.
     pub fn stop(&self) {
         self.stopped.cancel();
     }
 
-    /// Sends a session's notifications to its receivers, from where each of them is. `None` if the session has no receivers.
-    /// Of what is under way already, deliveries to receivers that stay as they are go on, and the others end.
+    /// Sends a session's notifications to its receivers, each from its own position. Returns `None` if the session has
+    /// no receivers. Running deliveries to unchanged receivers continue, and the others end.
     #[must_use]
     pub fn deliver(
         &self,
@@ -121,7 +121,7 @@ impl Webhooks {
         under_way: Option<Deliveries>,
     ) -> Option<Deliveries> {
         let mut under_way = under_way.map_or_else(Vec::new, |deliveries| deliveries.0);
-        // Before any begins: a receiver gets one delivery at a time.
+        // Runs before any delivery starts, because a receiver gets one delivery at a time.
         under_way.retain(|told| session.receivers().any(|(webhook, start)| told.is(webhook, start)));
         let told: Vec<Told> = session
             .receivers()
@@ -135,7 +135,8 @@ impl Webhooks {
         (!told.is_empty()).then_some(Deliveries(told))
     }
 
-    /// Begins to tell a receiver. `None` if the URL or the secret is none, which the request that brought them ruled out.
+    /// Starts delivery to a receiver. Returns `None` if the URL or the secret is invalid, which the request that set
+    /// them already ruled out.
     fn begin(
         &self,
         store: &Arc<dyn EventStore>,
@@ -164,7 +165,7 @@ impl Webhooks {
 pub struct Deliveries(Vec<Told>);
 
 impl Deliveries {
-    /// Whether every receiver has accepted what there was to tell up to that event.
+    /// Returns whether every receiver has accepted all notifications up to the event.
     #[must_use]
     pub fn have_told(&self, head: Sequence) -> bool {
         self.0
@@ -173,27 +174,27 @@ impl Deliveries {
     }
 }
 
-/// A receiver that is being told, until this is dropped.
+/// A running delivery task. Dropping this value stops it.
 #[derive(Debug)]
 struct Told {
     webhook: Webhook,
     start: WebhookStart,
-    /// Up to which event it was told everything.
+    /// The last event up to which all notifications are delivered.
     up_to: Arc<AtomicU64>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Told {
-    /// Whether this is that receiver, with nothing changed.
+    /// Returns whether this is the delivery to the given receiver, with unchanged settings.
     fn is(&self, webhook: &Webhook, start: WebhookStart) -> bool {
         self.start == start && self.webhook == *webhook
     }
 }
 
-/// How many events without a notification for a receiver are passed over, at least, before its position is written down.
+/// Minimum number of events without a notification for a receiver before its position is stored.
 const PASSED_OVER: u64 = 1_000;
 
-/// One receiver of one session.
+/// A receiver of a session.
 struct Receiver {
     webhooks: Webhooks,
     store: Arc<dyn EventStore>,
@@ -203,12 +204,12 @@ struct Receiver {
     attention: Attention,
     key: CursorKey,
     start: WebhookStart,
-    /// Up to which event it was told everything.
+    /// The last event up to which all notifications are delivered.
     told: Arc<AtomicU64>,
 }
 
 impl Receiver {
-    /// `None` if the URL or the secret is none, which the request that brought them ruled out.
+    /// Returns `None` if the URL or the secret is invalid, which the request that set them already ruled out.
     fn of(
         webhook: &Webhook,
         webhooks: &Webhooks,
@@ -247,7 +248,7 @@ impl Receiver {
             match failure {
                 // The session moved, or was deleted.
                 Failure::Gone | Failure::SessionNotFound(_) => return,
-                // What was compacted away before the receiver accepted it can be told to nobody.
+                // Notifications that were compacted before the receiver accepted them are lost.
                 Failure::Refused(Refusal::HistoryCompacted { oldest, .. }) => {
                     tracing::warn!(session = %self.handle.id(), %oldest, "a webhook missed what was compacted");
                     if self.move_to(oldest).await.is_err() {
@@ -267,7 +268,7 @@ impl Receiver {
         }
     }
 
-    /// Sends what there is to tell from where the receiver is.
+    /// Sends the notifications after the receiver's position.
     async fn follow(&self) -> Result<Infallible, Failure> {
         let position = self.position().await?;
         let mut tail = Tail::after(Arc::clone(&self.store), self.handle.clone(), position);
@@ -287,7 +288,8 @@ impl Receiver {
                 }
             }
             let Some(last) = events.last() else { continue };
-            // What is wanted may be rare, and compacting must not overtake the position of who misses nothing.
+            // Matching events may be rare, and compaction must not overtake the position of a receiver that is up to
+            // date.
             if last.sequence.get().saturating_sub(written.get()) >= PASSED_OVER {
                 self.move_to(last.sequence).await?;
                 written = last.sequence;
@@ -314,7 +316,7 @@ impl Receiver {
             let Err(undelivered) = sending.post(&self.target, &self.signer, delivery).await else {
                 return Ok(());
             };
-            // Not the whole URL: its path may be a secret.
+            // Only the host, because the path of the URL may be a secret.
             let host = self.target.host();
             tracing::warn!(%session, host, delivery = delivery.id, %undelivered, "a webhook was not delivered");
             sleep(backoff.next_delay()).await;

@@ -1,4 +1,4 @@
-//! One attempt at one delivery: a connection of its own to an address that was looked at, one request, the status.
+//! One attempt of a delivery: a new connection to a checked address, one request, the response status.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -27,25 +27,25 @@ use crate::clock::Clock;
 /// Why a delivery was not accepted this time.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Undelivered {
-    /// It has no address to send to.
+    /// The receiver has no usable address.
     #[error(transparent)]
     NoAddress(#[from] NoAddress),
     /// No connection, or none that can be trusted.
     #[error("it cannot be connected to: {0}")]
     Unconnected(#[from] io::Error),
-    /// Its name is none that a certificate could be for.
+    /// The host name is not valid for a certificate.
     #[error("its name is none that a certificate could be for")]
     NoName,
-    /// The request could not be put together.
+    /// The request could not be built.
     #[error("the request cannot be put together: {0}")]
     Request(#[from] http::Error),
-    /// The connection broke, or what came was no HTTP.
+    /// The connection broke, or the response is not valid HTTP.
     #[error("the exchange failed: {0}")]
     Exchange(#[from] hyper::Error),
-    /// It answered something else than 2xx; redirects are not followed.
+    /// The response status is not 2xx. Redirects are not followed.
     #[error("it answered {0}")]
     Refused(StatusCode),
-    /// It took too long.
+    /// The attempt timed out.
     #[error("it did not answer within {0:?}")]
     TimedOut(Duration),
 }
@@ -80,7 +80,7 @@ impl Sending<'_> {
             .header("troupe-signature", signer.sign(self.clock.now(), &delivery.body))
             .body(Full::new(delivery.body.clone()))?;
         let addresses = target.addresses(self.allow_private).await?;
-        // To an address that was looked at, never to the name again: it may lead elsewhere by now.
+        // Connects to a checked address and never resolves the name again: it may resolve to another address by now.
         let stream = first_connection(&addresses, ends, TcpStream::connect).await?;
         if target.is_https() {
             let name = ServerName::try_from(target.host().to_owned()).map_err(|_| Undelivered::NoName)?;
@@ -91,8 +91,8 @@ impl Sending<'_> {
     }
 }
 
-/// Connects to one address after the other until one takes it. None may take more than its share of the time that is left: the
-/// ones after an address that is silent would never be tried.
+/// Connects to one address after the other until one accepts. Each address may take only its share of the remaining
+/// time. Otherwise the addresses after an unresponsive one would never be tried.
 async fn first_connection<S, C>(
     addresses: &[SocketAddr],
     ends: Instant,
@@ -114,7 +114,7 @@ where
     Err(failure)
 }
 
-/// Sends the request and answers the status. The answer's body is not read: nothing in it would change what happens next.
+/// Sends the request and returns the response status. The body of the response is irrelevant and is not read.
 async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<StatusCode, hyper::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

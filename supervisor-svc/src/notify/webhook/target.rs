@@ -1,6 +1,6 @@
-//! Where a webhook leads. A URL that a client names makes this service call out, so it must not lead to what only this
-//! service can reach: private, loopback and link-local addresses are refused, after names are resolved, unless the service
-//! was started to allow them.
+//! Webhook targets. A URL from a client makes this service connect to it, so it must not lead to addresses that only
+//! this service can reach. Private, loopback and link-local addresses are rejected after name resolution, unless the
+//! service was started with the option that permits them.
 
 use std::{
     io,
@@ -11,10 +11,10 @@ use http::Uri;
 use svc_kit::listen::bare_host;
 use tokio::net::lookup_host;
 
-/// How many addresses of a name are tried.
+/// Maximum number of addresses to try per name.
 const MAX_ADDRESSES: usize = 8;
 
-/// Where deliveries are sent.
+/// The target of deliveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     is_https: bool,
@@ -29,16 +29,16 @@ pub struct Target {
 /// Why a text is no webhook's URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUrl {
-    /// It is no URL at all.
+    /// The text is not a URL.
     #[error("it is no URL; give one like https://example.com/hook, with a host in ASCII")]
     Malformed,
-    /// It has another scheme, or none.
+    /// The scheme is missing or unsupported.
     #[error("its scheme is neither http nor https")]
     Scheme,
-    /// It carries a name or a password.
+    /// The URL contains a user name or a password.
     #[error("it carries credentials; leave them out, deliveries are signed")]
     Credentials,
-    /// Its port is none.
+    /// The port is invalid.
     #[error("its port is no number from 1 to 65535")]
     Port,
 }
@@ -49,7 +49,7 @@ pub(super) enum NoAddress {
     /// Its name could not be resolved.
     #[error("the name cannot be resolved: {0}")]
     Unresolved(#[from] io::Error),
-    /// It leads nowhere that is allowed.
+    /// All addresses are forbidden.
     #[error("it has private, loopback or link-local addresses only; --webhook-allow-private allows them")]
     Private,
 }
@@ -116,7 +116,7 @@ impl Target {
         &self.path
     }
 
-    /// Where to connect to now; never empty.
+    /// Resolves the current addresses. The result is never empty.
     pub(super) async fn addresses(&self, allow_private: bool) -> Result<Vec<SocketAddr>, NoAddress> {
         let found = lookup_host((self.host.as_str(), self.port)).await?;
         let allowed: Vec<SocketAddr> = found
@@ -144,7 +144,8 @@ fn is_public(address: IpAddr) -> bool {
                 let [c, d] = low.to_be_bytes();
                 is_public_v4(Ipv4Addr::new(a, b, c, d))
             }
-            // Unspecified, loopback and IPv4 in the oldest way; local NAT64; site-local, which came before unique local.
+            // Unspecified, loopback and deprecated IPv4-compatible addresses, local NAT64, and site-local addresses,
+            // the predecessor of unique local ones.
             [0, 0, 0, 0, 0, 0, _, _] | [0x64, 0xff9b, 1, _, _, _, _, _] | [0xfec0..=0xfeff, ..] => false,
             _ => !(address.is_multicast() || address.is_unique_local() || address.is_unicast_link_local()),
         },
