@@ -83,8 +83,8 @@ impl Audit {
         }
     }
 
-    /// Writes the outcome of a call. Codes that mean that the call did not run, such as invalid requests, are not
-    /// failures of a change.
+    /// Writes the outcome of a call. A success is always written. Possible changes and rejections of the caller are
+    /// rate-limited; other failures are omitted.
     pub(crate) fn write(&self, entry: &Entry, code: Code) {
         let failures = if entry.principal.is_some() {
             &self.0.others

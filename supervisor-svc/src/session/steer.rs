@@ -55,7 +55,7 @@ impl Delivery {
         let wanted = waiting.filter(|input| input.number > self.after && input.number <= self.up_to);
         for waiting in wanted {
             let input: pb::Input = self.context.message(self.session, &waiting.content).await?;
-            // A system prompt override applies to the prompt of the next turn, and so do all later inputs.
+            // An override applies to the prompt of the next turn, and so do all later inputs.
             if !input.r#override.is_empty() {
                 return Ok(Steered::Over { turn });
             }
