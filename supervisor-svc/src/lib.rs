@@ -8,7 +8,6 @@
 
 pub mod authority;
 pub mod clock;
-pub mod domain;
 pub mod grpc;
 mod limits_table;
 pub mod maintenance;
@@ -24,6 +23,8 @@ pub mod store;
 pub mod watch;
 pub mod wire;
 pub mod workspace;
+
+pub use supervisor_core as domain;
 
 pub use self::{
     authority::AUTHORITY,

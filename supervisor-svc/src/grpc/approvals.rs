@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check, page::Page};
+use super::{SupervisorService, call::Call, check, page::Page, status::refused};
 use crate::{
     domain::{
         approval::Approval,
@@ -30,7 +30,7 @@ impl SupervisorService {
             .await?;
         let top = Self::thread_or_own(&call, &handle, None)?;
         let state = handle.state();
-        authority::authorize(&state, &call.caller, "ListApprovals", top)?;
+        authority::authorize(&state, &call.caller, "ListApprovals", top).map_err(refused)?;
         let mut found: Vec<&Arc<Approval>> = state
             .approvals
             .values()
@@ -72,10 +72,15 @@ impl SupervisorService {
         let done = handle
             .execute(command, call.origin(&request_id), remember, Vec::new())
             .await?;
-        let decided = done.session.approvals.get(&approval).ok_or_else(|| Refusal::Missing {
-            what: "approval",
-            id: approval.to_string(),
-        })?;
+        let decided = done
+            .session
+            .approvals
+            .get(&approval)
+            .ok_or_else(|| Refusal::Missing {
+                what: "approval",
+                id: approval.to_string(),
+            })
+            .map_err(refused)?;
         Ok(pb::ResolveApprovalResponse {
             approval: Some(approval_to_pb(&done.session, decided)),
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check, marks::Marks, page::Page};
+use super::{SupervisorService, call::Call, check, marks::Marks, page::Page, status::refused};
 use crate::{
     domain::{authority, event::Recorded, refusal::GuardedVerb},
     store::MarkKind,
@@ -26,7 +26,7 @@ impl SupervisorService {
             .await?;
         let around = Self::thread_or_own(&call, &handle, named)?;
         let state = handle.state();
-        authority::authorize(&state, &call.caller, "ListArtifacts", around)?;
+        authority::authorize(&state, &call.caller, "ListArtifacts", around).map_err(refused)?;
         let marks = Marks {
             store: Arc::clone(&self.directory.context().store),
             session: handle.id(),

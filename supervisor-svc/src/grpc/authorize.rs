@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check};
+use super::{SupervisorService, call::Call, check, status::refused};
 use crate::{
     domain::{
         approval::{APPROVAL_TIMEOUT, DECIDED_WITHIN},
@@ -32,7 +32,7 @@ impl SupervisorService {
             .await?;
         let target = Self::thread_or_own(&call, &handle, named)?;
         let state = handle.state();
-        authority::authorize(&state, &call.caller, "AuthorizeTool", target)?;
+        authority::authorize(&state, &call.caller, "AuthorizeTool", target).map_err(refused)?;
         let asked_for = match check::span("wait", request.wait)?.unwrap_or_default() {
             // A caller that waits for the full approval timeout receives the decision.
             long if long >= APPROVAL_TIMEOUT => DECIDED_WITHIN,

@@ -12,7 +12,7 @@ use svc_kit::{
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 
-use super::{SupervisorService, check};
+use super::{SupervisorService, check, status::refused};
 use crate::{
     domain::{
         actor::Caller,
@@ -108,7 +108,7 @@ impl Call {
     /// Rejects a field that only operators may set.
     pub fn operators_only(&self, field: &'static str, is_set: bool) -> Result<(), Status> {
         match &self.caller {
-            Caller::Thread { .. } if is_set => Err(Refusal::OperatorsOnly { field }.into()),
+            Caller::Thread { .. } if is_set => Err(refused(Refusal::OperatorsOnly { field })),
             Caller::Thread { .. } | Caller::Operator { .. } => Ok(()),
         }
     }
@@ -131,9 +131,9 @@ impl SupervisorService {
                 Failure::SessionNotFound(_) => svc_kit::auth::unauthenticated(),
                 other => other.into(),
             })?;
-            authority::fresh(&handle.state(), &call.caller)?;
+            authority::fresh(&handle.state(), &call.caller).map_err(refused)?;
             if named.is_some_and(|named| named != own) {
-                return Err(Refusal::OutsideSubtree(verb).into());
+                return Err(refused(Refusal::OutsideSubtree(verb)));
             }
             return Ok(handle);
         }
@@ -144,7 +144,7 @@ impl SupervisorService {
         };
         found?.ok_or_else(|| {
             let id = thread.map(|thread| thread.to_string()).unwrap_or_default();
-            Refusal::ThreadNotFound(id).into()
+            refused(Refusal::ThreadNotFound(id))
         })
     }
 
@@ -170,6 +170,6 @@ impl SupervisorService {
         named
             .or_else(|| call.caller.thread())
             .or_else(|| handle.state().root_id())
-            .ok_or_else(|| Refusal::ThreadNotFound(String::new()).into())
+            .ok_or_else(|| refused(Refusal::ThreadNotFound(String::new())))
     }
 }

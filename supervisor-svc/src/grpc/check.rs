@@ -14,6 +14,7 @@ use tool_policy::{Layer, MatchMode};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 use uuid::Uuid;
 
+use super::status::refused;
 use crate::{
     domain::{
         authorize,
@@ -317,7 +318,8 @@ pub(super) fn input(
     let given = GivenInput { message, items };
     let items = input::required(given, |text| pb::InputItem {
         item: Some(pb::input_item::Item::Text(text)),
-    })?;
+    })
+    .map_err(refused)?;
     if items.len() > INPUT_ITEMS {
         return Err(bad(
             "items",
@@ -325,7 +327,7 @@ pub(super) fn input(
         ));
     }
     if items.iter().all(is_blank) {
-        return Err(input::BLANK.into());
+        return Err(refused(input::BLANK));
     }
     let preview = items.iter().find_map(shown).map(preview).unwrap_or_default();
     let bytes = Bytes::from(around(items).encode_to_vec());

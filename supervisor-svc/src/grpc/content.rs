@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{SupervisorService, call::Call, check, marks::Marks};
+use super::{SupervisorService, call::Call, check, marks::Marks, status::refused};
 use crate::{
     domain::{
         actor::Caller,
@@ -64,7 +64,7 @@ impl SupervisorService {
         let (is_theirs, may_know) = match &call.caller {
             Caller::Thread { id, .. } => {
                 let state = handle.state();
-                authority::authorize(&state, &call.caller, "GetContent", *id)?;
+                authority::authorize(&state, &call.caller, "GetContent", *id).map_err(refused)?;
                 (self.belongs_to(&state, *id, digest).await?, false)
             }
             Caller::Operator { .. } if call.sight.has_texts() => (true, true),
@@ -82,7 +82,7 @@ impl SupervisorService {
             Some(bytes) if is_theirs => Ok(bytes),
             Some(_) => {
                 let text = "viewers read the contents of artifacts only; ask an operator for this one";
-                Err(Refusal::NotPermitted(text.to_owned()).into())
+                Err(refused(Refusal::NotPermitted(text.to_owned())))
             }
             None if is_lost => {
                 let text = format!(
@@ -93,7 +93,7 @@ impl SupervisorService {
             }
             None => {
                 let id = digest.to_string();
-                Err(Refusal::Missing { what: "content", id }.into())
+                Err(refused(Refusal::Missing { what: "content", id }))
             }
         }
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, agreement::asked, call::Call, check, page::Page};
+use super::{SupervisorService, agreement::asked, call::Call, check, page::Page, status::refused};
 use crate::{
     domain::{
         authority,
@@ -49,7 +49,7 @@ impl SupervisorService {
             .await?;
         let state = handle.state();
         let [from, to] = ends.map(|name| end(&state, &call, name));
-        let (from, to) = (from?, to?);
+        let (from, to) = (from.map_err(refused)?, to.map_err(refused)?);
         let remember = call.remember("CreateEdge", &request_id, &request)?;
         check::line("label", request.label.trim(), check::NAME_BYTES)?;
         let edge = Edge {
@@ -85,7 +85,7 @@ impl SupervisorService {
         // A retry may find that the edge no longer exists, so only the caller's own permissions can be checked before
         // the retry is recognized.
         if let Some(own) = call.caller.thread() {
-            authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own)?;
+            authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own).map_err(refused)?;
         }
         let remember = call.remember("DeleteEdge", &request_id, &request)?;
         let asked = asked(
@@ -117,7 +117,7 @@ impl SupervisorService {
             .await?;
         let around = Self::thread_or_own(&call, &handle, named)?;
         let state = handle.state();
-        authority::authorize(&state, &call.caller, "ListEdges", around)?;
+        authority::authorize(&state, &call.caller, "ListEdges", around).map_err(refused)?;
         let found = match named {
             Some(thread) => graph::edges_of(&state, thread),
             None => graph::edges_within(&state, around),
@@ -146,8 +146,8 @@ impl SupervisorService {
             .session_for(&call, &request.session_id, Some(from), GuardedVerb::Act)
             .await?;
         let state = handle.state();
-        authority::authorize(&state, &call.caller, "SendHandoff", from)?;
-        let to = graph::find(&state, &call.caller, receiver)?;
+        authority::authorize(&state, &call.caller, "SendHandoff", from).map_err(refused)?;
+        let to = graph::find(&state, &call.caller, receiver).map_err(refused)?;
         let reply_to = reply_to(&state, &call, &request.reply_to_thread_id)?;
         let remember = call.remember("SendHandoff", &request_id, &request)?;
         let asked = asked(
@@ -211,7 +211,7 @@ fn reply_to(session: &Session, call: &Call, name: &str) -> Result<Option<ThreadI
         return Ok(None);
     }
     let name = check::thread_name("reply_to_thread_id", name)?;
-    Ok(Some(graph::find(session, &call.caller, name)?))
+    Ok(Some(graph::find(session, &call.caller, name).map_err(refused)?))
 }
 
 /// A handoff and its texts, checked.
@@ -223,7 +223,7 @@ fn take_handoff(
     reply_to: Option<ThreadId>,
 ) -> Result<(Handoff, Vec<Content>), Status> {
     if request.message.trim().is_empty() {
-        return Err(input::BLANK.into());
+        return Err(refused(input::BLANK));
     }
     let (message, content) = text("message", request.message)?;
     let mut contents = vec![content];

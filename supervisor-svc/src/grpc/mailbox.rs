@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check, page::Page};
+use super::{SupervisorService, call::Call, check, page::Page, status::refused};
 use crate::{
     domain::{
         authority,
@@ -39,7 +39,7 @@ impl SupervisorService {
             .await?;
         let target = Self::thread_or_own(&call, &handle, named)?;
         let state = handle.state();
-        let thread = authority::authorize(&state, &call.caller, "ListMailbox", target)?;
+        let thread = authority::authorize(&state, &call.caller, "ListMailbox", target).map_err(refused)?;
         let after = page.after().copied().unwrap_or_default();
         let (letters, rest) = if request.include_acknowledged {
             let after = after.max(thread.spawn_sequence);
@@ -103,7 +103,7 @@ impl SupervisorService {
             .session_for(&call, &request.session_id, named, GuardedVerb::Act)
             .await?;
         let target = Self::thread_or_own(&call, &handle, named)?;
-        authority::authorize(&handle.state(), &call.caller, "AcknowledgeMailbox", target)?;
+        authority::authorize(&handle.state(), &call.caller, "AcknowledgeMailbox", target).map_err(refused)?;
         let command = Command::AcknowledgeMail {
             caller: call.caller.clone(),
             target,
@@ -115,7 +115,8 @@ impl SupervisorService {
         let thread = done
             .session
             .thread(target)
-            .ok_or_else(|| Refusal::ThreadNotFound(target.to_string()))?;
+            .ok_or_else(|| Refusal::ThreadNotFound(target.to_string()))
+            .map_err(refused)?;
         Ok(pb::AcknowledgeMailboxResponse {
             remaining: u32::try_from(thread.mail.len()).unwrap_or(u32::MAX),
         })

@@ -7,7 +7,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, call::Call, check};
+use super::{SupervisorService, call::Call, check, status::refused};
 use crate::{
     domain::{
         ids::{Sequence, ThreadId},
@@ -40,7 +40,7 @@ impl SupervisorService {
         // Notifications that were compacted before the client received them are lost.
         let oldest = log.map_or(Sequence::ZERO, |log| log.oldest);
         if let Some(after) = after.filter(|after| *after > head) {
-            return Err(Refusal::AheadOfHead { after, oldest, head }.into());
+            return Err(refused(Refusal::AheadOfHead { after, oldest, head }));
         }
         let kept = client
             .update(head, |kept| {
@@ -101,7 +101,7 @@ impl SupervisorService {
 fn looked_at(handle: &Handle, field: &'static str, thread_id: &str) -> Result<Option<ThreadId>, Status> {
     let focus: Option<ThreadId> = check::optional_id(field, thread_id)?;
     match focus {
-        Some(id) if handle.state().thread(id).is_none() => Err(Refusal::ThreadNotFound(id.to_string()).into()),
+        Some(id) if handle.state().thread(id).is_none() => Err(refused(Refusal::ThreadNotFound(id.to_string()))),
         Some(_) | None => Ok(focus),
     }
 }

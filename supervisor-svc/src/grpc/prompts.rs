@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{SupervisorService, call::Call, check, diff, marks::Marks, page::Page};
+use super::{SupervisorService, call::Call, check, diff, marks::Marks, page::Page, status::refused};
 use crate::{
     domain::{
         authority,
@@ -85,7 +85,7 @@ impl SupervisorService {
         let diff = match request.diff_with_turn {
             0 => String::new(),
             turn => {
-                may_compare(&call, keeps_texts)?;
+                may_compare(&call, keeps_texts).map_err(refused)?;
                 let earlier = sent_for(&marks, turn).await?;
                 self.compare(handle.id(), &earlier, &sent).await?
             }
@@ -110,7 +110,7 @@ impl SupervisorService {
         let named = check::optional_id("thread_id", thread_id)?;
         let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
         let target = Self::thread_or_own(call, &handle, named)?;
-        authority::authorize(&handle.state(), &call.caller, method, target)?;
+        authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
         Ok((handle, target))
     }
 
@@ -140,11 +140,10 @@ impl SupervisorService {
         let size = earlier.size().saturating_add(later.size());
         if size > DIFF_BYTES {
             let message = format!("the two prompts have {size} bytes; at most {DIFF_BYTES} are compared: read both");
-            return Err(Refusal::LimitExceeded {
+            return Err(refused(Refusal::LimitExceeded {
                 limit: "diff_bytes",
                 message,
-            }
-            .into());
+            }));
         }
         let earlier = self.side(session, earlier).await?;
         let later = self.side(session, later).await?;
@@ -199,7 +198,7 @@ async fn sent_for(marks: &Marks, turn: u32) -> Result<Sent, Status> {
         .filter(|sent| sent.shown.turn == turn)
         .ok_or_else(|| {
             let id = format!("of turn {turn}");
-            Refusal::Missing { what: "prompt", id }.into()
+            refused(Refusal::Missing { what: "prompt", id })
         })
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, agreement::asked, call::Call, check, page::Page};
+use super::{SupervisorService, agreement::asked, call::Call, check, page::Page, status::refused};
 use crate::{
     domain::{
         authority,
@@ -49,7 +49,7 @@ impl SupervisorService {
             .session_for(&call, &request.session_id, named, GuardedVerb::Act)
             .await?;
         let around = Self::thread_or_own(&call, &handle, named)?;
-        authority::authorize(&handle.state(), &call.caller, "ListActiveAgents", around)?;
+        authority::authorize(&handle.state(), &call.caller, "ListActiveAgents", around).map_err(refused)?;
         let asked = asked(&call, &handle, "ListActiveAgents", "", &request, || json!({}));
         self.agreed(&call, &handle, asked).await?;
         let state = handle.state();
@@ -88,7 +88,7 @@ impl SupervisorService {
             .await?;
         let target = Self::thread_or_own(&call, &handle, named)?;
         let state = handle.state();
-        let thread = authority::authorize(&state, &call.caller, "GetQuota", target)?;
+        let thread = authority::authorize(&state, &call.caller, "GetQuota", target).map_err(refused)?;
         Ok(pb::GetQuotaResponse {
             quota: Some(wire::thread::quota(&state, thread)),
         })

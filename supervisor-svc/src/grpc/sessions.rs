@@ -16,6 +16,7 @@ use super::{
     resolved::Resolved,
     route,
     spawn::{Unspawnable, resolve},
+    status::refused,
     webhooks,
 };
 use crate::{
@@ -66,7 +67,8 @@ impl SupervisorService {
             .clone()
             .map(|layer| Policy::compile(vec![layer]))
             .transpose()
-            .map_err(Refusal::from)?
+            .map_err(Refusal::from)
+            .map_err(refused)?
             .unwrap_or_else(Policy::unrestricted);
         let sandbox = check::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
         let route = self.route_root(&call, &mut request).await?;
@@ -224,7 +226,8 @@ impl SupervisorService {
             &resolved.role.agent_type,
             tool_policy::Inheritance::Attenuate,
         )
-        .map_err(Refusal::from)?;
+        .map_err(Refusal::from)
+        .map_err(refused)?;
         let client_owned = input.is_none();
         let spawned = Spawned {
             parent: None,
@@ -337,7 +340,7 @@ impl SupervisorService {
         let remember = call.remember("CloseSession", &request_id, &request)?;
         let handle = self.own_or_named(&call, &request.session_id).await?;
         let Some(root) = handle.state().root_id() else {
-            return Err(Refusal::SessionClosed.into());
+            return Err(refused(Refusal::SessionClosed));
         };
         let within = cascade_time(request.deadline)?;
         let command = Command::Close {

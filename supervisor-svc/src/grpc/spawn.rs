@@ -13,7 +13,7 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{SupervisorService, call::Call, check, resolved::Resolved, route};
+use super::{SupervisorService, call::Call, check, resolved::Resolved, route, status::refused};
 use crate::{
     clock::Clock,
     domain::{
@@ -81,7 +81,7 @@ impl SupervisorService {
             },
             alias: &alias,
         };
-        authorize(&handle.state(), &wanted)?;
+        authorize(&handle.state(), &wanted).map_err(refused)?;
 
         let remember = call.remember("SpawnAgent", &request_id, &request)?;
         let in_flight = match handle.begin(remember).await? {
@@ -109,7 +109,7 @@ impl SupervisorService {
             },
             ..wanted
         };
-        let parent = admit(&state, &wanted)?;
+        let parent = admit(&state, &wanted).map_err(refused)?;
         keep_inside(&call, state.workspace(parent), &request.working_directory)?;
         // After that: to a thread, what goes up is outside.
         check::direct("working_directory", &request.working_directory)?;
@@ -120,7 +120,7 @@ impl SupervisorService {
             Err(Unspawnable::Unknown(status)) => return Err(status),
             Err(Unspawnable::Verdict(status)) => {
                 let recorded = record_verdict(in_flight, &call, &request_id, &wanted, &request, &status).await;
-                return Err(recorded.err().map_or(status, Status::from));
+                return Err(recorded.err().map_or(status, refused));
             }
         };
         if !request.custom_system_prompt.is_empty() {
@@ -130,7 +130,7 @@ impl SupervisorService {
         contents.extend(resolved.content.clone());
         let warnings = resolved.warnings.clone();
         let spawn = commit(self.clock(), &call, &request, parent, &resolved, input)?;
-        let need = Need::of_spawn(&state, parent, &spawn)?;
+        let need = Need::of_spawn(&state, parent, &spawn).map_err(refused)?;
         self.directory.context().runners.check_enforceable(&need)?;
         let command = Command::Spawn(Box::new(spawn));
         let done = in_flight.execute(command, call.origin(&request_id), contents).await?;
@@ -146,7 +146,7 @@ impl SupervisorService {
         request: &pb::SpawnAgentRequest,
         text: String,
     ) -> Result<pb::AgentRoute, Status> {
-        let parent = admit_any(session, wanted)?;
+        let parent = admit_any(session, wanted).map_err(refused)?;
         keep_inside(call, session.workspace(parent), &request.working_directory)?;
         check::direct("working_directory", &request.working_directory)?;
         let permitted = route::permitted(session, call, parent);
@@ -297,7 +297,7 @@ fn keep_inside(call: &Call, parent: &str, wanted: &str) -> Result<(), Status> {
                 "working_directory \"{wanted}\" is not in \"{parent}\", where the parent works; name a directory below that, or \
                  leave it out"
             );
-            Err(Refusal::NotPermitted(text).into())
+            Err(refused(Refusal::NotPermitted(text)))
         }
         Caller::Thread { .. } | Caller::Operator { .. } => Ok(()),
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 
-use crate::{session::Failure, wire};
+use crate::{domain::refusal::Refusal, session::Failure, wire};
 
 /// Retry delay for a call that failed because the store cannot write.
 const STORE_RETRY: Duration = Duration::from_secs(5);
@@ -34,6 +34,11 @@ impl From<Failure> for Status {
         }
         .into()
     }
+}
+
+/// Returns a refusal as a gRPC status. A function because neither type belongs to this crate.
+pub(super) fn refused(refusal: Refusal) -> Status {
+    wire::status::fault(&refusal).into()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1::{self as pb, input_item::Item};
 
-use super::{SupervisorService, agreement::asked, call::Call, check, sessions::cascade_time};
+use super::{SupervisorService, agreement::asked, call::Call, check, sessions::cascade_time, status::refused};
 use crate::{
     domain::{
         authority,
@@ -254,14 +254,15 @@ impl SupervisorService {
         };
         let target: ThreadId = check::id("thread_id", thread_id)?;
         let handle = self.session_for(call, session_id, Some(target), verb).await?;
-        authority::authorize(&handle.state(), &call.caller, method, target)?;
+        authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
         Ok((handle, target))
     }
 
     pub(super) fn show(&self, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
         let thread = session
             .thread(id)
-            .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))?;
+            .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))
+            .map_err(refused)?;
         Ok(self.directory.context().show(session, thread, View::default()))
     }
 
@@ -269,7 +270,8 @@ impl SupervisorService {
     pub(super) fn show_to(&self, call: &Call, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
         let thread = session
             .thread(id)
-            .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))?;
+            .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))
+            .map_err(refused)?;
         let view = View {
             sight: call.sight,
             ..View::default()

@@ -12,7 +12,7 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{SupervisorService, agreement::asked, call::Call, check, page::Page, spawn::role_name};
+use super::{SupervisorService, agreement::asked, call::Call, check, page::Page, spawn::role_name, status::refused};
 use crate::{
     domain::{
         authority, decide::spawn::lists, graph, limits, refusal::GuardedVerb, session::Session,
@@ -131,11 +131,11 @@ impl SupervisorService {
         let named = check::optional_id("thread_id", thread_id)?;
         let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
         let target = Self::thread_or_own(call, &handle, named)?;
-        authority::authorize(&handle.state(), &call.caller, method, target)?;
+        authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
         let asked = asked(call, &handle, method, "", request, || json!({}));
         self.agreed(call, &handle, asked).await?;
         let state = handle.state();
-        let thread = Arc::clone(authority::authorize(&state, &call.caller, method, target)?);
+        let thread = Arc::clone(authority::authorize(&state, &call.caller, method, target).map_err(refused)?);
         Ok((state, thread))
     }
 }

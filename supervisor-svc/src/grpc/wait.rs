@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{SupervisorService, agreement::asked, call::Call, check};
+use super::{SupervisorService, agreement::asked, call::Call, check, status::refused};
 use crate::{
     domain::{
         actor::Caller,
@@ -109,7 +109,7 @@ impl SupervisorService {
                     known.insert(id);
                 }
                 Err(Refusal::ThreadNotFound(id)) => not_found_ids.push(id),
-                Err(refusal) => return Err(refusal.into()),
+                Err(refusal) => return Err(refused(refusal)),
             }
         }
         let settled = |session: &Session| -> Vec<pb::ThreadStatus> {

@@ -9,7 +9,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 
-use super::{SupervisorService, call::Call, check};
+use super::{SupervisorService, call::Call, check, status::refused};
 use crate::{
     domain::{
         authority,
@@ -34,7 +34,7 @@ impl BeginWatch for SupervisorService {
             .await?;
         let top = named.or_else(|| call.caller.thread());
         if let Some(top) = top {
-            authority::authorize(&handle.state(), &call.caller, "WatchThreads", top)?;
+            authority::authorize(&handle.state(), &call.caller, "WatchThreads", top).map_err(refused)?;
         }
         let mut kinds = BTreeSet::new();
         for kind in &request.kinds {

@@ -156,18 +156,6 @@ const fn verb_name(verb: GuardedVerb) -> &'static str {
     }
 }
 
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Self {
-        fault(&refusal)
-    }
-}
-
-impl From<Refusal> for tonic::Status {
-    fn from(refusal: Refusal) -> Self {
-        fault(&refusal).into()
-    }
-}
-
 impl From<UnknownValue> for Fault {
     /// Converts an unknown enumeration number in a request to an error that names the enumeration.
     fn from(unknown: UnknownValue) -> Self {

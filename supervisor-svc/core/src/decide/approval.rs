@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::edge;
-use crate::domain::{
+use crate::{
     actor::Actor,
     approval::{Approval, Verdict},
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Event, ThreadEvent},

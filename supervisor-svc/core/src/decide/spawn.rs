@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tool_policy::Rights;
 
-use crate::domain::{
+use crate::{
     actor::Caller,
     approval::{self, APPROVAL_TIMEOUT},
     authority, budget,

@@ -1,6 +1,6 @@
 //! Dispatching turns to runners.
 
-use crate::domain::{
+use crate::{
     command::Dispatch,
     effect::{self, Owed},
     event::{Event, ThreadEvent},

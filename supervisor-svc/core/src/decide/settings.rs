@@ -1,6 +1,6 @@
 //! Changes of session settings.
 
-use crate::domain::{
+use crate::{
     command::SettingsUpdate,
     event::{Event, SessionEvent, SettingsChange},
     refusal::Refusal,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::domain::{
+use crate::{
     actor::Caller,
     authority,
     event::{Event, Handoff, ThreadEvent},

@@ -1,6 +1,6 @@
 //! Creating and deleting edges.
 
-use crate::domain::{
+use crate::{
     actor::Caller,
     approval::APPROVAL_TIMEOUT,
     authority,

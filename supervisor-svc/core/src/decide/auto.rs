@@ -1,6 +1,6 @@
 //! Automatic turns of orchestrators.
 
-use crate::domain::{
+use crate::{
     actor::Actor,
     content::ContentRef,
     event::{Event, ThreadEvent},

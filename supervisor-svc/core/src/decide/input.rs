@@ -1,6 +1,6 @@
 //! Input and interrupts.
 
-use crate::domain::{
+use crate::{
     actor::Caller,
     authority,
     content::ContentRef,

@@ -1,6 +1,6 @@
 //! Thread conditions, which exist in addition to the status.
 
-use crate::domain::{
+use crate::{
     event::{ConditionKind, Event, ThreadEvent},
     ids::{Generation, ThreadId},
     session::Session,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::domain::{
+use crate::{
     event::{CloseCause, Event},
     ids::ThreadId,
     limits,

@@ -210,7 +210,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::{actor::Caller, event::CloseCause, ids::Generation};
+    use crate::{actor::Caller, event::CloseCause, ids::Generation};
 
     const START: UnixMillis = UnixMillis::new(1_000_000);
 

@@ -1,6 +1,6 @@
 //! A thread's note.
 
-use crate::domain::{
+use crate::{
     actor::Caller,
     authority,
     event::{Event, ThreadEvent},

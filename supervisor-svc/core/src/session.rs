@@ -60,7 +60,7 @@ pub struct Session {
     /// The pending approvals of closing or closed threads. Empty after every append, because that append decides them.
     pub(super) moot: OrdSet<ApprovalId>,
     /// The delivery start of each current webhook, by URL. See [`Self::receivers`].
-    pub(crate) webhook_starts: OrdMap<String, WebhookStart>,
+    pub webhook_starts: OrdMap<String, WebhookStart>,
     /// The current waits between threads. Volatile: not in the log, and ignored when states are compared.
     pub waits: Waits,
     root: Option<ThreadId>,
@@ -83,7 +83,7 @@ pub struct Session {
 
 impl Session {
     /// Creates a session without threads.
-    pub(crate) fn new(id: SessionId, settings: Settings, created: UnixMillis) -> Self {
+    pub fn new(id: SessionId, settings: Settings, created: UnixMillis) -> Self {
         let ceiling = settings
             .tool_ceiling
             .clone()
@@ -351,7 +351,7 @@ impl Session {
     }
 
     /// Adds an edge.
-    pub(crate) fn connect(&mut self, edge: &Edge) {
+    pub fn connect(&mut self, edge: &Edge) {
         for end in [edge.from, edge.to] {
             self.edges_at.entry(end).or_default().insert(edge.id);
         }
@@ -359,7 +359,7 @@ impl Session {
     }
 
     /// Stores an approval in its current state.
-    pub(crate) fn remember_approval(&mut self, approval: Approval) {
+    pub fn remember_approval(&mut self, approval: Approval) {
         if approval.verdict.is_none() {
             self.pending.insert((approval.deadline, approval.id));
             // Only possible in a snapshot taken in the middle of an append.
@@ -388,7 +388,7 @@ impl Session {
     }
 
     /// Adds a new thread without children below its parent.
-    pub(crate) fn put(&mut self, mut thread: Thread) {
+    pub fn put(&mut self, mut thread: Thread) {
         let id = thread.id;
         let adopted = thread.spawned.parent.and_then(|parent| {
             self.update(parent, |parent| {

@@ -1,6 +1,6 @@
 //! Records of tool calls: denied calls and calls that need an approval. Allowed calls are not recorded.
 
-use crate::domain::{
+use crate::{
     approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
     event::{ApprovalKind, CallDetails, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, ThreadId},

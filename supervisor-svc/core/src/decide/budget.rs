@@ -1,6 +1,6 @@
 //! Budget decisions: updating budgets, recording usage and stopping threads with an exhausted budget.
 
-use crate::domain::{
+use crate::{
     actor::Caller,
     authority,
     budget::{self, Resource},

@@ -1,6 +1,6 @@
 //! Closing: a fence stops new work in the subtree, then the threads close leaf first.
 
-use crate::domain::{
+use crate::{
     actor::Caller,
     authority,
     event::{CloseCause, Event, Fence, ThreadEvent},

@@ -1,6 +1,6 @@
 //! Mail acknowledgement: explicit, or implicit when a turn that contained the mail completes.
 
-use crate::domain::{
+use crate::{
     actor::Caller,
     authority,
     event::{Event, ThreadEvent},

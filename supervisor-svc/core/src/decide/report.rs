@@ -1,7 +1,7 @@
 //! Runner reports. Late, repeated and impossible reports change nothing, but are still acknowledged.
 
 use super::close;
-use crate::domain::{
+use crate::{
     budget,
     command::Report,
     effect::{self, Owed},

@@ -1,7 +1,7 @@
 //! Resuming closed threads, with at most their previous permissions.
 
 use super::spawn::{self, Wanted, WantedRole};
-use crate::domain::{
+use crate::{
     actor::Caller,
     approval, authority, budget,
     event::{Event, Resumed, ThreadEvent},
