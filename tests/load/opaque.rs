@@ -56,7 +56,7 @@ pub(crate) async fn call(channel: Channel, path: &'static str, request: Bytes) -
 
 /// Sends and takes bytes as they are.
 #[derive(Clone, Copy)]
-struct AsIs;
+pub(crate) struct AsIs;
 
 impl Codec for AsIs {
     type Encode = Bytes;

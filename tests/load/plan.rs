@@ -37,6 +37,12 @@ pub(crate) struct Plan {
     pub(crate) settled: usize,
     /// Templates in each of a project's directories; the registry reads no directory with over 2,000 files.
     pub(crate) templates: usize,
+    /// Calls that each of two hostile threads opens.
+    pub(crate) hostile_calls: usize,
+    /// Hostile connections without a token.
+    pub(crate) strangers: usize,
+    /// Templates that are alias bombs.
+    pub(crate) bombs: usize,
     /// Duration of the rest before the measurement of idle agents. The measurement takes four times as long.
     pub(crate) rest: Duration,
 }
@@ -59,6 +65,9 @@ impl Plan {
         sessions: 5_000,
         settled: 9_000,
         templates: 2_000,
+        hostile_calls: 3_000,
+        strangers: 4_224,
+        bombs: 1_990,
         rest: Duration::from_secs(5),
     };
 
@@ -79,6 +88,9 @@ impl Plan {
         sessions: 10,
         settled: 10,
         templates: 20,
+        hostile_calls: 90,
+        strangers: 10,
+        bombs: 20,
         rest: Duration::from_millis(10),
     };
 }

@@ -37,6 +37,7 @@ pub(crate) const AGENT: &str = "--agent";
 
 const REGISTRY: &str = "registry";
 const SUPERVISOR: &str = "supervisor";
+const GUARDED: &str = "guarded";
 const RUNNER: &str = "runner";
 const RAW: &str = "raw";
 
@@ -90,6 +91,11 @@ impl Served {
     /// A supervisor over an empty data directory, with limits as high as they may be.
     pub(crate) async fn supervisor(registry: SocketAddr, upkeep: Upkeep) -> Self {
         Self::supervisor_over(new_data(), registry, upkeep).await
+    }
+
+    /// A supervisor whose calls and connections have the usual limits.
+    pub(crate) async fn guarded_supervisor(registry: SocketAddr) -> Self {
+        Self::start(GUARDED, new_data(), &[url_of(registry)]).await
     }
 
     /// The same supervisor after a SIGKILL.
@@ -200,6 +206,14 @@ pub(crate) async fn run(role: &[String]) {
             let observed = supervisor.clone();
             obey(move || observed.loaded_sessions() == 0);
             let serving = supervisor.serve(listener, trusting(), limits(), Shutdown::new());
+            Box::pin(serving).await.unwrap();
+        }
+        [GUARDED, data, registry] => {
+            obey(|| true);
+            let data = DataDir::open(Path::new(data)).unwrap();
+            let config = Config::new(data.path().to_owned(), (*registry).to_owned());
+            let supervisor = Supervisor::open(config).await.unwrap();
+            let serving = supervisor.serve(listener, trusting(), ServeLimits::default(), Shutdown::new());
             Box::pin(serving).await.unwrap();
         }
         [RUNNER, data, supervisor] => {

@@ -1,5 +1,6 @@
 //! The measurements: one chapter each.
 
+mod attacks;
 mod authorize;
 mod cascade;
 mod delay;
@@ -29,11 +30,12 @@ pub(crate) enum Measure {
     Memory,
     Idle,
     Templates,
+    Attacks,
 }
 
 impl Measure {
     /// In the order of the documentation.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Spawn,
         Self::Resolve,
         Self::Authorize,
@@ -44,6 +46,7 @@ impl Measure {
         Self::Memory,
         Self::Idle,
         Self::Templates,
+        Self::Attacks,
     ];
 
     const fn name(self) -> &'static str {
@@ -58,6 +61,7 @@ impl Measure {
             Self::Memory => "memory",
             Self::Idle => "idle",
             Self::Templates => "templates",
+            Self::Attacks => "attacks",
         }
     }
 
@@ -84,6 +88,7 @@ impl Measure {
             Self::Memory => Box::pin(memory::run(plan)),
             Self::Idle => Box::pin(idle::run(plan)),
             Self::Templates => Box::pin(templates::run(plan)),
+            Self::Attacks => Box::pin(attacks::run(plan)),
         }
     }
 }
