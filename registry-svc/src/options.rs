@@ -10,10 +10,10 @@ use crate::{Config, ForeignFormat, ProjectTemplates};
 /// Where templates lie, and what they may say.
 #[derive(Clone, Debug, Default, Args)]
 pub struct CatalogueOptions {
-    /// Where `.codex/` of the user scope lies [default: your home]
+    /// Directory that contains `.codex/` of the user scope [default: your home]
     #[arg(long, env = "TROUPE_HOME", value_name = "DIR")]
     pub home: Option<PathBuf>,
-    /// A directory that projects may lie in (repeatable) [default: the home on loopback; required otherwise]
+    /// Directory that may contain projects (repeatable) [default: the home on loopback; required otherwise]
     #[arg(
         long = "workspace-root",
         env = "TROUPE_WORKSPACE_ROOTS",
@@ -21,10 +21,11 @@ pub struct CatalogueOptions {
         value_name = "DIR"
     )]
     pub workspace_roots: Vec<PathBuf>,
-    /// The catalogue of models [default: none; every model is taken as it is]
+    /// Model catalogue file [default: none; every model is accepted]
     #[arg(long, env = "TROUPE_MODELS", value_name = "FILE")]
     pub models: Option<PathBuf>,
-    /// Read another program's agents too: claude, opencode, copilot, gemini or codex (repeatable; the first wins)
+    /// Program whose agents are imported: claude, opencode, copilot, gemini or codex (repeatable; the first takes
+    /// precedence)
     #[arg(
         long,
         env = "TROUPE_IMPORT",
@@ -33,10 +34,10 @@ pub struct CatalogueOptions {
         value_parser = foreign_format
     )]
     pub import: Vec<ForeignFormat>,
-    /// Leave the templates and footers of projects alone
+    /// Ignore the templates and footers of projects
     #[arg(long, env = "TROUPE_NO_PROJECT_TEMPLATES")]
     pub no_project_templates: bool,
-    /// An endpoint that a project's template may choose (repeatable)
+    /// Endpoint that a project's template may select (repeatable)
     #[arg(
         long = "allowed-endpoint",
         env = "TROUPE_ALLOWED_ENDPOINTS",
@@ -44,10 +45,10 @@ pub struct CatalogueOptions {
         value_name = "URL"
     )]
     pub allowed_endpoints: Vec<String>,
-    /// Let RouteAgent route texts that name no agent, by names and keywords
+    /// Let RouteAgent route texts that name no agent by agent names and keywords
     #[arg(long, env = "TROUPE_AUTO_ROUTE")]
     pub auto_route: bool,
-    /// Leave the user's templates alone instead of copying the embedded roles there
+    /// Do not copy the embedded roles to the user's templates
     #[arg(long)]
     pub no_seed: bool,
 }

@@ -23,7 +23,7 @@ use crate::{CatalogueOptions, Registry, SERVICES};
 #[derive(Debug, Parser)]
 #[command(name = "registry-svc", version)]
 pub struct Options {
-    /// Where to listen. Port 0 picks a free one; see --ready-file.
+    /// Listen address. Port 0 selects a free port; see --ready-file.
     #[arg(
         long,
         env = "TROUPE_REGISTRY_LISTEN",
@@ -34,7 +34,8 @@ pub struct Options {
     /// Where templates lie, and what they may say.
     #[command(flatten)]
     catalogue: CatalogueOptions,
-    /// A file with the tokens, a line each, of which callers must show one. Without, calls from this machine are trusted.
+    /// Token file with one token per line; callers must present one of them. Without it, calls from this machine are
+    /// trusted.
     #[arg(long, env = "TROUPE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// What every service has.

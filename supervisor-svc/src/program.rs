@@ -26,7 +26,7 @@ use crate::{Config, SERVICES, SessionOptions, Supervisor};
 #[derive(Debug, Parser)]
 #[command(name = "supervisor-svc", version)]
 pub struct Options {
-    /// Where to listen. Port 0 picks a free one; see --ready-file.
+    /// Listen address. Port 0 selects a free port; see --ready-file.
     #[arg(
         long,
         env = "TROUPE_SUPERVISOR_LISTEN",

@@ -54,7 +54,8 @@ pub const READINESS: &str = "readiness";
 /// Address of the admin port, if enabled.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct AdminOptions {
-    /// Serve health over gRPC and metrics over HTTP here, in plaintext and to everybody, e.g. 127.0.0.1:9090
+    /// Address of the admin port: health over gRPC and metrics over HTTP, in plaintext without authentication, e.g.
+    /// 127.0.0.1:9090
     #[arg(long, env = "TROUPE_ADMIN_LISTEN", value_name = "ADDRESS")]
     pub admin_listen: Option<String>,
 }

@@ -39,28 +39,28 @@ const LEEWAY_SECONDS: u64 = 30;
 /// Whose tokens are taken, and for whose.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct JwtOptions {
-    /// Take JWTs of this issuer: of operators, whose claims say who is admin or viewer, and of subjects that --jwt-role names
+    /// Issuer of JWTs: for operators, whose claims grant admin or viewer, and for subjects that --jwt-role names
     #[arg(long, env = "TROUPE_JWT_ISSUER", value_name = "URL", requires_all = ["jwt_audience", "jwt_keys"])]
     pub jwt_issuer: Option<String>,
-    /// The audience that they must be for
+    /// Required audience of the JWTs
     #[arg(long, env = "TROUPE_JWT_AUDIENCE", value_name = "NAME", requires = "jwt_issuer")]
     pub jwt_audience: Option<String>,
-    /// The issuer's public keys, a JWKS: a file, read again when it is replaced, or a URL, asked every 5 minutes
+    /// Public keys of the issuer as a JWKS: a file, read again after a change, or a URL, fetched every 5 minutes
     #[arg(long, env = "TROUPE_JWT_KEYS", value_name = "FILE|URL", requires = "jwt_issuer")]
     pub jwt_keys: Option<KeysAt>,
-    /// The authorities of the certificate at that URL, PEM [default: the public ones]
+    /// Authorities of the certificate at the URL of --jwt-keys in PEM [default: the public ones]
     #[arg(long, env = "TROUPE_JWT_CA", value_name = "FILE", requires = "jwt_keys")]
     pub jwt_ca: Option<PathBuf>,
-    /// The file with the bearer token that is shown at that URL, which a cluster's asks for: its first line, read again for
-    /// each question
+    /// Bearer token file for the URL of --jwt-keys, which the API server of a cluster requires; the first line is read
+    /// for each request
     #[arg(long, env = "TROUPE_JWT_KEYS_TOKEN", value_name = "FILE", requires = "jwt_keys")]
     pub jwt_keys_token: Option<PathBuf>,
-    /// The claim that says what their subject may do, a text or a list of texts; dots lead into claims that have others in
-    /// them, as in realm_access.roles [default: troupe_role]
+    /// Claim that contains the role, as a text or a list of texts; dots name nested claims, as in realm_access.roles
+    /// [default: troupe_role]
     #[arg(long, env = "TROUPE_JWT_ROLE_CLAIM", value_name = "NAME", requires = "jwt_issuer")]
     pub jwt_role_claim: Option<String>,
-    /// What a value of that claim, or with sub:SUBJECT a subject, is granted: admin or viewer, and a subject also runner
-    /// (at the supervisor) or service (at the registry) (repeatable, or with `;` between; of several the strongest counts)
+    /// Role of a value of the claim, or of a subject with sub:SUBJECT: admin or viewer; for a subject also runner
+    /// (supervisor only) or service (registry only) (repeatable, or separated by `;`; the strongest of several applies)
     /// [default: admin=admin;viewer=viewer]
     #[arg(
         long = "jwt-role",

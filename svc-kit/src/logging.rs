@@ -1,6 +1,6 @@
-//! Logging for binaries. Libraries emit `tracing` events; where they go is decided here, once, by `main`.
+//! Logging for binaries. Libraries emit `tracing` events; `main` configures once where they are written.
 //!
-//! Never in a log, whatever the level: tokens, prompts, inputs.
+//! A log line never contains tokens, prompts or inputs, at any level.
 
 use std::{
     env,
@@ -10,27 +10,28 @@ use std::{
 use clap::ValueEnum as _;
 use tracing_subscriber::{EnvFilter, fmt};
 
-/// The target of what an operator may have to account for later and no event records. Kept apart by a filter such as
-/// `audit=info`.
+/// The log target of audit records: actions that an operator may have to account for and that no event records. A
+/// filter such as `audit=info` selects them.
 pub const AUDIT: &str = "audit";
 
-/// What is logged, and how.
+/// The log flags of a program.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogOptions {
-    /// What to log, as `RUST_LOG` has it
+    /// Log filter, in the syntax of `RUST_LOG`
     #[arg(long, env = "TROUPE_LOG", value_name = "FILTER", default_value = "info")]
     pub log: String,
-    /// How log lines look: for people, or a JSON object each
+    /// Format of log lines: text for people, or one JSON object per line
     #[arg(long, env = "TROUPE_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
 }
 
 impl LogOptions {
-    /// For programs whose answers are not their log: the variables alone, and less than the usual.
+    /// Returns the options from the environment alone, with `level` as the default filter. Used by programs whose
+    /// output is not their log.
     ///
     /// # Errors
     ///
-    /// If a variable has another value than it may have.
+    /// `TROUPE_LOG_FORMAT` has an unknown value.
     pub fn from_env(level: &str) -> Result<Self, LoggingError> {
         let format = env::var("TROUPE_LOG_FORMAT").ok().filter(|format| !format.is_empty());
         Ok(Self {
@@ -43,40 +44,40 @@ impl LogOptions {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people: one line an event, in colour on a terminal.
+    /// One line per event for people, in colour on a terminal.
     #[default]
     Text,
-    /// For machines: one JSON object an event.
+    /// One JSON object per event for machines.
     Json,
 }
 
-/// Why logging cannot start.
+/// The reason why logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// The filter does not parse.
+    /// The filter is invalid.
     #[error("invalid log filter {filter:?}: {problem}; expected something like \"info\" or \"info,svc_kit=debug\"")]
     Filter {
         /// The filter as given.
         filter: String,
-        /// What is wrong with it.
+        /// The defect.
         problem: String,
     },
-    /// There is no such format.
+    /// The format is unknown.
     #[error("TROUPE_LOG_FORMAT={0:?} is no format of log lines: expected text or json")]
     Format(String),
-    /// Someone was first.
+    /// Another call has already started logging.
     #[error("logging was started twice")]
     Started,
 }
 
-/// Starts logging to standard error. Called once, by a binary's `main`.
+/// Starts logging to standard error. A binary's `main` calls it once.
 ///
 /// # Errors
 ///
-/// If the filter does not parse, or logging was started before.
+/// The filter is invalid, or logging has already been started.
 pub fn start(options: &LogOptions) -> Result<(), LoggingError> {
     let parsed = EnvFilter::try_new(&options.log).map_err(|error| LoggingError::Filter {
         filter: options.log.clone(),
@@ -90,7 +91,7 @@ pub fn start(options: &LogOptions) -> Result<(), LoggingError> {
     started.map_err(|_| LoggingError::Started)
 }
 
-/// Colour only where a person looks, and only unless they asked for none (`NO_COLOR`).
+/// Returns whether to use colour: standard error is a terminal and `NO_COLOR` is not set.
 fn colour() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !refused

@@ -1,15 +1,15 @@
-//! Calls that were lost with their connection, as their clients hear of them.
+//! Calls that fail because their connection is lost.
 
 use std::error::Error as _;
 
 use tonic::{Code, Status, TimeoutExpired};
 
-/// Whether the connection went away under the call, so that nobody says what became of it: worth another try where trying
-/// twice does no harm. Not where it was the call's time that ended; then there is none left for another.
+/// Returns whether the connection failed during the call, so that the outcome is unknown. An idempotent call can be
+/// retried. A call that reached its deadline does not count, because no time is left for a retry.
 ///
-/// What tonic makes of a server that leaves depends on where the call was: CANCELLED where it had not been sent, INTERNAL
-/// where it was sent after the server had counted its calls (GOAWAY with `NO_ERROR`), UNKNOWN where the socket broke. What
-/// they have in common is a cause; what the other side itself said has none.
+/// The code that tonic reports when a server leaves depends on the progress of the call: CANCELLED if the request was
+/// not sent, INTERNAL if it was sent after the server counted its calls (GOAWAY with `NO_ERROR`), UNKNOWN if the socket
+/// broke. These statuses have a source error. A status from the server has no source.
 #[must_use]
 pub fn in_transport(status: &Status) -> bool {
     let mut cause = status.source();

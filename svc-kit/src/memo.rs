@@ -1,4 +1,4 @@
-//! Answers that are kept as long as there is room for them.
+//! A bounded in-memory cache.
 
 use std::{
     collections::HashMap,
@@ -7,22 +7,22 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// How much a [`Memo`] keeps.
+/// The bounds of a [`Memo`].
 #[derive(Clone, Copy, Debug)]
 pub struct MemoLimits {
-    /// How many values. With more, or more bytes, all are forgotten and collected anew.
+    /// Maximum number of values. Exceeding this or `bytes` clears the cache.
     pub entries: usize,
-    /// How many bytes they have together, as their keepers count them.
+    /// Maximum total size in bytes, as given to [`Memo::keep`].
     pub bytes: usize,
-    /// How many bytes one may have; what is larger is not kept.
+    /// Maximum size of one value in bytes. Larger values are not cached.
     pub entry_bytes: usize,
 }
 
-/// Values by what they answer. The least that keeps memory bounded: what is asked for all the time is soon there again.
+/// A cache that is cleared when it is full. Frequently used values return soon after.
 #[derive(Debug)]
 pub struct Memo<K, V> {
     limits: MemoLimits,
-    // Never held while anything else is done but looking up and putting in.
+    // Held only for lookups and inserts.
     kept: Mutex<Kept<K, V>>,
 }
 
@@ -42,7 +42,7 @@ impl<K, V> Default for Kept<K, V> {
 }
 
 impl<K: Eq + Hash, V> Memo<K, V> {
-    /// One that keeps nothing yet.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new(limits: MemoLimits) -> Self {
         Self {
@@ -51,13 +51,13 @@ impl<K: Eq + Hash, V> Memo<K, V> {
         }
     }
 
-    /// What `take` takes of the value that is kept for a key.
+    /// Returns the result of `take` on the value of `key`, or `None` if the cache has no value.
     #[must_use]
     pub fn get<T>(&self, key: &K, take: impl FnOnce(&V) -> Option<T>) -> Option<T> {
         take(&self.lock().values.get(key)?.0)
     }
 
-    /// Keeps a value of so many bytes, its key included, in the place of the one before.
+    /// Caches a value in place of the previous one. `bytes` is the size of the key and the value.
     pub fn keep(&self, key: K, value: V, bytes: usize) {
         let MemoLimits {
             entries,
@@ -77,7 +77,7 @@ impl<K: Eq + Hash, V> Memo<K, V> {
         kept.bytes += bytes;
         let before = kept.values.insert(key, (value, bytes));
         kept.bytes -= before.as_ref().map_or(0, |(_, bytes)| *bytes);
-        // Nobody waits until they are freed.
+        // Free the removed values after releasing the lock.
         drop(kept);
         drop((gone, before));
     }

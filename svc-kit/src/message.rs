@@ -1,5 +1,5 @@
-//! The messages of calls, innermost of all layers: a request's message has to arrive in time, and statuses that tonic makes
-//! of messages by itself get the code and the reason that the API documents.
+//! The innermost layer of calls. It bounds the time in which a request's message arrives, and gives the statuses that
+//! tonic creates for messages the code and the reason that the API documents.
 
 use std::{
     collections::HashSet,
@@ -19,13 +19,13 @@ use troupe_proto::{fault::Fault, reason::Reason};
 
 use crate::{auth::quote, identity::Principal, peer::Peer, streams, usage::OpenCall};
 
-/// The rate at which a large message has to arrive: each such part gives it one second more.
+/// The minimum arrival rate of a large message. Each part of this size extends the deadline by one second.
 pub(crate) const BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// The texts of tonic about a request that is too large, and about an answer that is too large.
+/// The texts of tonic for a request that is too large, and for a response that is too large.
 const TOO_LARGE: &str = "Error, decoded message length too large: found ";
 const ANSWER_TOO_LARGE: &str = "Error, encoded message length too large: found ";
-/// How tonic's texts begin about bytes that are no message. All of them have the code INTERNAL.
+/// Prefixes of tonic's texts for malformed messages. All of them have the code INTERNAL.
 const MALFORMED: &[&str] = &[
     "failed to decode Protobuf message",
     "protocol error: received message with",
@@ -34,20 +34,21 @@ const MALFORMED: &[&str] = &[
     "Error decompressing",
 ];
 
-/// Puts [`Messages`] in front of the routes.
+/// The layer that creates [`Messages`].
 #[derive(Clone, Debug)]
 pub(crate) struct MessageLayer {
-    /// Methods whose callers stream: their messages arrive at any time.
+    /// Methods with client streaming. Their messages may arrive at any time.
     streaming: Arc<HashSet<String>>,
     within: Duration,
 }
 
 impl MessageLayer {
-    /// A layer for the methods of these descriptors, whose messages have to arrive within that time.
+    /// Creates the layer. A message must arrive within `within`, except for the client-streaming methods in
+    /// `descriptor_set`.
     ///
     /// # Errors
     ///
-    /// If the descriptors do not decode.
+    /// The descriptors cannot be decoded.
     pub(crate) fn new(descriptor_set: &[u8], within: Duration) -> Result<Self, DecodeError> {
         let streaming = streams::methods(descriptor_set, prost_types::MethodDescriptorProto::client_streaming)?;
         Ok(Self {
@@ -68,7 +69,7 @@ impl<S> Layer<S> for MessageLayer {
     }
 }
 
-/// The service that [`MessageLayer`] makes.
+/// The service of [`MessageLayer`].
 #[derive(Clone, Debug)]
 pub(crate) struct Messages<S> {
     inner: S,
@@ -123,13 +124,13 @@ where
     }
 }
 
-/// A request's message, which fails with DEADLINE_EXCEEDED if it is late.
+/// A request body that fails with DEADLINE_EXCEEDED when it is late.
 struct RequestBody {
     inner: Body,
     begun: Instant,
     within: Duration,
     received: usize,
-    /// Set while the rest of the message is awaited.
+    /// The timer of the deadline. Set while the rest of the message is awaited.
     late: Option<Pin<Box<Sleep>>>,
 }
 
@@ -174,7 +175,8 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// An answer whose last frame has the API's codes, and which counts as a call of its connection until it was sent.
+/// A response body that corrects the status in its trailers and counts as an open call of its connection until it is
+/// dropped.
 struct ResponseBody {
     inner: Body,
     method: Arc<str>,
@@ -204,20 +206,20 @@ impl HttpBody for ResponseBody {
     }
 }
 
-/// Replaces a status that tonic made of a message by the API's.
+/// Replaces a status that tonic created for a message by the status of the API.
 fn correct(headers: &mut HeaderMap, method: &str) {
-    // A status of the API's own has details.
+    // A status with details comes from the service.
     if !headers.contains_key(Status::GRPC_STATUS) || headers.contains_key("grpc-status-details-bin") {
         return;
     }
     let fault = Status::from_header_map(headers).and_then(|status| fault_of(&status));
     let Some(fault) = fault else { return };
     let status = Status::from(fault.with("method", method));
-    // Its text is valid in a header: it is percent-encoded.
+    // The percent-encoded text is always a valid header value.
     let _ = status.add_header(headers);
 }
 
-/// The fault that a status of tonic's stands for.
+/// Returns the fault that replaces a status of tonic.
 fn fault_of(status: &Status) -> Option<Fault> {
     let text = status.message();
     match status.code() {
@@ -267,7 +269,7 @@ mod tests {
     const GET: &str = "/troupe.supervisor.v1.AgentSupervisorService/GetThread";
     const ATTACH: &str = "/troupe.supervisor.v1.ThreadRunnerService/Attach";
 
-    /// Reads the request to its end as tonic does, and answers how that went.
+    /// Reads the request to its end, as tonic does, and returns the resulting status.
     async fn call(method: &str, body: Body) -> Option<Status> {
         let handler = service_fn(|request: Request<Body>| async {
             let read = request.into_body().collect().await;
@@ -280,7 +282,7 @@ mod tests {
         Status::from_header_map(answer.headers())
     }
 
-    /// A body of parts of that size, each a while after the one before.
+    /// Returns a body of `parts` parts of `bytes` bytes, with a pause before each.
     fn slow(parts: usize, bytes: usize, pause: Duration) -> Body {
         Body::new(StreamBody::new(stream::unfold(0, move |number| async move {
             if number == parts {
@@ -302,7 +304,7 @@ mod tests {
             assert_eq!(reason_of(&status), Some(Reason::DeadlineExceeded));
             assert_eq!(started.elapsed(), WITHIN);
         }
-        // A large message that keeps coming has more time, and a runner says something whenever it likes.
+        // A large message that keeps arriving has more time. The stream of a runner has no deadline.
         assert!(
             call(GET, slow(40, BYTES_PER_SECOND, Duration::from_secs(1)))
                 .await
@@ -364,7 +366,7 @@ mod tests {
                 }
             }
         }
-        // The API's own statuses stay, even with such a text.
+        // A status of the service is not replaced, even if it has such a text.
         let mut headers = HeaderMap::new();
         let own: Status = Fault::new(Code::Internal, Reason::Internal, MALFORMED[0]).into();
         own.add_header(&mut headers).unwrap();

@@ -1,7 +1,8 @@
-//! Metrics: instruments of OpenTelemetry, read by Prometheus from the admin port, sent to a collector over OTLP, or both.
+//! Metrics: OpenTelemetry instruments that Prometheus reads from the admin port, that are exported to a collector over
+//! OTLP, or both.
 //!
-//! Whoever measures asks [`meter`] for instruments, in whatever crate. Where nobody wants them they do nothing. Names follow OpenTelemetry's conventions where there are any, and begin with `troupe.`
-//! where there are none; labels have few values, all of them known beforehand.
+//! All crates create their instruments with [`meter`]. The instruments do nothing while metrics are disabled. Names
+//! follow OpenTelemetry's conventions; other names begin with `troupe.`. Labels have few values, all known in advance.
 
 use opentelemetry::{
     global,
@@ -17,16 +18,17 @@ use prometheus::{Encoder as _, Registry, TextEncoder};
 
 use crate::{collector::Signal, telemetry::TelemetryError};
 
-/// How histograms of times are divided, in seconds: from an answer out of memory to a call that waits for its deadline.
+/// The bucket boundaries of duration histograms in seconds. They range from a response out of memory to a call that
+/// waits for its deadline.
 const SECONDS: &[f64] = &[
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0,
 ];
 
-/// The media type of what [`text`] answers.
+/// The media type of [`text`].
 pub(crate) const MEDIA_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// What is measured in this process.
+/// The metrics of this process.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -34,8 +36,8 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Starts measuring, for everything in this process, if anybody wants it. Instruments that were made before do nothing;
-    /// so this comes first.
+    /// Enables metrics for the whole process if a collector is configured or `is_read_here` is set. Instruments that
+    /// were created earlier do nothing, so this must run first.
     pub(crate) fn start(resource: Resource, is_read_here: bool) -> Result<Option<Self>, TelemetryError> {
         let collector = Signal::Metrics.channel()?;
         if collector.is_none() && !is_read_here {
@@ -61,35 +63,35 @@ impl Metrics {
         Ok(Some(Self { registry, provider }))
     }
 
-    /// Where those find it who read it here.
+    /// Returns the registry that the admin port serves.
     pub(crate) fn registry(&self) -> Registry {
         self.registry.clone()
     }
 
-    /// Sends what is left. Blocks.
+    /// Exports the remaining metrics. Blocks.
     pub(crate) fn end(self) -> OTelSdkResult {
         self.provider.shutdown()
     }
 }
 
-/// All that is measured, as Prometheus reads it.
+/// Returns all metrics in the format of Prometheus.
 ///
 /// # Errors
 ///
-/// If it cannot be written: a defect.
+/// The metrics cannot be encoded. This is a defect.
 pub(crate) fn text(registry: &Registry) -> prometheus::Result<Vec<u8>> {
     let mut text = Vec::new();
     TextEncoder::new().encode(&registry.gather(), &mut text)?;
     Ok(text)
 }
 
-/// Where instruments are made.
+/// Returns the meter of this program.
 #[must_use]
 pub fn meter() -> Meter {
     global::meter("troupe")
 }
 
-/// A counter that is there from the start, so that its first increase is seen.
+/// Creates a counter that is exported from the start with the value 0, so that the first increase is visible.
 #[must_use]
 pub fn counter(name: &'static str, what: &'static str) -> Counter<u64> {
     let counter = meter().u64_counter(name).with_description(what).build();

@@ -1,7 +1,7 @@
-//! Where things lie on disk: the data directory and its lock, the user's home, the ready file.
+//! Paths on disk: the data directory and its lock, the user's home, the ready file.
 //!
-//! What the directories hold is the services' own business. Environment variables are read by two small functions; the
-//! rules behind them take values, so they can be tested.
+//! The services define the contents of their directories. The functions that read environment variables are thin; the
+//! rules take values as arguments, so that they can be tested.
 
 use std::{
     env,
@@ -17,29 +17,29 @@ use std::{
 
 use crate::private_file;
 
-/// The file that names the process that has the data directory.
+/// The file with the id of the process that holds the data directory.
 const LOCK: &str = "LOCK";
 
-/// Why a path cannot be used. Each says what to do.
+/// The reason why a path cannot be used. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum PathsError {
-    /// Nothing says where the user's home is.
+    /// Neither the option nor the environment names the directory.
     #[error("cannot tell {what}: neither the option nor HOME is set to an absolute path; set {option}")]
     Unknown {
-        /// What is looked for.
+        /// The directory that is missing.
         what: &'static str,
-        /// The option that says it.
+        /// The option that names it.
         option: &'static str,
     },
-    /// The data directory cannot be made or opened.
+    /// The data directory cannot be created or opened.
     #[error("cannot use the data directory {}: {cause}; choose another with --data-dir", .path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// Another process has the data directory.
+    /// Another process holds the data directory.
     #[error(
         "the data directory {} is in use by another troupe{}; stop that one or choose another directory with --data-dir",
         .path.display(),
@@ -48,7 +48,7 @@ pub enum PathsError {
     InUse {
         /// The directory.
         path: PathBuf,
-        /// The process that has it, if it said so.
+        /// The id of that process, if it is known.
         pid: Option<u32>,
     },
     /// A file cannot be written.
@@ -56,25 +56,25 @@ pub enum PathsError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: io::Error,
     },
 }
 
-/// The default data directory: `$XDG_DATA_HOME/troupe`, else `~/.local/share/troupe`.
+/// Returns the default data directory: `$XDG_DATA_HOME/troupe`, else `~/.local/share/troupe`.
 ///
-/// A relative path in either variable does not count, as the XDG specification says.
+/// A relative path in either variable is ignored, as the XDG specification requires.
 #[must_use]
 pub fn data_dir_from(xdg_data_home: Option<&OsStr>, home: Option<&OsStr>) -> Option<PathBuf> {
     let base = absolute(xdg_data_home).or_else(|| Some(absolute(home)?.join(".local").join("share")))?;
     Some(base.join("troupe"))
 }
 
-/// [`data_dir_from`] with the environment of this process.
+/// Returns [`data_dir_from`] for the environment of this process.
 ///
 /// # Errors
 ///
-/// If neither variable is set to an absolute path.
+/// Neither variable is set to an absolute path.
 pub fn default_data_dir() -> Result<PathBuf, PathsError> {
     let (data, home) = (env::var_os("XDG_DATA_HOME"), env::var_os("HOME"));
     data_dir_from(data.as_deref(), home.as_deref()).ok_or(PathsError::Unknown {
@@ -83,30 +83,31 @@ pub fn default_data_dir() -> Result<PathBuf, PathsError> {
     })
 }
 
-/// Where this user's data may lie, for those who have to keep out of it: `TROUPE_DATA_DIR`, and the default.
+/// Returns the possible data directories of this user: `TROUPE_DATA_DIR` and the default. Sandboxes hide them.
 #[must_use]
 pub fn known_data_dirs() -> Vec<PathBuf> {
     let given = env::var_os("TROUPE_DATA_DIR");
     data_dirs_from(given.as_deref(), default_data_dir().ok())
 }
 
-/// [`known_data_dirs`] of these values. A relative one counts from the working directory, as `--data-dir` does.
+/// Returns [`known_data_dirs`] for these values. A relative path is relative to the working directory, as for
+/// `--data-dir`.
 fn data_dirs_from(given: Option<&OsStr>, default: Option<PathBuf>) -> Vec<PathBuf> {
     let given = given.filter(|given| !given.is_empty()).map(PathBuf::from);
     given.into_iter().chain(default).collect()
 }
 
-/// The home whose `.codex/` is the user scope: `TROUPE_HOME`, else the user's home.
+/// Returns the home directory whose `.codex/` is the user scope: `TROUPE_HOME`, else the user's home.
 #[must_use]
 pub fn home_from(troupe_home: Option<&OsStr>, home: Option<&OsStr>) -> Option<PathBuf> {
     absolute(troupe_home).or_else(|| absolute(home))
 }
 
-/// [`home_from`] with the environment of this process.
+/// Returns [`home_from`] for the environment of this process.
 ///
 /// # Errors
 ///
-/// If neither variable is set to an absolute path.
+/// Neither variable is set to an absolute path.
 pub fn default_home() -> Result<PathBuf, PathsError> {
     let (own, home) = (env::var_os("TROUPE_HOME"), env::var_os("HOME"));
     home_from(own.as_deref(), home.as_deref()).ok_or(PathsError::Unknown {
@@ -115,8 +116,8 @@ pub fn default_home() -> Result<PathBuf, PathsError> {
     })
 }
 
-/// Where a program is: `program` itself if it is a path, else the first executable file of that name in the directories
-/// of `path`, which has the form of the variable `PATH`.
+/// Returns the path of a program: `program` itself if it contains a slash, else the first executable file of that name
+/// in `path`, which has the format of the variable `PATH`.
 #[must_use]
 pub fn program_in(path: &OsStr, program: &Path) -> Option<PathBuf> {
     let is_executable = |path: &PathBuf| {
@@ -135,11 +136,11 @@ fn absolute(value: Option<&OsStr>) -> Option<PathBuf> {
     value.map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// Writes the ready file: whoever sees it sees all of it.
+/// Writes the ready file atomically.
 ///
 /// # Errors
 ///
-/// If the file cannot be written.
+/// The file cannot be written.
 pub fn write_ready_file(path: &Path, content: &serde_json::Value) -> Result<(), PathsError> {
     let text = format!("{content}\n");
     private_file::replace(path, text.as_bytes(), private_file::PUBLIC).map_err(|cause| PathsError::Write {
@@ -148,21 +149,21 @@ pub fn write_ready_file(path: &Path, content: &serde_json::Value) -> Result<(), 
     })
 }
 
-/// A data directory that belongs to this process until it is dropped.
+/// A data directory that belongs to this process until this value is dropped.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    /// The directory itself, locked: deleting or replacing a file in it does not release the lock. The operating system
-    /// releases the lock when this file is closed, however the process ends.
+    /// The lock is on the directory itself, so that deleting or replacing a file in it does not release the lock. The
+    /// operating system releases it when this file is closed, even if the process crashes.
     _lock: File,
 }
 
 impl DataDir {
-    /// Makes the directory if it is missing (0700) and locks it against a second process.
+    /// Creates the directory with mode 0700 if it is missing, and locks it against a second process.
     ///
     /// # Errors
     ///
-    /// If it cannot be made or opened, or another process has it.
+    /// The directory cannot be created or opened, or another process holds it.
     pub fn open(path: &Path) -> Result<Self, PathsError> {
         let failed = |cause| PathsError::Directory {
             path: path.to_owned(),
@@ -191,20 +192,20 @@ impl DataDir {
         })
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A file or directory in it.
+    /// Returns the path of an entry in the directory.
     #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }
 
-/// Writes the process id of this process for the message that a second process shows.
+/// Writes the id of this process, which a second process shows in its error.
 fn sign(path: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -215,7 +216,7 @@ fn sign(path: &Path) -> io::Result<()> {
     writeln!(file, "{}", std::process::id())
 }
 
-/// Which process, in parentheses, where it is known.
+/// Returns the process in parentheses, or nothing if it is unknown.
 fn named(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
@@ -300,7 +301,7 @@ mod tests {
         let path = parent.path().join("troupe");
         let first = DataDir::open(&path).unwrap();
         fs::remove_file(path.join(LOCK)).unwrap();
-        // Twice: a first attempt must not leave a file that a second one locks.
+        // Twice: the first attempt must not leave a file that the second one locks.
         for _ in 0..2 {
             let error = DataDir::open(&path).unwrap_err();
             assert!(matches!(&error, PathsError::InUse { pid: None, .. }), "{error}");

@@ -1,5 +1,4 @@
-//! Who is at the other end of a connection, as far as the connection says it: an address, and over TLS the principal that
-//! a verified certificate names.
+//! The remote end of a connection: its address and, over TLS, the principal in its verified certificate.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -11,25 +10,25 @@ use crate::{
     usage::Usage,
 };
 
-/// Where a certificate's URI speaks of Troupe, below the trust domain: `spiffe://DOMAIN/troupe/KIND/NAME`.
+/// The first path segment of a certificate's URI: `spiffe://DOMAIN/troupe/KIND/NAME`.
 const OURS: &str = "troupe";
-/// The scheme of such a URI.
+/// The scheme of the URI.
 const SPIFFE: &str = "spiffe";
-/// The longest trust domain, in bytes.
+/// Maximum length of a trust domain in bytes.
 const MAX_DOMAIN_BYTES: usize = 255;
 
-/// The other end of a connection.
+/// The remote end of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     /// Its address.
     pub address: Option<SocketAddr>,
-    /// Whom its certificate names. Verified; None: it has shown none that names anybody.
+    /// The principal in its verified certificate. `None` if there is no certificate or it names no principal.
     pub principal: Option<Arc<Principal>>,
-    /// The use of its connection.
+    /// The usage of the connection.
     pub usage: Usage,
 }
 
-/// The principal that a certificate names, which was verified before: by the one SPIFFE URI among its alternative names,
+/// Returns the principal of a verified certificate. It is in the one SPIFFE URI among the alternative names:
 /// `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`. A certificate with several SPIFFE URIs has no
 /// principal.
 #[must_use]
@@ -77,13 +76,13 @@ fn of_uri(uri: &str) -> Option<Principal> {
     }
 }
 
-/// Whether this is a trust domain, as SPIFFE has them.
+/// Returns whether this is a SPIFFE trust domain.
 fn is_domain(domain: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
     (1..=MAX_DOMAIN_BYTES).contains(&domain.len()) && domain.chars().all(fits)
 }
 
-/// Whether this is a segment of a path, as SPIFFE has them, and short enough for a name.
+/// Returns whether this is a SPIFFE path segment that is short enough for a name.
 fn is_segment(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(fits) && name != "." && name != ".."

@@ -1,4 +1,5 @@
-//! Small files that are replaced whole: written aside, synced, renamed. A reader sees the old bytes or the new ones.
+//! Small files that are replaced atomically: written to a temporary file, synced, renamed. A reader sees the old or the
+//! new content.
 
 use std::{
     fs::{self, File, Metadata, OpenOptions, Permissions},
@@ -7,15 +8,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// For the owner alone.
+/// Only the owner may read and write the file.
 pub(crate) const PRIVATE: u32 = 0o600;
-/// For everyone to read.
+/// All users may read the file.
 pub(crate) const PUBLIC: u32 = 0o644;
 
-/// More than any file of ours holds; a bound on what a wrong path can make us read.
+/// Maximum size that is read, in bytes. It is more than any file of this program has, and bounds the damage of a wrong
+/// path.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Replaces the file at `path`, durably, with the permissions `mode`.
+/// Replaces the file at `path` durably and sets the permissions `mode`.
 pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let directory = directory_of(path);
     let name = path
@@ -24,7 +26,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let aside = directory.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let written = write_new(&aside, bytes, mode).and_then(|()| fs::rename(&aside, path));
     if written.is_err() {
-        // The first error is the one to report; a file left aside is harmless.
+        // The first error is reported. A temporary file that remains is harmless.
         let _ = fs::remove_file(&aside);
     }
     written?;
@@ -32,23 +34,24 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 }
 
 fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    // Left over from a crash of a process with our id.
+    // A crashed process with the same id may have left the file.
     let _ = fs::remove_file(path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
-/// Why a private file cannot be used.
+/// The reason why a private file cannot be used.
 pub(crate) enum Unusable {
-    /// It cannot be read.
+    /// The file cannot be read.
     Read(io::Error),
-    /// Others may read it, and that cannot be changed.
+    /// Other users can read the file, and its permissions cannot be changed.
     Exposed(io::Error),
 }
 
-/// The text of a private file, `None` if there is none. Permissions that are too wide are narrowed. A file of somebody
-/// else's that one of our groups may read was given to us so, as a volume of Kubernetes' is.
+/// Returns the text of a private file, or `None` if it does not exist. Permissions that are too wide are narrowed. A
+/// file of another owner that only a group may read stays as it is, because Kubernetes mounts volumes with such
+/// permissions.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, Unusable> {
     let Some(file) = open(path).map_err(Unusable::Read)? else {
         return Ok(None);
@@ -57,8 +60,9 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Unusable> {
     Ok(Some(text_of(file).map_err(Unusable::Read)?))
 }
 
-/// As [`read`], of a file that somebody else keeps for us: what cannot be narrowed is taken as it is, if it is kept from
-/// others. The kubelet gives what it projects to the pod's own user and group, on a volume that nobody can write.
+/// Returns the text of a private file that another program maintains, or `None` if it does not exist. Unlike [`read`],
+/// it accepts permissions that cannot be narrowed if other users have no access: the kubelet gives projected files to
+/// the pod's user and group on a read-only volume.
 pub(crate) fn read_kept(path: &Path) -> io::Result<Option<String>> {
     let Some(file) = open(path)? else {
         return Ok(None);
@@ -75,7 +79,7 @@ fn is_kept_from_others(metadata: &Metadata) -> bool {
     metadata.permissions().mode() & 0o007 == 0
 }
 
-/// `None`: there is no such file.
+/// Returns `None` if the file does not exist.
 fn open(path: &Path) -> io::Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
@@ -84,7 +88,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Keeps others from a file of ours.
+/// Removes the access of other users from a file that belongs to this user.
 fn narrow(path: &Path, file: &File) -> Result<(), Unusable> {
     let metadata = file.metadata().map_err(Unusable::Read)?;
     let mode = metadata.permissions().mode();
@@ -134,7 +138,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn what_somebody_else_keeps_has_to_be_kept_from_others() {
-        // Not even root may change its permissions.
+        // Even root cannot change its permissions.
         let path = Path::new("/proc/self/status");
         assert!(matches!(read(path), Err(Unusable::Exposed(_))));
         assert!(read_kept(path).is_err());
@@ -156,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_lent_to_a_group_of_ours_is_read_as_it_is() {
-        // Only root can give a file away.
+        // Only root can change the owner of a file.
         if !rustix::process::geteuid().is_root() {
             return;
         }

@@ -1,4 +1,4 @@
-//! A service as a program: what the `main` of each does alike, around what it serves.
+//! The common part of the `main` functions of both services.
 
 use std::{
     env,
@@ -31,23 +31,23 @@ use crate::{
     tls::TlsOptions,
 };
 
-/// How a program ends that was started in a way that it cannot make sense of.
+/// The exit code for invalid arguments.
 const USAGE: u8 = 2;
 
-/// The flags that every service has.
+/// The flags that all services have.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServiceOptions {
-    /// TLS.
+    /// The TLS flags.
     #[command(flatten)]
     pub tls: TlsOptions,
-    /// Callers who come with a JWT.
+    /// The JWT flags.
     #[command(flatten)]
     pub jwt: JwtOptions,
-    /// The admin port.
+    /// The flags of the admin port.
     #[command(flatten)]
     pub admin: AdminOptions,
-    /// After how many seconds a connection is asked to go away, so that clients behind a balancer spread anew; streams on it
-    /// live on. 0: connections stay
+    /// Age in seconds at which a connection must close, so that clients behind a load balancer spread again;
+    /// open streams continue. 0: no limit
     #[arg(
         long,
         env = "TROUPE_MAX_CONNECTION_AGE",
@@ -55,8 +55,8 @@ pub struct ServiceOptions {
         default_value_t = MAX_CONNECTION_AGE.as_secs()
     )]
     pub max_connection_age: u64,
-    /// How many connections one address may have at once, of IPv6 one /64 network; loopback has no bound of its own. Raise it
-    /// where all clients come through one proxy
+    /// Maximum number of connections from one address, or from one /64 network for IPv6; loopback has no limit of its
+    /// own. Raise it if all clients connect through one proxy
     #[arg(
         long,
         env = "TROUPE_MAX_CONNECTIONS_PER_ADDRESS",
@@ -65,25 +65,25 @@ pub struct ServiceOptions {
         default_value_t = MAX_CONNECTIONS_PER_ADDRESS
     )]
     pub max_connections_per_address: u32,
-    /// Answer no reflection, by which everybody who reaches the service may ask for its methods
+    /// Disable reflection, which shows the methods to every client that reaches the service
     #[arg(long, env = "TROUPE_NO_REFLECTION")]
     pub no_reflection: bool,
-    /// Serve off loopback although nobody has to prove who they are
+    /// Serve on a non-loopback address without authentication
     #[arg(long)]
     pub insecure: bool,
-    /// Write the addresses as JSON into this file once the service serves
+    /// File for the addresses of the service as JSON, written when the service is ready
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
-    /// The log.
+    /// The log flags.
     #[command(flatten)]
     pub log: LogOptions,
-    /// Where settings are.
+    /// The settings flags.
     #[command(flatten)]
     pub settings: SettingsOptions,
 }
 
 impl ServiceOptions {
-    /// The bounds of the service, as far as they are set.
+    /// Returns the server limits that the flags set.
     #[must_use]
     pub fn limits(&self) -> ServeLimits {
         ServeLimits {
@@ -94,7 +94,7 @@ impl ServiceOptions {
     }
 }
 
-/// Runs a program whose options are an `O`: shows help or settings if that is asked for, else does what it is for.
+/// Runs a program with the options `O`. Prints help or settings if the arguments ask for it.
 pub fn main<O, F, E>(run: impl FnOnce(O) -> F) -> ExitCode
 where
     O: CommandFactory + FromArgMatches + AsRef<ServiceOptions>,
@@ -124,7 +124,7 @@ where
     let ended = match runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
             let ended = runtime.block_on(run(options));
-            // Who is stopped while it opens does not wait until the whole log is checked.
+            // Do not wait for blocking work: a service that is stopped while it opens may still verify its log.
             runtime.shutdown_background();
             ended
         }
@@ -142,15 +142,15 @@ where
     }
 }
 
-/// Says what is wrong with how the program was started, before there is a log to say it in.
+/// Prints an error in the arguments. Logging has not started at this point.
 fn refuse(error: &dyn Display, remedy: Option<&str>) -> ExitCode {
     let remedy = remedy.map(|remedy| format!("\n  hint: {remedy}")).unwrap_or_default();
-    // Where nobody can be told, the exit code has to do.
+    // If standard error is closed, the exit code is the only report.
     let _ = writeln!(io::stderr(), "error: {error}{remedy}");
     ExitCode::from(USAGE)
 }
 
-/// What goes on around a service: signals, spans, metrics, and the admin port.
+/// The parts of a process around its service: signals, traces, metrics and the admin port.
 #[derive(Debug)]
 pub struct Program {
     shutdown: Shutdown,
@@ -158,27 +158,27 @@ pub struct Program {
     admin: Option<Admin>,
 }
 
-/// Why a service cannot be surrounded by these.
+/// The reason why these parts cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// It cannot be told to stop.
+    /// The signal handlers cannot be installed.
     #[error("signals cannot be heard: {0}")]
     Signals(#[from] io::Error),
-    /// Nothing can be told of it.
+    /// Traces or metrics cannot start.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
-    /// It has no admin port.
+    /// The admin port cannot be opened.
     #[error(transparent)]
     Admin(#[from] AdminError),
 }
 
 impl Program {
-    /// Starts them, so before the service, which has these `services`, is opened: that may take long, and meanwhile the
-    /// process is seen to live and can be stopped.
+    /// Starts signal handling, telemetry and the admin port for these `services`. It runs before the service opens,
+    /// which may take long: in the meantime the process reports that it is alive and can be stopped.
     ///
     /// # Errors
     ///
-    /// If the address of the admin port cannot be had, or what the variables of OpenTelemetry say is of no use.
+    /// The address of the admin port is not available, or an OpenTelemetry variable is invalid.
     pub async fn start(process: &'static str, services: &[&str], admin: &AdminOptions) -> Result<Self, ProgramError> {
         let shutdown = Shutdown::by_signal()?;
         let telemetry = Telemetry::start(process, admin.admin_listen.is_some())?;
@@ -190,13 +190,13 @@ impl Program {
         })
     }
 
-    /// What SIGTERM and SIGINT trigger.
+    /// Returns the shutdown handle that SIGTERM and SIGINT trigger.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.shutdown.clone()
     }
 
-    /// What comes of opening the service; `None`: it is to stop before that.
+    /// Waits until the service is open. Returns `None` if the shutdown was triggered first.
     pub async fn open<F: Future>(&self, opening: F) -> Option<F::Output> {
         tokio::select! {
             opened = opening => Some(opened),
@@ -204,17 +204,17 @@ impl Program {
         }
     }
 
-    /// The admin port, if there is one.
+    /// Returns the admin port, if there is one.
     #[must_use]
     pub const fn admin(&self) -> Option<&Admin> {
         self.admin.as_ref()
     }
 
-    /// Writes where the service is, and the admin port, if that is asked for.
+    /// Writes the ready file with the addresses of the service and the admin port, if the options name one.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written.
+    /// The file cannot be written.
     pub fn ready(&self, options: &ServiceOptions, service: &str, address: SocketAddr) -> Result<(), PathsError> {
         let Some(path) = &options.ready_file else {
             return Ok(());
@@ -226,18 +226,19 @@ impl Program {
         paths::write_ready_file(path, &said)
     }
 
-    /// What comes of serving. `None`: the process is to stop, and the service has not ended in time. What hangs is left behind
-    /// then: what was answered is durable by that time.
+    /// Runs the service to its end. Returns `None` if the service did not end within the time after the shutdown. The
+    /// remaining work is then abandoned; acknowledged writes are already durable.
     ///
     /// # Errors
     ///
-    /// If the service broke off: a defect.
+    /// The service panicked. This is a defect.
     pub async fn serve<F>(&self, serving: F) -> Result<Option<F::Output>, JoinError>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        // A task of its own. To drop it here could take as long as what it hangs in, such as a disk that does not answer.
+        // The service runs in a task of its own, because dropping the future here could block on an operation that
+        // hangs, such as a disk access.
         let mut service = tokio::spawn(serving);
         let overdue = async {
             self.shutdown.triggered().await;
@@ -252,7 +253,8 @@ impl Program {
         }
     }
 
-    /// Ends it, after the service, so that that is seen to drain; and sends what is left.
+    /// Stops the admin port and exports the remaining telemetry. It runs after the service, so that the drain is
+    /// observable.
     pub async fn end(self) {
         let Self {
             shutdown,
@@ -266,7 +268,7 @@ impl Program {
     }
 }
 
-/// Ends what tells of a process, which has nothing more to tell. At once, and so within the longer time of the two.
+/// Stops the admin port and exports the remaining telemetry at the same time.
 pub async fn farewell(admin: Option<Admin>, telemetry: Telemetry) {
     let unserved = async {
         if let Some(admin) = admin {

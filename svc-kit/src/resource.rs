@@ -1,4 +1,4 @@
-//! Who tells: what all spans and metrics of this process say of it, once.
+//! The OpenTelemetry resource of this process: the attributes that all spans and metrics share.
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::{
@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use crate::collector::given;
 
-/// This process, by the name of its program and an id of its own; what OpenTelemetry's variables say counts instead.
+/// Returns the resource with the program's name and a random instance id. OpenTelemetry's environment variables
+/// override both.
 pub(crate) fn of(process: &'static str) -> Resource {
     let resource = Resource::builder_empty()
         .with_attributes([
@@ -19,7 +20,7 @@ pub(crate) fn of(process: &'static str) -> Resource {
         ])
         .with_detector(Box::new(TelemetryResourceDetector))
         .with_detector(Box::new(EnvResourceDetector::new()));
-    // It wins over a name among the attributes.
+    // This variable overrides a name among the attributes.
     match given("OTEL_SERVICE_NAME") {
         Some((_, name)) => resource.with_service_name(name).build(),
         None => resource.build(),

@@ -1,14 +1,14 @@
-//! Calls as OpenTelemetry's conventions for gRPC have them, in spans and in metrics.
+//! Attributes of calls in spans and metrics, by OpenTelemetry's conventions for gRPC.
 
 use opentelemetry::{KeyValue, trace::SpanKind};
 use tonic::Code;
 
-/// What every call says: that it is one of gRPC.
+/// Returns the attribute that marks a call as gRPC.
 pub(crate) fn system() -> KeyValue {
     KeyValue::new("rpc.system.name", "grpc")
 }
 
-/// How a call was answered, and whether that is a failure for this side of it.
+/// Returns the attributes of a call's result.
 pub(crate) fn outcome(kind: &SpanKind, code: Code) -> impl Iterator<Item = KeyValue> + use<> {
     let name = code_name(code);
     let failure = is_failure(kind, code).then(|| KeyValue::new("error.type", name));
@@ -17,8 +17,8 @@ pub(crate) fn outcome(kind: &SpanKind, code: Code) -> impl Iterator<Item = KeyVa
         .chain(failure)
 }
 
-/// Whether that answer is a failure for this side of the call: to its client every refusal is; a service fails where it is
-/// the cause itself, and otherwise the caller's doing was refused.
+/// Returns whether the code is a failure for this side of the call. For a client all codes but OK are failures. For a
+/// server only those are that it causes itself.
 pub(crate) const fn is_failure(kind: &SpanKind, code: Code) -> bool {
     if matches!(kind, SpanKind::Client) {
         return !matches!(code, Code::Ok);
@@ -34,7 +34,7 @@ pub(crate) const fn is_failure(kind: &SpanKind, code: Code) -> bool {
     )
 }
 
-/// The name of a code.
+/// Returns the name of a code.
 pub(crate) const fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -1,5 +1,5 @@
-//! Static bearer tokens: made at random, compared in constant time, never shown by accident. [`crate::token_file`] keeps
-//! them.
+//! Static bearer tokens: generated at random, compared in constant time, never printed by accident.
+//! [`crate::token_file`] stores them.
 
 use std::{
     fmt, io,
@@ -12,18 +12,19 @@ use sha2::{Digest as _, Sha256};
 
 use crate::private_file::Unusable;
 
-/// The longest token that somebody shows, in bytes; longer ones are refused unread. Some providers list all groups in theirs.
+/// Maximum length in bytes of a token that a caller presents. Longer tokens are rejected unread. JWTs of some providers
+/// list all groups of a user.
 pub(crate) const MAX_SHOWN_BYTES: usize = 8 * 1024;
 
-/// The longest token of our own, in bytes: one that is compared, or a thread's.
+/// Maximum length in bytes of a token of Troupe: a static token or a thread token.
 pub const MAX_TOKEN_BYTES: usize = 512;
 
-/// The shortest static token that is accepted, in bytes: below this a configured token is a password to guess.
+/// Minimum length in bytes of a static token. A shorter one could be guessed like a password.
 pub const MIN_SECRET_BYTES: usize = 16;
 
 const RANDOM_BYTES: usize = 32;
 
-/// Why a secret cannot be had. Each says what to do.
+/// The reason why a secret is not available. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file exists and cannot be read.
@@ -31,7 +32,7 @@ pub enum SecretError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: io::Error,
     },
     /// The file cannot be written.
@@ -39,34 +40,34 @@ pub enum SecretError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// Others may read the file, and its permissions cannot be narrowed.
+    /// Other users can read the file, and its permissions cannot be narrowed.
     #[error("others can read the secrets in {} and its permissions cannot be changed ({cause}); make it 0600", .path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// The file holds something else.
+    /// The content is malformed.
     #[error("{} is malformed: {problem}; delete it to have a new one made", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         problem: &'static str,
     },
-    /// The file has nothing that could be shown to anybody.
+    /// The file has no token that could be presented.
     #[error("the first line of {} is no token: {problem}; whoever keeps the file has to put one there", .path.display())]
     NoToken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         problem: &'static str,
     },
-    /// No randomness.
+    /// The operating system has no random bytes.
     #[error("the operating system gave no random bytes: {0}")]
     Random(String),
 }
@@ -81,21 +82,21 @@ impl SecretError {
     }
 }
 
-/// A bearer token that is compared or shown, never decoded: an operator's, a runner's, a service's.
+/// A bearer token that is compared or presented, and never decoded.
 #[derive(Clone)]
 pub struct SecretToken(String);
 
 impl SecretToken {
-    /// A new token of 32 random bytes.
+    /// Generates a token of 32 random bytes.
     ///
     /// # Errors
     ///
-    /// If the operating system has no randomness.
+    /// The operating system has no random bytes.
     pub fn generate() -> Result<Self, SecretError> {
         Ok(Self(URL_SAFE_NO_PAD.encode(random()?)))
     }
 
-    /// A token from configuration: 16 to 512 visible ASCII characters, surrounding white space ignored.
+    /// Parses a configured token: 16 to 512 visible ASCII characters. Surrounding white space is ignored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -103,24 +104,24 @@ impl SecretToken {
         (fits && text.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(text.to_owned()))
     }
 
-    /// A token that is shown, not compared: whoever is called says what it has to be like. A JWT is the longest that
-    /// there is; surrounding white space is ignored.
+    /// Parses a token to present to a server. The server defines its format; a JWT is the longest. Surrounding white
+    /// space is ignored.
     pub(crate) fn to_show(text: &str) -> Option<Self> {
         let text = text.trim();
         let fits = (1..=MAX_SHOWN_BYTES).contains(&text.len());
         (fits && text.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(text.to_owned()))
     }
 
-    /// Whether `candidate` is this token, in a time that tells nothing about either.
+    /// Returns whether `candidate` is this token. The time does not depend on either.
     #[must_use]
     pub fn matches(&self, candidate: &str) -> bool {
-        // Digests have one length, so not even the token's length shows.
+        // Digests have a fixed length, so that the time does not reveal the token's length.
         let own: CtOutput<Sha256> = CtOutput::new(Sha256::digest(self.0.as_bytes()));
         let other: CtOutput<Sha256> = CtOutput::new(Sha256::digest(candidate.as_bytes()));
         own == other
     }
 
-    /// The token itself, for the one place that sends it.
+    /// Returns the token's text, for the code that sends it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -141,7 +142,7 @@ impl fmt::Debug for SecretToken {
     }
 }
 
-/// Fresh random bytes from the operating system.
+/// Returns random bytes from the operating system.
 pub(crate) fn random() -> Result<[u8; RANDOM_BYTES], SecretError> {
     let mut bytes = [0; RANDOM_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| SecretError::Random(error.to_string()))?;

@@ -1,11 +1,14 @@
-//! Serving: a listener and a service's routes become a server with health, reflection, bounds, and an end.
+//! Serving: builds a server with health, reflection, limits and a graceful end from a listener and the routes of a
+//! service.
 //!
-//! The end, after [`Shutdown::trigger`]:
+//! After [`Shutdown::trigger`]:
 //!
-//! 1. health says NOT_SERVING, for the whole and for each service; calls are still taken for [`ServeLimits::notice`];
-//! 2. [`Shutdown::draining`] fires: streams and long calls end themselves, each with a position to resume from;
-//! 3. the listener closes, connections are told to go away, calls in flight finish;
-//! 4. at [`ServeLimits::drain`] after the trigger whatever is left is cut off, and serving returns in any case.
+//! 1. Health reports NOT_SERVING for the server and for each service. New calls are accepted for
+//!    [`ServeLimits::notice`].
+//! 2. [`Shutdown::draining`] fires. Streams and long calls end, each with a position to resume from.
+//! 3. The listener closes, connections receive a GOAWAY, and calls in flight finish.
+//! 4. At [`ServeLimits::drain`] after the trigger all remaining connections are closed, and serving returns in any
+//!    case.
 
 use std::{io, time::Duration};
 
@@ -34,19 +37,19 @@ use crate::{
     usage::Bounds,
 };
 
-/// What is served.
+/// The services of a server.
 #[derive(Debug)]
 pub struct Serving {
-    /// The services. Health is added to them, and reflection unless the listener does without.
+    /// The routes of the services. The server adds health, and reflection if the listener allows it.
     pub routes: Routes,
-    /// The full names of the services, for health and reflection: `troupe.registry.v1.AgentRegistryService`.
+    /// The full names of the services for health and reflection, such as `troupe.registry.v1.AgentRegistryService`.
     pub names: Vec<&'static str>,
-    /// The encoded descriptors that reflection answers from.
+    /// The encoded descriptors for reflection.
     pub descriptor_set: &'static [u8],
 }
 
 impl Serving {
-    /// These services of Troupe's API.
+    /// Creates the value for services of Troupe's API.
     #[must_use]
     pub const fn new(routes: Routes, names: Vec<&'static str>) -> Self {
         Self {
@@ -57,71 +60,75 @@ impl Serving {
     }
 }
 
-/// The bounds of a server. The sizes of messages are bounded by the services' own generated servers.
+/// The limits of a server. The generated servers of the services limit the sizes of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeLimits {
-    /// Connections at once. For one more, the oldest one without an authenticated caller ends, else an idle one.
+    /// Maximum number of connections. When it is reached, the oldest connection without an authenticated caller is
+    /// closed for a new one, otherwise an idle one.
     pub max_connections: usize,
-    /// Connections from one address at once, of IPv6 from one /64 network; loopback has no bound of its own.
+    /// Maximum number of connections from one address, or from one /64 network for IPv6. Loopback has no limit of its
+    /// own.
     pub max_connections_per_address: usize,
-    /// How long a connection lasts without a call of an authenticated caller.
+    /// How long a connection may stay without a call from an authenticated caller.
     pub known_within: Duration,
-    /// The same for a connection on which health is watched or reflection is used.
+    /// The same for a connection with open health watches or reflection streams.
     pub open_within: Duration,
-    /// How long the message of a call may take to arrive, unless its caller streams; a large one has more time, one second
-    /// for each 64 KiB.
+    /// How long the message of a call may take to arrive, except for client streaming. Each 64 KiB of a large message
+    /// extend it by one second.
     pub message_within: Duration,
-    /// Streams, which are calls, at once on one connection.
+    /// Maximum number of concurrent calls on one connection, which are HTTP/2 streams.
     pub max_streams_per_connection: u32,
-    /// Calls of operators, runners and services at once that have not begun to answer, over all connections; more are
-    /// refused as OVERLOADED, here and below.
+    /// Maximum number of calls from operators, runners and services, over all connections, that have not begun to
+    /// respond. More calls are rejected as OVERLOADED. The same applies to the limits below.
     pub max_calls_in_flight: usize,
-    /// Of these, those of one caller.
+    /// The part of `max_calls_in_flight` that one caller may use.
     pub max_calls_per_caller: usize,
-    /// Calls of all threads at once that have not begun to answer.
+    /// Maximum number of calls from all threads that have not begun to respond.
     pub max_calls_of_threads: usize,
-    /// Of these, those of one thread.
+    /// The part of `max_calls_of_threads` that one thread may use.
     pub max_calls_per_thread: usize,
-    /// Calls of operators, runners and services of methods that wait for minutes. They count nowhere else.
+    /// Maximum number of calls from operators, runners and services to methods that may block for minutes. These calls
+    /// do not count elsewhere.
     pub max_waits: usize,
-    /// Of these, those of one caller.
+    /// The part of `max_waits` that one caller may use.
     pub max_waits_per_caller: usize,
-    /// Calls of all threads of methods that wait for minutes.
+    /// Maximum number of calls from all threads to methods that may block for minutes.
     pub max_waits_of_threads: usize,
-    /// Of these, those of one thread.
+    /// The part of `max_waits_of_threads` that one thread may use.
     pub max_waits_per_thread: usize,
-    /// Streams of one operator, runner or service, each from its call on; more are refused as OVERLOADED.
+    /// Maximum number of open streams of one operator, runner or service, counted from the start of the call. More
+    /// calls are rejected as OVERLOADED.
     pub max_open_streams_per_caller: usize,
-    /// The same of one thread.
+    /// The same for one thread.
     pub max_open_streams_per_thread: usize,
-    /// The same of one address, of the methods that are open to all.
+    /// The same for one address, for methods without authentication.
     pub max_open_streams_per_stranger: usize,
-    /// The same of all addresses together.
+    /// The same for all addresses together.
     pub max_open_streams_of_strangers: usize,
-    /// The headers of a call, in bytes.
+    /// Maximum size of the headers of a call in bytes.
     pub max_header_bytes: u32,
-    /// Streams that a peer opened and reset at once before they were looked at ("rapid reset").
+    /// Maximum number of streams that a peer has reset before the server handled them ("rapid reset").
     pub max_pending_resets: usize,
-    /// How often a silent connection is pinged, so that dead watchers are noticed.
+    /// Interval of pings on a silent connection. They detect dead watchers.
     pub keepalive_interval: Duration,
-    /// How long the answer to a ping may take.
+    /// How long the response to a ping may take.
     pub keepalive_timeout: Duration,
-    /// After this age a connection is asked to go away, so that clients behind a balancer spread anew; open streams
-    /// live on. None: connections stay.
+    /// Age at which the server asks a connection to close, so that clients behind a load balancer spread again. Open
+    /// streams continue. `None` disables this.
     pub max_connection_age: Option<Duration>,
-    /// How long calls are still taken once health says NOT_SERVING. Part of `drain`.
+    /// How long calls are accepted after health reports NOT_SERVING. Part of `drain`.
     pub notice: Duration,
-    /// From the trigger of the shutdown to the return of [`serve`], at most.
+    /// Maximum time from the trigger of the shutdown until [`serve`] returns.
     pub drain: Duration,
 }
 
-/// The age at which connections are asked to go away unless something else is set: longer than a watch lasts.
+/// Default of `max_connection_age`. It is longer than a watch lasts.
 pub(crate) const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
-/// Connections from one address unless something else is set: a proxy in front of many clients has one address.
+/// Default maximum of connections from one address. It allows a proxy in front of many clients.
 pub(crate) const MAX_CONNECTIONS_PER_ADDRESS: u32 = 1024;
 
 impl ServeLimits {
-    /// The bounds unless something else is set.
+    /// The default limits.
     pub const DEFAULT: Self = Self {
         max_connections: 4096,
         max_connections_per_address: MAX_CONNECTIONS_PER_ADDRESS as usize,
@@ -136,12 +143,12 @@ impl ServeLimits {
         max_waits: 4096,
         max_waits_per_caller: 2048,
         max_waits_of_threads: 4096,
-        // As many tool calls of one thread may wait for an operator.
+        // The same number of tool calls of one thread can wait for an operator.
         max_waits_per_thread: 64,
         max_open_streams_per_caller: 16_384,
         max_open_streams_per_thread: 64,
         max_open_streams_per_stranger: 256,
-        // A client that follows the health of a service has one such stream a connection.
+        // A client that watches the health of a service has one such stream per connection.
         max_open_streams_of_strangers: 4096,
         max_header_bytes: 16 * 1024,
         max_pending_resets: 64,
@@ -159,20 +166,20 @@ impl Default for ServeLimits {
     }
 }
 
-/// Windows of flow control: what a peer may make us buffer, for one stream and for one connection.
+/// Flow control windows for a stream and for a connection: the amount of data that a peer can make the server buffer.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
-/// Why serving failed.
+/// The reason why serving failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The listener is of no use.
+    /// The listener has no local address.
     #[error("the listener has no address: {0}")]
     Listener(io::Error),
-    /// The descriptors are malformed: a defect of the build.
+    /// The descriptors are malformed. This is a defect of the build.
     #[error("reflection cannot be served: {0}")]
     Reflection(tonic_reflection::server::Error),
-    /// The descriptors of the API are malformed: a defect of the build.
+    /// The API descriptors are malformed. This is a defect of the build.
     #[error("the API cannot be read: {0}")]
     Descriptors(#[from] prost::DecodeError),
     /// The transport failed.
@@ -180,11 +187,12 @@ pub enum ServeError {
     Transport(#[source] tonic::transport::Error),
 }
 
-/// Serves until `shutdown` is triggered, then drains; see the module.
+/// Serves until `shutdown` is triggered, then drains. See the module documentation.
 ///
 /// # Errors
 ///
-/// If the descriptors are malformed or the transport fails. A drain that met its deadline is no error; it is logged.
+/// The descriptors are malformed or the transport fails. A drain that reaches its deadline is logged and is not an
+/// error.
 pub async fn serve(
     listener: impl Into<Listener>,
     serving: Serving,
@@ -223,17 +231,17 @@ pub async fn serve(
     let incoming = connection::accept(listener, rules, cut.clone());
     tracing::info!(url, services = ?names, "serving");
     let ended = run(incoming, routes, &names, auth, limits, shutdown, reporters).await;
-    // Connections have tasks of their own, which do not end with the server's future.
+    // Each connection runs in its own task, which does not end with the server's future.
     cut.cancel();
     ended
 }
 
-/// As [`serve`], over connections that the caller accepts, bounds, and cuts off after the drain; and without reflection.
-/// `names` are the full names of the services, for health.
+/// Serves connections from a stream, without reflection. The caller accepts and limits them, and closes them after the
+/// drain. `names` are the full names of the services for health.
 ///
 /// # Errors
 ///
-/// If the descriptors are malformed or the transport fails.
+/// The descriptors are malformed or the transport fails.
 pub async fn serve_over<C>(
     incoming: impl Stream<Item = io::Result<C>>,
     routes: Routes,
@@ -248,7 +256,7 @@ where
     run(incoming, routes, names, auth, limits, shutdown, Vec::new()).await
 }
 
-/// `reporters` are told of the server's health beside those who ask it.
+/// Runs a server. It reports its health to `reporters` in addition to its own health service.
 async fn run<C>(
     incoming: impl Stream<Item = io::Result<C>>,
     routes: Routes,
@@ -276,7 +284,7 @@ where
         .http2_keepalive_interval(Some(limits.keepalive_interval))
         .http2_keepalive_timeout(Some(limits.keepalive_timeout));
     if let Some(age) = limits.max_connection_age {
-        // Never with max_connection_age_grace: in tonic 0.14 that cuts streams instead of asking clients to go.
+        // Do not set max_connection_age_grace: in tonic 0.14 it closes streams instead of asking clients to leave.
         builder = builder.max_connection_age(age);
     }
     let share = ShareLayer::new(&limits, auth.waiting());
@@ -303,7 +311,7 @@ where
         announce(&reporters, names, ServingStatus::NotServing).await;
         tokio::time::sleep(limits.notice).await;
         shutdown.start_draining();
-        // Watchers of health have been told; forgetting the names ends their streams.
+        // The watchers of health have received NOT_SERVING. Removing the names ends their streams.
         for name in names.iter().chain(&[""]) {
             own.clear_service_status(name).await;
         }
@@ -322,7 +330,7 @@ where
     }
 }
 
-/// Sets the health of the whole and of each service.
+/// Sets the health of the server and of each service.
 async fn announce(reporters: &[HealthReporter], names: &[&'static str], status: ServingStatus) {
     for reporter in reporters {
         for name in names.iter().chain(&[""]) {
@@ -331,7 +339,7 @@ async fn announce(reporters: &[HealthReporter], names: &[&'static str], status: 
     }
 }
 
-/// Reflection that names these services, health and itself, whatever else the descriptors hold.
+/// Returns reflection that lists only these services, health and itself, even if the descriptors contain more.
 pub(crate) fn reflection(names: &[&'static str], descriptor_set: &'static [u8]) -> Builder<'static> {
     let always = &[
         "grpc.health.v1.Health",
@@ -341,7 +349,7 @@ pub(crate) fn reflection(names: &[&'static str], descriptor_set: &'static [u8]) 
     let builder = Builder::configure()
         .register_encoded_file_descriptor_set(descriptor_set)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // So that tools can read the details of errors.
+        // Lets tools decode the details of errors.
         .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET);
     names
         .iter()

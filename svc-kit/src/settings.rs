@@ -1,8 +1,8 @@
-//! Settings of a program: its flags, below them the environment, below that a YAML file, below that the defaults; and
-//! which of them decided what.
+//! The settings of a program and the origin of each value. Flags take precedence over the environment, the environment
+//! over a YAML file, and the file over the defaults.
 //!
-//! A key of the file is a flag's name with underscores, and its value what the flag would be given: it becomes an argument
-//! of the program, unless a flag or a variable says something else. So whatever is checked of flags is checked of it.
+//! A key in the file is a flag's name with underscores, and its value is the flag's value. The key becomes an argument
+//! of the program unless a flag or a variable sets it. Therefore all checks of flags apply to the file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,52 +17,52 @@ use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 use serde::Serialize;
 use serde_yaml::Value as Yaml;
 
-/// The largest file, in bytes.
+/// Maximum size of the file in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
-/// How close a misspelled name must be to a real one to be suggested.
+/// Minimum similarity between an unknown name and a known one for a suggestion.
 const CLOSE: f64 = 0.7;
-/// The flags that say what is done with settings and are none themselves.
+/// Flags that control the handling of settings and are not settings themselves.
 const CONFIG: &str = "config";
 const NONE_THEMSELVES: &[&str] = &[CONFIG, "print_config", "ready_file", "help", "version"];
-/// What is shown in place of a secret.
+/// The text that is shown in place of a secret.
 const HIDDEN: &str = "(hidden)";
 
-/// Where settings are, and whether they are only to be shown.
+/// The flags of the settings file.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SettingsOptions {
-    /// A YAML file with settings: names of flags with underscores. Flags and the environment win over it
+    /// YAML file with settings, named as the flags with underscores. Flags and the environment take precedence
     #[arg(long, env = "TROUPE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Show every setting and where it comes from, and start nothing
+    /// Show all settings with their origin and exit
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub print_config: Option<Format>,
 }
 
-/// How settings are shown.
+/// The output format of settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// A line each, for people.
+    /// One line per setting, for people.
     Text,
     /// One JSON object, for scripts.
     Json,
 }
 
-/// What decided a setting.
+/// The origin of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// An argument.
+    /// A command line argument.
     Flag,
-    /// A variable.
+    /// An environment variable.
     Environment,
-    /// The file.
+    /// The settings file.
     File,
-    /// Nobody.
+    /// The default of the flag.
     Default,
 }
 
 impl Origin {
-    /// As it is shown.
+    /// Returns the name that is shown.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,31 +74,31 @@ impl Origin {
     }
 }
 
-/// One setting as it is.
+/// The value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// Its name, as the file has it.
+    /// The name, as in the settings file.
     #[serde(skip)]
     pub name: String,
-    /// Its value; `-`: none.
+    /// The value as text; `-` if it has no value.
     pub value: String,
-    /// What decided it.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
-/// The settings of a program that was started.
+/// The settings of a running program.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// As clap has them.
+    /// The parsed arguments, with those from the file.
     pub matches: ArgMatches,
-    /// Each of them, for whoever asks.
+    /// All settings with their values and origins.
     pub shown: Vec<Setting>,
 }
 
-/// Why a program's settings are none.
+/// The reason why the settings of a program are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The arguments are wrong, or ask for help.
+    /// The arguments are invalid or ask for help.
     #[error(transparent)]
     Usage(#[from] clap::Error),
     /// The file cannot be read.
@@ -106,39 +106,39 @@ pub enum SettingsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// It is no YAML mapping.
+    /// The file is not a YAML mapping.
     #[error("{path}: invalid settings: {problem}")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         problem: String,
     },
-    /// It has a name that is no setting.
+    /// The file has an unknown name.
     #[error("{path}: unknown setting {name:?}")]
     Unknown {
         /// The file.
         path: PathBuf,
-        /// The name.
+        /// The unknown name.
         name: String,
-        /// What to write instead.
+        /// A suggestion.
         remedy: String,
     },
-    /// A value of it is refused.
+    /// The file has an invalid value.
     #[error("{path}: {problem}")]
     Value {
         /// The file.
         path: PathBuf,
-        /// What is wrong with which.
+        /// The setting and the defect.
         problem: String,
     },
 }
 
 impl SettingsError {
-    /// What to do, where that can be said.
+    /// Returns what to do about the error, if known.
     #[must_use]
     pub fn remedy(&self) -> Option<&str> {
         match self {
@@ -149,12 +149,12 @@ impl SettingsError {
 }
 
 impl Settings {
-    /// Those of a program with these arguments, the program's own name first. Flags that all subcommands have are no settings,
-    /// but for those that `shared` names.
+    /// Returns the settings of a program that was called with these arguments. The first argument is the program's
+    /// name. Global flags of subcommands are not settings, except the names in `shared`.
     ///
     /// # Errors
     ///
-    /// If arguments or file are wrong; [`SettingsError::Usage`] is also how clap says that help was asked for.
+    /// The arguments or the file are invalid. clap also reports a request for help as [`SettingsError::Usage`].
     pub fn gather(
         command: &Command,
         shared: &[&str],
@@ -193,7 +193,7 @@ impl Settings {
         Ok(Self { matches, shown })
     }
 
-    /// Tells the value of a setting whose default is found out only now.
+    /// Sets the value of a setting whose default is computed at runtime.
     pub fn computed(&mut self, name: &str, value: impl ToString) {
         let unknown = self
             .shown
@@ -204,7 +204,7 @@ impl Settings {
         }
     }
 
-    /// All of them, in one format.
+    /// Returns all settings in the given format.
     #[must_use]
     pub fn to_text(&self, format: Format) -> String {
         match format {
@@ -218,7 +218,7 @@ impl Settings {
                     .unwrap_or_default();
                 let mut text = String::new();
                 for Setting { name, value, origin } in &self.shown {
-                    // Writing to a string does not fail.
+                    // Writing to a string cannot fail.
                     let _ = writeln!(text, "{name:<width$}  {:<11}  {value}", origin.as_str());
                 }
                 text.truncate(text.trim_end().len());
@@ -227,7 +227,7 @@ impl Settings {
         }
     }
 
-    /// All of them as JSON: of each its value and its origin, by its name.
+    /// Returns all settings as JSON: a value and an origin for each name.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let settings: BTreeMap<&str, &Setting> = self
@@ -239,16 +239,16 @@ impl Settings {
     }
 }
 
-/// The flags of a program that are settings, in the order of its help.
+/// Returns the flags of a program that are settings, in the order of its help.
 #[must_use]
 pub fn known<'a>(program: &'a Command, shared: &[&str]) -> Vec<&'a Arg> {
     program.get_arguments().filter(|arg| is_setting(arg, shared)).collect()
 }
 
-/// How no value is shown.
+/// The text that is shown for a setting without a value.
 const NO_VALUE: &str = "-";
 
-/// What is shown of a setting.
+/// Returns the value and the origin of a setting.
 fn shown(arg: &Arg, values: &ArgMatches, from_file: &BTreeSet<&str>) -> Setting {
     let name = arg.get_id().as_str();
     let origin = match values.value_source(name) {
@@ -274,7 +274,7 @@ fn shown(arg: &Arg, values: &ArgMatches, from_file: &BTreeSet<&str>) -> Setting 
     }
 }
 
-/// A URL without the user and the password that it may name; anything else as it is.
+/// Returns a URL without its user and password, or the text unchanged if it is not a URL.
 fn without_credentials(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else {
         return text.to_owned();
@@ -292,7 +292,7 @@ fn is_setting(arg: &Arg, shared: &[&str]) -> bool {
     is_ours && arg.get_long().is_some() && !NONE_THEMSELVES.contains(&name)
 }
 
-/// The innermost subcommand that was called, and what it was given.
+/// Returns the innermost subcommand and its arguments.
 fn leaf<'a>(matches: &'a ArgMatches, command: &'a Command) -> (&'a ArgMatches, &'a Command) {
     match matches.subcommand() {
         Some((name, inner)) => match command.find_subcommand(name) {
@@ -303,13 +303,13 @@ fn leaf<'a>(matches: &'a ArgMatches, command: &'a Command) -> (&'a ArgMatches, &
     }
 }
 
-/// The file that a program was told of, if it takes one.
+/// Returns the settings file in the arguments, if the program accepts one.
 fn known_path<'a>(given: &'a ArgMatches, program: &Command) -> Option<&'a PathBuf> {
     program.get_arguments().find(|arg| arg.get_id() == CONFIG)?;
     given.get_one::<PathBuf>(CONFIG)
 }
 
-/// A file of settings.
+/// A settings file.
 #[derive(Debug, Default)]
 struct File {
     path: PathBuf,
@@ -351,7 +351,7 @@ impl File {
         }
     }
 
-    /// A value as arguments of the program.
+    /// Returns a value as arguments of the program.
     fn arguments(&self, arg: &Arg, yaml: &Yaml) -> Result<Vec<OsString>, SettingsError> {
         let name = arg.get_id().as_str();
         let long = arg.get_long().unwrap_or(name);
@@ -389,7 +389,7 @@ impl File {
         }
     }
 
-    /// What clap says of arguments that are the file's.
+    /// Returns the error for arguments from the file that clap rejected.
     fn refused(&self, error: &clap::Error) -> SettingsError {
         let text = error.to_string();
         let problem = text.split("\n\n").next().unwrap_or_default();
@@ -397,7 +397,7 @@ impl File {
     }
 }
 
-/// What may have been meant by a name.
+/// Returns a suggestion for an unknown name.
 fn nearest(unknown: &str, names: &[&str]) -> String {
     let score = |name: &&&str| strsim::jaro_winkler(unknown, name);
     let nearest = names.iter().max_by(|one, other| score(one).total_cmp(&score(other)));

@@ -1,5 +1,5 @@
-//! Places for calls that have not begun to answer. Each caller has a bound, and so have all callers of one class together:
-//! threads never take a place of operators, runners and services. Calls that wait for minutes have pools of their own.
+//! Limits on calls that have not begun to respond. Each caller has a limit, and so has each class of callers: threads
+//! cannot use up the slots of operators, runners and services. Methods that may block for minutes have separate pools.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
@@ -17,7 +17,7 @@ use tower::{Layer, Service};
 
 use crate::{call::overloaded, identity::Principal, serve::ServeLimits};
 
-/// How much of something each owner has; who has none of it is not there.
+/// Counts items by owner. An owner without items has no entry.
 #[derive(Debug)]
 pub(crate) struct Shares<K>(Mutex<HashMap<K, usize>>);
 
@@ -28,7 +28,7 @@ impl<K> Default for Shares<K> {
 }
 
 impl<K: Clone + Eq + Hash> Shares<K> {
-    /// One more for this owner; `None` if it has `max` already.
+    /// Adds an item for this owner. Returns `None` if the owner already has `max` items.
     pub(crate) fn take(self: &Arc<Self>, owner: &K, max: usize) -> Option<Place<K>> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match taken.get_mut(owner) {
@@ -45,13 +45,13 @@ impl<K: Clone + Eq + Hash> Shares<K> {
 
 #[cfg(test)]
 impl<K> Shares<K> {
-    /// Whether nobody has anything.
+    /// Returns whether no owner has an item.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 }
 
-/// One of what an owner has, until it is dropped.
+/// An item of an owner. Dropping it removes the item.
 #[derive(Debug)]
 pub(crate) struct Place<K: Clone + Eq + Hash> {
     shares: Arc<Shares<K>>,
@@ -70,7 +70,7 @@ impl<K: Clone + Eq + Hash> Drop for Place<K> {
     }
 }
 
-/// Puts [`Share`] behind the layer that finds the caller.
+/// The layer that creates [`Share`]. It runs after authentication.
 #[derive(Clone, Debug)]
 pub(crate) struct ShareLayer(Arc<Pools>);
 
@@ -82,14 +82,14 @@ struct Pools {
     waits: Classes,
 }
 
-/// The pools of one kind of call.
+/// The pools for one kind of call.
 #[derive(Debug)]
 struct Classes {
     trusted: Pool,
     threads: Pool,
 }
 
-/// Places for the calls of one class of callers.
+/// The slots for calls from one class of callers.
 #[derive(Debug)]
 struct Pool {
     per_caller: Bound,
@@ -98,14 +98,14 @@ struct Pool {
     places: Arc<Semaphore>,
 }
 
-/// A bound as errors name it.
+/// A limit and its name in errors.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     name: &'static str,
     max: usize,
 }
 
-/// The place of a call, until it is dropped.
+/// The slot of a call, released on drop.
 #[derive(Debug)]
 struct CallPlace {
     _of_caller: Place<Principal>,
@@ -137,7 +137,7 @@ impl Pool {
     }
 }
 
-/// A pool whose bounds are these fields of the limits.
+/// Creates a pool from two fields of the limits.
 macro_rules! pool {
     ($limits:ident.$per_caller:ident of $total:ident) => {
         Pool::new(
@@ -154,7 +154,7 @@ macro_rules! pool {
 }
 
 impl ShareLayer {
-    /// A layer with pools of these sizes. `waiting` are the methods that wait, by their full paths.
+    /// Creates a layer with pools of these sizes. `waiting` contains the full paths of the methods that may block.
     pub(crate) fn new(limits: &ServeLimits, waiting: impl IntoIterator<Item = &'static str>) -> Self {
         Self(Arc::new(Pools {
             waiting: waiting.into_iter().collect(),
@@ -179,7 +179,7 @@ impl<S> Layer<S> for ShareLayer {
     }
 }
 
-/// The service that [`ShareLayer`] makes.
+/// The service of [`ShareLayer`].
 #[derive(Clone, Debug)]
 pub(crate) struct Share<S> {
     inner: S,
@@ -187,7 +187,7 @@ pub(crate) struct Share<S> {
 }
 
 impl Pools {
-    /// A place for this call; `None`: health and reflection have no caller and need none.
+    /// Takes a slot for this call. Returns `None` for health and reflection, which have no caller and need no slot.
     fn admit<B>(&self, request: &Request<B>) -> Result<Option<CallPlace>, Status> {
         let Some(caller) = request.extensions().get::<Principal>() else {
             return Ok(None);
@@ -286,7 +286,7 @@ mod tests {
         };
         let layer = ShareLayer::new(&LIMITS, [WAIT]);
         let service = layer.layer(handler);
-        // The place is taken when the call is made, before its future is polled.
+        // The slot is taken when the call is made, before its future is polled.
         let call = |method: &str, caller: Option<Principal>| {
             let mut request = Request::builder().uri(method).body(()).unwrap();
             if let Some(caller) = caller {

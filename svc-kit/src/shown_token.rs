@@ -1,7 +1,7 @@
-//! The token that a caller shows: as it was given, or the first of a file as that is now.
+//! The token that a client presents: a fixed one, or the first one in a file.
 //!
-//! Who is called compares a token or checks a signature, and says how long one may be; here it is only carried. Somebody
-//! else keeps the file and changes it: a person, or the kubelet, which projects a new token before the old one ends.
+//! This module only carries the token; the server checks it and limits its length. Another program or a person
+//! maintains the file. For example, the kubelet projects a new token before the old one expires.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,19 +16,19 @@ use crate::{
     token_file::lines,
 };
 
-/// What is wrong with a text that is no token.
+/// The error for an invalid token.
 const NO_TOKEN: &str = "a token has 1 to 8192 visible ASCII characters";
 
-/// What a caller shows.
+/// The token that a client presents.
 #[derive(Clone, Debug)]
 pub enum ShownToken {
-    /// This one, as long as the process lives.
+    /// A fixed token.
     One(SecretToken),
-    /// That of a file.
+    /// The first token in a file.
     File(Arc<ShownFile>),
 }
 
-/// A file that is read again when it has changed. While it has no token, the one before is shown.
+/// A token file that is read again after a change. While it contains no valid token, the previous one is used.
 #[derive(Debug)]
 pub struct ShownFile {
     path: PathBuf,
@@ -36,17 +36,17 @@ pub struct ShownFile {
 }
 
 impl ShownToken {
-    /// The first token of the file, which has to have one.
+    /// Loads the first token of the file.
     ///
     /// # Errors
     ///
-    /// If there is no such file, it cannot be read, or its first line is no token.
+    /// The file is missing or cannot be read, or its first line is not a token.
     pub fn load(path: PathBuf) -> Result<Self, SecretError> {
         let first = Fresh::new(vec![path.clone()], || read(&path))?;
         Ok(Self::File(Arc::new(ShownFile { path, first })))
     }
 
-    /// The one to show now. It may wait for a disk.
+    /// Returns the current token. May block on disk access.
     #[must_use]
     pub fn present(&self) -> SecretToken {
         match self {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::secret::MAX_SHOWN_BYTES;
 
-    /// As long as a token of a service account is.
+    /// Returns a token with the length of a service account's token.
     fn long(letter: char) -> String {
         letter.to_string().repeat(1_500)
     }
@@ -136,7 +136,7 @@ mod tests {
     fn what_the_kubelet_swaps_is_shown_at_once_and_what_is_broken_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
-        // As an atomic writer does it: a directory for each generation, and a link that is moved.
+        // Writes as Kubernetes' atomic writer does: a directory for each version, and a link that is replaced.
         let write = |generation: &str, text: &str| {
             let target = root.join(generation);
             fs::create_dir(&target).unwrap();

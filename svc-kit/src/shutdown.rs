@@ -1,10 +1,10 @@
-//! The handle by which a process is asked to stop and by which its streams learn that it drains.
+//! The handle that stops a process and informs its streams about the drain.
 //!
-//! Two moments, in this order: *triggered* (health says NOT_SERVING), then *draining* (streams end themselves). What
-//! happens between and after them is in [`crate::serve`].
+//! A shutdown has two steps. *Triggered*: health reports NOT_SERVING. *Draining*: streams end themselves.
+//! [`crate::serve`] describes the details.
 //!
-//! Every bound on the end counts from the trigger, so that what comes one after the other does not add up: connections have
-//! [`DRAINS_WITHIN`], the service with its store [`SERVICE_ENDS_WITHIN`], and the process of a service
+//! All deadlines count from the trigger, so that consecutive steps do not add up: connections end within
+//! [`DRAINS_WITHIN`], the service and its store within [`SERVICE_ENDS_WITHIN`], the process within
 //! [`PROCESS_ENDS_WITHIN`].
 
 use std::{
@@ -19,34 +19,36 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Until then connections are drained.
+/// Deadline for draining connections.
 pub const DRAINS_WITHIN: Duration = Duration::from_secs(7);
-/// Until then the service has ended: what it writes last, and its store.
+/// Deadline for the end of the service, including its last writes and its store.
 pub const SERVICE_ENDS_WITHIN: Duration = Duration::from_millis(8800);
-/// Until then the process has nothing more to wait for. It promises 10 seconds; the rest is for a busy machine.
+/// Deadline for the end of the process. The documented bound is 10 seconds; the difference is a reserve for a busy
+/// machine.
 pub const PROCESS_ENDS_WITHIN: Duration = Duration::from_millis(9500);
 
-/// A clonable handle to one service's shutdown.
+/// A clonable handle to the shutdown of a service.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     stop: CancellationToken,
-    /// When it was triggered.
+    /// The time of the trigger.
     since: Arc<OnceLock<Instant>>,
     draining: CancellationToken,
 }
 
 impl Shutdown {
-    /// A handle that nothing has triggered.
+    /// Creates a handle that is not triggered.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A handle that the next SIGTERM or SIGINT triggers: none from now on is missed. Needs a Tokio runtime.
+    /// Creates a handle that the next SIGTERM or SIGINT triggers. Signals after this call are never lost. Requires a
+    /// Tokio runtime.
     ///
     /// # Errors
     ///
-    /// If the operating system refuses to install the handlers.
+    /// The operating system rejects the signal handlers.
     pub fn by_signal() -> io::Result<Self> {
         let (shutdown, mut signals) = (Self::new(), Signals::listen()?);
         let triggered = shutdown.clone();
@@ -57,8 +59,8 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// A handle for one service among several of a process: triggered together with this one, draining on its own, so
-    /// that each service's health says NOT_SERVING before its streams end.
+    /// Returns a handle for one of several services in a process. It shares the trigger and drains independently, so
+    /// that the health of each service reports NOT_SERVING before its streams end.
     #[must_use]
     pub fn for_service(&self) -> Self {
         Self {
@@ -68,20 +70,20 @@ impl Shutdown {
         }
     }
 
-    /// Asks the process to stop. Idempotent.
+    /// Triggers the shutdown. Idempotent.
     pub fn trigger(&self) {
-        // Before anybody is woken by it, who may ask.
+        // Set before tasks wake that read it.
         self.since.get_or_init(Instant::now);
         self.stop.cancel();
     }
 
-    /// So long after the trigger; after now if nothing has triggered it.
+    /// Returns the time `within` after the trigger, or after now if the handle is not triggered.
     #[must_use]
     pub fn deadline(&self, within: Duration) -> Instant {
         self.since.get().copied().unwrap_or_else(Instant::now) + within
     }
 
-    /// Whether [`Self::trigger`] was called.
+    /// Returns whether [`Self::trigger`] was called.
     #[must_use]
     pub fn is_triggered(&self) -> bool {
         self.stop.is_cancelled()
@@ -92,11 +94,11 @@ impl Shutdown {
         self.stop.cancelled().await;
     }
 
-    /// What every stream and every long call selects on: once it fires they end themselves with a position to resume
-    /// from, because serving waits for them and cuts them off at its deadline.
+    /// Returns a token that is cancelled when the service drains. Streams and long calls must select on it and then end
+    /// with a position to resume from. Serving waits for them and closes them at its deadline.
     #[must_use]
     pub fn draining(&self) -> CancellationToken {
-        // A child: whoever holds it can cancel itself but not the service.
+        // Cancelling a child token does not cancel the service's token.
         self.draining.child_token()
     }
 
@@ -105,7 +107,7 @@ impl Shutdown {
     }
 }
 
-/// SIGTERM and SIGINT from a moment on: none that comes later is missed, whether or not anybody waits for it just then.
+/// A receiver of SIGTERM and SIGINT. It does not lose a signal between two calls of [`Self::next`].
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -113,11 +115,11 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on. Until then they end the process, and afterwards only whoever hears them does.
+    /// Installs the signal handlers. From now on the signals no longer end the process by themselves.
     ///
     /// # Errors
     ///
-    /// If the operating system refuses to install the handlers.
+    /// The operating system rejects the signal handlers.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -125,7 +127,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub async fn next(&mut self) {
         let name = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

@@ -1,4 +1,4 @@
-//! What a `stat` tells about a file's content.
+//! File metadata that changes with the content.
 
 use std::{
     fs::Metadata,
@@ -6,13 +6,13 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Writes that are closer together than this may leave the same times: kernels and network file systems count time in
+/// Two writes within this time may leave the same timestamps, because kernels and network file systems count time in
 /// ticks.
 const TICK: Duration = Duration::from_secs(2);
 
-/// Identity, size and times of a file or directory; that of change tells of who may read it, too. If they differ, the
-/// content may: programs replace files or write into them, Kubernetes swaps links. If they do not, it does not, once
-/// the stamp [is settled](Self::is_settled).
+/// Identity, size and times of a file or directory. The change time also covers permissions. A different stamp means
+/// that the content may have changed: programs replace or overwrite files, and Kubernetes swaps links. An equal stamp
+/// means that the content is the same if the stamp [is settled](Self::is_settled).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
@@ -23,7 +23,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp in this metadata.
+    /// Returns the stamp of this metadata.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Self {
         Self {
@@ -35,8 +35,9 @@ impl Stamp {
         }
     }
 
-    /// Whether a change after `read_at` would change the stamp. Otherwise a second write within one tick of the clock
-    /// goes unseen, so what was read then must be read again. The time of change decides, as programs cannot set it.
+    /// Returns whether a change after `read_at` is certain to change the stamp. Otherwise a second write within one
+    /// clock tick could be missed, so that content read at this time must be read again. The change time decides
+    /// because programs cannot set it.
     #[must_use]
     pub fn is_settled(&self, read_at: SystemTime) -> bool {
         let Ok(seconds) = u64::try_from(self.changed.0) else {

@@ -1,9 +1,9 @@
-//! What open streams may take of a server. A call counts as in flight until its answer begins; what streams on after that
-//! takes memory for as long as its reader likes. So each caller has a share of these as well, which the answer keeps until
-//! it was sent or is given up.
+//! Limits on open streams. A call counts as in flight until its response begins. Afterwards a stream uses memory for as
+//! long as the client reads it, so each caller has a separate limit on streams. The response body holds the slot until
+//! it is dropped.
 //!
-//! Health and reflection stream to all. Who asks for them is known by an address alone, and has a share apart: no stranger
-//! takes anything from those who say who they are.
+//! Health and reflection stream without authentication. Their callers are counted by address in a separate pool, so
+//! that they cannot use up the slots of authenticated callers.
 
 use std::{
     collections::HashSet,
@@ -31,29 +31,29 @@ use crate::{
     share::{Place, Shares},
 };
 
-/// Puts [`StreamShare`] behind the layer that finds the caller.
+/// The layer that creates [`StreamShare`]. It runs after authentication.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamLayer(Arc<Streams>);
 
-/// Who has which streams.
+/// The open streams by owner.
 #[derive(Debug)]
 struct Streams {
     methods: HashSet<String>,
     limits: ServeLimits,
     shares: Arc<Shares<Owner>>,
-    /// Places for strangers, all together.
+    /// The slots for all unauthenticated streams together.
     strangers: Arc<Semaphore>,
 }
 
-/// Whose share a stream is of.
+/// The owner of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Caller(Principal),
-    /// Whoever calls from there what is open to all; `None`: from where is not known.
+    /// An unauthenticated caller by address. `None` if the address is unknown.
     Stranger(Option<IpAddr>),
 }
 
-/// The place of one open stream, until it is dropped.
+/// The slot of an open stream, released on drop.
 #[derive(Debug)]
 struct Taken {
     _share: Place<Owner>,
@@ -61,11 +61,11 @@ struct Taken {
 }
 
 impl StreamLayer {
-    /// A layer for the methods of these descriptors, beside those that are open to all.
+    /// Creates a layer that limits the streaming methods in the descriptors and the open methods.
     ///
     /// # Errors
     ///
-    /// If they do not decode.
+    /// The descriptors cannot be decoded.
     pub(crate) fn new(descriptor_set: &[u8], limits: ServeLimits) -> Result<Self, DecodeError> {
         let strangers = limits.max_open_streams_of_strangers.min(Semaphore::MAX_PERMITS);
         Ok(Self(Arc::new(Streams {
@@ -77,11 +77,11 @@ impl StreamLayer {
     }
 }
 
-/// The full paths of all methods that stream according to `streams`, and of the methods that are open to all.
+/// Returns the full paths of the methods for which `streams` is true, and of the open streaming methods.
 ///
 /// # Errors
 ///
-/// If the descriptors do not decode.
+/// The descriptors cannot be decoded.
 pub(crate) fn methods(
     descriptor_set: &[u8],
     streams: impl Fn(&MethodDescriptorProto) -> bool,
@@ -98,7 +98,7 @@ pub(crate) fn methods(
 }
 
 impl Streams {
-    /// A place for the answer to this call; `None`: it needs none.
+    /// Takes a slot for the response to this call. Returns `None` if it needs none.
     fn admit<B>(&self, request: &Request<B>) -> Result<Option<Taken>, Status> {
         if !self.methods.contains(request.uri().path()) {
             return Ok(None);
@@ -155,7 +155,7 @@ impl<S> Layer<S> for StreamLayer {
     }
 }
 
-/// The service that [`StreamLayer`] makes.
+/// The service of [`StreamLayer`].
 #[derive(Clone, Debug)]
 pub(crate) struct StreamShare<S> {
     inner: S,

@@ -1,5 +1,5 @@
-//! What a process tells of itself beside its log: spans and metrics. Both are of the whole process, so this is started
-//! once, before anything that is measured is made, and ended last.
+//! The traces and metrics of a process. They are global: start them once, before creating instruments, and end them
+//! last.
 
 use std::{thread, time::Duration};
 
@@ -10,24 +10,24 @@ use tokio::{sync::oneshot, time::timeout};
 
 use crate::{collector::CollectorError, metrics::Metrics, resource, traces::Traces};
 
-/// How long the last spans and metrics may take; less if the process is to have ended before.
+/// How long exporting the last spans and metrics may take. A shorter deadline of the process takes precedence.
 const FAREWELL: Duration = Duration::from_millis(800);
 
-/// Why nothing can be told.
+/// The reason why telemetry cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The collector is not one.
+    /// The collector is invalid.
     #[error(transparent)]
     Collector(#[from] CollectorError),
-    /// What the variables of OpenTelemetry say is of no use.
+    /// The OpenTelemetry variables are invalid.
     #[error(transparent)]
     Exporter(#[from] ExporterBuildError),
-    /// Nothing can be measured: a defect of the build.
+    /// Metrics cannot be initialized. This is a defect of the build.
     #[error("metrics cannot be had: {0}")]
     Metrics(#[from] OTelSdkError),
 }
 
-/// Spans and metrics of this process, as far as somebody wants them.
+/// The enabled traces and metrics of this process.
 #[derive(Debug)]
 pub struct Telemetry {
     traces: Option<Traces>,
@@ -35,12 +35,12 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts what a collector is named for, and measuring for those who read metrics here if there are any. Needs a Tokio
+    /// Starts the exports for which a collector is configured, and metrics if `is_read_here` is set. Requires a Tokio
     /// runtime.
     ///
     /// # Errors
     ///
-    /// If what the variables of OpenTelemetry say is of no use.
+    /// The OpenTelemetry variables are invalid.
     pub fn start(process: &'static str, is_read_here: bool) -> Result<Self, TelemetryError> {
         let resource = resource::of(process);
         Ok(Self {
@@ -49,16 +49,16 @@ impl Telemetry {
         })
     }
 
-    /// What is measured, for those who read it here.
+    /// Returns the metrics for the admin port.
     pub(crate) fn registry(&self) -> Registry {
         let metrics = self.metrics.as_ref();
         metrics.map(Metrics::registry).unwrap_or_default()
     }
 
-    /// Sends what is left, as far as the collector takes it in a moment: nobody's end waits for it.
+    /// Exports the remaining spans and metrics. Stops after a short time if the collector does not accept them.
     pub async fn end(self) {
         let (sender, ended) = oneshot::channel();
-        // A thread that the runtime does not wait for.
+        // The runtime does not wait for this thread.
         thread::spawn(move || {
             let ends = [
                 self.traces.map(|traces| traces.end()),
@@ -67,7 +67,7 @@ impl Telemetry {
             for error in ends.into_iter().flatten().filter_map(Result::err) {
                 tracing::warn!(%error, "the last spans or metrics were not sent");
             }
-            // Whoever ended may be gone by now.
+            // The receiver may have been dropped at its timeout.
             let _ = sender.send(());
         });
         if timeout(FAREWELL, ended).await.is_err() {

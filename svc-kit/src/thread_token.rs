@@ -1,13 +1,13 @@
-//! Thread tokens: what a thread calls with, so that the service knows it without believing the request.
+//! Thread tokens: credentials with which a service identifies a thread without trusting the request.
 //!
 //! ```text
 //! trp1.<kid>.<b64url(payload)>.<b64url(HMAC-SHA256(key[kid], DOMAIN || kid || "." || b64url(payload)))>
 //! payload = session (16 bytes) || thread (16 bytes) || generation (4 bytes, big endian)
 //! ```
 //!
-//! A token carries no rights and no expiry: rights are the service's to look up, and a token ends when its thread ends
-//! or gets another generation. The same thread and generation always give the same token, so a repeated spawn can
-//! answer with the token of the first. All failures look alike to the caller.
+//! A token contains no permissions and no expiry. The service looks up permissions, and a token ends when its thread
+//! ends or gets a new generation. A thread and a generation always have the same token, so a repeated spawn returns the
+//! first token. The caller cannot tell failures apart.
 
 use std::{fmt, path::Path};
 
@@ -22,34 +22,34 @@ use crate::{
     secret::{MAX_TOKEN_BYTES, SecretError, random},
 };
 
-/// The file of the keys, in the data directory.
+/// The name of the key file in the data directory.
 pub const KEYS_FILE: &str = "token.keys";
 
-/// Names the format. A change of the payload is another version.
+/// The format version. A change of the payload requires a new one.
 const VERSION: &str = "trp1";
-/// Keeps a MAC made here from meaning anything elsewhere, should a key ever be shared.
+/// Domain separation: if another program uses the same key, this MAC has no meaning there.
 const DOMAIN: &[u8] = b"troupe/supervisor/thread-token/v1\0";
 const PAYLOAD_BYTES: usize = 36;
 const MIN_KEY_BYTES: usize = 32;
 const MAX_KID_BYTES: usize = 16;
-/// More keys than any rotation needs.
+/// Maximum number of keys. It is more than a rotation needs.
 const MAX_KEYS: usize = 8;
 
-/// How many keys that no longer mint go on to be accepted.
+/// The number of retired keys that are still accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept(usize);
 
 impl Kept {
-    /// As many as there may be.
+    /// The maximum.
     pub const ALL: Self = Self(MAX_KEYS - 1);
 
-    /// So many; `None`: there may not be as many.
+    /// Creates the number. Returns `None` if it exceeds the maximum.
     #[must_use]
     pub fn new(keys: usize) -> Option<Self> {
         (keys <= Self::ALL.0).then_some(Self(keys))
     }
 
-    /// How many these are.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0
@@ -59,7 +59,7 @@ impl Kept {
 #[derive(Clone)]
 struct Key {
     kid: String,
-    /// Keyed once; every use works on a copy.
+    /// The keyed MAC. Each use works on a copy.
     mac: Hmac<Sha256>,
 }
 
@@ -86,7 +86,7 @@ impl Key {
     }
 }
 
-/// The keys that mint and verify: one mints, all verify.
+/// The keys of thread tokens. The active key signs; all keys verify.
 #[derive(Clone)]
 pub struct TokenKeys {
     active: Key,
@@ -104,23 +104,23 @@ impl fmt::Debug for TokenKeys {
 }
 
 impl TokenKeys {
-    /// One new random key, kept nowhere: tokens end with the process. For tests and stores in memory.
+    /// Generates a random key in memory, so that its tokens end with the process. For tests and in-memory stores.
     ///
     /// # Errors
     ///
-    /// If the operating system has no randomness.
+    /// The operating system has no random bytes.
     pub fn generate() -> Result<Self, SecretError> {
         Self::parse(&new_file()?).map_err(|problem| SecretError::Random(problem.to_owned()))
     }
 
-    /// The keys of `token.keys` in `dir`; where there is no such file, one new key, written with permissions 0600.
+    /// Loads `token.keys` from `dir`. Creates the file with one key and mode 0600 if it is missing.
     ///
-    /// The file holds a line `<kid> <key in base64url>` per key. The first mints; the others are still accepted
-    /// ([`Self::rotate`]). The caller holds the lock of the directory ([`crate::paths::DataDir`]).
+    /// The file has one line `<kid> <key in base64url>` per key. The first key signs; the others are still accepted
+    /// (see [`Self::rotate`]). The caller must hold the lock of the directory ([`crate::paths::DataDir`]).
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, written or kept from others, or holds no keys.
+    /// The file cannot be read, written or protected, or contains no keys.
     pub fn load_or_create(dir: &Path) -> Result<Self, SecretError> {
         let path = dir.join(KEYS_FILE);
         let text = match private_file::read(&path).map_err(|why| SecretError::unusable(&path, why))? {
@@ -139,13 +139,13 @@ impl TokenKeys {
         Self::parse(&text).map_err(|problem| SecretError::Malformed { path, problem })
     }
 
-    /// Puts a new key on top of those of `token.keys` in `dir`: it mints from the next start on, and those before go on to be
-    /// accepted, down to `keep` of them. Answers how many keys there are then; `None`: there is no such file, and the next
-    /// start makes it. The caller holds the lock of the directory.
+    /// Adds a new key at the top of `token.keys` in `dir`. It signs after the next start, and `keep` of the previous
+    /// keys are still accepted. Returns the number of keys, or `None` if the file does not exist and the next start
+    /// creates it. The caller must hold the lock of the directory.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, written or kept from others, or holds no keys.
+    /// The file cannot be read, written or protected, or contains no keys.
     pub fn rotate(dir: &Path, keep: Kept) -> Result<Option<usize>, SecretError> {
         let path = dir.join(KEYS_FILE);
         let Some(old) = private_file::read(&path).map_err(|why| SecretError::unusable(&path, why))? else {
@@ -161,19 +161,19 @@ impl TokenKeys {
             text.push_str(line);
             text.push('\n');
         }
-        // Two ids are the same once in so many rotations that it is enough to say so.
+        // Equal ids are so rare that an error is sufficient.
         let keys = Self::parse(&text).map_err(|problem| SecretError::Random(problem.to_owned()))?;
         private_file::replace(&path, text.as_bytes(), private_file::PRIVATE)
             .map_err(|cause| SecretError::Write { path, cause })?;
         Ok(Some(1 + keys.retired.len()))
     }
 
-    /// Copies the file of the keys from one directory into another, where it gets permissions 0600: a copy of a log is
-    /// of use to its threads only with the keys that made their tokens. Answers whether there was one.
+    /// Copies the key file from one directory to another with mode 0600. Threads can use a copied log only with the
+    /// keys of their tokens. Returns whether the file exists.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read or kept from others, holds no keys, or the copy cannot be written.
+    /// The file cannot be read or protected, contains no keys, or the copy cannot be written.
     pub fn copy(from: &Path, to: &Path) -> Result<bool, SecretError> {
         let path = from.join(KEYS_FILE);
         let Some(text) = private_file::read(&path).map_err(|why| SecretError::unusable(&path, why))? else {
@@ -210,7 +210,7 @@ impl TokenKeys {
         })
     }
 
-    /// The token of a thread's generation.
+    /// Returns the token of a thread's generation.
     #[must_use]
     pub fn mint(&self, thread: &ThreadPrincipal) -> String {
         let payload = URL_SAFE_NO_PAD.encode(encode(thread));
@@ -218,9 +218,9 @@ impl TokenKeys {
         format!("{VERSION}.{}.{payload}.{mac}", self.active.kid)
     }
 
-    /// The thread and generation that a token names, if one of these keys made it.
+    /// Returns the thread and the generation of a token if one of these keys signed it.
     ///
-    /// Whether that generation is the thread's present one is for its session to say.
+    /// The caller must check that the generation is the thread's current one.
     #[must_use]
     pub fn verify(&self, token: &str) -> Option<ThreadPrincipal> {
         if token.len() > MAX_TOKEN_BYTES {
@@ -241,16 +241,16 @@ impl TokenKeys {
     }
 }
 
-/// The lines of a key file that have a key.
+/// Returns the lines of a key file that contain a key.
 fn key_lines(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// A key file with one new key.
+/// Returns a key file with a new key.
 fn new_file() -> Result<String, SecretError> {
     let id = random()?;
-    // Six characters tell keys apart; an id is no secret.
+    // Six characters distinguish keys. An id is not secret.
     let kid: String = URL_SAFE_NO_PAD.encode(id).chars().take(6).collect();
     let key = URL_SAFE_NO_PAD.encode(random()?);
     Ok(format!(

@@ -1,4 +1,5 @@
-//! Files of static tokens: a line each, all of which count, so that a new one can be handed out before the old one goes.
+//! Files of static tokens, one per line. All are valid, so that a new one can be distributed before the old one is
+//! removed.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,20 +12,20 @@ use crate::{
     secret::{SecretError, SecretToken},
 };
 
-/// How many tokens a file may have.
+/// Maximum number of tokens in a file.
 pub const MAX_TOKENS: usize = 8;
 
-/// What stands for one principal where it calls or is called.
+/// The tokens of one principal.
 #[derive(Clone, Debug)]
 pub enum Tokens {
-    /// This one, as long as the process lives.
+    /// A fixed token.
     One(SecretToken),
-    /// Those of a file, as it is now.
+    /// The current tokens in a file.
     File(Arc<TokenFile>),
 }
 
 impl Tokens {
-    /// Whether `candidate` is one of them, in a time that tells nothing but how many there are.
+    /// Returns whether `candidate` is one of the tokens. The time depends only on the number of tokens.
     #[must_use]
     pub fn matches(&self, candidate: &str) -> bool {
         match self {
@@ -33,7 +34,7 @@ impl Tokens {
         }
     }
 
-    /// The one that whoever starts the service in this process shows it: of a file the first.
+    /// Returns the token that a client in this process presents: the first one.
     #[must_use]
     pub fn shown(&self) -> SecretToken {
         match self {
@@ -49,7 +50,7 @@ impl From<SecretToken> for Tokens {
     }
 }
 
-/// A file of tokens that is read again when it has changed. While it holds none, or something else, those before count.
+/// A token file that is read again after a change. While it is invalid, the previous tokens are used.
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
@@ -57,23 +58,24 @@ pub struct TokenFile {
 }
 
 impl TokenFile {
-    /// The tokens in the file, which somebody else has put there: one that is made up here nobody could show.
+    /// Loads the tokens in an existing file. A generated token would be useless here, because no client would have it.
     ///
     /// # Errors
     ///
-    /// If there is no such file, it cannot be read or kept from others, or holds no tokens.
+    /// The file is missing, cannot be read or protected, or contains no tokens.
     pub fn load(path: PathBuf) -> Result<Tokens, SecretError> {
         let lines = Fresh::new(vec![path.clone()], || Lines::load(&path))?;
         Ok(Tokens::File(Arc::new(Self { path, lines })))
     }
 
-    /// The tokens of the file at `path`; where there is no file, a new one with one token, written with permissions 0600.
+    /// Loads the tokens in the file at `path`. Creates the file with one token and mode 0600 if it is missing.
     ///
-    /// The caller holds the lock of the directory ([`crate::paths::DataDir`]), so no two processes make different ones.
+    /// The caller must hold the lock of the directory ([`crate::paths::DataDir`]), so that two processes do not create
+    /// different tokens.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, written or kept from others, or holds no tokens.
+    /// The file cannot be read, written or protected, or contains no tokens.
     pub fn load_or_create(path: PathBuf) -> Result<Tokens, SecretError> {
         if Lines::read(&path)?.is_none() {
             let line = format!("{}\n", SecretToken::generate()?.expose());
@@ -92,12 +94,12 @@ impl TokenFile {
     }
 }
 
-/// The lines of a file's text that say something, without the white space around them.
+/// Returns the non-blank lines of the text without surrounding white space.
 pub fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty())
 }
 
-/// The tokens of a file; it has one at least.
+/// The tokens of a file, at least one.
 #[derive(Debug)]
 struct Lines {
     first: SecretToken,
@@ -112,7 +114,7 @@ impl Lines {
         })
     }
 
-    /// `None`: there is no file.
+    /// Returns `None` if the file does not exist.
     fn read(path: &Path) -> Result<Option<Self>, SecretError> {
         let Some(text) = private_file::read(path).map_err(|why| SecretError::unusable(path, why))? else {
             return Ok(None);
@@ -138,7 +140,7 @@ impl Lines {
 
     fn matches(&self, candidate: &str) -> bool {
         let mut found = self.first.matches(candidate);
-        // Every token is compared, whichever matches.
+        // Compare all tokens so that the time does not reveal which one matches.
         for token in &self.others {
             found |= token.matches(candidate);
         }

@@ -1,6 +1,6 @@
-//! The trace that a call belongs to (W3C `traceparent`): taken from the caller, made anew without one, passed on.
+//! The trace context of a call (W3C `traceparent`): read from the caller or created, and passed on.
 //!
-//! `tracestate` is vendors' own and is not carried.
+//! `tracestate` is vendor-specific and is not passed on.
 
 use std::fmt;
 
@@ -20,15 +20,15 @@ use tonic::{
 };
 
 const HEADER: &str = "traceparent";
-/// Version 0 has 55 characters; later versions may add some.
+/// Version 0 has 55 characters. Later versions may be longer.
 const MAX_BYTES: usize = 128;
 
-/// A valid `traceparent` of version 0: 55 characters, safe to store and to log.
+/// A valid `traceparent` of version 0. Its 55 characters are safe to store and to log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TraceParent(String);
 
 impl TraceParent {
-    /// The trace context of a header's text, if it is valid; text of a later version is brought down to version 0.
+    /// Parses the text of a header. A later version is converted to version 0.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_BYTES {
@@ -37,7 +37,7 @@ impl TraceParent {
         Self::of_span(extract(text).span().span_context())
     }
 
-    /// The trace context of a span; `None`: it is no real one.
+    /// Returns the trace context of a span, or `None` if the span is not recorded.
     pub(crate) fn of_span(span: &SpanContext) -> Option<Self> {
         span.is_valid().then(|| {
             let sampled = u8::from(span.trace_flags().is_sampled());
@@ -45,45 +45,45 @@ impl TraceParent {
         })
     }
 
-    /// The same as OpenTelemetry has it.
+    /// Converts to OpenTelemetry's type.
     pub(crate) fn context(&self) -> Context {
         extract(&self.0)
     }
 
-    /// A new trace with random ids, marked sampled: whether it is recorded is for those who record to decide.
+    /// Creates a trace with random ids. It is marked as sampled; the recorder decides whether to record it.
     #[must_use]
     pub fn root() -> Self {
         let ids = RandomIdGenerator::default();
         Self(format!("00-{}-{}-01", ids.new_trace_id(), ids.new_span_id()))
     }
 
-    /// The trace context that the headers of a call carry, if it is valid.
+    /// Returns the valid trace context in the headers of a call.
     #[must_use]
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         Self::parse(headers.get(HEADER)?.to_str().ok()?)
     }
 
-    /// The trace context of a request; a new one if the request never passed [`crate::call::CallLayer`].
+    /// Returns the trace context of a request, or a new one if the request did not pass [`crate::call::CallLayer`].
     #[must_use]
     pub fn of<T>(request: &Request<T>) -> Self {
         request.extensions().get::<Self>().cloned().unwrap_or_else(Self::root)
     }
 
-    /// The header's text.
+    /// Returns the text of the header.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Puts it into the headers of an outgoing call.
+    /// Sets the header of an outgoing call.
     pub(crate) fn put(&self, headers: &mut HeaderMap) {
-        // Hexadecimal digits and hyphens are always a legal value.
+        // Hexadecimal digits and hyphens are always valid.
         if let Ok(value) = HeaderValue::try_from(self.as_str()) {
             headers.insert(HEADER, value);
         }
     }
 
-    /// The trace id alone, as logs show it: 32 hexadecimal digits.
+    /// Returns the trace id as shown in logs: 32 hexadecimal digits.
     #[must_use]
     pub fn trace_id(&self) -> &str {
         self.0.get(3..35).unwrap_or_default()
@@ -96,9 +96,9 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// Puts the trace context into the metadata of an outgoing call.
+/// Sets the trace context in the metadata of an outgoing call.
 pub fn inject(metadata: &mut MetadataMap, parent: &TraceParent) {
-    // Hexadecimal digits and hyphens are always a legal value.
+    // Hexadecimal digits and hyphens are always valid.
     if let Ok(value) = MetadataValue::try_from(parent.as_str()) {
         metadata.insert(HEADER, value);
     }
@@ -108,7 +108,7 @@ fn extract(text: &str) -> Context {
     TraceContextPropagator::new().extract_with_context(&Context::new(), &Header(text))
 }
 
-/// The one header, as the propagator wants to read it.
+/// Gives the propagator access to the header.
 struct Header<'a>(&'a str);
 
 impl Extractor for Header<'_> {

@@ -1,7 +1,7 @@
-//! Traces: spans of calls and of agents' turns, sent over OTLP to where OpenTelemetry's own variables say.
+//! Traces: spans of calls and of agents' turns, exported over OTLP to the endpoint in OpenTelemetry's variables.
 //!
-//! The module `collector` has what switches it on. Without it spans cost nothing, and a call's trace context is passed on
-//! all the same. Spans have names, ids and numbers, and no text of a prompt, an input or an answer.
+//! The module `collector` enables the export. Without it spans have no cost, and the trace context of a call is still
+//! passed on. Spans contain names, ids and numbers, and no text of prompts, inputs or outputs.
 
 use std::{
     borrow::Cow,
@@ -27,18 +27,18 @@ use tower::Service;
 
 use crate::{call::code, collector::Signal, rpc, telemetry::TelemetryError, trace_context::TraceParent};
 
-/// What makes our spans.
+/// The name of the tracer.
 const TRACER: &str = "troupe";
 
-/// Whether spans go to a collector. Set once, and read by those that make some for nobody but it.
+/// Whether spans are exported. Set once at startup. Code that creates spans only for the export reads it.
 static ARE_SENT: AtomicBool = AtomicBool::new(false);
 
-/// The spans of this process on their way to a collector.
+/// The span export of this process.
 #[derive(Debug)]
 pub(crate) struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// Starts sending, for everything in this process, if a collector is named. Needs a Tokio runtime.
+    /// Starts the export for the whole process if a collector is configured. Requires a Tokio runtime.
     pub(crate) fn start(resource: Resource) -> Result<Option<Self>, TelemetryError> {
         let Some(channel) = Signal::Traces.channel()? else {
             return Ok(None);
@@ -53,18 +53,18 @@ impl Traces {
         Ok(Some(Self(provider)))
     }
 
-    /// Sends what is left. Blocks.
+    /// Exports the remaining spans. Blocks.
     pub(crate) fn end(self) -> OTelSdkResult {
         self.0.shutdown()
     }
 }
 
-/// Work that is no call, as a span. Dropped, it ends.
+/// A span of work other than a call. Dropping it ends the span.
 #[derive(Debug)]
 pub struct WorkSpan(global::BoxedSpan);
 
 impl WorkSpan {
-    /// Begins it, below the span of whoever asked for it.
+    /// Begins a span as a child of `asked`.
     #[must_use]
     pub fn begin(name: String, attributes: Vec<KeyValue>, asked: Option<&TraceParent>) -> Self {
         let tracer = global::tracer(TRACER);
@@ -76,13 +76,13 @@ impl WorkSpan {
         Self(tracer.build_with_context(builder, &parent))
     }
 
-    /// What calls that the work makes are below; `None`: it is not recorded.
+    /// Returns the trace context for calls that the work makes, or `None` if the span is not recorded.
     #[must_use]
     pub fn context(&self) -> Option<TraceParent> {
         TraceParent::of_span(self.0.span_context())
     }
 
-    /// Ends it with what is known only now; `failure`: it did not do what it was to, and why.
+    /// Ends the span with its last attributes. `failure` is the reason if the work failed.
     pub fn end(mut self, attributes: Vec<KeyValue>, failure: Option<&'static str>) {
         self.0.set_attributes(attributes);
         if let Some(failure) = failure {
@@ -91,7 +91,7 @@ impl WorkSpan {
     }
 }
 
-/// Makes the spans of calls. Made once for each server, after [`Traces::start`]: finding a tracer takes a lock.
+/// Creates spans of calls. Create it once per server after [`Traces::start`], because finding a tracer takes a lock.
 pub(crate) struct CallTracer(global::BoxedTracer);
 
 impl Default for CallTracer {
@@ -106,14 +106,14 @@ impl fmt::Debug for CallTracer {
     }
 }
 
-/// A call as a span.
+/// The span of a call.
 pub(crate) struct CallSpan {
     span: global::BoxedSpan,
     kind: SpanKind,
 }
 
 impl CallSpan {
-    /// Begins it, below the span that the caller named.
+    /// Begins a span as a child of the caller's span.
     pub(crate) fn begin<M>(tracer: &CallTracer, kind: SpanKind, method: M, caller: Option<&TraceParent>) -> Self
     where
         M: Clone + Into<Cow<'static, str>> + Into<Value>,
@@ -128,7 +128,7 @@ impl CallSpan {
         Self { span, kind }
     }
 
-    /// What calls that this one makes are below; `None`: it is not recorded.
+    /// Returns the trace context for calls that this call makes, or `None` if the span is not recorded.
     pub(crate) fn context(&self) -> Option<TraceParent> {
         TraceParent::of_span(self.span.span_context())
     }
@@ -142,7 +142,7 @@ impl CallSpan {
     }
 }
 
-/// A channel whose calls are spans, each below the one that its `traceparent` names, where spans are sent at all.
+/// A channel that records a span for each call, as a child of the span in its `traceparent`, if spans are exported.
 #[derive(Clone, Debug)]
 pub struct Traced {
     channel: Channel,
@@ -150,7 +150,7 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// That channel. Made after spans are sent, so after [`crate::telemetry::Telemetry::start`].
+    /// Wraps the channel. Call it after [`crate::telemetry::Telemetry::start`].
     #[must_use]
     pub fn new(channel: Channel) -> Self {
         let tracer = Arc::default();
@@ -190,7 +190,7 @@ impl Service<Request<Body>> for Traced {
     }
 }
 
-/// What a call comes to that got no answer.
+/// Returns the code of a call without a response.
 fn code_of(error: &tonic::transport::Error) -> Code {
     let mut cause = error.source();
     while let Some(next) = cause {

@@ -1,7 +1,7 @@
-//! The connections of a server: how many there are, what each is used for, and which one goes when there is no room.
+//! The connections of a server: their number, their use, and which one is closed to make room.
 //!
-//! A connection is known once a call on it came from an authenticated caller. Until then it is the first to go, and after
-//! a while it goes in any case.
+//! A connection is known after a call from an authenticated caller. An unknown connection is closed first, and after a
+//! time limit in any case.
 
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
@@ -15,16 +15,16 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How many connections there may be.
+/// Limits on the number of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// From everywhere.
+    /// The limit for all addresses together.
     pub total: usize,
-    /// From one address; from loopback as many as from everywhere.
+    /// The limit for one address, except loopback.
     pub per_address: usize,
 }
 
-/// The connections of one server.
+/// The connections of a server.
 #[derive(Debug)]
 pub(crate) struct Connections {
     bounds: Bounds,
@@ -35,22 +35,22 @@ pub(crate) struct Connections {
 struct Table {
     next: u64,
     all: HashMap<u64, Arc<Slot>>,
-    /// The numbers of unknown connections, the oldest first.
+    /// The numbers of unknown connections, oldest first.
     unknown: BTreeSet<u64>,
     addresses: HashMap<IpAddr, usize>,
 }
 
-/// One connection.
+/// A connection.
 #[derive(Debug)]
 struct Slot {
     number: u64,
-    /// `None`: loopback, or unknown.
+    /// `None` for loopback or if the address is not known.
     address: Option<IpAddr>,
     end: CancellationToken,
     is_known: AtomicBool,
-    /// Calls of authenticated callers whose answers were not sent yet.
+    /// Open calls from authenticated callers.
     calls: AtomicUsize,
-    /// Health checks and reflection, likewise.
+    /// Open calls of health and reflection.
     open_calls: AtomicUsize,
     idle_since: Mutex<Instant>,
     connections: Weak<Connections>,
@@ -64,8 +64,8 @@ impl Connections {
         })
     }
 
-    /// Admits one more connection, which ends when `end` is cancelled. If there is no room the oldest unknown connection ends,
-    /// or else the connection that has been idle for the longest time. `None`: all of them are busy.
+    /// Admits a connection. Cancelling `end` closes it. If a limit is reached, the oldest unknown connection is closed,
+    /// otherwise the connection that has been idle longest. Returns `None` if all connections are busy.
     pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>, end: CancellationToken) -> Option<Membership> {
         let address = address.and_then(counted);
         let mut table = self.table();
@@ -100,7 +100,8 @@ impl Connections {
         Some(Membership(slot))
     }
 
-    /// Ends one connection, as [`Self::admit`] does, because the process cannot open another one.
+    /// Closes one connection, in the order of [`Self::admit`], because the process has no file descriptor for another
+    /// one.
     pub(crate) fn make_room(&self) {
         self.table().end_one(|_| true);
     }
@@ -111,7 +112,8 @@ impl Connections {
 }
 
 impl Table {
-    /// Ends the first connection in the order of [`Connections::admit`] that `may_end`; whether there is one.
+    /// Closes the first connection, in the order of [`Connections::admit`], for which `may_end` is true. Returns
+    /// whether there was one.
     fn end_one(&mut self, may_end: impl Fn(&Slot) -> bool) -> bool {
         let mut unknown = self.unknown.iter().filter_map(|number| self.all.get(number));
         let first = unknown.find(|slot| may_end(slot)).or_else(|| {
@@ -143,7 +145,8 @@ impl Table {
     }
 }
 
-/// The address that a connection counts for: of IPv6 the network, since one machine has all of its addresses.
+/// Returns the address that a connection is counted under. For IPv6 it is the /64 network, because one machine has all
+/// its addresses.
 fn counted(address: IpAddr) -> Option<IpAddr> {
     const NETWORK: u128 = u128::MAX << 64;
     match address.to_canonical() {
@@ -159,22 +162,22 @@ impl Slot {
     }
 }
 
-/// A connection's place among the others, until it is dropped.
+/// The registration of a connection, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Membership(Arc<Slot>);
 
 impl Membership {
-    /// Notes calls on this connection.
+    /// Returns the handle that records calls on this connection.
     pub(crate) fn usage(&self) -> Usage {
         Usage(Some(Arc::clone(&self.0)))
     }
 
-    /// Whether an authenticated caller has called on it.
+    /// Returns whether an authenticated caller has used the connection.
     pub(crate) fn is_known(&self) -> bool {
         self.0.is_known.load(Ordering::Relaxed)
     }
 
-    /// Whether a health check or reflection is open.
+    /// Returns whether a health or reflection call is open.
     pub(crate) fn has_open_calls(&self) -> bool {
         self.0.open_calls.load(Ordering::Relaxed) > 0
     }
@@ -188,12 +191,12 @@ impl Drop for Membership {
     }
 }
 
-/// What a connection is used for, as far as its server counts connections.
+/// The handle that records the use of a connection. It does nothing if the server does not count connections.
 #[derive(Clone, Debug, Default)]
 pub struct Usage(Option<Arc<Slot>>);
 
 impl Usage {
-    /// Notes that an authenticated caller has called.
+    /// Records a call from an authenticated caller.
     pub(crate) fn known(&self) {
         let Some(slot) = &self.0 else { return };
         if !slot.is_known.swap(true, Ordering::Relaxed)
@@ -203,7 +206,7 @@ impl Usage {
         }
     }
 
-    /// Notes a call, of an authenticated caller or not, until the guard is dropped.
+    /// Counts a call until the returned guard is dropped.
     pub(crate) fn begin(&self, is_known: bool) -> OpenCall {
         let call = OpenCall {
             slot: self.0.clone(),
@@ -216,7 +219,7 @@ impl Usage {
     }
 }
 
-/// A call whose answer was not sent yet.
+/// A call whose response has not been sent completely.
 #[derive(Debug)]
 pub(crate) struct OpenCall {
     slot: Option<Arc<Slot>>,
@@ -274,7 +277,7 @@ mod tests {
         fourth.usage().known();
         let _busy = first.usage().begin(true);
         advance(Duration::from_secs(1)).await;
-        // It is idle again, since later than the fourth.
+        // It has been idle for less time than the fourth.
         drop(third.usage().begin(true));
         let fifth = admit(&all, "10.0.0.5").unwrap();
         assert_eq!(ended(&[&first, &third, &fourth, &fifth]), [false, false, true, false]);

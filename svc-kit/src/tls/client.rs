@@ -1,4 +1,4 @@
-//! The client's side: channels to URLs, `https` ones over TLS.
+//! Client TLS: channels for URLs, over TLS for `https`.
 
 use std::{
     future::Future,
@@ -24,23 +24,23 @@ use crate::listen::bare_host;
 
 use super::{ALPN, TlsError, authorities, certificates, key, provider};
 
-/// Where an `https` URL without a port leads.
+/// The default port of `https` URLs.
 const HTTPS_PORT: u16 = 443;
 
-/// Whom a client believes and what it shows. The default believes the public authorities and shows nothing.
+/// The TLS files of a client. By default a client trusts the public authorities and presents no certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientFiles {
-    /// The authorities of servers' certificates, instead of the public ones.
+    /// The authorities of server certificates, instead of the public ones.
     pub authorities: Option<PathBuf>,
-    /// The client's own certificate and the key of it.
+    /// The client's certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// A connection to the endpoint, made now; it comes back by itself when it is lost.
+/// Connects to the endpoint now. The channel reconnects when the connection is lost.
 ///
 /// # Errors
 ///
-/// If nothing answers there, or nobody whom the files let one believe.
+/// The server is not reachable or its certificate is not trusted.
 pub async fn connect(endpoint: Endpoint, files: &ClientFiles) -> Result<Channel, Error> {
     match Connector::to(&endpoint, files) {
         Some(connector) => endpoint.connect_with_connector(connector).await,
@@ -48,13 +48,13 @@ pub async fn connect(endpoint: Endpoint, files: &ClientFiles) -> Result<Channel,
     }
 }
 
-/// As [`connect`], but made when it is first needed.
+/// Returns a channel that connects on first use. See [`connect`].
 #[must_use]
 pub fn channel(endpoint: &Endpoint, files: &ClientFiles) -> Channel {
     channels(endpoint, files)()
 }
 
-/// Makes any number of such channels. What the files said to one of them counts for all while they say nothing of use.
+/// Returns a function that creates such channels. They share the last valid content of the files.
 pub fn channels(endpoint: &Endpoint, files: &ClientFiles) -> impl Fn() -> Channel + use<> {
     let (endpoint, connector) = (endpoint.clone(), Connector::to(endpoint, files));
     move || match &connector {
@@ -63,16 +63,16 @@ pub fn channels(endpoint: &Endpoint, files: &ClientFiles) -> impl Fn() -> Channe
     }
 }
 
-/// Makes connections to one server over TLS, each with the files as they are then. tonic's own reads files once.
+/// Connects to a server over TLS and reads the files for each connection. The connector of tonic reads files only once.
 #[derive(Clone, Debug)]
 struct Connector {
     files: Arc<ClientFiles>,
-    /// What they said when they last said something that is of use.
+    /// The last valid configuration.
     earlier: Arc<Mutex<Option<Arc<ClientConfig>>>>,
 }
 
 impl Connector {
-    /// `None`: the endpoint is not reached over TLS.
+    /// Returns `None` if the endpoint does not use TLS.
     fn to(endpoint: &Endpoint, files: &ClientFiles) -> Option<Self> {
         (endpoint.uri().scheme_str() == Some("https")).then(|| Self {
             files: Arc::new(files.clone()),
@@ -80,7 +80,8 @@ impl Connector {
         })
     }
 
-    /// What the files say; what they said before while they say nothing of use, as when only half of them is replaced.
+    /// Reads the configuration. Returns the previous one while the files are invalid, for example when only one of them
+    /// has been replaced.
     fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         match (self.files.config(ALPN), &*earlier) {
@@ -110,7 +111,7 @@ impl Connector {
 ///
 /// # Errors
 ///
-/// The files cannot be used, the server cannot be reached, or its certificate is not valid.
+/// The files are invalid, the server is not reachable, or its certificate is not trusted.
 pub async fn http_connection(files: &ClientFiles, host: &str, port: Option<u16>) -> io::Result<TlsStream<TcpStream>> {
     let files = files.clone();
     let config = tokio::task::spawn_blocking(move || files.config(b"http/1.1"));

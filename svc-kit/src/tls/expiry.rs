@@ -1,17 +1,17 @@
-//! When certificates end.
+//! Expiry of certificates.
 
 use std::time::Duration;
 
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use webpki::{EndEntityCert, Error, KeyUsage};
 
-/// When the first of these certificates ends, in seconds since 1970; `None`: none of them says so.
+/// Returns the earliest expiry of these certificates in seconds since 1970, or `None` if none is known.
 pub(super) fn first_end(certificates: &[CertificateDer<'_>]) -> Option<u64> {
     certificates.iter().filter_map(end).min()
 }
 
-/// What webpki does not tell of a certificate that counts, it tells of one that has ended: at the end of time all have.
-/// Nothing else about it is looked at before that.
+/// webpki reveals the expiry only in its error for an expired certificate. At the maximum time every certificate has
+/// expired, and webpki checks the time first.
 fn end(certificate: &CertificateDer<'_>) -> Option<u64> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     let end_of_time = UnixTime::since_unix_epoch(Duration::MAX);

@@ -1,7 +1,8 @@
-//! TLS of both sides: rustls with ring, HTTP/2 for gRPC, certificates from PEM files that may be replaced at any time.
+//! TLS for servers and clients: rustls with ring, HTTP/2 for gRPC, certificates in PEM files that can be replaced at
+//! any time.
 //!
-//! Nothing is watched. A server looks at its files when a connection comes, a client reads its own when it connects: so
-//! a certificate that was renewed counts from the next connection on, and connections that are there stay.
+//! No file is watched. A server checks its files for each new connection, and a client reads its files when it
+//! connects. A renewed certificate is used for the next connection; existing connections stay open.
 
 mod client;
 mod expiry;
@@ -28,50 +29,50 @@ pub use self::{
     server::{ServerFiles, ServerTls},
 };
 
-/// The protocol of gRPC.
+/// The ALPN protocol of gRPC.
 const ALPN: &[u8] = b"h2";
 
-/// The largest file that is read, in bytes: of a bundle of authorities.
+/// Maximum size of a file in bytes. A bundle of authorities is the largest.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Why files are of no use. Each names the file.
+/// The reason why a TLS file cannot be used. Each text names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {path}: {cause}")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// It is no PEM, or not of the right kind.
+    /// The file is not PEM or has the wrong kind of content.
     #[error("{path} has no {expected} in PEM: {cause}")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What it should have.
+        /// The expected kind of content.
         expected: &'static str,
-        /// What is wrong.
+        /// The defect.
         cause: pem::Error,
     },
-    /// The protocol versions are not supported by the cryptography: a defect of the build.
+    /// The crypto provider does not support the protocol versions. This is a defect of the build.
     #[error("TLS cannot be spoken: {0}")]
     Unsupported(rustls::Error),
-    /// Certificate and key do not fit, or are not supported.
+    /// The certificate and the key do not match or are not supported.
     #[error("{path} cannot be used: {cause}")]
     Unusable {
         /// The certificate's file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         cause: rustls::Error,
     },
-    /// The authorities cannot verify anybody.
+    /// The authorities cannot verify certificates.
     #[error("{path} has no authority that can be used: {cause}")]
     Authorities {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         cause: VerifierBuilderError,
     },
 }

@@ -1,4 +1,4 @@
-//! The server's side: the files of a listener, and the handshakes of its connections.
+//! Server TLS: the files of a listener and the handshakes of its connections.
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,41 +16,42 @@ use tokio_rustls::{
 use super::{ALPN, TlsError, authorities, certificates, expiry, key, provider};
 use crate::{fresh::Fresh, metrics::meter};
 
-/// How long a handshake may take.
+/// Maximum duration of a handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a server shows and whom it believes.
+/// The TLS files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// Its certificate, with those that lead to an authority.
+    /// The certificate with its chain.
     pub certificate: PathBuf,
-    /// The key of it.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// The authorities of clients' certificates. A client need not show one; None: none is asked for.
+    /// The authorities of client certificates. Clients may connect without one. `None` if no client certificate is
+    /// requested.
     pub client_authorities: Option<PathBuf>,
 }
 
-/// TLS of a listener.
+/// The TLS configuration of a listener.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     files: Arc<ServerFiles>,
     present: Arc<Fresh<Present>>,
 }
 
-/// What the files say.
+/// The content of the files.
 #[derive(Debug)]
 struct Present {
     config: Arc<ServerConfig>,
-    /// When the first of the certificates ends, in seconds since 1970.
+    /// The earliest expiry of the certificates in seconds since 1970.
     ends: Option<u64>,
 }
 
 impl ServerTls {
-    /// Reads the files.
+    /// Loads the files.
     ///
     /// # Errors
     ///
-    /// If they cannot be used.
+    /// The files cannot be used.
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
         let present = Fresh::new(files.paths(), || files.read())?;
         let tls = Self {
@@ -61,7 +62,7 @@ impl ServerTls {
         Ok(tls)
     }
 
-    /// Tells whoever reads metrics when the certificate ends that the next client is shown.
+    /// Exports the expiry of the current certificate as a metric.
     fn measure(self) {
         meter()
             .u64_observable_gauge("troupe.tls.certificate.expiry")
@@ -75,16 +76,16 @@ impl ServerTls {
             .build();
     }
 
-    /// What the files say now. It may wait for a disk.
+    /// Returns the current content of the files. May block on disk access.
     fn present(&self) -> Arc<Present> {
         self.present.get(|| self.files.read())
     }
 
-    /// Does the server's part of a handshake.
+    /// Performs the server's part of a handshake.
     ///
     /// # Errors
     ///
-    /// If the peer does not do its own, or not in time.
+    /// The handshake fails or takes too long.
     pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let present = tokio::task::spawn_blocking(move || self.present())
             .await
@@ -123,7 +124,7 @@ impl ServerFiles {
                 cause,
             })?;
         if self.client_authorities.is_some() {
-            // A resumed session would have its client's certificate without another look at it.
+            // Session resumption would accept a client certificate without verifying it again.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
@@ -140,7 +141,7 @@ impl ServerFiles {
     }
 }
 
-/// The certificate that the peer of a connection has shown, verified.
+/// Returns the verified certificate of the peer.
 pub(crate) fn shown(stream: &TlsStream<TcpStream>) -> Option<&CertificateDer<'static>> {
     stream.get_ref().1.peer_certificates()?.first()
 }

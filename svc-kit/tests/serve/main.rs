@@ -1,4 +1,4 @@
-//! A real server on a free port: who gets in, what is always open, and how it ends; over TCP and over TLS.
+//! A real server on a free port, over TCP and TLS: authentication, open methods and shutdown.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../../../tests/src/authority.rs"]
@@ -123,14 +123,14 @@ async fn a_connection_that_never_speaks_is_cut_off_at_the_deadline() {
     };
     let running = Running::start(operators(), limits).await;
     let mut silent = TcpStream::connect(running.address).await.unwrap();
-    // Connections are accepted in order, so once this one is answered the silent one was accepted.
+    // Connections are accepted in order. After this response the silent connection has been accepted.
     let channel = running.channel().await;
     assert_eq!(call(&channel, READ, None).await.code(), Code::Unauthenticated);
     drop(channel);
 
     running.stop().await;
     let mut rest = Vec::new();
-    // Ended or reset: either way the server let go of it.
+    // The connection is closed or reset.
     let _ = timeout(PATIENCE, silent.read_to_end(&mut rest)).await.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! The service of these tests, and a server of it.
+//! The test service and a server for it.
 
 use std::{
     convert::Infallible,
@@ -50,7 +50,7 @@ pub const TABLE: &[Row] = &[
 /// More than any test takes on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Answers every call with ABORTED and the caller's scope key, which needs no messages of its own.
+/// Responds to each call with ABORTED and the caller's scope key, so that no messages are needed.
 #[derive(Clone)]
 pub struct Things;
 

@@ -1,4 +1,4 @@
-//! The same over TLS: whom both sides believe, who a certificate is, and certificates that are replaced.
+//! The server over TLS: trust on both sides, client identity, replaced certificates.
 
 use std::{
     fs,
@@ -38,7 +38,8 @@ async fn connect(address: SocketAddr, files: &ClientFiles) -> Result<Channel, Er
     timeout(PATIENCE, tls::connect(endpoint, files)).await.unwrap()
 }
 
-/// Whether anything is answered, even what is open to all. TLS 1.3 lets a client begin before its certificate is judged.
+/// Returns whether the server responds to an open method. With TLS 1.3 a client can send before its certificate is
+/// verified.
 async fn is_served(connected: Result<Channel, Error>) -> bool {
     match connected {
         Ok(channel) => HealthClient::new(channel)
@@ -49,7 +50,7 @@ async fn is_served(connected: Result<Channel, Error>) -> bool {
     }
 }
 
-/// A server with a certificate, and the file of who has issued it. The directory must live as long.
+/// Starts a server with a certificate and returns the file of its authority. The directory must outlive the server.
 async fn running(authenticator: Authenticator, limits: ServeLimits) -> (TempDir, Authority, PathBuf, Running) {
     let directory = tempfile::tempdir().unwrap();
     let authority = Authority::default();
@@ -93,7 +94,7 @@ async fn a_certificate_says_who_a_client_is() {
     for (uri, read, write) in [
         ("spiffe://d/troupe/admin/eve", Code::Aborted, Code::Aborted),
         ("spiffe://d/troupe/viewer/val", Code::Aborted, Code::PermissionDenied),
-        // The operator's of a token.
+        // The name of an operator with a token.
         (
             "spiffe://d/troupe/viewer/vic",
             Code::Unauthenticated,
@@ -109,7 +110,7 @@ async fn a_certificate_says_who_a_client_is() {
         let channel = connect(server.address, &who(&authority, uri)).await.unwrap();
         assert_eq!(call(&channel, READ, None).await.code(), read, "{uri}");
         assert_eq!(call(&channel, WRITE, None).await.code(), write, "{uri}");
-        // A token says more.
+        // The token takes precedence.
         let by_token = call(&channel, WRITE, Some("admin-admin-admin")).await;
         assert_eq!(by_token.message(), "operator:ann", "{uri}");
     }
@@ -118,7 +119,7 @@ async fn a_certificate_says_who_a_client_is() {
     server.stop().await;
 }
 
-/// The files as Kubernetes mounts a secret: links into a directory that a link names.
+/// Writes the files as Kubernetes mounts a secret: links into a directory that a link names.
 fn mount(directory: &Path, version: &str, authority: &Authority) {
     let files = directory.join(version);
     fs::create_dir(&files).unwrap();
@@ -153,7 +154,7 @@ async fn a_new_certificate_counts_and_no_call_fails_meanwhile() {
     let lasting = connect(server.address, &believing(&of_old)).await.unwrap();
     assert!(connect(server.address, &believing(&of_new)).await.is_err());
 
-    // First half of a replacement, which fits nothing.
+    // Half of a replacement: certificate and key do not match.
     fs::rename(directory.path().join("..1/tls.key"), directory.path().join("..1/gone")).unwrap();
     assert!(connect(server.address, &believing(&of_old)).await.is_ok());
 

@@ -77,7 +77,7 @@ pub(crate) struct Args {
     /// Take calls from this machine without a token as the operator's
     #[arg(long)]
     trust_loopback: bool,
-    /// Serve off loopback although nobody has to prove who they are
+    /// Serve on a non-loopback address without authentication
     #[arg(long)]
     insecure: bool,
     /// Where settings are
